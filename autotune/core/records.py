@@ -92,6 +92,7 @@ class Goal(Record, frozen=True, kw_only=True):
     headroom_fraction: Share | None = None  # of the limit, kept free; None: max(5 %, 512 MiB), 10 % if shapes vary
     stability: Stability = "quick"
     loss_tolerance: Share = 0.02  # of the full-precision loss decrease, at most (docs/notes/precision.md 3)
+    run_length: str | None = None  # of the training that is planned: "12h", "30epochs"; None: not said
     limits: dict[str, Limit] = {}  # knob name -> what may be searched
     tune: tuple[str, ...] | None = None  # only these knobs move, the others stay at the baseline's value; None: all
 
@@ -131,6 +132,7 @@ class Environment(Record, frozen=True, kw_only=True):
     omp_wait_policy: str | None = None  # OMP_WAIT_POLICY, as the user had set it
     mallocs: tuple[str, ...] = ()  # other allocators of host memory that can be preloaded, by the knob's values
     variables: tuple[str, ...] = ()  # environment variables of allocators that the user had set
+    no_compiler: str | None = None  # what torch.compile lacks; "": nothing; None: an earlier version did not look
 
     @property
     def device_kind(self) -> str:

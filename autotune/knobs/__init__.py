@@ -11,6 +11,7 @@ from autotune.knobs.amp_dtype import AmpDtype
 from autotune.knobs.base import Knob, Plan
 from autotune.knobs.batch_size import BatchSize
 from autotune.knobs.channels_last import ChannelsLast
+from autotune.knobs.compile_mode import CompileMode
 from autotune.knobs.gradient_accumulation_steps import GradientAccumulationSteps
 from autotune.knobs.malloc import Malloc
 from autotune.knobs.num_threads import NumThreads
@@ -28,6 +29,7 @@ KNOBS: tuple[Knob, ...] = (
     NumWorkers(),
     ChannelsLast(),
     ActivationCheckpointing(),
+    CompileMode(),
     NumThreads(),
     OmpWaitPolicy(),
     PrefetchFactor(),

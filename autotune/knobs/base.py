@@ -57,6 +57,7 @@ class Plan:
     accumulation_steps: int = 1
     short_cycles: bool = False  # a loop of ours takes an optimizer step after two micro-batches (decisions/0046)
     scale_loss: bool = False  # float16 needs a gradient scaler
+    compiles: bool = False  # torch.compile has work to do
     settable: tuple[str, ...] | None = None  # the knobs that may be set in what was not written to be tuned; None: all
 
     def ask_loader(self, option: str, value: Any) -> None:
@@ -124,6 +125,7 @@ class Knob(ABC):
     on_request: bool = False  # searched only where user or target says what it may be, or `--tune` names it
     counts_workers: bool = False  # its value is the number of processes that load
     only_computes: bool = False  # it changes nothing but how the device computes: worthless where that waits for data
+    compiles: bool = False  # it has the model compiled, which tensors without contents cannot show
     reach: Reach = Reach.CODE
     # How commands write it: by format, a word for each value that has one ("" is the default format), and the
     # names of placeholders that stand for one value, and are true or false (`{bf16:flag}`).
@@ -189,6 +191,10 @@ class Knob(ABC):
     def influence(self, value: Value) -> Influence:
         """Return the prior of what `value` does to time and memory. By default its effect is learned from probes."""
         return UNKNOWN if value != self.default else NEUTRAL
+
+    def setup_seconds(self, value: Value) -> float:
+        """Return the seconds that a first probe takes longer with `value` before its steps are steady, at a guess."""
+        return 0.0
 
     def computing_threads(self, value: Value, own: int) -> int | None:
         """Return how many threads compute on a CPU with `value`, `own` being torch's count; None: it sets none."""

@@ -156,6 +156,8 @@ def _new_folder(asked: Path | None, target: str) -> Iterator[Path]:
                 with suppress(OSError):
                     disk.STUDIES.rmdir()
         raise
+    finally:
+        disk.take_compiled_away(folder)
 
 
 def _make_folder(asked: Path | None, target: str) -> tuple[Path, bool]:

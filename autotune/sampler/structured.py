@@ -65,7 +65,11 @@ class _Trials:
     def is_throughput(self) -> bool:
         """Whether the study's values are samples/s in some unit, up to rounding."""
         pairs = zip(self.observations, self.values, strict=True)
-        units = [value / seen.samples_per_second for (_, seen), value in pairs if value and seen.samples_per_second]
+        units = [
+            value / seen.samples_per_second / seen.training_share
+            for (_, seen), value in pairs
+            if value and seen.samples_per_second
+        ]
         return not units or max(units) <= (1 + ROUNDING) * min(units)
 
 
@@ -97,15 +101,17 @@ class StructuredSampler(BaseSampler):
         admits: Callable[[int], bool], dry_run: PeakOfRow | None = None,
         value_per_sample: Callable[[int], float] | None = None,
         probe_duration: Callable[[], ProbeDuration] | None = None, knee: Knee | None = None,
+        setup_seconds: Callable[[int], float] | None = None,
     ) -> None:  # fmt: skip
         """`space` holds the parameters of every trial, `grid` their combinations, `admits` which rows may be proposed.
 
         `dry_run` predicts the memory of a row. `value_per_sample` is the study's value for one sample/s of a row, where
         it is known beforehand. `probe_duration` tells at any time how long a probe takes; None: all take as long.
+        `setup_seconds` is what the next probe of a row takes besides; None: none does.
         `knee`: the smallest global batch that is fast enough is sought; None: the fastest row.
         """
         self._knee = knee
-        self._probe_duration = probe_duration
+        self._probe_duration, self._setup_seconds = probe_duration, setup_seconds
         self._seed, self._hardware, self._grid, self._space = seed, hardware, grid, space
         self._admits, self._dry_run, self._value_per_sample = admits, dry_run, value_per_sample
         self._model = PerformanceModel(grid, hardware)
@@ -124,7 +130,7 @@ class StructuredSampler(BaseSampler):
         best = acquisition.incumbents(forecast, acquisition.rivals(forecast, known.measured, known.running))
         gain, running = acquisition.gains(forecast, best), set(known.running.tolist())
         seconds, most = self._durations(fitted)
-        order = acquisition.ranked(forecast, gain, self._grid.workers, seconds)
+        order = acquisition.ranked(forecast, gain, self._grid.workers, seconds + self._compiling())
         possible = (row for row in order.tolist() if row not in running and self._admits(row))
         row = self._first_within(possible, seconds, most, default=int(order[0]))
         found = fitted.prediction(best, row)
@@ -141,11 +147,19 @@ class StructuredSampler(BaseSampler):
         return acquisition.up_to_knee(forecast, self._model.all_rows.samples, self._knee.share, self._knee.least)
 
     def _durations(self, fitted: _Fitted) -> tuple[Floats, float]:
-        """Return the expected seconds of a probe of every row, and the most that one may take."""
+        """Return the expected seconds of a probe of every row without compiling, and the most that one may take."""
         if self._probe_duration is None:
             return np.ones(len(self._grid)), np.inf
         duration = self._probe_duration()
         return duration.seconds(fitted.seconds, self._grid.accumulation), duration.most_seconds
+
+    def _compiling(self) -> Floats:
+        """Return the seconds that the next probe of every row compiles."""
+        found = np.zeros(len(self._grid))
+        if self._setup_seconds is not None:
+            for row in np.flatnonzero(self._grid.compiles):
+                found[row] = self._setup_seconds(int(row))
+        return found
 
     def _most_gain(self, gain: Floats, best: Floats, running: set[int]) -> float | None:
         """Return the largest gain that a probe could have now, as a share of the best so far."""

@@ -30,6 +30,7 @@ from autotune.study.view import view_of
 from autotune.tuning.ablation import ablate
 from autotune.tuning.baseline import measure_baseline, probe_nearest
 from autotune.tuning.budget import TimeBudget
+from autotune.tuning.compile_advice import with_compile_advice
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.context import SearchContext
 from autotune.tuning.exploration import bound_the_rest, explore
@@ -140,7 +141,7 @@ def recommendation_of(
     )
     if context.code_changed:
         answer = replace(answer, warnings=(context.code_changed, *answer.warnings))
-    return with_batch_advice(answer, history)
+    return with_compile_advice(with_batch_advice(answer, history), history)
 
 
 def keep(context: SearchContext, answer: Recommendation) -> Recommendation:
@@ -181,7 +182,7 @@ def _context(
     confirmation, ablation = interrupted(history.judged, answered_probes(folder, request), request.baseline)
     sampler = make_sampler(
         settings.sampler, seed, encoding, time_guard, hardware(request.environment), memory.of, value,
-        lambda: history.probe_duration, knee,
+        lambda: history.probe_duration, knee, history.setup_seconds,
     )  # fmt: skip
     store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
     try:
