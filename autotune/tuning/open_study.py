@@ -61,7 +61,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
         disk.sweep(folder)
         environment, facts, seconds = inspect(
             settings.target, settings.device, settings.seed, folder / disk.INSPECT, launcher,
-            memory_limit=settings.memory_limit,
+            memory_limit=settings.memory_limit, declared=settings.declared,
         )  # fmt: skip
         request, space = settle(settings, environment, facts)
         earlier = begin(folder, request, settings.mode, lock)
@@ -123,7 +123,7 @@ def preview(
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         environment, facts, seconds = inspect(
             settings.target, settings.device, settings.seed, Path(place), launcher, keeps_log=False,
-            memory_limit=memory_limit or settings.memory_limit,
+            memory_limit=memory_limit or settings.memory_limit, declared=settings.declared,
         )  # fmt: skip
     return *settle(settings, environment, facts), seconds
 
