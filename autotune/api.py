@@ -14,7 +14,9 @@ from autotune.core.option import Option
 from autotune.core.records import Stability, Value
 from autotune.core.results import Isolation
 from autotune.errors import UsageError
-from autotune.knobs.limits import full_name, limit
+from autotune.knobs import OURS
+from autotune.knobs.declared import declaration
+from autotune.knobs.limits import asked_name, full_name, limit
 from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.objectives import ObjectiveName
@@ -49,7 +51,7 @@ def search(
     memory_limit: str | None = None,
     headroom: str | float | None = None,
     baseline: Mapping[str, Value] | None = None,
-    space: Mapping[str, Sequence[Value] | Value] | None = None,
+    space: Mapping[str, Sequence[Value] | Mapping[str, Any] | Value] | None = None,
     tune: Sequence[str] | None = None,
     sampler: SamplerName = "structured",
     stability: Stability = "quick",
@@ -72,7 +74,8 @@ def search(
     process that has torch imported, where that is safe; with "fresh" none does. Options of an objective, like `within`
     of "memory" and `price` of "cost", are those of `autotune search --help`. A share or a price may also be a text, as
     on the command line: `5%`. `space` says what a knob may take, by knob name, as `space` in a target does: a tuple of
-    two whole numbers is a range, a list are values, one value holds it. Prints nothing; hand in a `reporter` to follow,
+    two whole numbers is a range, a list are values, one value holds it; any other name declares a knob of your own
+    (docs/knobs.md). Prints nothing; hand in a `reporter` to follow,
     such as a `SilentReporter` with methods of yours. Raises `UsageError`, `TargetError`, `StudyError`,
     `EnvironmentUnfit` or `NoRecommendation`.
     """
@@ -134,7 +137,7 @@ def _launcher(checkout: Worktree | None) -> SubprocessLauncher:
 
 def _by_full_name(config: Mapping[str, Value]) -> dict[str, Value]:
     try:
-        return {full_name(name): value for name, value in config.items()}
+        return {asked_name(name): value for name, value in config.items()}
     except ValueError as error:
         raise UsageError(f"configs: {error}") from error
 
@@ -157,12 +160,13 @@ def _check_outside(name: str) -> None:
 
 def _settings(typed: TypedTarget, asked: Mapping[str, Any]) -> Settings:
     """Return the arguments of `search`, by name, as settings. Raises `UsageError` for a value that means nothing."""
-    space = asked["space"] or {}
+    space, ours = asked["space"] or {}, {known for knob in OURS for known in (knob.name, knob.alias)}
     try:
         return Settings.of(
             target=typed.text,
             mode=asked["mode"],
-            limits={full_name(name): limit(full_name(name), allowed) for name, allowed in space.items()},
+            limits={full_name(name): limit(full_name(name), space[name]) for name in space if name in ours},
+            declared=tuple(declaration(asked_name(name), space[name]) for name in space if name not in ours),
             **{one.field: _value(one, asked.get(one.name)) for one in options()},
         )
     except (ValueError, TypeError) as error:
@@ -204,9 +208,9 @@ def _value(option: Option, given: Any) -> Any:
     """Return what was given for an option as `Settings` has it. Raises `ValueError` for a text that means nothing."""
     match option.name:
         case "baseline":
-            return {full_name(name): value for name, value in (given or {}).items()}
+            return {asked_name(name): value for name, value in (given or {}).items()}
         case "tune" if given is not None:
-            return tuple(full_name(name) for name in given)
+            return tuple(asked_name(name) for name in given)
         case "study" if given is not None:
             return Path(given)
     return option.parse(given) if option.read is not None and isinstance(given, str) else given

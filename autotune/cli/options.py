@@ -13,9 +13,10 @@ import typer
 from autotune.core.option import Option
 from autotune.core.records import Limit, Value
 from autotune.errors import UsageError
-from autotune.knobs import KNOBS, knob
+from autotune.knobs import OURS, is_ours, knob
 from autotune.knobs.base import Knob
-from autotune.knobs.limits import between, full_name, listed, option
+from autotune.knobs.declared import scalar
+from autotune.knobs.limits import asked_name, between, full_name, listed, option
 from autotune.tuning.settings import options
 from autotune.units import MOST_TOLD
 
@@ -33,7 +34,7 @@ def with_search_options(command: Callable[..., None]) -> Callable[..., None]:
     arguments = [one for one in named if one.kind is not rest.KEYWORD_ONLY]
     others = [one for one in named if one.kind is rest.KEYWORD_ONLY]
     settings = [_parameter(one.name, one.typed or one.default, _setting(one)) for one in options()]
-    knobs = [_parameter(one.alias, None, _knob(one)) for one in KNOBS]
+    knobs = [_parameter(one.alias, None, _knob(one)) for one in OURS]
     parameters = [*arguments, *settings, *others, *knobs]
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by typer
     del command.__annotations__[rest.name]
@@ -95,7 +96,7 @@ class Options:
 
     def limits(self, typed: Mapping[str, Any]) -> dict[str, Limit]:
         """Return the limits typed for the knobs' own options, by full name; `typed` has them by alias."""
-        names = {one.name: typed[one.alias] for one in KNOBS}
+        names = {one.name: typed[one.alias] for one in OURS}
         return {name: self._limit(name, text) for name, text in names.items() if text is not None}
 
     def pairs(self, option: str, text: str | None) -> dict[str, Value]:
@@ -108,13 +109,18 @@ class Options:
                     f"{option} {text}: {pair!r} has no value. {self._whence(option)} Write knob=value: "
                     f"batch=64,amp=bf16."
                 )
-            full = known(option, name.strip())
-            values[full] = self._written(option, text or "", knob(full).parse, value.strip())
+            full = known(option, name.strip(), may_be_declared=True)
+            parse = knob(full).parse if is_ours(full) else scalar  # the target says what one of its own may be
+            values[full] = self._written(option, text or "", parse, value.strip())
         return values
 
     def names(self, option: str, text: str | None) -> tuple[str, ...] | None:
         """`batch,workers` as full knob names; None for no text."""
-        return None if text is None else tuple(known(option, part.strip()) for part in text.split(","))
+        return (
+            None
+            if text is None
+            else tuple(known(option, part.strip(), may_be_declared=True) for part in text.split(","))
+        )
 
     def global_batch(self, text: str | None) -> int | Literal["keep", "free"] | None:
         """`keep`, `free` or a number of samples."""
@@ -178,9 +184,9 @@ def one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
         raise UsageError(f"{option} {value} is not known. {MISTYPED} Use one of: {', '.join(choices)}.")
 
 
-def known(option: str, name: str) -> str:
-    """The full name of a knob given by name or alias."""
+def known(option: str, name: str, *, may_be_declared: bool = False) -> str:
+    """The full name of a knob given by name or alias; of one that a target may declare, the name as it is."""
     try:
-        return full_name(name)
+        return (asked_name if may_be_declared else full_name)(name)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from None

@@ -150,6 +150,18 @@ class Finding(Record, frozen=True, kw_only=True):
     needs_attention: bool = False  # as an inference does: the user should look at it
 
 
+class Declaration(Record, frozen=True, kw_only=True):
+    """One knob that the user declared: its values go by name to the functions, or the placeholder, that take it."""
+
+    name: str
+    values: tuple[Value, ...]  # as listed
+    default: Value = None  # of the baseline, unless that names another: the function's own, or the first one listed
+    changes_arithmetic: bool | None = None  # None: nobody said, so its losses are compared as if it did
+    memory: Literal["grows", "changes", "none"] = "changes"  # grows: with its order
+    ordered: bool = False  # searched by position: numbers by size, others as listed
+    takers: tuple[str, ...] = ()  # functions of the target that take it
+
+
 class StepFacts(Record, frozen=True, kw_only=True):
     """The facts that one real optimizer step of the target showed."""
 
@@ -186,6 +198,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     framework: OwnFramework = "torch"  # whose arguments the user's own object takes
     ranks: int = 1  # processes that train together, each with a micro-batch of its own
     update: tuple[str, ...] = ()  # agreed names that the file has for the end of a step: clip_grad_norm, step, ...
+    declared: tuple[Declaration, ...] = ()  # knobs of the user's own
     findings: tuple[Finding, ...] = ()
     step: StepFacts | None = None
 

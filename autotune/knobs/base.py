@@ -122,6 +122,7 @@ class Knob(ABC):
     default: Value
     memory: MemoryEffect
     numerics: bool = False  # changes the arithmetic: recommended only after its losses agreed with the default's
+    needs_label: bool = False  # its values say nothing without its name
     on_request: bool = False  # searched only where user or target says what it may be, or `--tune` names it
     counts_workers: bool = False  # its value is the number of processes that load
     only_computes: bool = False  # it changes nothing but how the device computes: worthless where that waits for data

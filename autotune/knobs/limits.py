@@ -11,12 +11,15 @@ from collections.abc import Iterable
 from typing import Any
 
 from autotune.core.records import Limit, Value
-from autotune.knobs import KNOBS, knob
+from autotune.knobs import KNOBS, is_ours, knob
+
+# How alike two names are (difflib's ratio) where one is probably the other mistyped, and no target need be asked.
+SLIP = 0.8
 
 
 def option(name: str) -> str:
-    """Return the option that limits the knob on the command line: `--batch`."""
-    return f"--{knob(name).alias.replace('_', '-')}"
+    """Return the option that limits the knob on the command line: `--batch`; of a user's own `--fix attn=...`."""
+    return f"--{knob(name).alias.replace('_', '-')}" if is_ours(knob(name).name) else f"--fix {name}=..."
 
 
 def full_name(name: str) -> str:
@@ -28,6 +31,16 @@ def full_name(name: str) -> str:
         there = ", ".join(k.name if k.alias == k.name else f"{k.name} ({k.alias})" for k in KNOBS)
         hint = f"Did you mean {near[0]}?" if near else f"Use one of {there}."
         raise ValueError(f"there is no knob {name!r}. The name was probably mistyped. {hint}") from None
+
+
+def asked_name(name: str) -> str:
+    """Return the full name of a knob, or `name` as it is where only the target can say whether it declares one.
+
+    Raises `ValueError` for what is no name, or a knob's but for a slip.
+    """
+    ours = [one for k in KNOBS for one in (k.name, k.alias)]
+    is_near = difflib.get_close_matches(name, ours, n=1, cutoff=SLIP)
+    return full_name(name) if name in ours or is_near or not name.isidentifier() else name
 
 
 def checked(name: str, value: Any) -> Value:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import partial
 
 from msgspec.structs import replace
@@ -66,6 +67,14 @@ def search(
     once the answer is kept, an interrupt ends only the ablation.
     """
     began = clock() if began is None else began
+    asked = (settings, launcher, reporter, clock, pause, foreign_cores, began)
+    return copy_context().run(_search, *asked)  # knobs that the target declares are those of this search alone
+
+
+def _search(
+    settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float],
+    pause: Callable[[float], None], foreign_cores: ForeignCores, began: float,
+) -> Recommendation:  # fmt: skip
     try:
         with open_study(settings, launcher) as study:
             reporter = ProgressWriter(reporter, study.folder, settings.time_budget_seconds)
