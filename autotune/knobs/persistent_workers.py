@@ -9,6 +9,7 @@ from autotune.core.records import Value
 from autotune.knobs.base import Circumstances, Plan
 from autotune.knobs.influence import NEUTRAL, Influence
 from autotune.knobs.loader_switch import LoaderSwitch
+from autotune.knobs.observed import Observed
 
 
 class PersistentWorkers(LoaderSwitch):
@@ -22,7 +23,7 @@ class PersistentWorkers(LoaderSwitch):
     name = "persistent_workers"
     alias = "persistent_workers"
     option_help = "Loader workers that stay between epochs: none,true,false."
-    label = "at epochs"
+    label = "persist"
     on_request = True
     choices: ClassVar[Mapping[Value, str]] = {True: "stay", False: "restart"}
     phrases = ("workers started for each epoch", "workers that stay between epochs")
@@ -42,6 +43,10 @@ class PersistentWorkers(LoaderSwitch):
     def influence(self, value: Value) -> Influence:
         """Return nothing: within an epoch it changes nothing."""
         return NEUTRAL
+
+    def seen(self, observed: Observed) -> tuple[Value, ...]:
+        """Return what the training loader had, and None: it may be the program's own."""
+        return (None,) if observed.workers == 0 else super().seen(observed)
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Set the loader's option, if it has workers (DataLoader refuses it otherwise)."""

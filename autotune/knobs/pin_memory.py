@@ -25,7 +25,7 @@ class PinMemory(LoaderSwitch):
     name = "pin_memory"
     alias = "pin_memory"
     option_help = "Page-locked batches, on CUDA: none,true,false."
-    label = "batches"
+    label = "pinning"
     choices: ClassVar[Mapping[Value, str]] = {True: "pinned", False: "pageable"}
     phrases = ("batches in pageable memory", "batches in pinned memory")
     arguments = r"((train_)?data_?)?(loader_?)?pin(ned)?_mem(ory)?"

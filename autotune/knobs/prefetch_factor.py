@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from autotune.core.records import Value
 from autotune.knobs.base import LEFT_ALONE, Circumstances, CountKnob, MemoryEffect, Plan, Reach, allowed
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
@@ -32,9 +30,6 @@ class PrefetchFactor(CountKnob):
     memory = MemoryEffect.GROWS_HOST
     reach = Reach.LOADER
     arguments = r"((train_)?data_?)?(loader_?)?prefetch_factor"
-    formats: Mapping[str, Mapping[Value, str]] = {
-        "": {None: str(PREFETCH), **{count: str(count) for count in range(1, 65) if count != PREFETCH}}
-    }
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Return None and 4 beside an accelerator; what a user asks for from 1 to 16, or as listed."""
@@ -53,9 +48,12 @@ class PrefetchFactor(CountKnob):
         return float(PREFETCH if value is None else value)
 
     def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """Return None for DataLoader's own count, and where there are no workers."""
-        value = values[self.name]
-        return None if value == PREFETCH or not values["num_workers"] else value
+        """Return None for DataLoader's own count, and where there are no workers; or what a command says today."""
+        facts, value = circumstances.facts, values[self.name]
+        today = (facts.baseline or {}).get(self.name) if facts.is_program else None
+        if not values["num_workers"]:
+            return today
+        return None if value == PREFETCH and today is None else value
 
     def phrase(self, value: Value) -> str:
         """Return such as `4 batches ahead of each worker`; empty for DataLoader's own count."""
