@@ -56,8 +56,8 @@ def told(mode: str, results: list, plain: list) -> str:
     return (
         f"{mode:<27} {statistics.geometric_mean(ratios):.2f}x ({min(ratios):.2f} to {max(ratios):.2f})  cold "
         f"{seen[0].seconds:.0f} s, warm {statistics.median(warm):.1f} s, first probe "
-        f"{results[0].elapsed_seconds:.0f} s (plain {plain[0].elapsed_seconds:.0f} s), {seen[0].graphs} graphs, {seen[0].graph_breaks} breaks, memory "
-        f"{memory:.2f}x"
+        f"{results[0].elapsed_seconds:.0f} s (plain {plain[0].elapsed_seconds:.0f} s), {seen[0].graphs} graphs, "
+        f"{seen[0].graph_breaks} breaks, memory {memory:.2f}x"
     )
 
 
