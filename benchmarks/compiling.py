@@ -35,6 +35,12 @@ def main(target: str, values: dict, rounds: int, modes: list[str]) -> None:
             if result.measurement is None:
                 raise SystemExit(f"{mode}: {result.outcome}: {result.failure.message}")
             found[mode].append(result)
+            seen = result.measurement.compilation
+            print(
+                f"{mode or 'plain'}: {result.measurement.samples_per_second:,.0f} samples/s, "
+                f"{result.elapsed_seconds:.0f} s, compiling {seen.seconds if seen else 0:.1f} s",
+                flush=True,
+            )
     for mode in modes:
         print(told(mode, found[mode], found[None]), flush=True)
 
@@ -49,9 +55,9 @@ def told(mode: str, results: list, plain: list) -> str:
     )
     return (
         f"{mode:<27} {statistics.geometric_mean(ratios):.2f}x ({min(ratios):.2f} to {max(ratios):.2f})  cold "
-        f"{seen[0].seconds:.0f} s, warm {statistics.median(warm):.1f} s, first probe {results[0].elapsed_seconds:.0f} s "
-        f"(plain {plain[0].elapsed_seconds:.0f} s), {seen[0].graphs} graphs, {seen[0].graph_breaks} breaks, memory "
-        f"{memory:.2f}x"
+        f"{seen[0].seconds:.0f} s, warm {statistics.median(warm):.1f} s, first probe "
+        f"{results[0].elapsed_seconds:.0f} s (plain {plain[0].elapsed_seconds:.0f} s), {seen[0].graphs} graphs, "
+        f"{seen[0].graph_breaks} breaks, memory {memory:.2f}x"
     )
 
 

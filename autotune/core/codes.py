@@ -169,9 +169,9 @@ class Code(StrEnum):
     NOT_FASTER_WITH_BASELINE_BATCH = ("not-faster-with-baseline-batch", 219,
         "if you train with {batch} today: nothing that was measured is faster without changing it")
     COMPILING = ("compiling", 220,
-        "compiling takes {cold_seconds:seconds} at the start of a run[, {warm_seconds:seconds} once torch's cache has "
-        "the code][; it pays after {pays_seconds:seconds}, against the fastest without it in the same rounds][; it takes "
-        "{spent_share:.1%} of a run of {run_length}, which the choice counts]")
+        "compiling takes {cold_seconds:.3g} s at the start of a run[, {warm_seconds:seconds} once torch's cache has "
+        "the code][; it pays after {pays_seconds:seconds}, against the fastest without it in the same rounds][; it "
+        "takes {spent_share:.1%} of a run of {run_length}, which the choice counts]")
     GRAPH_BREAKS = ("graph-breaks", 221,
         "torch.compile breaks the model at {breaks:counted place} into {graphs:counted graph}; TORCH_LOGS=graph_breaks "
         "shows where")

@@ -21,7 +21,7 @@ SHORT: dict[Value, str] = {
     None: NOT_DONE, DEFAULT: "default", REGIONAL: "regional", GRAPHS: "graphs", TUNED: "tuned"
 }  # fmt: skip
 # A GPU's training becomes 1.43 times as fast in the mean of 163 models (pytorch.org/get-started/pytorch-2.0, A100),
-# less for what is bound by large matrix products, and slower for some. A CPU gains less: docs/notes/throughput.md 7.
+# less for what is bound by large matrix products, and slower for some. A CPU gains less: docs/notes/compiling.md 1.
 ON_A_GPU = Influence(
     fixed_time=Factor(0.7, 0.35),
     sample_time=Factor(0.8, 0.25),
@@ -29,7 +29,7 @@ ON_A_GPU = Influence(
     sample_memory=Factor(0.9, 0.2),
 )
 # The seconds of a first probe beyond its steps, before any was seen: compiled C++ on two cores, Triton on a GPU
-# (benchmarks/compiling.py; docs/notes/throughput.md 7). What a probe took replaces them (`History.setup_seconds`).
+# (benchmarks/compiling.py; docs/notes/compiling.md 1). What a probe took replaces them (`History.setup_seconds`).
 PRIOR_SECONDS: dict[Value, float] = {None: 0.0, DEFAULT: 45.0, REGIONAL: 25.0, GRAPHS: 60.0, TUNED: 180.0}
 
 

@@ -48,7 +48,6 @@ class History:
         self.request, self.version = request, 0
         self.precision_checks, self.samples, self.dry_run = tuple(precision_checks), tuple(samples), dry_run
         self._known_paces: tuple[int, dict[Config, list[Pace]]] = (-1, {})
-        self._known_setup = (-1, SetupSeconds(()))
         self._expected: dict[tuple[ProbeBudget, float], float] = {}
         self.judged = self._judge(trials)  # every probe with its verdict, in order
         self.before = len(self.judged)  # probes that were there when this run of the search began
@@ -203,14 +202,7 @@ class History:
 
     def setup_seconds(self, config: Config) -> float:
         """Return the seconds that the next probe of `config` will compile."""
-        return self.setup.next(config)
-
-    @property
-    def setup(self) -> SetupSeconds:
-        """The seconds that configurations compile."""
-        if self._known_setup[0] != self.version:
-            self._known_setup = (self.version, SetupSeconds(trial for trial, _ in self.judged))
-        return self._known_setup[1]
+        return SetupSeconds(trial for trial, _ in self.judged).next(config)
 
     def _expected_of_others(self, window: ProbeBudget, samples: float) -> float:
         """Return the seconds of a probe with cycles of so many samples, which never ran; 0: that of others."""
@@ -246,14 +238,12 @@ class History:
     def probe_duration(self) -> ProbeDuration:
         """The duration of search probes by those that ran: the median of what they took beyond their cycles is fixed.
 
-        The first probe after the baseline is bounded by the baseline's, the next ones by the longest so far. Compiling
-        is told apart (`setup_seconds`).
+        The first probe after the baseline is bounded by the baseline's, the next ones by the longest so far, all
+        without compiling (`setup_seconds`).
         """
-        duration = ProbeDuration(longest_cycle=self._longest_cycle)
-        beyond = [
-            elapsed - duration.seconds(sum(m.step_seconds) / m.steps, 1) for elapsed, m in self._without_compiling
-        ]
-        longest = max((elapsed for elapsed, _ in self._without_compiling), default=math.inf)
+        duration, ran = ProbeDuration(longest_cycle=self._longest_cycle), self._without_compiling
+        beyond = [seconds - duration.seconds(sum(m.step_seconds) / m.steps, 1) for seconds, m in ran]
+        longest = max((seconds for seconds, _ in ran), default=math.inf)
         fixed = max(0.0, statistics.median(beyond)) if beyond else 0.0
         return replace(duration, fixed_seconds=float(fixed), most_seconds=STEP_UP * longest)
 

@@ -2,6 +2,7 @@
 
     a model is called   ─► its compiled call
     only parts of it are, as by a `training_step`   ─► the compiled calls of these
+    blocks that recompute ─► what each of them computes, inside the checkpointing
     regional            ─► the compiled call of each block, one for all blocks of one class and shape
 
 `torch.nn.Module.compile` compiles nothing of a module whose class is torch's own (`nn.Sequential`): the frames of
@@ -19,7 +20,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from autotune.targets.checkpointing import blocks
+from autotune.targets.checkpointing import Checkpointed, blocks, compile_inside, own_forward
 
 REGIONAL = "regional"
 DEFAULT = "default"
@@ -32,13 +33,15 @@ def compile_model(model: Module, mode: str = DEFAULT) -> Module:
     `mode` is one of torch.compile's, or "regional": each repeated block is compiled, and blocks alike share the code.
     Names in the state dict stay; a copy or an unpickled model is not compiled. Nothing is compiled before it is called.
     """
-    if mode != REGIONAL:
-        for part in _called(model):
-            _compile(part, _compiled(mode))
-        return model
+    own = DEFAULT if mode == REGIONAL else mode
     shared: dict[Any, Callable[..., Any]] = {}
     for block in blocks(model):
-        _compile(block, shared.setdefault(_likeness(block), _compiled(DEFAULT)))
+        if isinstance(block, Checkpointed):
+            compile_inside(block, shared.setdefault(_likeness(block), _compiled(own_forward, own)))
+        elif mode == REGIONAL:
+            _compile(block, shared.setdefault(_likeness(block), _compiled(_call, own)))
+    for part in _called(model) if mode != REGIONAL else ():
+        _compile(part, _compiled(_call, own))
     return model
 
 
@@ -48,11 +51,11 @@ def _call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
     return call(*args, **kwargs)
 
 
-def _compiled(mode: str) -> Callable[..., Any]:
-    """Return `_call` compiled on its own: what others compile does not count against its recompilations."""
+def _compiled(function: Callable[..., Any], mode: str) -> Callable[..., Any]:
+    """Return it compiled on its own: what others compile does not count against its recompilations."""
     own = "isolate_recompiles" in inspect.signature(torch.compile).parameters  # since torch 2.13
     options: dict[str, Any] = {"isolate_recompiles": True} if own else {}
-    return torch.compile(_call, mode=None if mode == DEFAULT else mode, **options)
+    return torch.compile(function, mode=None if mode == DEFAULT else mode, **options)
 
 
 def _compile(module: nn.Module, compiled: Callable[..., Any]) -> None:
