@@ -16,7 +16,7 @@ from autotune.errors import UsageError
 from autotune.knobs import OURS, is_ours, knob
 from autotune.knobs.base import Knob
 from autotune.knobs.declared import scalar
-from autotune.knobs.limits import asked_name, between, full_name, listed, option
+from autotune.knobs.limits import asked_name, between, listed, option
 from autotune.tuning.settings import options
 from autotune.units import MOST_TOLD
 
@@ -65,8 +65,9 @@ def _variable(name: str) -> str:
 class Options:
     """The options of one call of a command, which knows of each where its value was given."""
 
-    def __init__(self, context: typer.Context) -> None:
-        self._context = context
+    def __init__(self, context: typer.Context, may_declare: Callable[[str], bool] = lambda name: False) -> None:
+        """`may_declare`: whether the target may declare a knob of that name."""
+        self._context, self._may_declare = context, may_declare
 
     def parsed(self, option: str, text: Any, parse: Callable[[Any], T]) -> T | None:
         """`parse(text)`, with the option named if it fails; None for no text."""
@@ -109,7 +110,7 @@ class Options:
                     f"{option} {text}: {pair!r} has no value. {self._whence(option)} Write knob=value: "
                     f"batch=64,amp=bf16."
                 )
-            full = known(option, name.strip(), may_be_declared=True)
+            full = known(option, name.strip(), self._may_declare)
             parse = knob(full).parse if is_ours(full) else scalar  # the target says what one of its own may be
             values[full] = self._written(option, text or "", parse, value.strip())
         return values
@@ -117,9 +118,7 @@ class Options:
     def names(self, option: str, text: str | None) -> tuple[str, ...] | None:
         """`batch,workers` as full knob names; None for no text."""
         return (
-            None
-            if text is None
-            else tuple(known(option, part.strip(), may_be_declared=True) for part in text.split(","))
+            None if text is None else tuple(known(option, part.strip(), self._may_declare) for part in text.split(","))
         )
 
     def global_batch(self, text: str | None) -> int | Literal["keep", "free"] | None:
@@ -184,9 +183,9 @@ def one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
         raise UsageError(f"{option} {value} is not known. {MISTYPED} Use one of: {', '.join(choices)}.")
 
 
-def known(option: str, name: str, *, may_be_declared: bool = False) -> str:
+def known(option: str, name: str, may_declare: Callable[[str], bool] = lambda name: False) -> str:
     """The full name of a knob given by name or alias; of one that a target may declare, the name as it is."""
     try:
-        return (asked_name if may_be_declared else full_name)(name)
+        return asked_name(name, may_declare)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from None

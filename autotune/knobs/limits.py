@@ -7,19 +7,20 @@ adds where it was written.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from autotune.core.records import Limit, Value
 from autotune.knobs import KNOBS, is_ours, knob
 
-# How alike two names are (difflib's ratio) where one is probably the other mistyped, and no target need be asked.
-SLIP = 0.8
-
 
 def option(name: str) -> str:
-    """Return the option that limits the knob on the command line: `--batch`; of a user's own `--fix attn=...`."""
-    return f"--{knob(name).alias.replace('_', '-')}" if is_ours(knob(name).name) else f"--fix {name}=..."
+    """Return the option that limits the knob on the command line: `--batch`; of a user's own `--fix attn`."""
+    try:
+        one = knob(name)
+    except KeyError:
+        return f"--fix {name}"
+    return f"--{one.alias.replace('_', '-')}" if is_ours(one.name) else f"--fix {name}"
 
 
 def full_name(name: str) -> str:
@@ -33,14 +34,17 @@ def full_name(name: str) -> str:
         raise ValueError(f"there is no knob {name!r}. The name was probably mistyped. {hint}") from None
 
 
-def asked_name(name: str) -> str:
-    """Return the full name of a knob, or `name` as it is where only the target can say whether it declares one.
+def asked_name(name: str, may_declare: Callable[[str], bool]) -> str:
+    """Return the full name of a knob, or `name` itself if the target may declare one of that name.
 
-    Raises `ValueError` for what is no name, or a knob's but for a slip.
+    Raises `ValueError` as `full_name` does.
     """
-    ours = [one for k in KNOBS for one in (k.name, k.alias)]
-    is_near = difflib.get_close_matches(name, ours, n=1, cutoff=SLIP)
-    return full_name(name) if name in ours or is_near or not name.isidentifier() else name
+    try:
+        return full_name(name)
+    except ValueError:
+        if name.isidentifier() and may_declare(name):
+            return name
+        raise
 
 
 def checked(name: str, value: Any) -> Value:
