@@ -191,6 +191,9 @@ class Code(StrEnum):
         "{share:.1%} {better}, too little for a global batch of {batch}" + MORE_MEMORY)
     FASTER_PRECISION_UNDECIDED = ("faster-precision-undecided", 310,
         "{share:.1%} {better}, too little for a precision whose losses are undecided (under {least:.0%})" + MORE_MEMORY)
+    FASTER_OTHER_MICRO_BATCH = ("faster-other-micro-batch", 311,
+        "{share:.1%} {better}, too little or too uncertain to change what BatchNorm sees (under {least:.0%})"
+        + MORE_MEMORY)
 
     # 4xx: what is known of the losses
     LOSSES_NOT_CHECKED = "losses-not-checked", 401, "not checked (--stability off)"

@@ -132,6 +132,8 @@ SAID = [
      '3.0% faster, too little for a global batch of 1024'),
     (notice(Code.FASTER_PRECISION_UNDECIDED, share=0.04, better='faster', least=0.05),
      '4.0% faster, too little for a precision whose losses are undecided (under 5%)'),
+    (notice(Code.FASTER_OTHER_MICRO_BATCH, share=0.04, better='faster', least=0.05),
+     '4.0% faster, too little or too uncertain to change what BatchNorm sees (under 5%)'),
     (notice(Code.LOSSES_NOT_CHECKED),
      'not checked (--stability off)'),
     (notice(Code.LOSSES_FINITE, steps=115),
