@@ -7,6 +7,7 @@ one JSON form of all.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -37,12 +38,16 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return {name: value for name, value in content.items() if name not in cls.FORMER}
 
 
-class Config(Record, frozen=True, kw_only=True):
+class Config(Record, frozen=True, kw_only=True, dict=True):
     """One point of the search space: a value for every knob, by knob name."""
 
     values: dict[str, Value]
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:  # a search looks a configuration up thousands of times
         return hash(frozenset(self.values.items()))
 
     def __getitem__(self, name: str) -> Value:
