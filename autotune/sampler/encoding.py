@@ -1,0 +1,49 @@
+"""The encoding of configurations as parameters of Optuna."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+
+from autotune.core.records import Config
+from autotune.knobs import knob
+from autotune.sampler.space import SearchSpace
+
+
+class Encoding:
+    """Configurations as Optuna parameters: ordered knobs by position, so that a batch is its exponent of two."""
+
+    def __init__(self, space: SearchSpace) -> None:
+        self._space = space
+        self.configs, self.domains = space.configs, space.domains
+        self.distributions: dict[str, BaseDistribution] = {
+            name: IntDistribution(0, len(values) - 1) if knob(name).ordered else CategoricalDistribution(values)
+            for name, values in space.free.items()
+        }
+
+    def params(self, config: Config) -> dict[str, Any] | None:
+        """Return the parameters of `config`, or None if it lies outside the space."""
+        free = self._space.free
+        if any(config[name] not in values for name, values in free.items()):
+            return None
+        return {
+            name: values.index(config[name]) if knob(name).ordered else config[name] for name, values in free.items()
+        }
+
+    def config(self, params: dict[str, Any]) -> Config:
+        """Return the configuration of complete parameters."""
+        free = self._space.free
+        return self._space.complete(
+            {name: values[params[name]] if knob(name).ordered else params[name] for name, values in free.items()}
+        )
+
+    def distance(self, one: Config, other: Config) -> float:
+        """Return the steps between two configurations: ranks for ordered knobs, 1 for another category."""
+        total = 0.0
+        for name, values in self._space.free.items():
+            if not knob(name).ordered:
+                total += one[name] != other[name]
+            elif one[name] in values and other[name] in values:
+                total += abs(values.index(one[name]) - values.index(other[name]))
+        return total
