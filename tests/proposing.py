@@ -1,5 +1,8 @@
 """A model-based sampler on a small space of knob values, without the product around it."""
 
+import itertools
+
+import numpy as np
 import optuna
 from optuna.trial import TrialState
 
@@ -19,10 +22,14 @@ def space_of(**domains):
 
 
 def grid_of(**domains):
-    """The same as a grid of all of them, with the named values of each row."""
-    space = space_of(**domains)
-    grid = Grid.at(space.configs, space.configs.sample(len(space.configs)), space.domains)
-    grid.named = [{name: config[name] for name in domains} for config in space.configs]
+    """Every combination of these values as rows, which are named; knobs that are not named stay at their defaults."""
+    everything = {knob.name: (knob.default,) for knob in knobs.KNOBS} | domains
+    rows = list(itertools.product(*domains.values()))
+    codes = {name: np.zeros(len(rows), np.int64) for name in everything}
+    for at, (name, values) in enumerate(domains.items()):
+        codes[name] = np.array([values.index(row[at]) for row in rows])
+    grid = Grid(everything, codes)
+    grid.named = [dict(zip(domains, row, strict=True)) for row in rows]
     return grid
 
 

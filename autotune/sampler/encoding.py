@@ -6,7 +6,7 @@ from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 
-from autotune.core.records import Config
+from autotune.core.records import Config, Value
 from autotune.knobs import knob
 from autotune.sampler.space import SearchSpace
 
@@ -23,13 +23,20 @@ class Encoding:
         }
 
     def params(self, config: Config) -> dict[str, Any] | None:
-        """Return the parameters of `config`, or None if it lies outside the space."""
-        free = self._space.free
-        if any(config[name] not in values for name, values in free.items()):
-            return None
-        return {
-            name: values.index(config[name]) if knob(name).ordered else config[name] for name, values in free.items()
-        }
+        """Return parameters that lead to `config`, or None if it lies outside the space."""
+        found = {}
+        for name, values in self._space.free.items():
+            value = config[name] if config[name] in values else self._folded(config, name)
+            if value not in values:
+                return None
+            found[name] = values.index(value) if knob(name).ordered else value
+        return found
+
+    def _folded(self, config: Config, name: str) -> Value:
+        """Return a value that does as much as one that a limit leaves out: prefetching without workers, say."""
+        values = self._space.free[name]
+        alike = (value for value in values if self._space.complete(config.values | {name: value}) == config)
+        return next(alike, config[name])
 
     def config(self, params: dict[str, Any]) -> Config:
         """Return the configuration of complete parameters."""

@@ -53,8 +53,9 @@ class Grid:
     ) -> Grid:  # fmt: skip
         """Return these configurations, and then further ones given as values of every knob, even beyond `domains`."""
         wider = {
-            name: tuple(dict.fromkeys((*values, *(row[name] for row in further)))) for name, values in domains.items()
-        }
+            name: tuple(dict.fromkeys((*values, *configs.values(name), *(row[name] for row in further))))
+            for name, values in domains.items()
+        }  # a limit may leave out a value that stands for others: what they all do without workers, say
         places = {name: {value: place for place, value in enumerate(values)} for name, values in wider.items()}
         added = {name: np.array([places[name][row[name]] for row in further], np.int64) for name in wider}
         codes = configs.codes(points, places)

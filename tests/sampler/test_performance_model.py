@@ -114,7 +114,7 @@ def test_neighbours_of_an_ordered_knob_are_alike_and_different_knobs_are_not():
     model = _model(batch_size=(8,), num_workers=(0,), num_threads=(1, 2, 4, 8), amp_dtype=(None, "bfloat16"))
     felt = {
         (values["num_threads"], values["amp_dtype"]): model.parameters.design("sample_time", np.array([row]))[0]
-        for row, values in enumerate(model.grid.values)
+        for row, values in enumerate(model.grid.named)
     }
 
     assert [felt[threads, None].sum() for threads in (1, 2, 4, 8)] == [0, 1, 2, 3]

@@ -59,7 +59,7 @@ def test_threads_beyond_torchs_own_count_promise_nothing():
     model = _model(eight, num_workers=(0,), num_threads=(2, None, 8))
     felt = model.parameters.design("sample_time", np.arange(3))[:, model.parameters.halved[0]]
 
-    assert dict(zip([values["num_threads"] for values in model.grid.values], felt, strict=True)) == {
+    assert dict(zip([values["num_threads"] for values in model.grid.named], felt, strict=True)) == {
         2: 1,
         None: 0,
         8: 0,
