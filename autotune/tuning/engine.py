@@ -18,8 +18,9 @@ from autotune.machine.interference import ForeignCores, foreign_cores
 from autotune.memory.prediction import MemoryPrediction
 from autotune.memory.stage import predict_memory
 from autotune.objectives import objective_of
+from autotune.sampler.encoding import Encoding
 from autotune.sampler.guard import Guard
-from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make_sampler
+from autotune.sampler.optuna import GuardedSampler, hardware, make_sampler
 from autotune.sampler.structured import Knee
 from autotune.study import layout as disk
 from autotune.study.answers import answered_probes, keep_answer
