@@ -99,7 +99,7 @@ def compile_inside(block: Checkpointed, compiled: Callable[..., Any]) -> None:
     """
     _COMPILED[block] = compiled
     if not hasattr(Checkpointed.forward, "_torchdynamo_disable"):
-        Checkpointed.forward = torch.compiler.disable(Checkpointed.forward)  # type: ignore[method-assign]  # not before: it imports Dynamo
+        Checkpointed.forward = torch.compiler.disable(Checkpointed.forward)  # type: ignore[method-assign, no-untyped-call]  # not before: it imports Dynamo
 
 
 def own_forward(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
