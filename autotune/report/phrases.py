@@ -169,12 +169,19 @@ def undecided(recommendation: Recommendation) -> str:
 def what_would_tell(recommendation: Recommendation) -> str:
     """Return what decides what is open: a longer time budget where that is enough, and a quiet machine."""
     rival = recommendation.undecided
-    if rival is None or rival.rounds_needed is None:
+    if rival is None or rival.rounds_needed is None:  # or nothing was compared at all
         return "Run the same command again when the machine is quiet, with a longer --time-budget. Probes are kept."
     return (
         f"About {rival.rounds_needed} rounds instead of {rival.rounds} would tell: run the same command again with "
         f"--time-budget {rival.minutes_needed}m, or when the machine is quiet. Probes are kept."
     )
+
+
+def is_uncompared(recommendation: Recommendation) -> bool:
+    """Whether the baseline is kept because there was no time to compare anything with it."""
+    known = recommendation.certificate
+    is_alone = recommendation.params == recommendation.baseline and not recommendation.runners_up
+    return is_alone and known is not None and known.code is Code.SAMPLED
 
 
 def headline(recommendation: Recommendation) -> str:

@@ -66,6 +66,20 @@ def test_a_longer_budget_is_advised_once() -> None:
     assert answer_block(answer(warnings=(warning,))).plain.count("--time-budget") == 1
 
 
+def test_where_nothing_was_compared_the_answer_says_what_to_do_once() -> None:
+    sampled, tried = notice(Code.SAMPLED, measured=1, total=288), notice(Code.ONLY_BASELINE_TRIED)
+    kept = {"params": BASE.values, "undecided": None, "speedup": 1.0, "speedup_low": 1.0, "speedup_high": 1.0}
+    everything = notice(Code.ALL_MEASURED, measured=1, better="faster")
+    alone, whole = (answer(**kept, certificate=one, warnings=(tried,)) for one in (sampled, everything))
+
+    told = answer_block(alone).plain
+
+    assert "nothing else could be compared with it" in told
+    assert "Next" in told
+    assert told.count("--time-budget") == 1
+    assert "Next" not in answer_block(whole).plain
+
+
 def test_which_probes_were_left_out_is_for_verbose() -> None:
     listed = "probe 17 at 39,200 samples/s (other processes kept 0.9 cores busy)"
     best = answer(warnings=(notice(Code.PROBES_LEFT_OUT, count=4, probes=listed),))
