@@ -92,6 +92,15 @@ class Grid:
                 _, found = np.unique(found * len(self.domains[name]) + self.codes[name], return_inverse=True)
         return found.astype(np.int64)
 
+    @property
+    def compiles(self) -> NDArray[np.bool_]:
+        """Whether every point compiles the model before its steps are steady."""
+        found = np.zeros(len(self), bool)
+        for name, domain in self.domains.items():
+            if knob(name).compiles:
+                found |= np.array([value != knob(name).default for value in domain])[self._coded(name)]
+        return found
+
     def threads(self, own: int) -> Floats:
         """Return how many threads compute at every point on a CPU target, where torch by itself takes `own`."""
         found = np.full(len(self), float(own))

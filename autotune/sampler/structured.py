@@ -121,15 +121,17 @@ class StructuredSampler(BaseSampler):
         dry_run: Callable[[Config], PredictedPeak | None] | None = None,
         value_per_sample: Callable[[Config], float] | None = None,
         probe_duration: Callable[[], ProbeDuration] | None = None, knee: Knee | None = None,
+        setup_seconds: Callable[[Config], float] | None = None,
     ) -> None:  # fmt: skip
         """`encoding` knows the space, `admits` which of its configurations may be proposed.
 
         `dry_run` predicts the memory of a configuration. `value_per_sample` is the study's value for one sample/s of
         it, where that is known beforehand. `probe_duration` tells at any time how long a probe takes; None: all take
-        as long. `knee`: the smallest global batch that is fast enough is sought; None: the fastest configuration.
+        as long. `setup_seconds` is what the next probe of a configuration takes besides; None: none does. `knee`: the
+        smallest global batch that is fast enough is sought; None: the fastest configuration.
         """
         self._knee = knee
-        self._probe_duration = probe_duration
+        self._probe_duration, self._setup_seconds = probe_duration, setup_seconds
         self._seed, self._hardware, self._encoding, self._configs = seed, hardware, encoding, encoding.configs
         self._admits, self._dry_run, self._value_per_sample = admits, dry_run, value_per_sample
         self.prediction: Prediction | None = None  # for the latest proposal
@@ -147,7 +149,7 @@ class StructuredSampler(BaseSampler):
         best = acquisition.incumbents(forecast, acquisition.rivals(forecast, known.measured, known.running_rows))
         gain = acquisition.gains(forecast, best)
         seconds, most = self._durations(fitted)
-        order = acquisition.ranked(forecast, gain, grid.workers, seconds)
+        order = acquisition.ranked(forecast, gain, grid.workers, seconds + self._compiling(fitted))
         row = self._first_within(self._open(fitted, order), seconds, most, default=int(order[0]))
         found = fitted.prediction(best, row)
         if found.gain is not None:
@@ -173,12 +175,20 @@ class StructuredSampler(BaseSampler):
         return acquisition.up_to_knee(fitted.forecast, batches, self._knee.share, self._knee.least)
 
     def _durations(self, fitted: _Fitted) -> tuple[Floats, float]:
-        """Return the expected seconds of a probe of every row, and the most that one may take."""
+        """Return the expected seconds of a probe of every row without compiling, and the most that one may take."""
         grid = fitted.model.grid
         if self._probe_duration is None:
             return np.ones(len(grid)), np.inf
         duration = self._probe_duration()
         return duration.seconds(fitted.seconds, grid.accumulation), duration.most_seconds
+
+    def _compiling(self, fitted: _Fitted) -> Floats:
+        """Return the seconds that the next probe of every row compiles."""
+        found = np.zeros(len(fitted.model.grid))
+        if self._setup_seconds is not None:
+            for row in np.flatnonzero(fitted.model.grid.compiles):
+                found[row] = self._setup_seconds(self._configs.at(fitted.points[row]))
+        return found
 
     def _most_gain(self, gain: Floats, best: Floats, fitted: _Fitted) -> float | None:
         """Return the largest gain that a probe could have now, as a share of the best so far."""
