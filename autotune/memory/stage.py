@@ -50,7 +50,7 @@ def asking(
     """Ask for every arm and micro-batch of the space, as far as `seconds` go; at twice that the process is ended."""
     return DryRunRequest(
         target=request.target,
-        config=request.baseline,
+        config=Config(values=request.baseline.values | {one.name: one.default for one in KNOBS if one.compiles}),
         arms=arms(space, request.baseline),
         batches=batches_of(space),
         device=request.environment.device,
@@ -67,10 +67,11 @@ def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
     """Return the arms of a dry run: values of the knobs that move device memory, at most `MOST_ARMS` combinations.
 
     The baseline's own arm first, then by the number of knobs that differ from it; those that trade time for memory
-    last, which matter only where the others do not fit.
+    last, which matter only where the others do not fit. What is compiled is predicted by the same model as it is:
+    probes tell how they differ.
     """
     moving = (MemoryEffect.CHANGES, MemoryEffect.GROWS)
-    names = [knob.name for knob in KNOBS if knob.memory in moving and knob.name != "batch_size"]
+    names = [one.name for one in KNOBS if one.memory in moving and one.name != "batch_size" and not one.compiles]
     own = {name: baseline[name] for name in names}
     found = space.configs.combinations(names)
     others = sorted(

@@ -52,8 +52,7 @@ def make_sampler(
     if name == "structured":
         return StructuredSampler(
             seed=seed, hardware=machine, encoding=encoding, admits=guard.admits, dry_run=dry_run,
-            value_per_sample=value_per_sample, probe_duration=probe_duration, knee=knee,
-            setup_seconds=setup_seconds,
+            value_per_sample=value_per_sample, probe_duration=probe_duration, knee=knee, setup_seconds=setup_seconds,
         )  # fmt: skip
     if name == "gp":
         return GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS)

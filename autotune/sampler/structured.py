@@ -82,7 +82,11 @@ class _Trials:
     def is_throughput(self) -> bool:
         """Whether the study's values are samples/s in some unit, up to rounding."""
         pairs = zip(self.observations, self.values, strict=True)
-        units = [value / seen.samples_per_second for (_, seen), value in pairs if value and seen.samples_per_second]
+        units = [
+            value / seen.samples_per_second / seen.training_share
+            for (_, seen), value in pairs
+            if value and seen.samples_per_second
+        ]
         return not units or max(units) <= (1 + ROUNDING) * min(units)
 
 
@@ -184,9 +188,10 @@ class StructuredSampler(BaseSampler):
 
     def _compiling(self, fitted: _Fitted) -> Floats:
         """Return the seconds that the next probe of every row compiles."""
-        found = np.zeros(len(fitted.model.grid))
+        grid = fitted.model.grid
+        found = np.zeros(len(grid))
         if self._setup_seconds is not None:
-            for row in np.flatnonzero(fitted.model.grid.compiles):
+            for row in np.flatnonzero(grid.compiles):
                 found[row] = self._setup_seconds(self._configs.at(fitted.points[row]))
         return found
 
