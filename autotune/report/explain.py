@@ -10,21 +10,22 @@ value to the one that stays. By the strongest evidence there is:
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
-
-import numpy as np
 
 from autotune.core import codec
 from autotune.core.records import Config, Record, Value
-from autotune.core.stats import MOST_PROBE_NOISE, Floats
+from autotune.core.rounds import Rounds
+from autotune.core.stats import MOST_PROBE_NOISE
 from autotune.errors import StudyError
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Circumstances
 from autotune.knobs.changes import HELD_TOGETHER, changes_between
+from autotune.objectives import objective_of
 from autotune.races.records import RaceResult
+from autotune.report.effects import Basis, Effects, Gain
 from autotune.sampler.space import canonical, held_by_a_rank
 from autotune.study import layout as disk
 from autotune.study.recommendation import Recommendation
@@ -32,23 +33,10 @@ from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
 
 FOLDER = "explain"  # in a study: its races by `--measure`, each in a folder of its own
-# The estimate: logarithms of factors with a normal prior, a third up or down, and a scatter of what settings do to one
-# another besides the noise of probes. Where the probes leave most of the prior, nothing is estimated. Judgements.
-PRIOR, SCATTER, LEAST_LEARNED = 0.3, 0.1, 0.5
+FEWEST_ROUNDS = 2  # for an interval
 TIE = 0.02  # what differs by less is not worth a change (`choice.py`)
 
-Basis = Literal["rounds", "probes", "estimate"]
 Pair = tuple[Config, Config]
-
-
-class Gain(Record, frozen=True, kw_only=True):
-    """A ratio of two speeds (of two scores, with another objective), and what it rests on."""
-
-    ratio: float
-    low: float | None  # 95 % interval; None: not known
-    high: float | None
-    by: Basis
-    count: int | None = None  # probes that an estimate rests on
 
 
 class SettingWorth(Record, frozen=True, kw_only=True):
@@ -100,12 +88,12 @@ class _Evidence:
         self.params = self._canonical(best.params)
         self.baseline = self._canonical(best.baseline)
         self._summaries = {one.config: one for one in summaries(view)}
-        self._rounds = dict(_in_rounds(best, self.params, self.baseline))
+        self._rounds = dict(_in_turns(best)) | dict(_in_rounds(best, self.params, self.baseline))
         self._rounds |= {
             (self._canonical(one.values), self._canonical(other.values)): gain
             for (one, other), gain in _measured_since(view.folder)
         }
-        self._effects = _Effects([one for one in self._summaries.values() if one.feasible], self.baseline)
+        self._effects = Effects([one for one in self._summaries.values() if one.feasible])
 
     def of_change(self, names: Sequence[str]) -> SettingWorth:
         values, against = ({name: of[name] for name in names} for of in (self._best.params, self._best.baseline))
@@ -114,7 +102,7 @@ class _Evidence:
         return self._worth(values, against, inside, alone, is_change=True)
 
     def of_kept(self, names: Sequence[str]) -> list[SettingWorth]:
-        """Return the best known alternative to what stays; none where there is no other value."""
+        """Return the alternatives to what stays of which something is known, else one; none if there is no other."""
         against = {name: self._best.params[name] for name in names}
         found = []
         for values in self._alternatives(names, against):
@@ -125,7 +113,8 @@ class _Evidence:
                 alone = self._compared(self._with(self.baseline, values), self.baseline)
             worth = self._worth(values, against, inside, alone, is_change=False, is_same=other == self.params)
             found.append(worth)
-        return sorted(found, key=_strength)[:1]
+        known = [one for one in found if one.inside or one.alone or one.is_same or one.failure]
+        return sorted(known, key=_strength) or sorted(found, key=_strength)[:1]
 
     def _alternatives(self, names: Sequence[str], against: Mapping[str, Value]) -> list[dict[str, Value]]:
         domains = self._view.request.domains
@@ -197,6 +186,17 @@ def _by_probes(one: ConfigSummary) -> ConfigSummary:
     return ConfigSummary(config=one.config, trials=tuple(t for t, _ in kept), verdicts=tuple(v for _, v in kept))
 
 
+def _in_turns(best: Recommendation) -> Iterator[tuple[Pair, Gain]]:
+    """Yield the ratios of all who ran in every round of the confirmation, by their rates in each."""
+    whole = [one for one in best.confirmations if len(one.rounds) == best.rounds]
+    if best.rounds < FEWEST_ROUNDS or not objective_of(best.goal).is_speed:
+        return
+    rates = Rounds([one.rounds for one in whole])
+    for (a, one), (b, other) in itertools.permutations(enumerate(whole), 2):
+        ratio, low, high = rates.ratio(a, b)
+        yield (one.config, other.config), Gain(ratio=ratio, low=low, high=high, by="rounds")
+
+
 def _in_rounds(best: Recommendation, params: Config, baseline: Config) -> Iterator[tuple[Pair, Gain]]:
     """Yield the ratios that the answer itself was measured by."""
     achieved = best.achieved
@@ -256,48 +256,3 @@ def _strength(one: SettingWorth) -> tuple[int, float]:
     if gain is None:
         return (3 if not one.failure else 2), float(one.is_same)
     return ("rounds", "probes", "estimate").index(gain.by), -gain.ratio
-
-
-class _Effects:
-    """The factor of each value of each setting, fitted to all configurations that ran."""
-
-    def __init__(self, measured: Sequence[ConfigSummary], baseline: Config) -> None:
-        names = [knob.name for knob in KNOBS]
-        self._columns: dict[str, int] = {}
-        for one in measured:
-            for name in names:
-                self._columns.setdefault(f"{name}={one.config.values.get(name)!r}", len(self._columns))
-        self._probes = [one.config for one in measured]
-        self._mean: Floats = np.zeros(len(self._columns) + 1)
-        self._covariance = np.eye(len(self._columns) + 1) * PRIOR**2
-        if len(measured) < 2:
-            return
-        rows = np.zeros((len(measured), len(self._columns) + 1))
-        rows[:, -1] = 1.0
-        for row, one in zip(rows, measured, strict=True):
-            for name in names:
-                row[self._columns[f"{name}={one.config.values.get(name)!r}"]] = 1.0
-        logs = np.log([one.score for one in measured])
-        noise = math.hypot(MOST_PROBE_NOISE, SCATTER)
-        precision = rows.T @ rows / noise**2 + np.diag([1 / PRIOR**2] * len(self._columns) + [1e-6])
-        self._covariance = np.linalg.inv(precision)
-        self._mean = self._covariance @ rows.T @ logs / noise**2
-
-    def between(self, values: Mapping[str, Value], against: Mapping[str, Value]) -> Gain | None:
-        """Return the factor of `values` over `against`; None where the probes tell next to nothing of it."""
-        contrast = np.zeros(len(self._mean))
-        for sign, side in ((1.0, values), (-1.0, against)):
-            for name, value in side.items():
-                column = self._columns.get(f"{name}={value!r}")
-                if column is None:
-                    return None
-                contrast[column] += sign
-        spread = math.sqrt(contrast @ self._covariance @ contrast)
-        if spread > LEAST_LEARNED * PRIOR * float(np.linalg.norm(contrast)):
-            return None
-        center = float(contrast @ self._mean)
-        having = [all(one.values.get(n) == v for n, v in values.items()) for one in self._probes]
-        return Gain(
-            ratio=math.exp(center), low=math.exp(center - 1.96 * spread), high=math.exp(center + 1.96 * spread),
-            by="estimate", count=min(sum(having), len(having) - sum(having)) or None,
-        )  # fmt: skip

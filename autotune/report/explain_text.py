@@ -13,9 +13,10 @@ from autotune.knobs import knob
 from autotune.knobs.changes import HELD_TOGETHER
 from autotune.objectives import objective_of
 from autotune.report import phrases
-from autotune.report.answer import WIDEST, Line, sentences, titled
+from autotune.report.answer import TITLES, WIDEST, Line, sentences, titled
 from autotune.report.changes import value_of
-from autotune.report.explain import TIE, Explanation, Gain, SettingWorth
+from autotune.report.effects import Gain
+from autotune.report.explain import TIE, Explanation, SettingWorth
 from autotune.report.phrases import plain
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
@@ -37,7 +38,7 @@ def explain_block(found: Explanation, best: Recommendation, view: StudyView, wid
             block.append(f"\n{title}\n", "bold")
         for one in settings:
             for line in _lines(one, best, width):
-                block.append(f"  {line.title.ljust(10)}", "bold" if line.title else "").append(f"{line.text}\n")
+                block.append(f"  {line.title.ljust(TITLES - 2)}", "bold" if line.title else "").append(f"{line.text}\n")
     if not found.settings:
         block.append("\nNothing was searched: every setting had a single value.\n")
     if unmeasured(found):
