@@ -107,11 +107,9 @@ def test_all_who_ran_in_every_round_are_compared_by_them() -> None:
 
 
 def test_two_values_that_train_in_the_same_way_do_nothing() -> None:
-    from autotune.core.records import Environment
-
     best = recommendation(params=config(64, gradient_accumulation_steps=16, num_threads=1).values)
     study = view((), best, environment=replace(recommendation().environment, device="cpu", usable_cores=4))
-    assert isinstance(study.request.environment, Environment)
+    domains = {"omp_wait_policy": (None, "passive"), "num_threads": (None, 1)}
     object.__setattr__(
         study,
         "request",
@@ -144,14 +142,16 @@ def test_what_was_measured_since_counts_more(tmp_path: Path) -> None:
     study = view(whole(), best)
     object.__setattr__(study, "folder", tmp_path)
     first = Standing(
-        label="it", target="model.py", commit="", target_digest="", config=config(**best.params), global_batch_size=1024,
+        label="it", target="model.py", commit="", target_digest="", config=config(**best.params),
+        global_batch_size=1024,
         samples_per_second=100.0, relative_half_width=0.01, rounds=(100.0,), trials=(0,), ratio=None, ratio_low=None,
         ratio_high=None, verdict=None,
     )  # fmt: skip
     other = replace(first, config=config(**{**best.params, "activation_checkpointing": True}), ratio=0.7, ratio_low=0.6,
                     ratio_high=0.8, verdict="slower")  # fmt: skip
     race = RaceResult(
-        folder="", standings=(first, other), tolerance=0.02, ended="decided", probes=2, with_interference=0, seconds=1.0,
+        folder="", standings=(first, other), tolerance=0.02, ended="decided", probes=2, with_interference=0,
+        seconds=1.0,
         environment=best.environment, measured_at="",
     )  # fmt: skip
     place = tmp_path / "explain" / "001"
