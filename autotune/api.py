@@ -55,6 +55,7 @@ def search(
     baseline: Mapping[str, Value] | None = None,
     space: Mapping[str, Sequence[Value] | Mapping[str, Any] | Value] | None = None,
     tune: Sequence[str] | None = None,
+    run_length: str | None = None,
     sampler: SamplerName = "structured",
     stability: Stability = "quick",
     loss_tolerance: str | float | None = None,
@@ -71,7 +72,8 @@ def search(
     of a command: `["python", "train.py", "--batch-size", "64"]`, whose arguments are recognised by name; `map` corrects
     that, by knob name. `time_budget` is a number of seconds, or a text with its unit like `10m`; with `exact` only
     those knobs move that keep what is computed, up to the order of rounding; `headroom` is a share of the memory limit,
-    in [0, 1); `loss_tolerance` a share of the full-precision loss decrease, in [0, 1). `step_timeout` is how long a
+    in [0, 1); `loss_tolerance` a share of the full-precision loss decrease, in [0, 1). `run_length` is that of the
+    planned training, `12h` or `30epochs`, against which compiling is counted. `step_timeout` is how long a
     micro-batch may take before it counts as hung, in seconds or as a text. With `isolation` "fork" probes start from a
     process that has torch imported, where that is safe; with "fresh" none does. Options of an objective, like `within`
     of "memory" and `price` of "cost", are those of `autotune search --help`. A share or a price may also be a text, as

@@ -145,7 +145,7 @@ def _loader_options(best: Recommendation, plan: Plan) -> dict[str, Any]:
         return {**plan.loader_options, "drop_last": True}
     if WORKERS not in Command.parse(best.target).knobs:
         return dict(plan.loader_options)
-    return {name: plan.loader_options[name] for name in ("batch_size", WORKERS)}
+    return {name: plan.loader_options[name] for name in ("batch_size", WORKERS, *sorted(plan.loader_asked))}
 
 
 def loader(found: Recipe) -> str:

@@ -6,16 +6,22 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from autotune.core.records import Config, Value
 from autotune.knobs.activation_checkpointing import ActivationCheckpointing
+from autotune.knobs.allocator import Allocator
 from autotune.knobs.amp_dtype import AmpDtype
 from autotune.knobs.base import Knob, Plan
 from autotune.knobs.batch_size import BatchSize
 from autotune.knobs.channels_last import ChannelsLast
+from autotune.knobs.compile_mode import CompileMode
 from autotune.knobs.declared import DeclaredKnob, Registry
 from autotune.knobs.gradient_accumulation_steps import GradientAccumulationSteps
+from autotune.knobs.malloc import Malloc
 from autotune.knobs.num_threads import NumThreads
 from autotune.knobs.num_workers import NumWorkers
 from autotune.knobs.observed import Observed
 from autotune.knobs.omp_wait_policy import OmpWaitPolicy
+from autotune.knobs.persistent_workers import PersistentWorkers
+from autotune.knobs.pin_memory import PinMemory
+from autotune.knobs.prefetch_factor import PrefetchFactor
 
 OURS: tuple[Knob, ...] = (
     BatchSize(),
@@ -24,8 +30,14 @@ OURS: tuple[Knob, ...] = (
     NumWorkers(),
     ChannelsLast(),
     ActivationCheckpointing(),
+    CompileMode(),
     NumThreads(),
     OmpWaitPolicy(),
+    PrefetchFactor(),
+    PersistentWorkers(),
+    PinMemory(),
+    Allocator(),
+    Malloc(),
 )
 KNOBS: Sequence[Knob] = Registry(OURS)  # ours, then those that the study at hand declares
 

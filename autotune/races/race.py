@@ -71,6 +71,7 @@ def race(
     with _new_folder(settings.folder, named[0].target) as folder, ExitStack() as open_ends:
         checkout = None
         if settings.baseline_commit is not None:
+            tell(f"Checking out {settings.baseline_commit}.")
             checkout = open_ends.enter_context(worktree(settings.baseline_commit, folder / WORKTREE))
         tell("Taking one step of each contestant, to see that it trains.")
         contestants = _contestants(named, settings, launcher_for, checkout, folder)
@@ -157,6 +158,8 @@ def _new_folder(asked: Path | None, target: str) -> Iterator[Path]:
                 with suppress(OSError):
                     disk.STUDIES.rmdir()
         raise
+    finally:
+        disk.take_compiled_away(folder)
 
 
 def _make_folder(asked: Path | None, target: str) -> tuple[Path, bool]:

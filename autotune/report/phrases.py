@@ -12,7 +12,7 @@ from autotune.core.results import Measurement, Outcome, Trial, Verdict
 from autotune.harmless import plain as plain  # the same word for it in all of report
 from autotune.harmless import shell_word
 from autotune.knobs import KNOBS, environ, touched
-from autotune.knobs.base import TACIT, Knob
+from autotune.knobs.base import BARE, TACIT, Knob
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import WORDS
 from autotune.study.recommendation import Recommendation, RunnerUp
@@ -26,7 +26,6 @@ FEW = 3  # other configurations: fewer do not speak for the rest
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
 PAIRED = "Compared in the rounds that both ran; samples/s are those of all rounds."  # so the two need not divide
 TRADE_MARK = re.compile(r"\((?:R|TM)\)", re.IGNORECASE)
-BARE = ("yes", "passive")  # values that say nothing without the name of their knob
 GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # shown together: their product is the global batch
 
 

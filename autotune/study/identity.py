@@ -19,10 +19,13 @@ from autotune.targets.reference import parse
 
 # What varies among machines of one fingerprint, or on one of them from boot to boot.
 VARIED = ("device_uuid", "device_bytes", "host_bytes", "platform", "python")
-MOMENTARY = ("shm_bytes",)  # of the environment: how it stood when it was looked at
-# Of the target: how its one step went, what is said of it, what settings and space follow from; and its framework,
-# which earlier versions did not note.
-OBSERVED = ("findings", "step", "baseline", "space", "global_batch_size", "framework", "declared")
+MOMENTARY = ("shm_bytes", "mallocs", "variables")  # of the environment: how it stood when it was looked at
+# Of the target: how its one step went, what is said of it, what settings and space follow from; and what earlier
+# versions did not note.
+OBSERVED = (
+    "findings", "step", "baseline", "space", "global_batch_size", "framework", "is_program", "loader_options",
+    "declared",
+)  # fmt: skip
 NEWLY_NOTED = ("has_collate", "has_sampler", "batch_layout")  # of the target; an earlier version did not
 OF_DECLARATIONS = ("changes_arithmetic", "memory", "ordered")  # of knobs of the user's own: probes are judged by them
 MOST_CHARACTERS = 60  # of a value that a message shows

@@ -29,7 +29,7 @@ from autotune.targets.contract import OF_A_STEP, Contract
 from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
 from autotune.targets.declared import described
-from autotune.targets.findings import findings, step_finding, takes_workers
+from autotune.targets.findings import findings, loader_options, step_finding, takes_workers
 from autotune.targets.loop import Training
 from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, OwnSession
@@ -93,6 +93,7 @@ def _contract(
         global_batch_size=settings.global_batch_size,
         has_validation=training.validation is not None,
         takes_workers=takes_workers(contract, data),
+        loader_options=loader_options(contract, data),
         repeats_samples=data.kind == "iterable" and not first.asked_for_worker,
         has_collate="collate" in contract,
         has_sampler="sampler" in contract,

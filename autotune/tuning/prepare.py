@@ -10,6 +10,7 @@ from autotune.core.notices import notice
 from autotune.core.records import Config, Declaration, Environment, Goal, Limit, StudyRequest, TargetFacts, Value
 from autotune.core.requests import InspectRequest
 from autotune.core.results import Failure, Outcome, Trial, Verdict
+from autotune.core.run_length import epochs_of
 from autotune.errors import EnvironmentUnfit, TargetError, UsageError
 from autotune.knobs import KNOBS, check, is_ours, knob
 from autotune.knobs.declared import declare, text
@@ -71,6 +72,7 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
     goal = Goal(**{name: value for name, value in answers.items() if value is not None})
     check_options(settings)
     objective_of(goal).check(goal, environment, facts)
+    check_run_length(goal, facts)
     goal = completed(goal)
     can_take = [Command.parse(settings.target).can_take] if is_command(settings.target) else []
     space = build(facts, environment, goal, baseline, *can_take)
@@ -132,6 +134,15 @@ def check_options(settings: Settings) -> None:
                 f"{' and '.join(one.objectives)}. Add --objective {one.objectives[-1]}, which was probably meant, or "
                 f"leave {one.flag} out."
             )
+
+
+def check_run_length(goal: Goal, facts: TargetFacts) -> None:
+    """Raise `UsageError` where the planned run is said in epochs, and nobody knows how long one is."""
+    if goal.run_length and epochs_of(goal.run_length) is not None and facts.dataset_samples is None:
+        raise UsageError(
+            f"--run-length {goal.run_length} says epochs, and the samples of an epoch are not known. The data are "
+            f"probably a stream or synthetic. Say how long the run may take: --run-length 12h."
+        )
 
 
 def check_scored(baseline: Trial, verdict: Verdict, request: StudyRequest) -> None:
