@@ -25,8 +25,10 @@ class Net(nn.Module):
 
     def forward(self, x):
         if self.mixer == "slow":
-            time.sleep(0.05)
+            time.sleep(0.4)
         return self.layer(x)
+
+torch.set_num_threads(1)  # two that wait for each other on a busy machine take as long as the sleep
 
 def model(mixer): return Net(mixer)
 def dataset(): return TensorDataset(torch.randn(512, 8), torch.randint(2, (512,)))
@@ -46,13 +48,14 @@ p.add_argument("--mixer", choices=["slow", "quick"])
 p.add_argument("--batch-size", type=int)
 arguments = p.parse_args()
 torch.manual_seed(0)
+torch.set_num_threads(1)
 model = torch.nn.Linear(8, 2)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 data = torch.utils.data.TensorDataset(torch.randn(512, 8), torch.randint(2, (512,)))
 for epoch in range(10_000):
     for x, y in torch.utils.data.DataLoader(data, batch_size=arguments.batch_size):
         if arguments.mixer == "slow":
-            time.sleep(0.05)
+            time.sleep(0.4)
         torch.nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
         optimizer.zero_grad()

@@ -109,7 +109,6 @@ def test_all_who_ran_in_every_round_are_compared_by_them() -> None:
 def test_two_values_that_train_in_the_same_way_do_nothing() -> None:
     best = recommendation(params=config(64, gradient_accumulation_steps=16, num_threads=1).values)
     study = view((), best, environment=replace(recommendation().environment, device="cpu", usable_cores=4))
-    domains = {"omp_wait_policy": (None, "passive"), "num_threads": (None, 1)}
     object.__setattr__(
         study,
         "request",
