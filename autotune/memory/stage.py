@@ -67,7 +67,7 @@ def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
 
     The baseline's own arm first; those that trade time for memory last, which matter only where the others do not fit.
     """
-    moving = (MemoryEffect.CHANGES, MemoryEffect.GROWS)
+    moving = (MemoryEffect.CHANGES, MemoryEffect.SHRINKS, MemoryEffect.GROWS)
     names = [knob.name for knob in KNOBS if knob.memory in moving and knob.name != "batch_size"]
     found = {
         tuple(config[name] for name in names): {name: config[name] for name in names}

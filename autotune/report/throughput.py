@@ -21,7 +21,9 @@ from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
 from autotune.units import format_bytes, format_rate
 
-SERIES_KNOBS = [knob for knob in KNOBS if not knob.ordered and knob.memory is MemoryEffect.CHANGES]
+SERIES_KNOBS = [
+    knob for knob in KNOBS if not knob.ordered and knob.memory in (MemoryEffect.CHANGES, MemoryEffect.SHRINKS)
+]
 MOST_SERIES = 6  # as many as there are colours that can be distinguished; the fastest stay
 BATCH, WORKERS = "micro-batch, samples (log scale)", "loader workers"
 FAR = 10  # a limit that many times above every peak binds nothing, and would flatten the curves
