@@ -84,6 +84,11 @@ class ActivationCheckpointing(Knob):
         fewer = -(-blocks // EVERY[THIRD]) < -(-blocks // EVERY[SECOND])
         return tuple(one for one in CHOICES if one != THIRD or fewer)
 
+    def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
+        """Return True for a selective policy of compiled blocks: their products go into buffers that are used again."""
+        value = values[self.name]
+        return True if value == SELECTIVE and values.get("compile_mode") is not None else value
+
     def needs_no_less(self, value: Value, other: Value) -> bool:
         """Return whether `value` recomputes no more than `other`; where neither contains the other it is not known."""
         if SELECTIVE in (value, other):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.core.codes import Code
 from autotune.core.records import Config
 from autotune.core.results import LossVerdict
-from autotune.knobs import KNOBS, defaults
+from autotune.knobs import KNOBS
 from autotune.precision.arithmetic import arithmetic, precision_of
 from autotune.report.phrases import plain, shown
 from autotune.study.recommendation import Recommendation
@@ -64,7 +64,8 @@ def _verdict(best: Recommendation) -> LossVerdict | None:
 
 
 def _names(verdict: LossVerdict) -> tuple[str, str]:
+    usual = {one.name: one.default for one in KNOBS}
     differing = [one for one in KNOBS if one.name in verdict.values and verdict.values[one.name] != one.default]
-    named = ([(it.label, shown(it, values)) for it in differing] for values in (verdict.values, defaults()))
+    named = ([(it.label, shown(it, values)) for it in differing] for values in (verdict.values, usual))
     one, other = (plain(arithmetic(words)) for words in named)
     return one, other

@@ -76,9 +76,11 @@ def short(values: Mapping[str, Value], knobs: Collection[Knob]) -> str:
     """
     told = [knob for knob in KNOBS if knob in knobs or values.get(knob.name, knob.default) != knob.default]
     batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in GLOBAL_BATCH)
-    others = ((knob.label, shown(knob, values)) for knob in told if knob.name not in GLOBAL_BATCH)
+    others = [(knob, shown(knob, values)) for knob in told if knob.name not in GLOBAL_BATCH]
     said = (
-        f"{label} {text}" if text.isdigit() or text in BARE else text for label, text in others if text not in TACIT
+        f"{knob.label} {text}" if text.isdigit() or text in BARE or knob.needs_label else text
+        for knob, text in others
+        if text not in TACIT or knob.needs_label
     )
     return " ".join([batch, *said])
 

@@ -16,7 +16,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -28,6 +30,7 @@ LAYER = "GradientCheckpointingLayer"  # the class of transformers, from 4.53 on,
 # Attention on the CPU, which torch counts no FLOPs of (2.13).
 _UNCOUNTED = (torch.ops.aten._scaled_dot_product_flash_attention_for_cpu,)
 _SUBCLASSES: dict[tuple[type[nn.Module], type[nn.Module]], type[nn.Module]] = {}
+_COMPILED: WeakKeyDictionary[nn.Module, Callable[..., Any]] = WeakKeyDictionary()  # what runs for a block's forward
 Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
 
@@ -41,7 +44,7 @@ class Checkpointed(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The block's own, recomputed where gradients are wanted."""
-        run: Callable[..., Any] = super().forward
+        run: Callable[..., Any] = partial(_COMPILED[self], self) if self in _COMPILED else super().forward
         if not (self.training and torch.is_grad_enabled()):
             return run(*args, **kwargs)
         names = tuple(kwargs)
@@ -126,6 +129,8 @@ def selective_contexts() -> Contexts:
 def _policy(context: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
     packet = getattr(operation, "overloadpacket", operation)
     is_dear = packet in flop_registry or packet in _UNCOUNTED
+    if operation._schema.is_mutable:  # of compiled code, into buffers that are used again
+        return CheckpointPolicy.PREFER_RECOMPUTE
     return CheckpointPolicy.MUST_SAVE if is_dear else CheckpointPolicy.PREFER_RECOMPUTE
 
 
@@ -145,6 +150,21 @@ def _switch(module: nn.Module, every: int, selective: bool) -> None:
     for number, layer in enumerate(layers):
         if number % every:
             layer.gradient_checkpointing = False  # type: ignore[assignment]  # a flag of transformers
+
+
+def compile_inside(block: Checkpointed, compiled: Callable[..., Any]) -> None:
+    """Let `compiled` run in the place of a block's own forward, given the block: checkpointing stays around it.
+
+    Dynamo would trace checkpointing without the copies of buffers, whose statistics then count a batch twice.
+    """
+    _COMPILED[block] = compiled
+    if not hasattr(Checkpointed.forward, "_torchdynamo_disable"):
+        Checkpointed.forward = torch.compiler.disable(Checkpointed.forward)  # type: ignore[method-assign, no-untyped-call]  # not before: it imports Dynamo
+
+
+def own_forward(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """Call what a checkpointed block computes, once and without checkpointing."""
+    return type(block).__bases__[1].forward(block, *args, **kwargs)  # type: ignore[attr-defined]
 
 
 def _with_switch(module: nn.Module) -> list[nn.Module]:

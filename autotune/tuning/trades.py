@@ -17,7 +17,7 @@ Nothing here names a knob: its influence says what it trades.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -26,7 +26,8 @@ from msgspec.structs import replace
 
 from autotune.core.records import Config, Value
 from autotune.core.results import Measurement
-from autotune.knobs import KNOBS, knob, loader_workers, traded
+from autotune.knobs import KNOBS, knob, loader_workers, traded, worker_knob
+from autotune.knobs.base import Knob
 from autotune.memory.prediction import MemoryPrediction
 from autotune.objectives import objective_of
 from autotune.sampler.guard import Guard
@@ -66,17 +67,13 @@ class Trades:
         self._request, self._space, self._history = history.request, space, history
         self._guard, self._memory = guard, memory
         self._without: dict[Config, Config | None] = {}
+        values = [(one, value) for one in KNOBS for value in space.configs.values(one.name)] if space.configs else []
         decides = objective_of(self._request.goal).is_speed
-        self._trades = tuple(c for c in space.configs if any(self._lighter(c))) if decides else ()
-        unasked = [one for one in KNOBS if one.name not in self._request.goal.limits] if decides else []
-        self._yielding = frozenset(
-            config for config in space.configs
-            if any(one.influence(config[one.name]).trades_time_for_cores for one in unasked)
-        )  # fmt: skip
-        self._without_trade: dict[tuple[Value, ...], list[Config]] = {}
-        for config in space.configs if self._trades else ():
-            if not traded(config.values):
-                self._without_trade.setdefault(_pace(config), []).append(config)
+        self._decides = decides and any(self._lighter_values(one, value) for one, value in values)
+        self._yielding = {
+            (one.name, value) for one, value in values
+            if decides and one.name not in self._request.goal.limits and one.influence(value).trades_time_for_cores
+        }  # fmt: skip
         self._known: dict[Config, Why | None] = {}
         self._saturations: dict[tuple[Value, ...], Saturation | None] = {}
         self._refuted: list[tuple[tuple[Value, ...], int]] = []  # predictions: the batch did not fit after all
@@ -85,15 +82,15 @@ class Trades:
     @property
     def decides(self) -> bool:
         """Whether there is a trade in the space, and an objective that asks for speed only."""
-        return bool(self._trades)
+        return self._decides
 
     def admits(self, config: Config) -> bool:
         """Return whether a probe of `config` could teach anything, and could be of the best configuration."""
         return self._guard.admits(config) and self.why(config) is None
 
     def remaining(self) -> tuple[Config, ...]:
-        """Return every configuration of the space that is still admitted, in the order of the space."""
-        return tuple(config for config in self._space.configs if self.admits(config))
+        """Return every configuration that is still admitted; of a very large space as `SearchSpace.around` has them."""
+        return tuple(config for config in self._guard.remaining() if self.why(config) is None)
 
     def why(self, config: Config) -> Why | None:
         """Return why `config` can only be slower than what fits without its trade; None if it may win."""
@@ -109,22 +106,25 @@ class Trades:
         """Return one line for each reason that rules something out and is not in `known` yet; it is then."""
         lines = []
         for why in Why:
-            out = [config for config in self._space.configs if self.why(config) is why]
+            out = [config for config in self._space.around() if self.why(config) is why]
             if out and why not in known:
                 known.add(why)
                 lines.append(self._line(why, out))
         return lines
 
     def _line(self, why: Why, out: Sequence[Config]) -> str:
-        skipping = f"Skipping {len(out):,} of {len(self._space.configs):,} configurations"
+        every, looked_at = len(self._space.configs), self._space.around()
+        about, count = "" if self._space.is_listed else "about ", round(len(out) / len(looked_at) * every)
+        skipping = f"Skipping {about}{count:,} of {every:,} configurations"
         if why is Why.CORES:
             return f"{skipping}: threads that sleep while they wait are slower where each has a core of its own."
+        trades = [config for config in looked_at if any(self._lighter(config))]
         most = max(out, key=_longer)
         name = " and ".join(knob(one).phrase(most[one]) for one in traded(most.values))
-        if why is Why.FITS and len(out) == len(self._trades):
+        if why is Why.FITS and len(out) == len(trades):
             return f"{skipping}: every batch fits without {name}, which can only be slower."
         if why is Why.FITS:
-            less = " or with less of it" if len({_trade(config) for config in self._trades}) > 1 else ""
+            less = " or with less of it" if len({_trade(config) for config in trades}) > 1 else ""
             return f"{skipping}: the same batch is predicted to fit without {name}{less}, which can only be slower."
         found = self._saturation(out[0])
         assert found is not None, "it was the reason"
@@ -139,7 +139,8 @@ class Trades:
         found = self._saturation(config) if self.decides and self._plain(config) is not None else None
         if found is not None and found.forbids(_longer(config)):
             return Why.SATURATED
-        return Why.CORES if config in self._yielding and self._has_core_each(config) else None
+        yields = any((name, value) in self._yielding for name, value in config.values.items())
+        return Why.CORES if yields and self._has_core_each(config) else None
 
     def _has_core_each(self, config: Config) -> bool:
         """Whether the threads and workers of all ranks have a core of their own each."""
@@ -152,18 +153,28 @@ class Trades:
     def _plain(self, config: Config) -> Config | None:
         """Return the configuration without trades; None if it has none, or may not do without."""
         if config not in self._without:
-            without = traded(config.values)
-            possible = without and all(value in self._space.domains[name] for name, value in without.items())
-            self._without[config] = replace(config, values=config.values | without) if possible else None
+            without = self._spared(config.values)
+            self._without[config] = replace(config, values=config.values | without) if without else None
         return self._without[config]
 
+    def _spared(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Return the values that make these do without trades; none if there is no trade, or it is not to be spared."""
+        without = traded(values)
+        possible = all(value in self._space.domains[name] for name, value in without.items())
+        return without if possible else {}
+
     def _lighter(self, config: Config) -> Iterator[Config]:
-        """Return the configurations of the space that trade less time for memory, and are alike but for that."""
+        """Return the configurations that trade less time for memory, and are alike but for that."""
         for name in traded(config.values):
-            own = knob(name).influence(config[name]).sample_time.center
-            for value in self._space.domains[name]:
-                if knob(name).influence(value).sample_time.center < own:
-                    yield replace(config, values={**config.values, name: value})
+            for value in self._lighter_values(knob(name), config[name]):
+                yield replace(config, values={**config.values, name: value})
+
+    def _lighter_values(self, one: Knob, value: Value) -> list[Value]:
+        own = one.influence(value)
+        if not own.trades_time_for_memory:
+            return []
+        domain = self._space.domains[one.name]
+        return [other for other in domain if one.influence(other).sample_time.center < own.sample_time.center]
 
     def _fits(self, config: Config) -> bool:
         known = self._guard.fits(config)
@@ -174,12 +185,12 @@ class Trades:
     def _saturation(self, config: Config) -> Saturation | None:
         pace = _pace(config)
         if pace not in self._saturations:
-            self._saturations[pace] = self._measured(pace)
+            self._saturations[pace] = self._measured(config, pace)
         return self._saturations[pace]
 
-    def _measured(self, pace: tuple[Value, ...]) -> Saturation | None:
+    def _measured(self, config: Config, pace: tuple[Value, ...]) -> Saturation | None:
         """Return the saturation by all probes without the trade; None as long as they are too few."""
-        fitting = max((c.batch_size for c in self._without_trade.get(pace, ()) if self._fits(c)), default=0)
+        fitting = max((c.batch_size for c in self._of_other_batches(config) if self._fits(c)), default=0)
         times = [
             (trial.config.batch_size, _micro_batch_seconds(trial.config, trial.result.measurement))
             for trial, _ in self._history.judged
@@ -187,6 +198,15 @@ class Trades:
         ]
         half = _half_batch(times, held_by_a_rank(self._request.goal, self._request.facts))
         return None if half is None or not fitting else Saturation(half_batch=half, fitting_batch=fitting)
+
+    def _of_other_batches(self, config: Config) -> list[Config]:
+        """Return `config` without trades, with every micro-batch of the space, and the fewest workers."""
+        name = worker_knob().name
+        workers = {name: min(self._space.configs.values(name), key=lambda count: int(count or 0))}
+        plain = config.values | traded(config.values) | workers
+        batches = self._space.configs.values("batch_size")
+        found = [self._space.complete(plain | {"batch_size": batch}) for batch in batches]
+        return [one for one in found if one in self._space.configs]
 
 
 def _half_batch(times: Sequence[tuple[int, float]], held: int | None) -> float | None:
