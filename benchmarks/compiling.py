@@ -28,6 +28,7 @@ def main(path: str, batch_size: int, mode: str) -> None:
     torch.set_num_threads(1)
     spec = importlib.util.spec_from_file_location("target", path)
     target = importlib.util.module_from_spec(spec)
+    sys.modules["target"] = target  # where Dynamo looks for it
     spec.loader.exec_module(target)
     loader = torch.utils.data.DataLoader(target.dataset(), batch_size, shuffle=True, drop_last=True)
     batch = next(iter(loader))
