@@ -57,7 +57,7 @@ def answer_block(
     head = [line for text in sentences(best, view) for line in flow(plain(text).split(), width)]
     above, warnings = [*changes(best, view, width), *numbers(best, width)], costliest_first(to_know(best))
     room = MOST_LINES - len(head) - 1 - len(above) - len(following(best, width))
-    advised = OF_TIME if best.undecided or phrases.is_uncompared(best) else ()
+    advised = OF_TIME if best.undecided or _is_uncompared(best) else ()
     told = [one.text for one in costliest_first(best.warnings)] if verbose else fitting(warnings, room, width, advised)
     below = following(best, width, left_out=0 if verbose else len(warnings) - len(told))
     lines = [*above, *(line for text in told for line in titled("!", text, width, "yellow")), *below]
@@ -168,7 +168,7 @@ def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]
     study, parts = shell_word(best.study), []
     command = recommended_command(best.target, best.params, best.baseline, best.facts)
     lines = [Line("Set", f"{line}   {BEFORE_PYTHON}") for line in phrases.exports(best.params)] if not command else []
-    if best.undecided or phrases.is_uncompared(best):
+    if best.undecided or _is_uncompared(best):
         lines += titled("Next", phrases.what_would_tell(best), width)
     if best.params != best.baseline:
         framework = best.facts.framework if best.facts else "torch"
@@ -182,6 +182,13 @@ def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]
     if left_out:
         parts = [f"{counted(left_out, 'more warning')}: {parts[0]}"]
     return lines + [Line("More" * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, " · "))]
+
+
+def _is_uncompared(best: Recommendation) -> bool:
+    """Whether the baseline is kept because there was no time to compare anything with it."""
+    known = best.certificate
+    is_alone = best.params == best.baseline and not best.runners_up
+    return is_alone and known is not None and known.code is Code.SAMPLED
 
 
 def by_command(command: RecommendedCommand, width: int) -> list[Line]:

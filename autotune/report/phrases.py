@@ -173,13 +173,6 @@ def what_would_tell(recommendation: Recommendation) -> str:
     )
 
 
-def is_uncompared(recommendation: Recommendation) -> bool:
-    """Whether the baseline is kept because there was no time to compare anything with it."""
-    known = recommendation.certificate
-    is_alone = recommendation.params == recommendation.baseline and not recommendation.runners_up
-    return is_alone and known is not None and known.code is Code.SAMPLED
-
-
 def headline(recommendation: Recommendation) -> str:
     """Return the result in one line: `17.1× faster than your baseline (16.7 to 17.5)`."""
     name, spread = baseline_name(recommendation), interval(recommendation)
