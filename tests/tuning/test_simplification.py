@@ -7,6 +7,7 @@ import pytest
 
 from autotune.core.records import Config, Goal
 from autotune.knobs.changes import changes_between
+from autotune.sampler.prediction import Prediction
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher
@@ -21,7 +22,7 @@ from autotune.tuning.simplification import (
     simpler,
     without_idle_changes,
 )
-from tests.tuning.test_ablation import NoModel
+from tests.tuning.test_ablation import Ignored, NoModel
 from tests.worlds import config, context, declared, environment, measured, searched, space, study_request, trial
 
 SHORT = {"sampler": "structured", "time_budget_seconds": 60}
@@ -195,3 +196,27 @@ def test_an_environment_variable_that_is_the_only_change_is_raced(tmp_path):
     search = dataclasses.replace(search, space=ON_A_CPU, request=study_request(baseline=baseline))
 
     assert preferred(search).config == asleep
+
+
+def test_where_batches_are_free_a_lucky_probe_is_not_taken_for_the_knee(tmp_path):
+    rates = {32: 60.0, 64: 100.0, 128: 92.0, 256: 101.0}
+    probes = [trial(measured(rate), n, "search", batch_size=batch) for n, (batch, rate) in enumerate(rates.items())]
+    asked = study_request(goal=Goal(), baseline=config(32))
+
+    class Curve:
+        """A sampler whose model knows the curve."""
+
+        def expected(self, study, configs):
+            expected = {32: 60.0, 64: 80.0, 128: 93.0, 256: 100.0}
+            return [
+                (one, Prediction(samples_per_second=rate, low=rate, high=rate, memory_share=0.1, fits=1.0))
+                for one in configs
+                for rate in [expected[one.batch_size]]
+            ]
+
+    search = dataclasses.replace(context(tmp_path, request=asked, trials=probes), space=space(Goal(), asked.baseline))
+    known = dataclasses.replace(search, sampler=Curve(), store=Ignored())
+    unknown = dataclasses.replace(search, sampler=NoModel(), store=Ignored())
+
+    assert preferred(known).config.batch_size == 256
+    assert preferred(unknown).config.batch_size == 64
