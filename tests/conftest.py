@@ -25,6 +25,7 @@ from tests.session_launcher import SessionLauncher
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Before torch is loaded. Small tensors gain nothing by threads, and the tests beside these want the cores.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["CXX"] = "no-compiler-for-tests"  # searches would try torch.compile, which takes a minute a probe
 
 
 SLOW_FOLDERS = ("faults", "end_to_end", "story", "fuzz", "browser")  # the slowest first
