@@ -54,7 +54,8 @@ from torch.utils.data import TensorDataset
 def model(): return nn.Linear(8, 2)
 def dataset(): return TensorDataset(torch.randn(512, 8), torch.randint(2, (512,)))
 baseline = {"batch_size": 64}
-space = {"batch_size": [1, 2, 4, 8, 16, 32, 64], "amp_dtype": [None], "num_workers": [0]}
+space = {"batch_size": [1, 2, 4, 8, 16, 32, 64], "amp_dtype": [None], "num_workers": [0],
+         "omp_wait_policy": [None], "malloc": [None], "compile_mode": [None]}  # what takes seconds to start
 """
 
 

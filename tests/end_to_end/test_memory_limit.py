@@ -39,7 +39,7 @@ def loss(model, batch):
     return nn.functional.cross_entropy(model(batch[0]), batch[1])
 baseline = {"batch_size": 4096}
 space = {"batch_size": [8, 512, 2048, 4096], "amp_dtype": [None], "num_workers": [0], "num_threads": [None],
-         "omp_wait_policy": [None]}
+         "omp_wait_policy": [None], "malloc": [None], "compile_mode": [None]}
 """
 PLAIN_LOOP = """\
 import resource, sys
