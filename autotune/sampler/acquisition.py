@@ -1,4 +1,4 @@
-"""Which configuration to probe next: expected improvement per second, times the chance to fit, over the whole grid.
+"""Which configuration to probe next: expected improvement per second, times the chance to fit.
 
 Per second of the probe: Snoek, Larochelle and Adams, "Practical Bayesian Optimization of Machine Learning Algorithms",
 2012, section 3.2.
@@ -26,7 +26,7 @@ LIKELY = 0.5  # chance to fit, above which a running probe counts as a rival
 
 @dataclass(frozen=True)
 class Forecast:
-    """The predicted behaviour of every configuration of the grid; (particles, rows) unless said otherwise."""
+    """The predicted behaviour of every row of a grid; (particles, rows) unless said otherwise."""
 
     rates: Floats  # samples/s
     fits: Floats  # chance to fit into memory

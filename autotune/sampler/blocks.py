@@ -84,10 +84,16 @@ class Block:
             columns.append([numbers.setdefault(values, len(numbers)) for values in picked])
         return np.array(columns, np.int64).T
 
-    def changes(self, place: int) -> Points:
-        """Return for every point how many changes lead to it from the one at `place`."""
-        found: Points = (self._axes != self._axes[place]).sum(1)
-        return found
+    @cached_property
+    def _known(self) -> dict[tuple[int, int], Points]:
+        return {}
+
+    def away(self, place: int, changes: int) -> Points:
+        """Return the places of the points to which exactly so many changes lead from the one at `place`."""
+        if (place, changes) not in self._known:
+            distances = (self._axes != self._axes[place]).sum(1)
+            self._known[place, changes] = np.flatnonzero(distances == changes)
+        return self._known[place, changes]
 
 
 class Configurations(Sequence[Config]):
@@ -172,14 +178,23 @@ class Configurations(Sequence[Config]):
 
     def near(self, point: Sequence[int], changes: int = 1) -> Points:
         """Return the configurations that differ from this one in one change, or in one or two."""
-        own, found = np.array(point, np.int64), []
-        away = [block.changes(place) for block, place in zip(self.blocks, point, strict=True)]
-        for at, distances in enumerate(away):
-            found.append(_with(own, (at, np.flatnonzero((distances > 0) & (distances <= changes)))))
-            for other in range(at) if changes > 1 else ():
-                pairs = np.meshgrid(np.flatnonzero(distances == 1), np.flatnonzero(away[other] == 1))
-                found.append(_with(own, (at, pairs[0].ravel()), (other, pairs[1].ravel())))
-        return np.concatenate(found)
+        own = [(at, *pair) for at, pair in enumerate(zip(self.blocks, point, strict=True)) if self._sizes[at] > 1]
+        steps = [(at, block.away(place, 1)) for at, block, place in own]
+        found: list[tuple[tuple[int, Points], ...]] = [((at, places),) for at, places in steps]
+        if changes > 1:
+            found += [((at, block.away(place, 2)),) for at, block, place in own]
+            found += [
+                ((at, np.repeat(places, len(theirs))), (other, np.tile(theirs, len(places))))
+                for number, (at, places) in enumerate(steps)
+                for other, theirs in steps[:number]
+            ]
+        rows = np.tile(np.array(point, np.int64), (sum(len(changed[0][1]) for changed in found), 1))
+        start = 0
+        for changed in found:
+            for at, places in changed:
+                rows[start : start + len(places), at] = places
+            start += len(changed[0][1])
+        return rows
 
     def _made(self, points: Sequence[Values]) -> Config:
         flat = [value for point in points for value in point]
@@ -213,11 +228,4 @@ def distinct(points: Points) -> Points:
     """Return each of the points once, where it was first."""
     _, first = np.unique(points, axis=0, return_index=True)
     found: Points = points[np.sort(first)]
-    return found
-
-
-def _with(point: Points, *changed: tuple[int, Points]) -> Points:
-    found = np.tile(point, (len(changed[0][1]), 1))
-    for at, places in changed:
-        found[:, at] = places
     return found

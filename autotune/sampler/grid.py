@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -69,12 +70,17 @@ class Grid:
         """The knobs that differ between points and are no variables of the model itself."""
         return tuple(name for name in self.codes if name not in (BATCH, ACCUMULATION, self.worker_knob))
 
+    @cached_property
+    def influences(self) -> dict[str, list[Influence]]:
+        """What each value of each category probably does."""
+        return {name: [influence(name, value) for value in self.domains[name]] for name in self.categories}
+
     def acting(self, *clocks: str) -> tuple[str, ...]:
         """Return the categories with a value that moves one of these fields of `Influence`."""
         return tuple(
             name
             for name in self.categories
-            if any(getattr(influence(name, v), clock) != CERTAIN for v in self.domains[name] for clock in clocks)
+            if any(getattr(one, clock) != CERTAIN for one in self.influences[name] for clock in clocks)
         )
 
     @property

@@ -94,7 +94,7 @@ class Parameters:
     def _columns(self, name: str, clock: str) -> list[list[int]]:
         """Return the unknowns that act for every value of a category: its own, and those of the value it refers to."""
         domain = self._grid.domains[name]
-        influences = [influence_of(name, value) for value in domain]
+        influences = self._grid.influences[name]
         factors = [getattr(influence, clock) for influence in influences]
         if knob(name).ordered:
             walk: list[list[int]] = [[]]

@@ -46,6 +46,7 @@ class History:
     ) -> None:  # fmt: skip
         """Take the `trials` that were there when this run of the search began."""
         self.request, self.version = request, 0
+        self._setup = 0, SetupSeconds(())
         self.precision_checks, self.samples, self.dry_run = tuple(precision_checks), tuple(samples), dry_run
         self._known_paces: tuple[int, dict[Config, list[Pace]]] = (-1, {})
         self._expected: dict[tuple[ProbeBudget, float], float] = {}
@@ -202,7 +203,9 @@ class History:
 
     def setup_seconds(self, config: Config) -> float:
         """Return the seconds that the next probe of `config` will compile."""
-        return SetupSeconds(trial for trial, _ in self.judged).next(config)
+        if self._setup[0] != self.version:  # a sampler asks for thousands
+            self._setup = self.version, SetupSeconds(trial for trial, _ in self.judged)
+        return self._setup[1].next(config)
 
     def _expected_of_others(self, window: ProbeBudget, samples: float) -> float:
         """Return the seconds of a probe with cycles of so many samples, which never ran; 0: that of others."""

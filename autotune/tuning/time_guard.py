@@ -37,7 +37,7 @@ class TimeGuard:
         )
 
     def remaining(self) -> tuple[Config, ...]:
-        """Return every configuration of the space that is still admitted, in the order of the space."""
+        """Return every configuration that is still admitted; of a very large space as `SearchSpace.around` has them."""
         return tuple(config for config in self._admission.remaining() if self.admits(config))
 
     def shortest_probe_seconds(self) -> float:
