@@ -1,4 +1,4 @@
-"""What was asked of knobs that the target turned out to declare: names and values are checked when it has said which."""
+"""What was asked of knobs that the target turned out to declare: checked when it has said which there are."""
 
 from __future__ import annotations
 
