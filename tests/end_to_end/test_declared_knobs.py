@@ -7,7 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from autotune.core.records import Config
+from autotune.core.requests import StabilityRequest
+from autotune.knobs import defaults
+from autotune.knobs.declared import declaration, declaring
+from autotune.precision.arithmetic import full_precision
 from tests.commandline import assert_one_clear_error, run, run_here
+from tests.session_launcher import SessionLauncher
 
 pytestmark = pytest.mark.slow
 
@@ -165,3 +171,28 @@ def test_a_command_is_searched_by_its_placeholder(tmp_path: Path) -> None:
     best = json.loads((tmp_path / "found" / "best.json").read_text())
     assert best["params"]["mixer"] == "quick"
     assert "--mixer quick" in run_here(tmp_path, "best", "found", "--command").stdout
+
+
+def test_losses_of_a_declared_value_are_compared_like_those_of_a_dtype(
+    tmp_path: Path, forking_launcher: SessionLauncher
+) -> None:
+    text = TARGET.replace('["slow", "quick"]', '["slow", "quick", "other"]').replace("time.sleep(0.4)", "pass")
+    text = text.replace("return self.layer(x)", "return self.layer(x) * (3 if self.mixer == 'other' else 1)")
+    (tmp_path / "model.py").write_text(text)
+    reference = Config(values=defaults() | {"batch_size": 8, "mixer": "slow"})
+
+    def losses(value: str) -> tuple[list[float | None], list[float | None]]:
+        asked = StabilityRequest(
+            target=str(tmp_path / "model.py"), reference=reference, device="cpu", steps=5,
+            candidate=Config(values=reference.values | {"mixer": value}), seeds=(1,),
+        )  # fmt: skip
+        (tmp_path / value).mkdir()
+        result = forking_launcher.run(asked, tmp_path / value)
+        runs = {run.role: list(run.losses) for run in result.runs}
+        return runs["reference"], runs["candidate"]
+
+    with declaring(declaration("mixer", ["slow", "quick", "other"])):
+        assert full_precision(Config(values=reference.values | {"mixer": "quick"})) == reference
+    same, different = losses("quick"), losses("other")
+    assert same[0] == same[1]
+    assert different[0] != different[1]
