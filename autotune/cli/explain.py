@@ -32,7 +32,8 @@ def explain(
 ) -> None:
     """Say what each setting is worth here.
 
-    In the recommendation, and alone beside your baseline. "Does nothing here" and "was not measured" are answers. Reads the study alone, unless it is to measure.
+    In the recommendation, and alone beside your baseline. "Does nothing here" and "was not measured" are answers.
+    Reads the study alone, unless it is to measure.
     """
     from autotune.cli.options import Options
     from autotune.core import codec

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -124,6 +125,25 @@ def test_python_gets_it_in_the_dict(searched: Path, monkeypatch: pytest.MonkeyPa
 
     assert autotune.load_best("found", check=False)["mixer"] == "quick"
     assert autotune.apply("found", check=False)["mixer"] == "quick"
+
+
+def test_what_was_not_measured_is_measured_on_request(searched: Path, tmp_path: Path) -> None:
+    shutil.copytree(searched / "found", tmp_path / "found")
+    (tmp_path / "model.py").write_text(TARGET)
+    study = tmp_path / "found" / "study.json"
+    asked = json.loads(study.read_text())
+    asked["domains"]["num_threads"] = [None, 1]  # as if the search had not come to it
+    study.write_text(json.dumps(asked))
+
+    before = run_here(tmp_path, "explain", "found")
+    after = run_here(tmp_path, "explain", "found", "--measure", "-t", "1s", "--json")
+
+    assert "threads" in before.stdout
+    assert "was not measured" in before.stdout
+    assert after.returncode == 0, after.stderr
+    found = {next(iter(one["values"])): one for one in json.loads(after.stdout)["settings"]}
+    assert found["num_threads"]["inside"]["by"] == "rounds"
+    assert found["mixer"]["inside"]["ratio"] > 1
 
 
 def test_fix_and_tune_take_its_name(tmp_path: Path) -> None:
