@@ -30,9 +30,10 @@ def explain(
     ] = "3m",
     json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
 ) -> None:
-    """Say what each setting is worth here: in the recommendation, and alone.
+    """Say what each setting is worth here.
 
-    "Does nothing here" and "was not measured" are answers. Reads the study alone, unless it is to measure.
+    In the recommendation, and alone beside your baseline. "Does nothing here" and "was not measured" are answers.
+    Reads the study alone, unless it is to measure.
     """
     from autotune.cli.options import Options
     from autotune.core import codec

@@ -1,10 +1,12 @@
-"""What was asked of knobs that the target turned out to declare: names and values are checked when it has said which."""
+"""What was asked of knobs that the target turned out to declare: checked when it has said which there are."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from autotune.core.records import Limit, Value
+from msgspec import structs
+
+from autotune.core.records import Limit, TargetFacts, Value
 from autotune.errors import UsageError
 from autotune.knobs import is_ours, knob
 from autotune.knobs.declared import text
@@ -40,3 +42,10 @@ def with_declared(settings: Settings) -> Settings:
             for name, limit in settings.limits.items()
         },
     )
+
+
+def with_todays_defaults(facts: TargetFacts, settings: Settings) -> TargetFacts:
+    """Return the facts with the baseline's values as the defaults of declared knobs: losses are compared with those."""
+    today = {**(facts.baseline or {}), **settings.baseline}
+    declared = (structs.replace(one, default=today.get(one.name, one.default)) for one in facts.declared)
+    return structs.replace(facts, declared=tuple(declared))

@@ -20,7 +20,7 @@ from autotune.sampler.space import SearchSpace, build
 from autotune.study import layout as disk
 from autotune.targets.commands.command import Command, is_command
 from autotune.targets.source import digest_of
-from autotune.tuning.declared import with_declared
+from autotune.tuning.declared import with_declared, with_todays_defaults
 from autotune.tuning.settings import Settings, options
 from autotune.units import format_bytes, parse_bytes
 
@@ -59,6 +59,8 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
     """
     declare(*facts.declared)
     settings = with_declared(settings)
+    facts = with_todays_defaults(facts, settings)
+    declare(*facts.declared)
     baseline, assumed = baseline_config(settings, facts)
     limit, enforced, headroom = memory_bounds(settings, environment)
     answers = {

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
 
+from autotune.core.records import Config
+from autotune.core.requests import StabilityRequest
+from autotune.knobs import defaults
+from autotune.knobs.declared import declaration, declaring
+from autotune.precision.arithmetic import full_precision
 from tests.commandline import assert_one_clear_error, run, run_here
+from tests.session_launcher import SessionLauncher
 
 pytestmark = pytest.mark.slow
 
@@ -120,6 +127,25 @@ def test_python_gets_it_in_the_dict(searched: Path, monkeypatch: pytest.MonkeyPa
     assert autotune.apply("found", check=False)["mixer"] == "quick"
 
 
+def test_what_was_not_measured_is_measured_on_request(searched: Path, tmp_path: Path) -> None:
+    shutil.copytree(searched / "found", tmp_path / "found")
+    (tmp_path / "model.py").write_text(TARGET)
+    study = tmp_path / "found" / "study.json"
+    asked = json.loads(study.read_text())
+    asked["domains"]["num_threads"] = [None, 1]  # as if the search had not come to it
+    study.write_text(json.dumps(asked))
+
+    before = run_here(tmp_path, "explain", "found")
+    after = run_here(tmp_path, "explain", "found", "--measure", "-t", "1s", "--json")
+
+    assert "threads" in before.stdout
+    assert "was not measured" in before.stdout
+    assert after.returncode == 0, after.stderr
+    found = {next(iter(one["values"])): one for one in json.loads(after.stdout)["settings"]}
+    assert found["num_threads"]["inside"]["by"] == "rounds"
+    assert found["mixer"]["inside"]["ratio"] > 1
+
+
 def test_fix_and_tune_take_its_name(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(TARGET)
 
@@ -165,3 +191,28 @@ def test_a_command_is_searched_by_its_placeholder(tmp_path: Path) -> None:
     best = json.loads((tmp_path / "found" / "best.json").read_text())
     assert best["params"]["mixer"] == "quick"
     assert "--mixer quick" in run_here(tmp_path, "best", "found", "--command").stdout
+
+
+def test_losses_of_a_declared_value_are_compared_like_those_of_a_dtype(
+    tmp_path: Path, forking_launcher: SessionLauncher
+) -> None:
+    text = TARGET.replace('["slow", "quick"]', '["slow", "quick", "other"]').replace("time.sleep(0.4)", "pass")
+    text = text.replace("return self.layer(x)", "return self.layer(x) * (3 if self.mixer == 'other' else 1)")
+    (tmp_path / "model.py").write_text(text)
+    reference = Config(values=defaults() | {"batch_size": 8, "mixer": "slow"})
+
+    def losses(value: str) -> tuple[list[float | None], list[float | None]]:
+        asked = StabilityRequest(
+            target=str(tmp_path / "model.py"), reference=reference, device="cpu", steps=5,
+            candidate=Config(values=reference.values | {"mixer": value}), seeds=(1,),
+        )  # fmt: skip
+        (tmp_path / value).mkdir()
+        result = forking_launcher.run(asked, tmp_path / value)
+        runs = {run.role: list(run.losses) for run in result.runs}
+        return runs["reference"], runs["candidate"]
+
+    with declaring(declaration("mixer", ["slow", "quick", "other"])):
+        assert full_precision(Config(values=reference.values | {"mixer": "quick"})) == reference
+    same, different = losses("quick"), losses("other")
+    assert same[0] == same[1]
+    assert different[0] != different[1]

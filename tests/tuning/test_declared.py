@@ -1,0 +1,71 @@
+"""Declared knobs in a search: their domain, their baseline, and what is asked of them by name."""
+
+from __future__ import annotations
+
+from contextvars import copy_context
+from typing import Any
+
+import pytest
+
+from autotune.core.records import Declaration, Limit, StudyRequest
+from autotune.errors import UsageError
+from autotune.knobs import KNOBS, knob
+from autotune.precision.arithmetic import full_precision
+from autotune.sampler.space import SearchSpace
+from autotune.tuning.prepare import settle
+from autotune.tuning.settings import Settings
+from tests.worlds import environment, facts
+
+ATTN = Declaration(name="attn", values=("sdpa", "flash"), default="sdpa", takers=("model",))
+ROWS = Declaration(name="rows", values=(16, 4, 8), default=16, ordered=True, changes_arithmetic=False)
+
+
+def settled(**asked: Any) -> tuple[StudyRequest, SearchSpace]:
+    def work() -> tuple[StudyRequest, SearchSpace]:
+        request, space = settle(Settings(target="model.py", **asked), environment(), facts(declared=(ATTN, ROWS)))
+        assert full_precision(request.baseline) == request.baseline
+        assert not knob("rows").numerics
+        return request, space
+
+    return copy_context().run(work)
+
+
+def test_declared_values_are_searched_from_the_default_on() -> None:
+    request, space = settled()
+
+    assert (request.baseline["attn"], request.baseline["rows"]) == ("sdpa", 16)
+    assert (space.domains["attn"], space.domains["rows"]) == (("sdpa", "flash"), (4, 8, 16))
+    assert "attn" not in {one.name for one in KNOBS}
+
+
+def test_losses_are_compared_with_those_of_the_baseline_that_was_asked_for() -> None:
+    request, _ = settled(baseline={"attn": "flash"})
+
+    assert request.baseline["attn"] == "flash"
+    assert request.facts.declared[0].default == "flash"
+
+
+def test_exact_leaves_alone_what_may_change_the_arithmetic() -> None:
+    _, space = settled(exact=True)
+
+    assert (space.domains["attn"], space.domains["rows"]) == (("sdpa",), (4, 8, 16))
+
+
+def test_values_are_those_declared_however_they_were_typed() -> None:
+    _, space = settled(limits={"rows": Limit(values=("8",)), "attn": Limit(values=("flash",))})
+
+    assert (space.domains["attn"], space.domains["rows"]) == (("flash",), (8,))
+
+
+@pytest.mark.parametrize(
+    ("asked", "expected"),
+    [
+        ({"limits": {"atn": Limit(values=("flash",))}}, "--fix: there is no knob 'atn'.*Did you mean attn"),
+        ({"tune": ("atn",)}, "--tune: there is no knob 'atn'"),
+        ({"baseline": {"attn": "math"}}, "--baseline: attn must be one of sdpa, flash, got 'math'"),
+    ],
+    ids=lambda asked: next(iter(asked)) if isinstance(asked, dict) else "",
+)
+def test_a_name_or_value_that_the_target_does_not_declare_is_refused(asked: dict[str, Any], expected: str) -> None:
+    with pytest.raises(UsageError, match=expected):
+        settled(**asked)
