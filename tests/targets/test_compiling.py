@@ -13,7 +13,6 @@ from autotune.targets.checkpointing import checkpoint_blocks
 from autotune.targets.compiling import compile_model
 from tests.targets.test_checkpointing import Net, _trained
 
-
 # Dynamo looks at the gradients of all inputs, also of those that have none (torch 2.13).
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 
