@@ -158,7 +158,7 @@ def inspect(request: InspectRequest, progress: Progress) -> Inspection:
             built.append(process_bytes("VmRSS"))
         progress.phase(name)
 
-    facts = resolve(request.target).inspect(device, request.config, phase)
+    facts = resolve(request.target).inspect(device, request.config, phase, request.declared)
     return Inspection(environment=environment, facts=facts, process_bytes=built[-1])
 
 

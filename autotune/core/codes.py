@@ -92,7 +92,7 @@ class Code(StrEnum):
         "Search without --stability off.")
     PRECISION_UNDECIDED = ("precision-undecided", 118,
         "Whether this learns as full precision does is undecided: {why}.",
-        "Compare a longer run of both, or search with --amp none.")
+        "Compare a longer run of both, or hold what changes the arithmetic (--amp none, or --exact).")
     NOISE_SCALE_UNKNOWN = ("noise-scale-unknown", 119,
         "{why} The recommendation has the most samples/s; nothing is known about large batches.",
         "Search again when the cause is gone, or with --objective throughput.")
@@ -191,6 +191,9 @@ class Code(StrEnum):
         "{share:.1%} {better}, too little for a global batch of {batch}" + MORE_MEMORY)
     FASTER_PRECISION_UNDECIDED = ("faster-precision-undecided", 310,
         "{share:.1%} {better}, too little for a precision whose losses are undecided (under {least:.0%})" + MORE_MEMORY)
+    FASTER_OTHER_MICRO_BATCH = ("faster-other-micro-batch", 311,
+        "{share:.1%} {better}, too little or too uncertain to change what BatchNorm sees (under {least:.0%})"
+        + MORE_MEMORY)
 
     # 4xx: what is known of the losses
     LOSSES_NOT_CHECKED = "losses-not-checked", 401, "not checked (--stability off)"

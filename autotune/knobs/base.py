@@ -22,6 +22,7 @@ LEFT_ALONE = "auto"  # shown for a value that sets nothing
 NOT_DONE = "no"  # shown for a value that does nothing
 SHORT_CYCLE = 2  # micro-batches: one without a gradient before, and one that adds to it, which decides the peak
 TACIT = (LEFT_ALONE, NOT_DONE)  # left out where space is short
+BARE = ("yes", "passive")  # values that say nothing without the name of their knob
 SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -52,11 +53,17 @@ class Plan:
     batch_transforms: list[Callable[[Any], Any]] = field(default_factory=list)  # on each tensor, on the device
     forward_contexts: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)  # forward and loss
     loader_options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the DataLoader
+    loader_asked: set[str] = field(default_factory=set)  # those of them that a knob was asked for
     accumulation_steps: int = 1
     short_cycles: bool = False  # a loop of ours takes an optimizer step after two micro-batches (decisions/0046)
     scale_loss: bool = False  # float16 needs a gradient scaler
     compiles: bool = False  # torch.compile has work to do
     settable: tuple[str, ...] | None = None  # the knobs that may be set in what was not written to be tuned; None: all
+
+    def ask_loader(self, option: str, value: Any) -> None:
+        """Set an option of the DataLoader that its own knob was asked for."""
+        self.loader_options[option] = value
+        self.loader_asked.add(option)
 
     @property
     def micro_batches_per_step(self) -> int:
@@ -115,6 +122,7 @@ class Knob(ABC):
     default: Value
     memory: MemoryEffect
     numerics: bool = False  # changes the arithmetic: recommended only after its losses agreed with the default's
+    needs_label: bool = False  # its values say nothing without its name
     on_request: bool = False  # searched only where user or target says what it may be, or `--tune` names it
     counts_workers: bool = False  # its value is the number of processes that load
     only_computes: bool = False  # it changes nothing but how the device computes: worthless where that waits for data

@@ -17,3 +17,9 @@ class Observed:
     recomputes: bool | None = None  # activations in the backward pass
     channels_last: bool | None = None  # the weights of convolutions are in that memory format
     channels_last_inputs: bool | None = None  # the images that the model is given are
+    # Options of the training loader, by DataLoader's names.
+    prefetch_factor: int | None = None
+    persistent_workers: bool | None = None
+    pin_memory: bool | None = None
+    malloc: str | None = None  # of the process: the knob's value, or MALLOC_OF_C
+    expandable_segments: bool | None = None  # of CUDA's caching allocator

@@ -36,6 +36,8 @@ def present(arguments: Mapping[str, Any]) -> dict[str, Value]:
         "batch_size": arguments["per_device_train_batch_size"],
         "gradient_accumulation_steps": arguments["gradient_accumulation_steps"],
         "num_workers": arguments["dataloader_num_workers"],
+        "prefetch_factor": arguments.get("dataloader_prefetch_factor"),
+        "persistent_workers": None,  # left alone, whatever it is: see `LoaderSwitch`
         "amp_dtype": "bfloat16" if arguments["bf16"] else "float16" if arguments["fp16"] else None,
     }
 

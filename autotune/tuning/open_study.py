@@ -61,7 +61,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
         disk.sweep(folder)
         environment, facts, seconds = inspect(
             settings.target, settings.device, settings.seed, folder / disk.INSPECT, launcher,
-            memory_limit=settings.memory_limit,
+            memory_limit=settings.memory_limit, declared=settings.declared,
         )  # fmt: skip
         if begun is not None and begun.environment.no_compiler is None:  # by an earlier version: it goes on as it was
             environment = replace(environment, no_compiler=None)
@@ -127,7 +127,7 @@ def preview(
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         environment, facts, seconds = inspect(
             settings.target, settings.device, settings.seed, Path(place), launcher, keeps_log=False,
-            memory_limit=memory_limit or settings.memory_limit,
+            memory_limit=memory_limit or settings.memory_limit, declared=settings.declared,
         )  # fmt: skip
     return *settle(settings, environment, facts), seconds
 

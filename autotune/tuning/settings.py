@@ -17,7 +17,7 @@ from typing import Annotated, Any, Literal, Self, get_args
 from msgspec import Meta
 
 from autotune.core.option import Option, described
-from autotune.core.records import Count, Limit, Share, Stability, Value
+from autotune.core.records import Count, Declaration, Limit, Share, Stability, Value
 from autotune.core.results import Isolation
 from autotune.core.run_length import parse_run_length
 from autotune.errors import UsageError
@@ -152,6 +152,7 @@ class Settings:
     seed: Annotated[Seed, Option(help="Of model, data order and sampler.")] = 0
     mode: Mode = "auto"  # auto: resume where target and machine match
     limits: dict[str, Limit] = field(default_factory=dict)  # knob name -> what may be searched
+    declared: tuple[Declaration, ...] = ()  # knobs of the user's own, beside those of the target's `space`
     resume_line: str | None = None  # the line that resumes, as the user would type it
 
     def __post_init__(self) -> None:

@@ -25,6 +25,7 @@ from autotune.knobs.observed import Observed
 from autotune.knobs.wording import Framework
 from autotune.targets.arguments import bind
 from autotune.targets.batches import move
+from autotune.targets.commands.defaults import LoaderDefaults
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.witness import Witness
 from autotune.targets.contract import Contract
@@ -90,7 +91,7 @@ class LightningTrainer(OwnLoop):
         """Train until the watch stops it."""
         trainer, parts = self._trainer, self._parts
         self._witness = witness = Witness(
-            self.label, report, _Leaving(), loader_defaults={}, transforms=(), is_told=True
+            self.label, report, _Leaving(), loader_defaults=LoaderDefaults(), transforms=(), is_told=True
         )
         trainer.callbacks.append(telling_of(parts.library, report, self._begin, self._end_batch))
         make_endless(trainer)
