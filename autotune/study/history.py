@@ -48,6 +48,7 @@ class History:
         self.request, self.version = request, 0
         self.precision_checks, self.samples, self.dry_run = tuple(precision_checks), tuple(samples), dry_run
         self._known_paces: tuple[int, dict[Config, list[Pace]]] = (-1, {})
+        self._setup = SetupSeconds(())  # of the paces
         self._expected: dict[tuple[ProbeBudget, float], float] = {}
         self.judged = self._judge(trials)  # every probe with its verdict, in order
         self.before = len(self.judged)  # probes that were there when this run of the search began
@@ -202,7 +203,7 @@ class History:
 
     def setup_seconds(self, config: Config) -> float:
         """Return the seconds that the next probe of `config` will compile."""
-        return SetupSeconds(trial for trial, _ in self.judged).next(config)
+        return self._setup.next(config) if self._paces else SetupSeconds(()).next(config)
 
     def _expected_of_others(self, window: ProbeBudget, samples: float) -> float:
         """Return the seconds of a probe with cycles of so many samples, which never ran; 0: that of others."""
@@ -232,6 +233,7 @@ class History:
                 if trial.result.measurement is not None:
                     found.setdefault(trial.config, []).append(Pace.of(trial.result))
             self._known_paces, self._expected = (self.version, found), {}
+            self._setup = SetupSeconds(trial for trial, _ in self.judged)
         return self._known_paces[1]
 
     @property
