@@ -2,7 +2,7 @@
 
     python benchmarks/compiling.py benchmarks/targets/resnet.py 32 default [FOLDER]
 
-prints the processor time of a step compiled over that of a plain one (median of seven turns of both, one thread, with
+prints the processor time of a step compiled over that of a plain one (median of five turns of both, one thread, with
 the lowest and the highest), and the processor seconds of compiling: Python's, and those of the C++ compiler. Processor
 time, because it stands still while others use the cores. `FOLDER` keeps the generated code: a second run is warm.
 """
@@ -16,7 +16,7 @@ import tempfile
 import time
 from pathlib import Path
 
-TURNS, SECONDS = 7, 1.0  # of a turn of each
+TURNS, SECONDS = 5, 0.5  # of a turn of each
 
 
 def main(path: str, batch_size: int, mode: str) -> None:

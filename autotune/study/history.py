@@ -46,9 +46,9 @@ class History:
     ) -> None:  # fmt: skip
         """Take the `trials` that were there when this run of the search began."""
         self.request, self.version = request, 0
-        self._setup = 0, SetupSeconds(())
         self.precision_checks, self.samples, self.dry_run = tuple(precision_checks), tuple(samples), dry_run
         self._known_paces: tuple[int, dict[Config, list[Pace]]] = (-1, {})
+        self._setup = SetupSeconds(())  # of the paces
         self._expected: dict[tuple[ProbeBudget, float], float] = {}
         self.judged = self._judge(trials)  # every probe with its verdict, in order
         self.before = len(self.judged)  # probes that were there when this run of the search began
@@ -203,9 +203,7 @@ class History:
 
     def setup_seconds(self, config: Config) -> float:
         """Return the seconds that the next probe of `config` will compile."""
-        if self._setup[0] != self.version:  # a sampler asks for thousands
-            self._setup = self.version, SetupSeconds(trial for trial, _ in self.judged)
-        return self._setup[1].next(config)
+        return self._setup.next(config) if self._paces else SetupSeconds(()).next(config)
 
     def _expected_of_others(self, window: ProbeBudget, samples: float) -> float:
         """Return the seconds of a probe with cycles of so many samples, which never ran; 0: that of others."""
@@ -235,6 +233,7 @@ class History:
                 if trial.result.measurement is not None:
                     found.setdefault(trial.config, []).append(Pace.of(trial.result))
             self._known_paces, self._expected = (self.version, found), {}
+            self._setup = SetupSeconds(trial for trial, _ in self.judged)
         return self._known_paces[1]
 
     @property

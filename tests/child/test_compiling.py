@@ -113,9 +113,11 @@ def test_compiling_is_told_apart_cold_and_warm(probe, study):
 
 
 def test_what_is_compiled_learns_the_same_up_to_rounding(probe):
-    plain, compiled = (probe("plain", compile_mode=mode).measurement.losses[:10] for mode in (None, "default"))
+    plain, compiled = (probe("plain", compile_mode=mode).measurement for mode in (None, "default"))
 
-    assert compiled == pytest.approx(plain, rel=1e-4)
+    steps = min(len(plain.warmup_seconds), len(compiled.warmup_seconds))  # after these they are told of in blocks
+    assert steps >= 2
+    assert compiled.losses[:steps] == pytest.approx(plain.losses[:steps], rel=1e-4)
 
 
 def test_graph_breaks_are_counted(probe):

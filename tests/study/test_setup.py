@@ -5,13 +5,17 @@ from msgspec.structs import replace
 
 from autotune.core.compilation import Compilation
 from autotune.core.records import Goal
-from autotune.core.requests import ProbeBudget
+from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
 from autotune.core.run_length import break_even_seconds, parse_run_length, training_share
+from autotune.errors import UsageError
 from autotune.knobs.compile_mode import PRIOR_SECONDS
+from autotune.launch.files import cache_of
 from autotune.objectives.verdict import judge_among
 from autotune.study.history import History
 from autotune.study.setup import WARM_SHARE, SetupSeconds
-from tests.worlds import config, measured, study_request, trial
+from autotune.study.view import load_view
+from autotune.testing import FakeLauncher
+from tests.worlds import config, declared, environment, measured, searched, study_request, trial
 
 PLAIN, COMPILED = config(64), config(64, compile_mode="default")
 
@@ -105,3 +109,46 @@ def test_the_score_of_a_planned_run_counts_a_cold_compilation_although_this_prob
 
     assert verdict.value == pytest.approx(100.0 * share)
     assert verdict.training_share == pytest.approx(share)
+
+
+@pytest.mark.parametrize(
+    ("place", "cache"),
+    [
+        ("study/probes/0007", "study/compiled"),
+        ("study/inspect", "study/compiled"),
+        ("race/inspect/0000", "race/compiled"),
+        ("autotune-x1y2", "autotune-x1y2/compiled"),  # in the system's folder for temporary files
+    ],
+)
+def test_all_of_a_study_share_generated_code_and_nothing_lies_outside(place, cache, tmp_path):
+    request = InspectRequest() if "probes" not in place else ProbeRequest(target="m", config=PLAIN, device="cpu")
+
+    assert cache_of(request, tmp_path / place) == tmp_path / cache
+
+
+def test_generated_code_is_taken_away_when_the_search_ends(tmp_path):
+    class Compiling(FakeLauncher):
+        def run(self, request, folder):
+            made = cache_of(request, folder)
+            made.mkdir(exist_ok=True)
+            (made / "kernel.so").write_bytes(b"")
+            return super().run(request, folder)
+
+    searched(tmp_path / "study", Compiling(facts=declared()), probes=2)
+
+    assert not (tmp_path / "study" / "compiled").exists()
+
+
+def test_a_study_of_an_earlier_version_goes_on_without_the_knob(tmp_path):
+    searched(tmp_path / "study", FakeLauncher(facts=declared()), probes=2)  # no word of compilers
+
+    searched(tmp_path / "study", FakeLauncher(facts=declared(), environment=environment(no_compiler="")), probes=4)
+
+    assert {trial.config["compile_mode"] for trial in load_view(tmp_path / "study").trials} == {None}
+
+
+def test_epochs_of_unknown_length_are_refused(tmp_path):
+    launcher = FakeLauncher(facts=replace(declared(), dataset_samples=None, data="iterable"))
+
+    with pytest.raises(UsageError, match="--run-length 30epochs says epochs"):
+        searched(tmp_path / "study", launcher, run_length="30epochs")
