@@ -14,7 +14,8 @@ from autotune.knobs.wording import NOTHING, Framework, Wording
 FEWEST_BLOCKS = 2  # one block alone needs all its memory again when it is recomputed
 THIRD, SECOND, SELECTIVE = "every_third", "every_second", "selective"
 EVERY: dict[Value, int] = {THIRD: 3, SECOND: 2, True: 1}  # of how many blocks one is recomputed
-CHOICES: tuple[Value, ...] = (False, THIRD, SECOND, SELECTIVE, True)  # by the memory that they need, the most first
+# By the memory that they need, the most first; selective is somewhere between none and all, as the model has it.
+CHOICES: tuple[Value, ...] = (False, THIRD, SECOND, SELECTIVE, True)
 SPELLINGS: dict[str, Value] = {**SWITCH_WORDS, "none": False, "full": True}
 SHOWN: dict[Value, str] = {
     False: NOT_DONE, THIRD: "every 3rd", SECOND: "every 2nd", SELECTIVE: "selective", True: "ckpt"
@@ -90,9 +91,13 @@ class ActivationCheckpointing(Knob):
         return True if value == SELECTIVE and values.get("compile_mode") is not None else value
 
     def needs_no_less(self, value: Value, other: Value) -> bool:
-        """Return whether `value` recomputes no more than `other`; where neither contains the other it is not known."""
+        """Return whether `value` recomputes no more than `other`.
+
+        Of a selective policy only that all blocks need no more: it keeps products whose results training without it
+        would not keep, so that it may even need more than none (docs/notes/throughput.md 4).
+        """
         if SELECTIVE in (value, other):
-            return value in (other, False) or other is True
+            return value == other or other is True
         return CHOICES.index(value) <= CHOICES.index(other)
 
     def check(self, value: Value) -> None:

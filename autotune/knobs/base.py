@@ -10,10 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from autotune.core.records import Environment, Limit, TargetFacts, Value
+from autotune.knobs.effects import MemoryEffect as MemoryEffect  # of every knob, with its base class
+from autotune.knobs.effects import Reach as Reach
 from autotune.knobs.influence import NEUTRAL, UNKNOWN, Influence
 from autotune.knobs.observed import Observed
 from autotune.knobs.wording import NOTHING, Framework, Wording
@@ -24,24 +25,6 @@ SHORT_CYCLE = 2  # micro-batches: one without a gradient before, and one that ad
 TACIT = (LEFT_ALONE, NOT_DONE)  # left out where space is short
 BARE = ("yes", "passive")  # values that say nothing without the name of their knob
 SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-
-
-class MemoryEffect(StrEnum):
-    """The ways in which a knob changes memory; the guard concludes from an out-of-memory by these rules only."""
-
-    GROWS = "grows"  # a larger value never needs less, on the device and on the host
-    GROWS_HOST = "grows-host"  # the same, on the host only
-    SHRINKS = "shrinks"  # by `needs_no_less`: some values never need less than others, on the device and on the host
-    CHANGES = "changes"  # nothing is concluded from one value about another
-    NONE = "none"
-
-
-class Reach(StrEnum):
-    """The places where a knob can be set from outside of a training that nobody may edit."""
-
-    CODE = "code"  # nowhere: the code has to take it
-    LOADER = "loader"  # arguments of a DataLoader that whoever makes it leaves out
-    PROCESS = "process"  # the process, before the code runs
 
 
 @dataclass(kw_only=True)

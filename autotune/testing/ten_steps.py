@@ -82,14 +82,14 @@ def optimizer(parameters):  # eps: else it makes a step of the rounding of a gra
 
 
 @dataclass(frozen=True, kw_only=True)
-class Trained:
+class TenSteps:
     """What ten steps left: the loss of each, and where all weights began and ended."""
 
     losses: tuple[float, ...]
     first: tuple[float, ...]
     last: tuple[float, ...]
 
-    def differs(self, usual: Trained) -> str:
+    def differs(self, usual: TenSteps) -> str:
         """Return by how much this is not what `usual` computed; empty within rounding."""
         pairs = zip(self.losses, usual.losses, strict=True)
         losses = max(abs(one - other) / abs(other) for one, other in pairs)
@@ -105,7 +105,7 @@ class Trained:
 def differences(
     knob: Knob, several: Sequence[Mapping[str, Value]], usual: Mapping[str, Value], device: str = "cpu"
 ) -> list[str]:
-    """Return for each of several configurations what `Trained.differs` says of it and the usual one.
+    """Return for each of several configurations what `TenSteps.differs` says of it and the usual one.
 
     They are values of all knobs; `knob` itself may be in no registry. Raises what torch and the processes raise.
     """
@@ -118,7 +118,7 @@ def _settings(knob: Knob, values: Mapping[str, Value]) -> dict[str, str]:
     return {**environ(values), **knob.environ(values[knob.name])}
 
 
-def _trained(knob: Knob, several: Sequence[Mapping[str, Value]], device: str) -> list[Trained]:
+def _trained(knob: Knob, several: Sequence[Mapping[str, Value]], device: str) -> list[TenSteps]:
     """Train with each: in a process of its own where one has environment variables, or a switch of a whole process."""
     settings = _settings(knob, several[0])
     if not settings and not any(_plan(knob, values, device).setup for values in several):
@@ -131,10 +131,10 @@ def _trained(knob: Knob, several: Sequence[Mapping[str, Value]], device: str) ->
         line = [sys.executable, "-m", "autotune.testing.ten_steps", folder]
         subprocess.run(line, env={**os.environ, **own, **settings}, check=True)
         found: list[dict[str, Any]] = pickle.loads((place / "trained").read_bytes())
-    return [Trained(**one) for one in found]
+    return [TenSteps(**one) for one in found]
 
 
-def train(knob: Knob, values: Mapping[str, Value], device: str) -> Trained:
+def train(knob: Knob, values: Mapping[str, Value], device: str) -> TenSteps:
     """Train in this process."""
     from autotune.child.run import seed_all
 
@@ -155,7 +155,7 @@ def train(knob: Knob, values: Mapping[str, Value], device: str) -> Trained:
         session.train(watch)
     ((model, first),) = held
     losses = tuple(float(step.loss) for step in watch.steps)
-    return Trained(losses=losses, first=first, last=_weights(model))
+    return TenSteps(losses=losses, first=first, last=_weights(model))
 
 
 def _plan(knob: Knob, values: Mapping[str, Value], device: str) -> Plan:

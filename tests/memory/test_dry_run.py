@@ -101,8 +101,16 @@ class _Residual(nn.Module):
         return images + torch.relu(self.norm(self.inner(images)))
 
 
-def _recomputed():
-    return checkpoint_blocks(nn.Sequential(*(_Residual() for _ in range(4)), nn.Flatten(), nn.Linear(192, 2)))
+def _recomputed(**policy):
+    return checkpoint_blocks(nn.Sequential(*(_Residual() for _ in range(4)), nn.Flatten(), nn.Linear(192, 2)), **policy)
+
+
+def _recomputed_in_part():
+    return _recomputed(every=2)
+
+
+def _recomputed_selectively():
+    return _recomputed(selective=True)
 
 
 def _peak(model, mode):
@@ -121,7 +129,11 @@ def _peak(model, mode):
     return ledger.peak_bytes
 
 
-@pytest.mark.parametrize(("make", "error"), [(_Convolutions, 0), (_Recurrent, 0.01), (_recomputed, 0)])
+@pytest.mark.parametrize(("make", "error"), [
+        (_Convolutions, 0), (_Recurrent, 0.01), (_recomputed, 0), (_recomputed_in_part, 0),
+        (_recomputed_selectively, 0),
+    ],
+)  # fmt: skip
 def test_fake_tensors_count_what_real_ones_do(make, error):
     mode = FakeTensorMode()
     with mode:
@@ -187,9 +199,10 @@ def test_what_blocks_compute_again_does_not_stay(tmp_path):
         "def block(): return nn.Sequential(*[nn.Linear(64, 64), nn.Tanh()] * 4)\n"
         "def model(): return nn.Sequential(*(block() for _ in range(8)), nn.Linear(64, 2))\n"
     )
-    arms = ({"activation_checkpointing": False}, {"activation_checkpointing": True})
+    policies = (False, "every_third", "every_second", "selective", True)
+    arms = tuple({"activation_checkpointing": one} for one in policies)
 
-    kept, recomputed = (
+    kept, third, second, selective, recomputed = (
         arm.peak_bytes(4096) - arm.peak_bytes(1024)
         for arm in _foretold(tmp_path, text, *arms, batches=(1024, 4096)).arms
     )
@@ -197,6 +210,8 @@ def test_what_blocks_compute_again_does_not_stay(tmp_path):
     outputs = 3072 * 64 * 4  # bytes of one layer
     assert kept > 32 * outputs  # of four layers in each of eight blocks
     assert recomputed < 16 * outputs  # what goes into each block, and one block
+    assert recomputed < second < third < kept
+    assert selective > kept > recomputed  # products that tanh has no use for are kept for nothing
 
 
 def test_the_state_of_the_optimizer_is_counted(tmp_path):

@@ -222,7 +222,9 @@ def _on_host(gibibytes, workers):
 def test_every_arm_is_asked_for_the_baseline_s_first():
     found = arms(FREE, config(batch_size=64, amp_dtype="float16", channels_last=True))
 
-    assert found[0] == {"amp_dtype": "float16", "channels_last": True, "activation_checkpointing": False}
+    assert (
+        found[0].items() >= {"amp_dtype": "float16", "channels_last": True, "activation_checkpointing": False}.items()
+    )
     assert len(found) == len({tuple(arm.values()) for arm in found}) == 6
 
 
@@ -231,7 +233,9 @@ def test_arms_that_trade_time_for_memory_come_last_for_they_matter_only_where_ot
 
     found = arms(deep, config(batch_size=64))
 
-    assert [arm["activation_checkpointing"] for arm in found] == [False] * 6 + [True] * 6
+    policies = [arm["activation_checkpointing"] for arm in found]
+    assert policies[:6] == [False] * 6
+    assert sorted(map(str, policies[6:])) == sorted(["every_third", "every_second", "selective", "True"] * 6)
 
 
 def _below(limit):

@@ -273,6 +273,28 @@ def test_an_old_switch_that_knows_all_or_nothing_refuses_a_part():
         checkpoint_blocks(Switched(), every=2)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("policy", "on"), [({}, [True] * 4), ({"every": 2}, [True, False] * 2), ({"selective": True}, [True] * 4)], ids=str
+)
+def test_a_model_of_transformers_trains_alike_with_every_policy(policy, on):
+    transformers = pytest.importorskip("transformers")
+    torch.manual_seed(0)
+    small = transformers.GPT2Config(vocab_size=50, n_positions=16, n_embd=32, n_layer=4, n_head=2)
+    plain = transformers.GPT2LMHeadModel(small).train()
+    recomputing = checkpoint_blocks(copy.deepcopy(plain), **policy)
+    tokens = torch.randint(50, (4, 16))
+
+    def trained(model):
+        torch.manual_seed(1)  # of its dropout
+        loss = model(input_ids=tokens, labels=tokens, use_cache=False).loss
+        loss.backward()
+        return [loss.detach(), *(parameter.grad for parameter in model.parameters())]
+
+    assert all(map(torch.equal, trained(plain), trained(recomputing)))
+    assert [layer.gradient_checkpointing for layer in recomputing.transformer.h] == on
+
+
 class Renamed(Switched):
     """The same since transformers 5.23, whose old names warn and go in version 6."""
 
