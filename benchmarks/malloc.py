@@ -3,9 +3,9 @@
     python benchmarks/malloc.py [--rounds 5] [--seconds 2] [--only resnet,tabular]
     python benchmarks/malloc.py --together --seconds 5
 
-A way is a set of environment variables: a library that LD_PRELOAD names, or thresholds of glibc's own malloc. Every
-cell of the table is a process of its own for each way and round, every other round in reverse order; it shows the
-geometric mean of the ratios to glibc within a round, with their 95 % interval, and the largest resident set. A library
+A way is a set of environment variables: a value of the knob, and what else was tried. Every cell of the table is a
+process of its own for each way and round, every other round in reverse order; it shows the geometric mean of the ratios
+to the C library as it is within a round, with their 95 % interval, and the largest resident set. A library
 that is not installed is left out, and said.
 
 `--together` is for a machine that others use too: all ways of a round train at the same time, with one thread each, and
@@ -28,6 +28,7 @@ from pathlib import Path
 
 from scipy.stats import t as student
 
+from autotune.knobs.malloc import LIBRARIES, SETTINGS
 from autotune.machine.environment import torch_version
 from autotune.machine.host import cpu_name, usable_cores
 
@@ -39,14 +40,11 @@ CELLS = {
     "masked_lm": ({"batch_size": 16}, {"batch_size": 64}),
     "jpeg_cnn": ({"batch_size": 32},),
 }
-KEPT = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(4 << 30)}  # nothing is given back
 WAYS = {
-    "glibc": {},
-    "jemalloc": {"LD_PRELOAD": "libjemalloc.so.2"},
-    "tcmalloc": {"LD_PRELOAD": "libtcmalloc_minimal.so.4"},
-    "glibc keeps": KEPT,
-    "glibc keeps huge pages": {**KEPT, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
-    "torch huge pages": {"THP_MEM_ALLOC_ENABLE": "1"},
+    "as it is": {},
+    **SETTINGS,
+    "jemalloc as it is": {"LD_PRELOAD": LIBRARIES["jemalloc"]},
+    "torch's huge pages": {"THP_MEM_ALLOC_ENABLE": "1"},
 }
 
 
@@ -101,10 +99,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0, help="of each plain loop")
     parser.add_argument("--only", default=",".join(CELLS), help="targets")
-    parser.add_argument("--ways", default=",".join(WAYS), help="besides glibc")
+    parser.add_argument("--ways", default=",".join(WAYS), help="besides the C library as it is")
     parser.add_argument("--together", action="store_true", help="all ways at once, by CPU time")
     options = parser.parse_args()
-    asked = {name: way for name, way in WAYS.items() if name in ("glibc", *options.ways.split(","))}
+    asked = {name: way for name, way in WAYS.items() if name in ("as it is", *options.ways.split(","))}
     ways = {name: way for name, way in asked.items() if is_installed(way)}
     print(
         f"{cpu_name()}, {usable_cores()} cores, {platform.platform(terse=True)}, Python {platform.python_version()}, "
@@ -117,7 +115,7 @@ def main() -> None:
     for target, config in ((name, one) for name in options.only.split(",") for one in CELLS[name]):
         rounds = [measured(target, config, ways, number, options) for number in range(options.rounds)]
         cells = [
-            f"{interval([found[name][0] / found['glibc'][0] for found in rounds])}, "
+            f"{interval([found[name][0] / found['as it is'][0] for found in rounds])}, "
             f"{statistics.median(found[name][1] for found in rounds) / 2**20:,.0f} MiB"
             for name in ways
         ]
