@@ -10,17 +10,20 @@ loops, with their 95 % interval.
 from __future__ import annotations
 
 import argparse
+import math
+import statistics
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
+
+from scipy.stats import t as student
 
 import autotune
 from autotune.core.records import Config
 from autotune.knobs import defaults, knob
 from autotune.knobs.limits import option
 from benchmarks.fidelity import trained
-from benchmarks.malloc import interval
 from benchmarks.surfaces.words import described, heading, here, row
 
 TARGETS = Path("benchmarks/targets")
@@ -31,6 +34,14 @@ def searched(target: Path, study: Path, seconds: int, *options: str) -> autotune
     words = [sys.executable, "-m", "autotune", "search", str(target), "-t", f"{seconds}s", "--study", str(study), "-q"]
     subprocess.run([*words, *options], stdout=subprocess.DEVNULL, check=False)
     return autotune.load_result(study)
+
+
+def interval(ratios: list[float]) -> str:
+    """Geometric mean and its 95 % interval."""
+    logs = [math.log(ratio) for ratio in ratios]
+    mean = statistics.mean(logs)
+    half = student.ppf(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+    return f"{math.exp(mean):.2f} ({math.exp(mean - half):.2f} to {math.exp(mean + half):.2f})"
 
 
 def main() -> None:

@@ -40,14 +40,15 @@ KEPT = Influence(fixed_time=Factor(0.97, 0.08), sample_time=Factor(0.88, 0.12), 
 class Malloc(ChoiceKnob):
     """None leaves it as it is. Otherwise freed memory is kept for the next step, by glibc or by a preloaded library.
 
-    Offered on CPUs: the best one that is there, unless the user's environment sets anything of the kind. Accelerators
-    allocate tensors by an allocator of torch's own.
+    On CPUs, on request (decisions/0059): the best one that is there, unless the user's environment sets anything of the
+    kind. Accelerators allocate tensors by an allocator of torch's own.
     """
 
     name = "malloc"
     alias = "malloc"
     option_help = "Malloc on a CPU that keeps freed memory: none,glibc,jemalloc,tcmalloc."
     label = "malloc"
+    on_request = True
     memory = MemoryEffect.CHANGES
     reach = Reach.PROCESS
     choices: ClassVar[Mapping[Value, str]] = {name: name for name in SETTINGS}

@@ -28,7 +28,7 @@ ALL = ("glibc", "jemalloc", "tcmalloc")
         ({"mallocs": ALL, "device": "cuda:0"}, (None,)),
     ],
 )
-def test_one_other_malloc_is_offered_on_a_cpu(changes: dict[str, Any], domain: tuple[Value, ...]) -> None:
+def test_one_other_malloc_is_offered_on_a_cpu_to_who_asks(changes: dict[str, Any], domain: tuple[Value, ...]) -> None:
     assert knob("malloc").domain(circumstances(replace(CPU, **changes))) == domain
 
 
