@@ -2,7 +2,7 @@
 
     python benchmarks/malloc.py [--rounds 1] [--only resnet,tabular]
 
-A way is a set of environment variables: a value of the knob `malloc`, and what else was tried. Each cell of the table is
+A way is a set of environment variables: a value of the knob `malloc`, and what else was tried. Each cell is
 a fresh process, every other round in reverse order, in which one thread takes steps on batches that are there already:
 its CPU time, unlike wall time, can be told on a machine that does other work, too. A library that is not installed is
 left out, and said.

@@ -14,6 +14,7 @@ from autotune.errors import EnvironmentUnfit
 from autotune.knobs import allocator, malloc
 from autotune.machine import host as machine
 from autotune.machine import nvml
+from autotune.machine.compilers import missing_for_compiling
 from autotune.machine.host import USABLE_FRACTION, process_bytes
 from autotune.targets import allocators
 
@@ -91,6 +92,7 @@ def describe(device: str) -> Environment:
         omp_wait_policy=os.environ.get("OMP_WAIT_POLICY") or None,
         mallocs=allocators.available(),
         variables=tuple(name for name in (*malloc.VARIABLES, *allocator.VARIABLES) if os.environ.get(name)),
+        no_compiler=missing_for_compiling(kind, capability),
     )
 
 

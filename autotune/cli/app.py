@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import io
 import sys
+from contextvars import copy_context
 from typing import Annotated
 
 import typer
@@ -71,7 +72,8 @@ def run() -> None:
         if isinstance(stream, io.TextIOWrapper):  # "×" for a terminal of ASCII, a folder's name that is not UTF-8
             stream.reconfigure(errors="backslashreplace")
     try:
-        app(prog_name="autotune")  # however it was started: `python -m autotune` too
+        # In a copy: knobs that a study declares are those of this call. The name is ours however it was started.
+        copy_context().run(app, prog_name="autotune")
     except AutotuneError as error:
         console = plain_console(stderr=True)
         trace = getattr(error, "traceback", "")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from autotune.core.records import Config, Value
 from autotune.knobs.activation_checkpointing import ActivationCheckpointing
@@ -11,6 +11,8 @@ from autotune.knobs.amp_dtype import AmpDtype
 from autotune.knobs.base import Knob, Plan
 from autotune.knobs.batch_size import BatchSize
 from autotune.knobs.channels_last import ChannelsLast
+from autotune.knobs.compile_mode import CompileMode
+from autotune.knobs.declared import DeclaredKnob, Registry
 from autotune.knobs.gradient_accumulation_steps import GradientAccumulationSteps
 from autotune.knobs.malloc import Malloc
 from autotune.knobs.num_threads import NumThreads
@@ -21,13 +23,14 @@ from autotune.knobs.persistent_workers import PersistentWorkers
 from autotune.knobs.pin_memory import PinMemory
 from autotune.knobs.prefetch_factor import PrefetchFactor
 
-KNOBS: tuple[Knob, ...] = (
+OURS: tuple[Knob, ...] = (
     BatchSize(),
     GradientAccumulationSteps(),
     AmpDtype(),
     NumWorkers(),
     ChannelsLast(),
     ActivationCheckpointing(),
+    CompileMode(),
     NumThreads(),
     OmpWaitPolicy(),
     PrefetchFactor(),
@@ -36,6 +39,7 @@ KNOBS: tuple[Knob, ...] = (
     Allocator(),
     Malloc(),
 )
+KNOBS: Sequence[Knob] = Registry(OURS)  # ours, then those that the study at hand declares
 
 
 def knob(name: str) -> Knob:
@@ -62,13 +66,24 @@ def loads_in_turn(config: Config, device: str) -> bool:
 
 
 def defaults() -> dict[str, Value]:
-    """Return PyTorch's own value of every knob, by name."""
-    return {candidate.name: candidate.default for candidate in KNOBS}
+    """Return PyTorch's own value of every knob of ours, by name."""
+    return {candidate.name: candidate.default for candidate in KNOBS if not isinstance(candidate, DeclaredKnob)}
 
 
 def completed(config: Config) -> Config:
     """Return `config` with a value for every knob: earlier versions knew fewer, which then had their defaults."""
     return Config(values=defaults() | config.values)
+
+
+def is_ours(name: str) -> bool:
+    """Whether the knob of that full name is none that a user declared."""
+    return name in defaults()
+
+
+def declared_values(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return those of `values` that belong to knobs which a user declared: all that are not ours."""
+    ours = defaults()
+    return {name: value for name, value in values.items() if name not in ours}
 
 
 def check(values: Mapping[str, Value]) -> None:
@@ -88,7 +103,7 @@ def plan_of(values: Mapping[str, Value], device: str) -> Plan:
 def touched(configs: Iterable[Config]) -> tuple[Knob, ...]:
     """Return the knobs that at least one of `configs` does not leave at its default."""
     found = [completed(config).values for config in configs]
-    return tuple(one for one in KNOBS if any(values[one.name] != one.default for values in found))
+    return tuple(one for one in KNOBS if any(values.get(one.name, one.default) != one.default for values in found))
 
 
 def traded(values: Mapping[str, Value]) -> dict[str, Value]:

@@ -22,6 +22,7 @@ LEFT_ALONE = "auto"  # shown for a value that sets nothing
 NOT_DONE = "no"  # shown for a value that does nothing
 SHORT_CYCLE = 2  # micro-batches: one without a gradient before, and one that adds to it, which decides the peak
 TACIT = (LEFT_ALONE, NOT_DONE)  # left out where space is short
+BARE = ("yes", "passive")  # values that say nothing without the name of their knob
 SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -56,6 +57,7 @@ class Plan:
     accumulation_steps: int = 1
     short_cycles: bool = False  # a loop of ours takes an optimizer step after two micro-batches (decisions/0046)
     scale_loss: bool = False  # float16 needs a gradient scaler
+    compiles: bool = False  # torch.compile has work to do
     settable: tuple[str, ...] | None = None  # the knobs that may be set in what was not written to be tuned; None: all
 
     def ask_loader(self, option: str, value: Any) -> None:
@@ -120,9 +122,11 @@ class Knob(ABC):
     default: Value
     memory: MemoryEffect
     numerics: bool = False  # changes the arithmetic: recommended only after its losses agreed with the default's
+    needs_label: bool = False  # its values say nothing without its name
     on_request: bool = False  # searched only where user or target says what it may be, or `--tune` names it
     counts_workers: bool = False  # its value is the number of processes that load
     only_computes: bool = False  # it changes nothing but how the device computes: worthless where that waits for data
+    compiles: bool = False  # it has the model compiled, which tensors without contents cannot show
     reach: Reach = Reach.CODE
     # How commands write it: by format, a word for each value that has one ("" is the default format), and the
     # names of placeholders that stand for one value, and are true or false (`{bf16:flag}`).
@@ -188,6 +192,10 @@ class Knob(ABC):
     def influence(self, value: Value) -> Influence:
         """Return the prior of what `value` does to time and memory. By default its effect is learned from probes."""
         return UNKNOWN if value != self.default else NEUTRAL
+
+    def setup_seconds(self, value: Value) -> float:
+        """Return the seconds that a first probe takes longer with `value` before its steps are steady, at a guess."""
+        return 0.0
 
     def computing_threads(self, value: Value, own: int) -> int | None:
         """Return how many threads compute on a CPU with `value`, `own` being torch's count; None: it sets none."""

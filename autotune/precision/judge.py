@@ -29,12 +29,12 @@ from msgspec.structs import replace
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
-from autotune.core.records import Config, Record, Value
+from autotune.core.records import Record, Value
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossRun, LossVerdict, Outcome, StabilityResult
 from autotune.core.stats import mean_bounds
-from autotune.knobs import KNOBS
 from autotune.objectives.verdict import MOST_SKIPS_PER_STEP
+from autotune.precision.arithmetic import names, precision_of
 
 FIRST, LAST = 3, 10  # steps whose mean is the loss at the beginning, and at the end
 PrecisionCheck = tuple[StabilityRequest, StabilityResult]
@@ -169,25 +169,6 @@ def pooled(checks: Sequence[PrecisionCheck]) -> list[PrecisionCheck]:
 
 def _one_but_for_seeds(one: StabilityRequest, other: StabilityRequest) -> bool:
     return (one.reference, one.candidate, one.steps) == (other.reference, other.candidate, other.steps)
-
-
-def precision_of(config: Config) -> dict[str, Value]:
-    """Return the values of the knobs that change arithmetic, by knob name."""
-    return {knob.name: config.values.get(knob.name, knob.default) for knob in KNOBS if knob.numerics}
-
-
-def full_precision(config: Config) -> Config:
-    """Return the configuration with these knobs at their default."""
-    return Config(values={**config.values, **{knob.name: knob.default for knob in KNOBS if knob.numerics}})
-
-
-def names(request: StabilityRequest) -> tuple[str, str]:
-    """Return the names of candidate and reference, as in a table: `bf16` and `fp32`."""
-    differing = [k for k in KNOBS if k.numerics and request.candidate[k.name] != request.reference[k.name]]
-    one, other = (
-        " ".join(k.show(config[k.name]) for k in differing) for config in (request.candidate, request.reference)
-    )
-    return one, other
 
 
 def paired(runs: Sequence[LossRun]) -> list[Paired]:

@@ -17,9 +17,12 @@ from autotune.core.records import Config
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import Outcome, StabilityResult
 from autotune.errors import NoRecommendation
-from autotune.knobs import loader_workers, worker_knob
+from autotune.knobs import KNOBS, loader_workers, worker_knob
+from autotune.knobs.base import Knob
+from autotune.knobs.limits import option
+from autotune.precision.arithmetic import full_precision, names, precision_of
 from autotune.precision.duration import SEED_SECONDS, STEPS, check_batch
-from autotune.precision.judge import PrecisionCheck, Thresholds, full_precision, judge, names, pooled, precision_of
+from autotune.precision.judge import PrecisionCheck, Thresholds, judge, pooled
 from autotune.study.history import History
 from autotune.study.pace import starting_seconds
 from autotune.study.summary import ConfigSummary
@@ -60,9 +63,10 @@ def precise_finalists(
     refused = _refused(history)
     if refused and not chosen:
         reasons = "; ".join(one.refused.text for one in refused if one.refused)
+        exact = " ".join(_option(one) for one in KNOBS if one.numerics and any(_changes(it, one) for it in refused))
         raise NoRecommendation(
             f"No configuration that ran may be recommended: {reasons}. The model or its loss is probably not "
-            f"suited to this dtype. Allow full precision (--amp none,...), or skip this check (--stability off)."
+            f"suited to this arithmetic. Allow full precision ({exact}), or skip this check (--stability off)."
         )
     return chosen
 
@@ -79,6 +83,15 @@ def _refused(history: History) -> list[ConfigSummary]:
         first = finalists(own, history.request)[:1] if verdict.excludes else []
         found += [dataclasses.replace(one, refused=verdict.reason) for one in first]
     return found
+
+
+def _changes(refused: ConfigSummary, knob: Knob) -> bool:
+    return refused.config.values.get(knob.name, knob.default) != knob.default
+
+
+def _option(knob: Knob) -> str:
+    """Return the option with the default among its values: `--amp none,...`."""
+    return f"{option(knob.name)} {str(knob.default).lower()},..."
 
 
 def _compare(context: SearchContext, config: Config) -> None:

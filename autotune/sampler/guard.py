@@ -25,7 +25,7 @@ class Admission(Protocol):
         ...
 
     def remaining(self) -> tuple[Config, ...]:
-        """Return every configuration of the space that is still admitted, in the order of the space."""
+        """Return every configuration that is still admitted; of a very large space as `SearchSpace.around` has them."""
         ...
 
 
@@ -80,8 +80,8 @@ class Guard:
         return any(_no_smaller(config, exhausted, host) for exhausted, host in self._exhausted)
 
     def remaining(self) -> tuple[Config, ...]:
-        """Return every configuration of the space that is still admitted, in the order of the space."""
-        return tuple(config for config in self._space.configs if self.admits(config))
+        """Return every configuration that is still admitted; of a very large space as `SearchSpace.around` has them."""
+        return tuple(config for config in self._space.around(self._done) if self.admits(config))
 
 
 def _no_smaller(config: Config, exhausted: Config, host: bool) -> bool:

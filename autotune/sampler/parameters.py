@@ -18,6 +18,7 @@ from autotune.sampler.grid import influence as influence_of
 # docs/notes/search.md 1; the spreads cover a laptop and a data-centre GPU.
 FIXED, SATURATION, SHARPNESS, OPTIMIZER, LOADING, CAP, SCALING, SHARE, OVERSUBSCRIPTION = range(9)
 STATIC, SAMPLE, BEND, WORKER = range(9, 13)
+OF_CLOCKS, OF_MEMORY = range(9), range(9, 13)  # those of the model itself; further ones belong to knobs
 PRIORS = {
     FIXED: (math.log(0.01), 1.5),  # seconds of a micro-batch that do not depend on its size
     SATURATION: (math.log(64), 1.8),  # samples that take as long as the fixed part
@@ -61,12 +62,8 @@ class Parameters:
         self._grid = grid
         self._effects = {clock: {name: self._columns(name, clock) for name in grid.acting(clock)} for clock in CLOCKS}
         self._halvings = self._halved(hardware) if hardware.computes_on_cores else np.zeros(len(grid))
-        self.halved = self._new(HALVED) if self._halvings.any() else []  # the unknown of fewer threads
+        self.halved = self._new(HALVED) if hardware.computes_on_cores else []  # the unknown of fewer threads
         self.means, self.spreads = np.array(self._means), np.array(self._spreads)
-        rows = np.arange(len(grid))
-        acting = self.design("fixed_memory", rows).sum(0) + self.design("sample_memory", rows).sum(0)
-        acting[[STATIC, SAMPLE, BEND, WORKER]] = 1
-        self.of_memory, self.of_clocks = np.flatnonzero(acting), np.flatnonzero(acting == 0)  # none acts on both
 
     def __len__(self) -> int:
         return len(self.means)

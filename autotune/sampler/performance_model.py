@@ -29,8 +29,9 @@ ROUNDING = 2**DOUBLINGS  # of the rounding: 9 % where two are equal; 3 to 11 % m
 class Places:
     """Rows of a grid with all that the model needs. Rows of one group share its entry.
 
-    Compute groups: batch and all categories. Loader groups: workers and the knobs that act on loading. Memory groups:
-    batch and the knobs that act on memory. Design matrices hold for each entry which unknowns act on it.
+    Compute groups: batch and the knobs that act on computing. Loader groups: workers and the knobs that act on
+    loading. Memory groups: batch and the knobs that act on memory. Design matrices hold for each entry which unknowns
+    act on it.
     """
 
     steps: Floats  # per row: micro-batches per optimizer step
@@ -61,11 +62,12 @@ class PerformanceModel:
         self.parameters = Parameters(grid, hardware)
         on_memory, on_loader = grid.acting("fixed_memory", "sample_memory"), grid.acting("loading_time")
         in_memory = [grid.worker_knob] if hardware.computes_on_cores else []  # workers live in the memory that binds
-        self.compute_groups = _numbered(grid.group(("batch_size", *grid.categories)))
-        self.curves = _numbered(grid.group(grid.categories))
-        self.loader_groups = _numbered(grid.group((grid.worker_knob, *on_loader)))
-        self.memory_groups = _numbered(grid.group(("batch_size", *on_memory, *in_memory)))
-        self.memory_curves = _numbered(grid.group(on_memory))
+        self.on_computing = (*grid.acting("fixed_time", "sample_time"), *grid.thread_knobs)
+        self.compute_groups = grid.group(("batch_size", *self.on_computing))
+        self.curves = grid.group(self.on_computing)
+        self.loader_groups = grid.group((grid.worker_knob, *on_loader))
+        self.memory_groups = grid.group(("batch_size", *on_memory, *in_memory))
+        self.memory_curves = grid.group(on_memory)
         self._busy = self._busy_cores()
         self._oversubscribed = self._find_oversubscribed()
         self.all_rows = self.at(np.arange(len(grid)))
@@ -184,10 +186,6 @@ def _power(seconds: Floats) -> Floats:
     squared *= squared
     squared *= squared
     return squared
-
-
-def _numbered(groups: Integers) -> Integers:
-    return np.unique(groups, return_inverse=True)[1].astype(np.int64)
 
 
 def _shared(numbers: Integers, rows: Integers) -> tuple[Integers, Integers]:

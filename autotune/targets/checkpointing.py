@@ -13,7 +13,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import partial
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
@@ -21,6 +23,7 @@ from torch.utils.checkpoint import checkpoint
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 _SUBCLASSES: dict[type[nn.Module], type[nn.Module]] = {}
+_COMPILED: WeakKeyDictionary[nn.Module, Callable[..., Any]] = WeakKeyDictionary()  # what runs for a block's forward
 
 
 class Checkpointed(nn.Module):
@@ -33,7 +36,7 @@ class Checkpointed(nn.Module):
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The block's own, recomputed where gradients are wanted."""
-        run: Callable[..., Any] = super().forward
+        run: Callable[..., Any] = partial(_COMPILED[self], self) if self in _COMPILED else super().forward
         if not (self.training and torch.is_grad_enabled()):
             return run(*args, **kwargs)
         names = tuple(kwargs)
@@ -87,6 +90,21 @@ def checkpoint_blocks(model: nn.Module) -> nn.Module:
         if id(block) not in theirs and not isinstance(block, Checkpointed):
             block.__class__ = _checkpointed(type(block))
     return model
+
+
+def compile_inside(block: Checkpointed, compiled: Callable[..., Any]) -> None:
+    """Let `compiled` run in the place of a block's own forward, given the block: checkpointing stays around it.
+
+    Dynamo would trace checkpointing without the copies of buffers, whose statistics then count a batch twice.
+    """
+    _COMPILED[block] = compiled
+    if not hasattr(Checkpointed.forward, "_torchdynamo_disable"):
+        Checkpointed.forward = torch.compiler.disable(Checkpointed.forward)  # type: ignore[method-assign, no-untyped-call]  # not before: it imports Dynamo
+
+
+def own_forward(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
+    """Call what a checkpointed block computes, once and without checkpointing."""
+    return type(block).__mro__[2].forward(block, *args, **kwargs)  # type: ignore[attr-defined]
 
 
 def _with_switch(module: nn.Module) -> list[nn.Module]:

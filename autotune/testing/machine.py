@@ -1,6 +1,7 @@
 """A simulated machine and the target that it trains: what a configuration takes of time and memory, in closed form.
 
-micro-batch seconds  = fixed[dtype] + per_sample[dtype] * batch_size  (* channels_last factor; all * recomputing)
+micro-batch seconds  = fixed[dtype] + per_sample[dtype] * batch_size  (* channels_last factor; all * recomputing,
+                       and compiled)
 loader rate          = min(workers, cores) / sample_loading_seconds   (no workers: loading adds to computing)
 optimizer step       = max(computing, loading) + optimizer, computing being all its micro-batches
 memory               = static[dtype] + per_sample_bytes[dtype] * batch_size  (* kept share if recomputing)
@@ -17,9 +18,9 @@ from autotune.core.records import Config, Environment, Limit, TargetFacts, Value
 from autotune.knobs import KNOBS
 
 _GIB = 2**30
-_MODELLED = (  # knobs whose effect the model has, or that are offered on CPUs only
+_MODELLED = (  # knobs whose effect the model has, or that are offered on other machines only
     "batch_size", "gradient_accumulation_steps", "amp_dtype", "num_workers", "channels_last",
-    "activation_checkpointing", "num_threads", "omp_wait_policy",
+    "activation_checkpointing", "compile_mode", "num_threads", "omp_wait_policy",
 )  # fmt: skip
 FACTS = TargetFacts(
     name="FakeNet",
@@ -72,6 +73,8 @@ class Machine:
         default_factory=lambda: {None: 0.040 * _GIB, "bfloat16": 0.024 * _GIB, "float16": 0.024 * _GIB}
     )
     recomputing_factor: float = 4 / 3  # of computing with activation checkpointing
+    compiled_factor: float = 0.7  # of computing with torch.compile, in whatever mode
+    compiling_seconds: float = 60.0  # of a first probe
     kept_share: float = 0.4  # of the memory of a sample, with activation checkpointing
     memory_bytes: int = 16 * _GIB  # a configuration that needs this much or more runs out of memory
     optimizer_seconds: float = 0.002
@@ -98,7 +101,8 @@ class Machine:
         factor = self.channels_last_factor[dtype] if config.values.get("channels_last") else 1.0
         micro = self.fixed_seconds[dtype] + self.per_sample_seconds[dtype] * config.batch_size * factor
         longer = self.recomputing_factor if config.values.get("activation_checkpointing") else 1.0
-        return micro * longer * config.gradient_accumulation_steps
+        compiled = self.compiled_factor if config.values.get("compile_mode") else 1.0
+        return micro * longer * compiled * config.gradient_accumulation_steps
 
     def waiting_seconds(self, config: Config) -> float:
         """Seconds of one optimizer step in which nothing is computed because batches are missing."""

@@ -16,7 +16,7 @@ Nothing here names a knob: its influence says what it trades.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -25,7 +25,7 @@ from msgspec.structs import replace
 
 from autotune.core.records import Config, Value
 from autotune.core.results import Measurement
-from autotune.knobs import KNOBS, knob, loader_workers, traded
+from autotune.knobs import KNOBS, knob, loader_workers, traded, worker_knob
 from autotune.memory.prediction import MemoryPrediction
 from autotune.objectives import objective_of
 from autotune.sampler.guard import Guard
@@ -65,17 +65,13 @@ class Trades:
         self._request, self._space, self._history = history.request, space, history
         self._guard, self._memory = guard, memory
         self._without: dict[Config, Config | None] = {}
+        values = [(one, value) for one in KNOBS for value in space.configs.values(one.name)] if space.configs else []
         decides = objective_of(self._request.goal).is_speed
-        self._trades = tuple(c for c in space.configs if self._plain(c) is not None) if decides else ()
-        unasked = [one for one in KNOBS if one.name not in self._request.goal.limits] if decides else []
-        self._yielding = frozenset(
-            config for config in space.configs
-            if any(one.influence(config[one.name]).trades_time_for_cores for one in unasked)
-        )  # fmt: skip
-        self._without_trade: dict[tuple[Value, ...], list[Config]] = {}
-        for config in space.configs if self._trades else ():
-            if not traded(config.values):
-                self._without_trade.setdefault(_pace(config), []).append(config)
+        self._decides = decides and any(self._spared({one.name: value}) for one, value in values)
+        self._yielding = {
+            (one.name, value) for one, value in values
+            if decides and one.name not in self._request.goal.limits and one.influence(value).trades_time_for_cores
+        }  # fmt: skip
         self._known: dict[Config, Why | None] = {}
         self._saturations: dict[tuple[Value, ...], Saturation | None] = {}
         self._version = -1
@@ -83,15 +79,15 @@ class Trades:
     @property
     def decides(self) -> bool:
         """Whether there is a trade in the space, and an objective that asks for speed only."""
-        return bool(self._trades)
+        return self._decides
 
     def admits(self, config: Config) -> bool:
         """Return whether a probe of `config` could teach anything, and could be of the best configuration."""
         return self._guard.admits(config) and self.why(config) is None
 
     def remaining(self) -> tuple[Config, ...]:
-        """Return every configuration of the space that is still admitted, in the order of the space."""
-        return tuple(config for config in self._space.configs if self.admits(config))
+        """Return every configuration that is still admitted; of a very large space as `SearchSpace.around` has them."""
+        return tuple(config for config in self._guard.remaining() if self.why(config) is None)
 
     def why(self, config: Config) -> Why | None:
         """Return why `config` can only be slower than what fits without its trade; None if it may win."""
@@ -105,18 +101,20 @@ class Trades:
         """Return one line for each reason that rules something out and is not in `known` yet; it is then."""
         lines = []
         for why in Why:
-            out = [config for config in self._space.configs if self.why(config) is why]
+            out = [config for config in self._space.around() if self.why(config) is why]
             if out and why not in known:
                 known.add(why)
                 lines.append(self._line(why, out))
         return lines
 
     def _line(self, why: Why, out: Sequence[Config]) -> str:
-        skipping = f"Skipping {len(out):,} of {len(self._space.configs):,} configurations"
+        every, looked_at = len(self._space.configs), self._space.around()
+        about, count = "" if self._space.is_listed else "about ", round(len(out) / len(looked_at) * every)
+        skipping = f"Skipping {about}{count:,} of {every:,} configurations"
         if why is Why.CORES:
             return f"{skipping}: threads that sleep while they wait are slower where each has a core of its own."
         name = " and ".join(knob(one).phrase(out[0][one]) for one in traded(out[0].values))
-        if why is Why.FITS and len(out) == len(self._trades):
+        if why is Why.FITS and len(out) == sum(self._plain(config) is not None for config in looked_at):
             return f"{skipping}: every batch fits without {name}, which can only be slower."
         if why is Why.FITS:
             return f"{skipping}: the same batch is predicted to fit without {name}, which can only be slower."
@@ -134,7 +132,8 @@ class Trades:
         found = self._saturation(config) if plain is not None else None
         if found is not None and found.forbids(_longer(config)):
             return Why.SATURATED
-        return Why.CORES if config in self._yielding and self._has_core_each(config) else None
+        yields = any((name, value) in self._yielding for name, value in config.values.items())
+        return Why.CORES if yields and self._has_core_each(config) else None
 
     def _has_core_each(self, config: Config) -> bool:
         """Whether the threads and workers of all ranks have a core of their own each."""
@@ -147,10 +146,15 @@ class Trades:
     def _plain(self, config: Config) -> Config | None:
         """Return the configuration without trades; None if it has none, or may not do without."""
         if config not in self._without:
-            without = traded(config.values)
-            possible = without and all(value in self._space.domains[name] for name, value in without.items())
-            self._without[config] = replace(config, values=config.values | without) if possible else None
+            without = self._spared(config.values)
+            self._without[config] = replace(config, values=config.values | without) if without else None
         return self._without[config]
+
+    def _spared(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Return the values that make these do without trades; none if there is no trade, or it is not to be spared."""
+        without = traded(values)
+        possible = all(value in self._space.domains[name] for name, value in without.items())
+        return without if possible else {}
 
     def _fits(self, plain: Config) -> bool:
         known = self._guard.fits(plain)
@@ -159,12 +163,12 @@ class Trades:
     def _saturation(self, config: Config) -> Saturation | None:
         pace = _pace(config)
         if pace not in self._saturations:
-            self._saturations[pace] = self._measured(pace)
+            self._saturations[pace] = self._measured(config, pace)
         return self._saturations[pace]
 
-    def _measured(self, pace: tuple[Value, ...]) -> Saturation | None:
+    def _measured(self, config: Config, pace: tuple[Value, ...]) -> Saturation | None:
         """Return the saturation by all probes without the trade; None as long as they are too few."""
-        fitting = max((c.batch_size for c in self._without_trade.get(pace, ()) if self._fits(c)), default=0)
+        fitting = max((c.batch_size for c in self._of_other_batches(config) if self._fits(c)), default=0)
         times = [
             (trial.config.batch_size, _micro_batch_seconds(trial.config, trial.result.measurement))
             for trial, _ in self._history.judged
@@ -172,6 +176,15 @@ class Trades:
         ]
         half = _half_batch(times, held_by_a_rank(self._request.goal, self._request.facts))
         return None if half is None or not fitting else Saturation(half_batch=half, fitting_batch=fitting)
+
+    def _of_other_batches(self, config: Config) -> list[Config]:
+        """Return `config` without trades, with every micro-batch of the space, and the fewest workers."""
+        name = worker_knob().name
+        workers = {name: min(self._space.configs.values(name), key=lambda count: int(count or 0))}
+        plain = config.values | traded(config.values) | workers
+        batches = self._space.configs.values("batch_size")
+        found = [self._space.complete(plain | {"batch_size": batch}) for batch in batches]
+        return [one for one in found if one in self._space.configs]
 
 
 def _half_batch(times: Sequence[tuple[int, float]], held: int | None) -> float | None:

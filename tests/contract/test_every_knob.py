@@ -1,6 +1,8 @@
 """Every knob of ours keeps the contract for knobs; a new one is tested by being registered."""
 
+import os
 import sys
+from unittest import SkipTest
 
 import msgspec
 import pytest
@@ -21,6 +23,10 @@ class TestEveryKnob(KnobContract):
 
     def test_its_default_is_the_registered_one(self):
         assert self.knob.default == defaults()[self.knob.name]
+
+    @pytest.mark.slow
+    def test_what_it_says_to_compute_alike_it_does(self):
+        super().test_what_it_says_to_compute_alike_it_does()
 
     def test_it_is_found_by_name_and_by_alias(self):
         assert knob(self.knob.name) is self.knob
@@ -63,7 +69,7 @@ class ToyKnob(Knob):
         return 0.0
 
     def apply(self, value, plan):
-        plan.loader_options["toy"] = value
+        plan.loader_options["drop_last"] = True  # as the loop has it anyway
 
 
 class TestToyKnob(KnobContract):
@@ -88,6 +94,75 @@ def test_a_knob_that_breaks_the_contract_fails_it(broken, test):
 
     with pytest.raises(AssertionError):
         getattr(contract, test)()
+
+
+class Rounding(ToyKnob):
+    """Says that it changes nothing, and rounds all weights to bfloat16 once."""
+
+    def apply(self, value, plan):
+        def rounded(model):
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.copy_(parameter.bfloat16())
+            return model
+
+        plan.model_transforms += [rounded] * (value > 1)
+
+
+class Autocast(ToyKnob):
+    """The same, by computing in float16."""
+
+    def apply(self, value, plan):
+        plan.forward_contexts += [lambda: torch.autocast("cpu", torch.float16)] * (value > 1)
+
+
+class Eager(ToyKnob):
+    """The same, by gradients that are a little longer."""
+
+    def apply(self, value, plan):
+        def longer(model):
+            for parameter in model.parameters():
+                parameter.register_hook(lambda gradient: 1.0001 * gradient)
+            return model
+
+        plan.model_transforms += [longer] * (value > 1)
+
+
+class Outside(ToyKnob):
+    """The same, by an environment variable."""
+
+    def environ(self, value):
+        return {"ROUNDING": "1"} if value > 1 else {}
+
+    def apply(self, value, plan):
+        if os.environ.get("ROUNDING"):
+            Rounding().apply(value, plan)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lying", [Rounding, Autocast, Eager, Outside])
+def test_a_knob_that_claims_falsely_to_compute_alike_is_caught(lying):
+    contract = KnobContract()
+    contract.knob = lying()
+
+    with pytest.raises(AssertionError, match="its losses differ by"):
+        contract.test_what_it_says_to_compute_alike_it_does()
+
+
+def test_a_knob_that_says_to_change_arithmetic_is_left_to_the_precision_check():
+    contract = KnobContract()
+    contract.knob = type("Honest", (Rounding,), {"numerics": True})()
+
+    with pytest.raises(SkipTest, match="compared in a search"):
+        contract.test_what_it_says_to_compute_alike_it_does()
+
+
+def test_a_knob_that_changes_arithmetic_may_not_pass_for_exact():
+    contract = KnobContract()
+    contract.knob = type("Both", (Rounding,), {"numerics": True, "is_exact": lambda self, facts: True})()
+
+    with pytest.raises(AssertionError, match="--exact would search it"):
+        contract.test_what_it_says_to_compute_alike_it_does()
 
 
 def test_a_new_knob_is_one_registry_line(monkeypatch, tmp_path):

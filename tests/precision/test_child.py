@@ -276,6 +276,20 @@ def loss(model, batch):
     assert lengths[0] < 10**6
 
 
+def test_a_first_step_that_compiles_does_not_use_up_the_time_of_the_others(tmp_path):
+    slow_at_first = MLP + """
+SEEN = set()
+def loss(model, batch):
+    if torch.is_autocast_enabled("cpu") and not SEEN:
+        __import__("time").sleep(2.0)
+        SEEN.add(1)
+    return F.cross_entropy(model(batch[0]), batch[1])
+"""  # fmt: skip
+    result = _compared(_request(tmp_path, slow_at_first, "bfloat16", steps=5, max_seconds=2.0))
+
+    assert [len(run.losses) for run in result.runs] == [5, 5, 5]
+
+
 def test_sparse_gradients_are_read_too(tmp_path):
     embedding = HEAD + """
 def model(): return nn.Sequential(nn.Embedding(40, 8, sparse=True), nn.Flatten(), nn.Linear(32, 4))

@@ -9,7 +9,8 @@ import pytest
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import Failure, LossRun, Outcome, StabilityResult
 from autotune.core.stats import mean_bounds
-from autotune.precision.judge import LAST, Thresholds, full_precision, judge, names, pooled, precision_of, settled
+from autotune.precision.arithmetic import full_precision, names, precision_of
+from autotune.precision.judge import LAST, Thresholds, judge, pooled, settled
 from tests.worlds import config
 
 STEPS = 50

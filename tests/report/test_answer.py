@@ -225,9 +225,9 @@ ALL = (
 )  # fmt: skip
 EVERYTHING = {
     **config(32, gradient_accumulation_steps=2, amp_dtype="bfloat16", num_workers=8, channels_last=True).values,
-    "activation_checkpointing": True, "num_threads": 2, "omp_wait_policy": "passive",
+    "activation_checkpointing": True, "num_threads": 2, "omp_wait_policy": "passive", "compile_mode": "default",
 }  # fmt: skip
-SIX = {**EVERYTHING, "omp_wait_policy": None}
+SIX = {**EVERYTHING, "omp_wait_policy": None, "compile_mode": None}
 
 
 @pytest.mark.parametrize("warnings", [ALL[:count] for count in range(len(ALL) + 1)], ids=len)

@@ -9,9 +9,10 @@ from optuna.trial import TrialState
 from autotune.core.results import Outcome, Trial
 from autotune.errors import StudyError
 from autotune.objectives.verdict import CONSTRAINTS, judge
+from autotune.sampler.encoding import Encoding
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard
-from autotune.sampler.optuna import Encoding, GuardedSampler, make_sampler
+from autotune.sampler.optuna import GuardedSampler, make_sampler
 from autotune.study import layout as disk
 from autotune.study.store import NUMBER, Store
 from tests.worlds import config, failed, measured, space, study_request
