@@ -76,7 +76,7 @@ class Run:
 
     hit: int | None  # probes until within 5 %
     out_of_memory: int  # probes until the hit, or all
-    seconds_per_proposal: float
+    seconds_per_proposal: float  # of a processor: the machine may be busy
     seconds: float  # of all probes until the hit, or all
     long_seconds: float  # the same, where accumulation is run in full and long steps are many
 
@@ -180,18 +180,23 @@ def search(name: str, world: World, seed: int, most: int) -> Run:
         taken += _probe_seconds(world, config)
         if world.memory(config) <= 1 and world.rate(config) >= WITHIN * world.best:
             return Run(number, out_of_memory, statistics.mean(spent), *taken)
-        began = time.perf_counter()
+        began = time.process_time()
         try:
             config = asker.send((config, seen))
         except StopIteration:
             break
-        spent.append(time.perf_counter() - began)
+        spent.append(time.process_time() - began)
     return Run(None, out_of_memory, statistics.mean(spent), *taken)
+
+
+def compiling(config: Config) -> float:
+    """Seconds that a probe compiles."""
+    return COMPILING if config.values.get("sim_compile") else 0.0
 
 
 def _probe_seconds(world: World, config: Config) -> tuple[float, float]:
     """What a probe takes, now and with long steps that are many; one that runs out of memory does so at once."""
-    starting = STARTING + (COMPILING if config.values.get("sim_compile") else 0.0)
+    starting = STARTING + compiling(config)
     if world.memory(config) > 1:
         return starting, starting
     step = config.global_batch_size() / world.rate(config)
@@ -210,12 +215,13 @@ def _optuna(name: str, world: World, seed: int) -> Generator[Config, Shown, None
     inner = make_sampler(
         plain, seed, space.encoding, guard, Hardware(cores=world.machine.cores), dry.of if dry else None,
         probe_duration=None if name == BY_GAIN else lambda: replace(DURATION, most_seconds=STEP_UP * longest),
+        setup_seconds=None if name == BY_GAIN else compiling,
     )  # fmt: skip
     study = optuna.create_study(direction="maximize", sampler=GuardedSampler(inner, space.encoding, guard))
     proposal = space.space.configs[0]
     while True:
         config, seen = yield proposal
-        longest = max(longest, _probe_seconds(world, config)[0])
+        longest = max(longest, _probe_seconds(world, config)[0] - compiling(config))
         guard.learn(Trial(number=0, purpose="search", config=config, result=_result(seen)))
         if dry:
             dry.learn(config, seen)

@@ -30,6 +30,7 @@ class Simulated(Knob):
     only_with: Condition = field(default_factory=dict)
     memory: MemoryEffect = MemoryEffect.NONE
     ordered: bool = False
+    compiles: bool = False
 
     def __post_init__(self) -> None:
         self.alias = self.label = self.name
@@ -96,7 +97,7 @@ LARGE: tuple[Simulated, ...] = (
     Simulated("sim_tf32", (None, "high"), {"high": TF32}, {"amp_dtype": (None,)}),
     Simulated("sim_compile", (None, "default", "regional", "reduce-overhead", "max-autotune-no-cudagraphs"),
               {"default": COMPILED, "regional": REGIONAL, "reduce-overhead": GRAPHS,
-               "max-autotune-no-cudagraphs": MOST}, memory=MemoryEffect.CHANGES),
+               "max-autotune-no-cudagraphs": MOST}, memory=MemoryEffect.CHANGES, compiles=True),
     Simulated("sim_sdpa", ("auto", "cudnn", "flash", "efficient"),
               dict.fromkeys(("cudnn", "flash", "efficient"), ATTENTION), memory=MemoryEffect.CHANGES),
     Simulated("sim_pin_memory", (False, True), {True: COPIES}),

@@ -211,7 +211,7 @@ def test_no_objective_is_asked_for_by_name_outside_its_file():
     asking = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}"
         for path in _modules()
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in ast.walk(_tree(path))
         if isinstance(node, ast.Compare) and isinstance(node.left, ast.Attribute) and node.left.attr == "objective"
         if any(isinstance(other, ast.Constant) for other in node.comparators)
     ]

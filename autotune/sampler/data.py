@@ -12,6 +12,7 @@ from autotune.sampler.grid import Floats, Integers
 from autotune.sampler.observation import Observation
 from autotune.sampler.performance_model import PerformanceModel, Places
 
+Numbers = Floats | Integers
 COUPLED, COMPUTE, LOADER = range(3)
 # Standard deviations of logarithms. The model itself erred by 2.5 to 7 % on measured curves, most at its ends
 # (docs/notes/throughput.md 1) and at single batches: cache spill, powers of two, tiles and waves (section 2).
@@ -100,14 +101,14 @@ def _whole(numbers: Sequence[int]) -> Integers:
     return np.array(numbers, np.int64)
 
 
-def alike(numbers: Integers, others: Integers) -> Floats:
+def alike(numbers: Numbers, others: Numbers) -> Floats:
     """Return 1 where the numbers are equal, else 0, (numbers, others)."""
     same: Floats = (numbers[:, None] == others[None, :]).astype(np.float64)
     return same
 
 
-def along(curves: Integers, batches: Floats, other_curves: Integers, other_batches: Floats) -> Floats:
+def along(batches: Floats, other_batches: Floats) -> Floats:
     """Return the correlation of two batches of one curve, 0 to 1; batches as logarithms."""
     octaves = (batches[:, None] - other_batches[None, :]) / np.log(2)
     near: Floats = np.exp(-0.5 * (octaves / OCTAVES) ** 2)
-    return near * alike(curves, other_curves)
+    return near

@@ -71,14 +71,19 @@ class Parameters:
     def design(self, clock: str, rows: Integers) -> Floats:
         """Return the design matrix of `clock`, (rows, unknowns): how often each unknown adds to its logarithm."""
         lines = np.zeros((len(rows), len(self.means)))
-        for name, columns in self._effects[clock].items():
-            table = np.zeros((len(columns), len(self.means)))
-            for place, acting in enumerate(columns):
-                table[place, acting] = 1.0
-            lines += table[self._grid.codes[name][rows]]
+        for name in self._effects[clock]:
+            lines += self.table(clock, name)[self._grid.codes[name][rows]]
         if clock == "sample_time":
             lines[:, self.halved] = self._halvings[rows, None]
         return lines
+
+    def table(self, clock: str, name: str) -> Floats:
+        """Return for every value of a knob which unknowns act on `clock`, (values, unknowns)."""
+        columns = self._effects[clock].get(name, [[]] * len(self._grid.domains[name]))
+        found = np.zeros((len(columns), len(self.means)))
+        for place, acting in enumerate(columns):
+            found[place, acting] = 1.0
+        return found
 
     def _halved(self, hardware: Hardware) -> Floats:
         """Return per point by what power of two the computing threads are fewer than torch's own count."""

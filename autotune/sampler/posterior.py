@@ -49,7 +49,7 @@ def fit(model: PerformanceModel, data: ProbeData, chance: np.random.Generator) -
     particles = parameters.means + parameters.spreads * chance.standard_normal((PARTICLES, len(parameters)))
     guess = parameters.means
     if len(data.rows):
-        fields = discrepancy(model, data, guess[None])
+        fields = discrepancy(model, data, guess[None], particles)
         fields, guess = _sample_clocks(model, data, fields, particles, chance)
         _sample_memory(model, data, fields, particles, chance)
     return Fit(particles, guess[None])
@@ -57,7 +57,8 @@ def fit(model: PerformanceModel, data: ProbeData, chance: np.random.Generator) -
 
 def posterior_of(model: PerformanceModel, data: ProbeData, fitted: Fit) -> Posterior:
     """Return what the fitted unknowns and the residuals of the probes say of all rows of the model's grid."""
-    particles, fields = fitted.particles, discrepancy(model, data, fitted.linearised_at)
+    particles = fitted.particles
+    fields = discrepancy(model, data, fitted.linearised_at, particles)
     late = data.seconds - data.readings(model, particles)
     heavy = data.peaks - data.memories(model, particles)[:, data.with_peak]
     return Posterior(particles, *fields.compute_field(late), *fields.loader_field(late), *fields.memory_field(heavy))
@@ -78,7 +79,7 @@ def _sample_clocks(
     for _ in range(LINEARISATIONS):
         guess = guess.copy()
         guess[which] = maximum(_of_clocks(model, data, fields, which), guess[which], model.parameters.spreads[which])
-        fields = discrepancy(model, data, guess[None])
+        fields = discrepancy(model, data, guess[None], particles)
     particles[:, which] = particles_around(_of_clocks(model, data, fields, which), guess[which], chance)
     return fields, guess
 

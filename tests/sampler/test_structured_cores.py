@@ -140,7 +140,8 @@ def test_a_knob_says_itself_how_many_threads_compute(monkeypatch):
 def test_a_step_and_computing_alone_disagree_as_much_as_was_measured_of_cores_that_others_use(on_cores, disagreement):
     model = _model(Hardware(cores=8, computes_on_cores=on_cores), num_workers=(1,))
     data = gather(model, [(0, Observation(samples_per_second=100.0, compute_samples_per_second=100.0))])
-    whitened = discrepancy(model, data, _guess(model, LOADING=1e-9)).whitened_times(np.eye(2))
+    guess = _guess(model, LOADING=1e-9)
+    whitened = discrepancy(model, data, guess, guess).whitened_times(np.eye(2))
     covariance, difference = np.linalg.inv(whitened @ whitened.T), np.array([1, -1])
 
     assert np.sqrt(difference @ covariance @ difference) == pytest.approx(disagreement, rel=0.03)
