@@ -1,134 +1,96 @@
-"""What another malloc is worth to trainings on a CPU: plain loops that know nothing of autotune.
+"""What malloc costs trainings on a CPU: CPU time and page faults of an optimizer step, by way of allocating.
 
-    python benchmarks/malloc.py [--rounds 5] [--seconds 2] [--only resnet,tabular]
-    python benchmarks/malloc.py --together --seconds 5
+    python benchmarks/malloc.py [--rounds 1] [--only resnet,tabular]
 
-A way is a set of environment variables: a library that LD_PRELOAD names, or thresholds of glibc's own malloc. Every
-cell of the table is a process of its own for each way and round, every other round in reverse order; it shows the
-geometric mean of the ratios to glibc within a round, with their 95 % interval, and the largest resident set. A library
-that is not installed is left out, and said.
-
-`--together` is for a machine that others use too: all ways of a round train at the same time, with one thread each, and
-their CPU time is the clock.
+A way is a set of environment variables: a value of the knob `malloc`, and what else was tried. Each cell is
+a fresh process, every other round in reverse order, in which one thread takes steps on batches that are there already:
+its CPU time, unlike wall time, can be told on a machine that does other work, too. A library that is not installed is
+left out, and said.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
-import math
 import os
-import platform
-import runpy
+import resource
 import statistics
 import subprocess
 import sys
-import time
 from pathlib import Path
 
-from scipy.stats import t as student
-
+from autotune.knobs.malloc import LIBRARIES, SETTINGS
 from autotune.machine.environment import torch_version
-from autotune.machine.host import cpu_name, usable_cores
+from autotune.machine.host import cpu_name
+from autotune.machine.mallocs import can_preload
 
 HERE = Path(__file__).parent
-LOOP, BY_CPU_TIME = HERE / "plain_loop.py", "by-cpu-time"
-CELLS = {
-    "resnet": ({"batch_size": 16}, {"batch_size": 128}),
-    "tabular": ({"batch_size": 128}, {"batch_size": 8192}),
-    "masked_lm": ({"batch_size": 16}, {"batch_size": 64}),
-    "jpeg_cnn": ({"batch_size": 32},),
-}
-KEPT = {"MALLOC_MMAP_THRESHOLD_": str(1 << 30), "MALLOC_TRIM_THRESHOLD_": str(4 << 30)}  # nothing is given back
-WAYS = {
-    "glibc": {},
-    "jemalloc": {"LD_PRELOAD": "libjemalloc.so.2"},
-    "tcmalloc": {"LD_PRELOAD": "libtcmalloc_minimal.so.4"},
-    "glibc keeps": KEPT,
-    "glibc keeps huge pages": {**KEPT, "GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"},
-    "torch huge pages": {"THP_MEM_ALLOC_ENABLE": "1"},
-}
+CELLS = (  # target, micro-batch, steps
+    ("resnet", 16, 20), ("resnet", 128, 4), ("tabular", 8192, 200), ("masked_lm", 16, 4), ("masked_lm", 64, 2),
+)  # fmt: skip
+WARM_UP = 3  # steps, and batches that are used in turn
+AS_IT_IS = "as it is"
+WAYS = {AS_IT_IS: {}, **SETTINGS, "jemalloc as it is": {"LD_PRELOAD": LIBRARIES["jemalloc"]}}
 
 
-def is_installed(way: dict[str, str]) -> bool:
-    """Whether the dynamic loader finds what `way` preloads: it complains and goes on where it does not."""
-    return not subprocess.run(["true"], env={**os.environ, **way}, capture_output=True, check=True).stderr
+def stepped(target: str, size: int, steps: int) -> tuple[float, float]:
+    """Seconds of CPU time and page faults of a step, in this process."""
+    import torch
+
+    torch.set_num_threads(1)
+    spec = importlib.util.spec_from_file_location("target", HERE / f"targets/{target}.py")
+    module = sys.modules["target"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    model = module.model().train()
+    optimizer = module.optimizer(model.parameters())
+    batches = iter(torch.utils.data.DataLoader(module.dataset(), size, shuffle=True, drop_last=True))
+    held = [next(batches) for _ in range(WARM_UP)]
+    for number in range(WARM_UP + steps):
+        if number == WARM_UP:
+            before = resource.getrusage(resource.RUSAGE_SELF)
+        module.loss(model, held[number % WARM_UP]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return seconds / steps, (after.ru_minflt - before.ru_minflt) / steps
 
 
-def started(target: str, config: dict, way: dict[str, str], options: argparse.Namespace) -> subprocess.Popen:
-    """A plain loop that trains."""
-    loop = [__file__, BY_CPU_TIME] if options.together else [LOOP]
-    threads = {"num_threads": 1} if options.together else {}
-    words = [HERE / f"targets/{target}.py", json.dumps(config | threads), str(options.seconds), "3"]
-    return subprocess.Popen(
-        [sys.executable, *loop, *words], stdout=subprocess.PIPE, text=True, env={**os.environ, **way}
-    )
-
-
-def ended(process: subprocess.Popen) -> tuple[float, int]:
-    """Samples/s of a plain loop, and the bytes of its largest resident set."""
-    with process:
-        assert process.stdout is not None
-        rate = process.stdout.read()
-        _, status, used = os.wait4(process.pid, 0)
-        process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        sys.exit(f"a plain loop ended with {process.returncode}")
-    return float(rate), used.ru_maxrss * 1024
-
-
-def measured(target: str, config: dict, ways: dict, number: int, options: argparse.Namespace) -> dict:
-    """Of one round: rate and bytes of each way."""
-    order = list(ways if number % 2 == 0 else reversed(ways))
-    if options.together:
-        running = {name: started(target, config, ways[name], options) for name in order}
-        return {name: ended(process) for name, process in running.items()}
-    return {name: ended(started(target, config, ways[name], options)) for name in order}
-
-
-def interval(ratios: list[float]) -> str:
-    """Geometric mean and its 95 % interval."""
-    logs = [math.log(ratio) for ratio in ratios]
-    mean = statistics.mean(logs)
-    if len(logs) < 2 or not any(logs):
-        return f"{math.exp(mean):.2f}"
-    half = student.ppf(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs))
-    return f"{math.exp(mean):.2f} ({math.exp(mean - half):.2f} to {math.exp(mean + half):.2f})"
+def measured(cell: tuple[str, int, int], way: dict[str, str]) -> tuple[float, float]:
+    """The same of a fresh process that allocates by `way`."""
+    words = [sys.executable, __file__, "--one", json.dumps(cell)]
+    ended = subprocess.run(words, env={**os.environ, **way}, stdout=subprocess.PIPE, text=True, check=True)
+    seconds, faults = json.loads(ended.stdout)
+    return seconds, faults
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=2.0, help="of each plain loop")
-    parser.add_argument("--only", default=",".join(CELLS), help="targets")
-    parser.add_argument("--ways", default=",".join(WAYS), help="besides glibc")
-    parser.add_argument("--together", action="store_true", help="all ways at once, by CPU time")
+    parser.add_argument("--rounds", type=int, default=1)
+    parser.add_argument("--only", default="resnet,tabular,masked_lm", help="targets")
+    parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
-    asked = {name: way for name, way in WAYS.items() if name in ("glibc", *options.ways.split(","))}
-    ways = {name: way for name, way in asked.items() if is_installed(way)}
-    print(
-        f"{cpu_name()}, {usable_cores()} cores, {platform.platform(terse=True)}, Python {platform.python_version()}, "
-        f"torch {torch_version()}; {options.rounds} rounds of {options.seconds:g} s"
-        f"{' of CPU time, one thread each, all at once' if options.together else ', interleaved'}"
-    )
-    for name in asked.keys() - ways.keys():
+    if options.one:
+        print(json.dumps(stepped(*json.loads(options.one))))
+        return
+    ways = {name: way for name, way in WAYS.items() if can_preload(way.get("LD_PRELOAD", "libc.so.6"))}
+    print(f"{cpu_name()}, {os.confstr('CS_GNU_LIBC_VERSION')}, torch {torch_version()}; {options.rounds} rounds")
+    for name in WAYS.keys() - ways.keys():
         print(f"{name}: not run, {WAYS[name]['LD_PRELOAD']} is not installed")
     print(f"\n| training | {' | '.join(ways)} |\n|{' --- |' * (len(ways) + 1)}")
-    for target, config in ((name, one) for name in options.only.split(",") for one in CELLS[name]):
-        rounds = [measured(target, config, ways, number, options) for number in range(options.rounds)]
-        cells = [
-            f"{interval([found[name][0] / found['glibc'][0] for found in rounds])}, "
-            f"{statistics.median(found[name][1] for found in rounds) / 2**20:,.0f} MiB"
+    for cell in (one for one in CELLS if one[0] in options.only.split(",")):
+        found: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+        for number in range(options.rounds):
+            for name in ways if number % 2 == 0 else reversed(ways):
+                found[name].append(measured(cell, ways[name]))
+        seconds = {name: statistics.median(one for one, _ in row) for name, row in found.items()}
+        said = [
+            f"{1000 * seconds[name]:.1f} ms, {seconds[name] / seconds[AS_IT_IS]:.2f}, {found[name][-1][1]:,.0f} faults"
             for name in ways
         ]
-        said = ", ".join(f"{key} {value}" for key, value in config.items())
-        print(f"| {target}, {said} | {' | '.join(cells)} |", flush=True)
+        print(f"| {cell[0]}, batch {cell[1]} | {' | '.join(said)} |", flush=True)
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == [BY_CPU_TIME]:
-        time.perf_counter = time.process_time
-        sys.argv[:2] = [str(LOOP)]
-        runpy.run_path(str(LOOP), run_name="__main__")
-    else:
-        main()
+    main()

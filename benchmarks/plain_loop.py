@@ -19,9 +19,21 @@ import time
 from pathlib import Path
 
 CONFIG = json.loads(sys.argv[2])
-PRELOADED = {"jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc_minimal.so.4"}
-if CONFIG.get("malloc") and os.environ.get("LD_PRELOAD") != PRELOADED[CONFIG["malloc"]]:  # read before Python begins
-    os.execve(sys.executable, sys.orig_argv, {**os.environ, "LD_PRELOAD": PRELOADED[CONFIG["malloc"]]})
+MALLOCS = {
+    "glibc": {
+        "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=4294967296:"
+        "glibc.malloc.top_pad=67108864:glibc.malloc.hugetlb=1"
+    },
+    "jemalloc": {
+        "LD_PRELOAD": "libjemalloc.so.2",
+        "MALLOC_CONF": "oversize_threshold:0,dirty_decay_ms:-1,muzzy_decay_ms:-1",
+    },
+    "tcmalloc": {"LD_PRELOAD": "libtcmalloc_minimal.so.4"},
+}
+if (
+    own := MALLOCS.get(CONFIG.get("malloc"), {})
+) and not own.items() <= os.environ.items():  # read before Python begins
+    os.execve(sys.executable, sys.orig_argv, {**os.environ, **own})
 if CONFIG.get("omp_wait_policy"):
     os.environ["OMP_WAIT_POLICY"] = CONFIG["omp_wait_policy"]  # read when torch loads its OpenMP
 

@@ -135,7 +135,7 @@ class Environment(Record, frozen=True, kw_only=True):
     capability: str | None = None  # CUDA compute capability, "9.0"
     default_threads: int | None = None  # that torch computes with on the CPU when nobody says anything; None: unknown
     omp_wait_policy: str | None = None  # OMP_WAIT_POLICY, as the user had set it
-    mallocs: tuple[str, ...] = ()  # other allocators of host memory that can be preloaded, by the knob's values
+    mallocs: tuple[str, ...] = ()  # values of the knob `malloc` that processes here can have
     variables: tuple[str, ...] = ()  # environment variables of allocators that the user had set
     no_compiler: str | None = None  # what torch.compile lacks; "": nothing; None: an earlier version did not look
 

@@ -21,5 +21,5 @@ class Observed:
     prefetch_factor: int | None = None
     persistent_workers: bool | None = None
     pin_memory: bool | None = None
-    malloc: str | None = None  # of the process: the knob's value, or MALLOC_OF_C
+    malloc: str | None = None  # of the process: the knob's value, or that it is left alone
     expandable_segments: bool | None = None  # of CUDA's caching allocator

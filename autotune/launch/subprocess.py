@@ -148,8 +148,8 @@ class SubprocessLauncher:
         return replace(_timed(_told_of_kills(found, ending), ending), **seen), ending
 
     def _environment(self, request: Request[Any]) -> dict[str, str]:
-        own = hygiene.environ(request) | environ(request.process_config().values)
-        return {**os.environ, **_ENVIRON, **self._environ, **own}
+        values = request.process_config().values
+        return {**os.environ, **_ENVIRON, **self._environ, **hygiene.environ(request), **environ(values)}
 
     def _run(self, request: Request[Any], folder: Path, fork_server: ForkServer | None) -> ProbeEnd:
         """Run one process from the request to an end after which no process is left.
@@ -227,7 +227,7 @@ class SubprocessLauncher:
             progress, report = new_pipe(open_ends)
             try:
                 if fork_server is None:
-                    process = self._start(folder, log, tag, lifeline.fileno(), report.fileno())
+                    process = self._start(request, folder, log, tag, lifeline.fileno(), report.fileno())
                 else:
                     process = open_ends.enter_context(
                         fork_server.fork(folder, tag, (log.fileno(), lifeline.fileno(), report.fileno()))
@@ -245,8 +245,8 @@ class SubprocessLauncher:
                 insist(lambda: kill_all(process, tag))
                 held.close()
 
-    def _start(self, folder: Path, log: BinaryIO, tag: str, lifeline: int, report: int) -> subprocess.Popen[bytes]:
-        descriptors = ("--lifeline", str(lifeline), "--progress", str(report), "--parent", str(os.getpid()))
+    def _start(self, request: Request[Any], folder: Path, log: BinaryIO, tag: str, *ends: int) -> Leader:
+        descriptors = ("--lifeline", str(ends[0]), "--progress", str(ends[1]), "--parent", str(os.getpid()))
         try:
             return subprocess.Popen(
                 (*self._command, str(folder.absolute()), *descriptors),
@@ -254,9 +254,9 @@ class SubprocessLauncher:
                 stdout=log,  # a file and not a pipe: workers that outlive the probe would hold a pipe open
                 stderr=subprocess.STDOUT,
                 start_new_session=True,  # a group of its own to kill, and no Ctrl-C from our terminal
-                pass_fds=(lifeline, report),
+                pass_fds=ends,
                 cwd=self._cwd,
-                env={**os.environ, **_ENVIRON, **self._environ, TAG: tag},
+                env=self._environment(request) | {TAG: tag},
             )
         except OSError as error:
             raise EnvironmentUnfit(

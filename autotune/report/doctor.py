@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from autotune.core.records import Environment
 from autotune.core.results import Inspection
+from autotune.knobs import malloc
 from autotune.machine.compilers import compiler_of
 from autotune.machine.environment import visible_gpus
 from autotune.machine.host import host_memory, shared_memory_bytes
@@ -55,6 +56,7 @@ def examine(
         _compiling(here),
         _cores(here.usable_cores, foreign()),
         Check(name="host memory", text=f"{available} ({memory.limit_source})"),
+        *_malloc(here),
         *_shared_memory(),
         *_starting(inspection, fork_server_bytes),
         *_gpus(),
@@ -95,6 +97,17 @@ def _cores(usable: int, foreign: float | None) -> Check:
         advice = "Probes would wait for them: speeds come out too low and too noisy. Wait until other work has ended."
         return Check(name="cores", text=text, state="busy", advice=advice)
     return Check(name="cores", text=text)
+
+
+def _malloc(here: Environment) -> list[Check]:
+    """Return what the knob `malloc` can be on this machine."""
+    if here.device != "cpu" or not (here.mallocs or here.variables):
+        return []
+    if own := [name for name in malloc.VARIABLES if name in here.variables]:
+        return [Check(name="malloc", text=f"not tuned: your environment sets {', '.join(own)}")]
+    missing = [library for name, library in malloc.LIBRARIES.items() if name not in here.mallocs]
+    absent = f"; not installed: {', '.join(missing)}" if missing else ""
+    return [Check(name="malloc", text=f"can be {', '.join(here.mallocs)}{absent}")]
 
 
 def _shared_memory() -> list[Check]:

@@ -5,9 +5,17 @@ from __future__ import annotations
 import sys
 from dataclasses import replace
 
-from autotune.knobs.malloc import OF_C, SYMBOLS
+from autotune.knobs import malloc
 from autotune.knobs.observed import Observed
-from autotune.machine import preload
+from autotune.machine import mallocs
+
+
+def available() -> tuple[str, ...]:
+    """Return the values of the knob `malloc` that a process of this machine can have."""
+    if sys.platform != "linux":
+        return ()
+    found = [name for name, library in malloc.LIBRARIES.items() if mallocs.can_preload(library)]
+    return (*((malloc.GLIBC,) if mallocs.glibc_version() >= malloc.LEAST_GLIBC else ()), *found)
 
 
 def with_allocators(observed: Observed) -> Observed:
@@ -16,10 +24,12 @@ def with_allocators(observed: Observed) -> Observed:
 
 
 def _malloc() -> str | None:
-    """Return the library whose functions all of this process sees; None where nothing could be preloaded."""
-    if sys.platform != "linux":
+    """Return the knob's value, or that it is left alone; None: it cannot be seen here."""
+    if not mallocs.glibc_version():
         return None
-    return next((name for name, symbol in SYMBOLS.items() if preload.is_defined(symbol)), OF_C)
+    if preloaded := next((name for name, symbol in malloc.SYMBOLS.items() if mallocs.is_defined(symbol)), None):
+        return preloaded
+    return malloc.GLIBC if mallocs.keeps_large_blocks() else malloc.OWN
 
 
 def _expands() -> bool | None:

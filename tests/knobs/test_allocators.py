@@ -13,22 +13,22 @@ from autotune.knobs.observed import Observed
 from autotune.testing.knob_contract import CPU, circumstances
 from autotune.testing.machine import ENVIRONMENT
 
-BOTH = ("jemalloc", "tcmalloc")
+ALL = ("glibc", "jemalloc", "tcmalloc")
 
 
 @pytest.mark.parametrize(
     ("changes", "domain"),
     [
-        ({"mallocs": BOTH}, (None, *BOTH)),
-        ({"mallocs": ("tcmalloc",)}, (None, "tcmalloc")),
-        ({}, (None,)),  # neither is installed
-        ({"mallocs": BOTH, "variables": ("LD_PRELOAD",)}, (None,)),  # what the user preloads stays
-        ({"mallocs": BOTH, "device": "cuda:0"}, (None,)),
+        ({"mallocs": ALL}, (None, "tcmalloc")),  # one of them: the best that was measured
+        ({"mallocs": ("glibc", "jemalloc")}, (None, "glibc")),
+        ({}, (None,)),  # not Linux, or musl
+        ({"mallocs": ALL, "variables": ("LD_PRELOAD",)}, (None,)),  # what the user sets stays
+        ({"mallocs": ALL, "variables": ("GLIBC_TUNABLES",)}, (None,)),
+        ({"mallocs": ALL, "variables": ("PYTORCH_ALLOC_CONF",)}, (None, "tcmalloc")),
+        ({"mallocs": ALL, "device": "cuda:0"}, (None,)),
     ],
 )
-def test_another_malloc_is_offered_on_a_cpu_where_it_is_installed(
-    changes: dict[str, Any], domain: tuple[Value, ...]
-) -> None:
+def test_one_other_malloc_is_offered_on_a_cpu_to_who_asks(changes: dict[str, Any], domain: tuple[Value, ...]) -> None:
     assert knob("malloc").domain(circumstances(replace(CPU, **changes))) == domain
 
 
@@ -50,13 +50,12 @@ def test_expandable_segments_are_offered_on_cuda_unless_the_user_configures_it(
 
 
 def test_who_lists_values_is_obeyed() -> None:
-    asked = Limit(values=("jemalloc",))
-
-    assert knob("malloc").domain(circumstances(CPU, limit=asked)) == ("jemalloc",)
+    assert knob("malloc").domain(circumstances(CPU, limit=Limit(values=ALL))) == ALL
 
 
 def test_they_are_variables_of_the_process() -> None:
-    assert environ({"malloc": "jemalloc"}) == {"LD_PRELOAD": "libjemalloc.so.2"}
+    assert environ({"malloc": "jemalloc"})["LD_PRELOAD"] == "libjemalloc.so.2"
+    assert environ({"malloc": "glibc"})["GLIBC_TUNABLES"].startswith("glibc.malloc.mmap_threshold=1073741824:")
     assert environ({"malloc": "tcmalloc"}) == {"LD_PRELOAD": "libtcmalloc_minimal.so.4"}
     assert environ({"allocator": "expandable_segments"}) == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}
 
@@ -65,7 +64,7 @@ def test_they_are_variables_of_the_process() -> None:
     ("asked", "seen", "is_done"),
     [
         ({"malloc": "jemalloc"}, Observed(malloc="jemalloc"), True),
-        ({"malloc": "jemalloc"}, Observed(malloc="libc"), False),
+        ({"malloc": "jemalloc"}, Observed(malloc="auto"), False),
         ({"malloc": "jemalloc"}, Observed(malloc="tcmalloc"), False),
         ({"malloc": None}, Observed(malloc="tcmalloc"), True),  # the user preloads it
         ({"malloc": "jemalloc"}, Observed(), True),  # not Linux: cannot be told

@@ -262,8 +262,19 @@ ALL = (
 EVERYTHING = {
     **config(32, gradient_accumulation_steps=2, amp_dtype="bfloat16", num_workers=8, channels_last=True).values,
     "activation_checkpointing": True, "num_threads": 2, "omp_wait_policy": "passive", "compile_mode": "default",
+    "prefetch_factor": 4, "persistent_workers": False, "pin_memory": False, "allocator": "expandable_segments",
+    "malloc": "tcmalloc",
 }  # fmt: skip
-SIX = {**EVERYTHING, "omp_wait_policy": None, "compile_mode": None}
+OTHERS = (
+    "prefetch_factor",
+    "persistent_workers",
+    "pin_memory",
+    "allocator",
+    "malloc",
+    "omp_wait_policy",
+    "compile_mode",
+)
+SIX = {**EVERYTHING, **dict.fromkeys(OTHERS)}
 
 
 @pytest.mark.parametrize("warnings", [ALL[:count] for count in range(len(ALL) + 1)], ids=len)

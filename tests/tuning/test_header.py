@@ -126,12 +126,12 @@ def test_a_batch_that_exceeds_the_data_is_said():
             ("batch_size",),
             64,
             [
-                "precision, workers not tuned: no argument of the command sets them (type one",
+                "precision, workers, prefetch not tuned: no argument of the command sets them (type one",
                 "batch not searched: 64 samples are held",
             ],
         ),
-        (("batch_size", "num_workers", "amp_dtype"), None, []),
-        (("batch_size", "gradient_accumulation_steps", "num_workers", "amp_dtype"), 64, []),
+        (("batch_size", "num_workers", "amp_dtype", "prefetch_factor"), None, []),
+        (("batch_size", "gradient_accumulation_steps", "num_workers", "amp_dtype", "prefetch_factor"), 64, []),
     ],
 )
 def test_what_a_command_does_not_take_is_said_with_what_follows(settable, held, said):

@@ -1,0 +1,82 @@
+"""What a knob is worth to a search: with it and without, in turn, and their answers in a plain loop, in turn.
+
+    python -m benchmarks.with_and_without [--knob malloc --values none,glibc] [--only resnet] [--rounds 2]
+
+Without: the knob is held at none. Each search is a process of its own with the same time budget. The answers, and the
+baseline, are then trained in a plain loop that knows nothing of autotune; ratios are geometric means over the rounds of
+loops, with their 95 % interval.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from scipy.stats import t as student
+
+import autotune
+from autotune.core.records import Config
+from autotune.knobs import defaults, knob
+from autotune.knobs.limits import option
+from benchmarks.fidelity import trained
+from benchmarks.surfaces.words import described, heading, here, row
+
+TARGETS = Path("benchmarks/targets")
+
+
+def searched(target: Path, study: Path, seconds: int, *options: str) -> autotune.Recommendation:
+    """The answer of one search."""
+    words = [sys.executable, "-m", "autotune", "search", str(target), "-t", f"{seconds}s", "--study", str(study), "-q"]
+    subprocess.run([*words, *options], stdout=subprocess.DEVNULL, check=False)
+    return autotune.load_result(study)
+
+
+def interval(ratios: list[float]) -> str:
+    """Geometric mean and its 95 % interval."""
+    logs = [math.log(ratio) for ratio in ratios]
+    mean = statistics.mean(logs)
+    half = student.ppf(0.975, len(logs) - 1) * statistics.stdev(logs) / math.sqrt(len(logs)) if len(logs) > 1 else 0.0
+    return f"{math.exp(mean):.2f} ({math.exp(mean - half):.2f} to {math.exp(mean + half):.2f})"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--knob", default="malloc")
+    parser.add_argument("--values", help="that the search with it may choose; left out: what is offered")
+    parser.add_argument("--only", default="resnet,masked_lm,tabular,jpeg_cnn")
+    parser.add_argument("--seconds", type=int, default=45, help="of each search")
+    parser.add_argument("--rounds", type=int, default=2, help="of searches")
+    parser.add_argument("--loops", type=int, default=3, help="rounds of plain loops")
+    options = parser.parse_args()
+    plain = argparse.Namespace(seconds=3, steps=5, device="cpu")
+    alias = knob(options.knob).alias
+    ways = {"with": (option(alias), options.values) if options.values else (), "without": ("--fix", f"{alias}=none")}
+    print(f"{here()}; searches of {options.seconds} s\n")
+    print(heading("target", f"answer with {options.knob}", "without", "with / without", "with / baseline", "probes"))
+    for name in options.only.split(","):
+        target = TARGETS / f"{name}.py"
+        for number in range(options.rounds):
+            with tempfile.TemporaryDirectory() as folder:
+                order = list(ways) if number % 2 == 0 else list(reversed(ways))
+                found = {way: searched(target, Path(folder) / way, options.seconds, *ways[way]) for way in order}
+            loops = {way: best.params for way, best in found.items()} | {"baseline": found["with"].baseline}
+            rates: dict[str, list[float]] = {way: [] for way in loops}
+            for turn in range(options.loops):
+                for way in loops if turn % 2 == 0 else reversed(loops):
+                    rates[way].append(trained(str(target), Config(values=defaults() | loops[way]), plain))
+            ratios = {
+                way: interval([one / other for one, other in zip(rates["with"], rates[way], strict=True)])
+                for way in ("without", "baseline")
+            }
+            said = [described(found[way].params) for way in ("with", "without")]
+            probes = " / ".join(str(found[way].probes) for way in ("with", "without"))
+            print(row(name, *said, ratios["without"], ratios["baseline"], probes), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,95 @@
+"""Another malloc in real processes: forked and exec'd, there and missing."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
+from autotune.core.results import Outcome, ProbeResult
+from autotune.knobs import environ, malloc
+from autotune.launch.subprocess import SubprocessLauncher
+from autotune.machine import mallocs
+from autotune.targets import allocators
+from tests.targets_support import COMPLETE
+from tests.worlds import config
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        mallocs.glibc_version() < malloc.LEAST_GLIBC, reason=f"needs Linux with glibc {malloc.LEAST_GLIBC}"
+    ),
+]
+SHORT = ProbeBudget(min_seconds=0.05, max_seconds=0.2, min_warmup_seconds=0.0)
+SEEN = "from autotune.targets.allocators import _malloc; print(_malloc())"
+
+
+def probed(tmp_path: Path, value: str | None, isolation: Literal["fork", "fresh"]) -> ProbeResult:
+    target = tmp_path / "model.py"
+    target.write_text(COMPLETE)
+    request = ProbeRequest(target=str(target), config=config(batch_size=8, malloc=value), device="cpu", budget=SHORT)
+    with SubprocessLauncher(isolation=isolation) as launcher:
+        return launcher.run(request, tmp_path)
+
+
+@pytest.fixture(autouse=True)
+def plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the kind is set."""
+    for name in malloc.VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.parametrize("value", [None, *malloc.SETTINGS])
+def test_each_takes_effect_and_is_recognised(value: str | None) -> None:
+    if value not in (None, *allocators.available()):
+        pytest.skip(f"{malloc.LIBRARIES[str(value)]} is not installed")
+    ended = subprocess.run(
+        [sys.executable, "-c", SEEN], env={**os.environ, **environ({"malloc": value})}, capture_output=True, text=True,
+        check=True,
+    )  # fmt: skip
+
+    assert ended.stdout.strip() == (value or malloc.OWN)
+    assert ended.stdout.strip() in (*map(str, malloc.SETTINGS), malloc.OWN)
+
+
+@pytest.mark.parametrize("isolation", ["fork", "fresh"])
+def test_a_probe_has_it_forked_or_fresh(tmp_path: Path, isolation: Literal["fork", "fresh"]) -> None:
+    value = allocators.available()[-1]  # a library where one is installed
+
+    result = probed(tmp_path, value, isolation)
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert result.isolation == isolation
+
+
+def test_a_library_that_is_missing_when_it_is_needed_is_said_and_never_measured_under_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(malloc.SETTINGS, "jemalloc", {malloc.PRELOAD: "libnone-autotune.so.1"})  # here, not in probes
+
+    result = probed(tmp_path, "jemalloc", "fork")
+
+    assert result.outcome is not Outcome.OK
+    assert result.failure is not None
+    assert "was given jemalloc and trained with" in result.failure.message
+
+
+def test_what_is_there_and_what_the_user_set_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.top_pad=131072")
+
+    with SubprocessLauncher() as launcher:
+        found = launcher.run(InspectRequest(device="cpu"), tmp_path).environment
+
+    assert found is not None
+    assert malloc.GLIBC in found.mallocs
+    assert found.variables == ("GLIBC_TUNABLES",)
+
+
+def test_the_dynamic_loader_is_asked_what_it_can_preload() -> None:
+    assert mallocs.can_preload("libc.so.6")
+    assert not mallocs.can_preload("libnone-autotune.so.1")
