@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.core.records import TargetFacts
 from autotune.export.data import data_of
-from autotune.export.recipe import OPTIMIZER, Recipe, assembled, epochs, loader
+from autotune.export.recipe import OF_OPTIMIZER, OPTIMIZER, Recipe, assembled, epochs, loader
 from autotune.harmless import python
 
 DATA_LOADER = "from torch.utils.data import DataLoader"
@@ -21,7 +21,7 @@ def text(found: Recipe) -> str:
         *found.model,
         loader(found),
         f"scaler = torch.amp.GradScaler({python(found.device)})" * found.scaler,
-        OPTIMIZER,
+        found.optimizer_line,
         COUNTER * (found.accumulation_steps > 1),
         *epochs(found, *_micro_batch(found)),
     )
@@ -40,7 +40,7 @@ tuned = autotune.apply({python(study)})
 model = tuned.prepare(model)
 scaler = tuned.grad_scaler()
 steps = tuned["gradient_accumulation_steps"]
-{OPTIMIZER}
+{OPTIMIZER}, {OF_OPTIMIZER}
 {COUNTER}
 for epoch in range(epochs):
     for batch in loader:

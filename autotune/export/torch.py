@@ -81,6 +81,13 @@ class Tuned(dict[str, Any]):
         """
         return {**self._plan.loader_options, "drop_last": True}
 
+    def optimizer_kwargs(self) -> dict[str, Any]:
+        """Keyword arguments of the optimizers that were measured, such as `fused=True`; empty where torch chooses.
+
+        Those of torch.optim have them. A checkpoint that is loaded brings its own: set them after `load_state_dict`.
+        """
+        return dict(self._plan.optimizer_options)
+
     def prepare(self, model: Module) -> Module:
         """The model on the device and in the tuned form. Create the optimizer from what this returns."""
         self._set_up()

@@ -100,6 +100,12 @@ def not_done(values: Mapping[str, Value], observed: Observed) -> tuple[str, str]
     return None
 
 
+def written(values: Mapping[str, Value], observed: Observed) -> dict[str, Value]:
+    """Return, by knob name, what the user's own code was seen to set, where these values did not ask for the same."""
+    found = {one.name: one.written(observed) for one in KNOBS}
+    return {name: value for name, value in found.items() if value is not None and value != values[name]}
+
+
 def _said(candidate: Knob, value: Value) -> str:
     return candidate.phrase(value) or f"{candidate.name} {candidate.show(value)}"
 

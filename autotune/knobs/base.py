@@ -52,6 +52,7 @@ class Plan:
     batch_transforms: list[Callable[[Any], Any]] = field(default_factory=list)  # on each tensor, on the device
     forward_contexts: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)  # forward and loss
     loader_options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the DataLoader
+    optimizer_options: dict[str, Any] = field(default_factory=dict)  # of an optimizer that has them; {}: as it is made
     accumulation_steps: int = 1
     short_cycles: bool = False  # a loop of ours takes an optimizer step after two micro-batches (decisions/0046)
     scale_loss: bool = False  # float16 needs a gradient scaler
@@ -202,6 +203,13 @@ class Knob(ABC):
     def seen(self, observed: Observed) -> tuple[Value, ...]:
         """Return the values that what was seen of a training agrees with; none where it shows nothing of this knob."""
         return ()
+
+    def written(self, observed: Observed) -> Value | None:
+        """Return the value that the user's own code was seen to set, of a knob that leaves things as they are; or None.
+
+        It is what the user trains with today (`TargetFacts.found`).
+        """
+        return None
 
     @abstractmethod
     def apply(self, value: Value, plan: Plan) -> None:

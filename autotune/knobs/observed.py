@@ -17,3 +17,4 @@ class Observed:
     recomputes: bool | None = None  # activations in the backward pass
     channels_last: bool | None = None  # the weights of convolutions are in that memory format
     channels_last_inputs: bool | None = None  # the images that the model is given are
+    update: str | None = None  # what its optimizers say of how they compute: default, for-loop, foreach, fused

@@ -17,7 +17,7 @@ from torch.utils.data import get_worker_info
 
 from autotune.core.records import Config, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
-from autotune.knobs import KNOBS, defaults, plan_of, worker_knob
+from autotune.knobs import KNOBS, defaults, plan_of, worker_knob, written
 from autotune.knobs.base import SHORT_CYCLE, Plan
 from autotune.targets import data as sources
 from autotune.targets import kinds
@@ -33,6 +33,7 @@ from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, OwnSession
 from autotune.targets.reference import Reference
 from autotune.targets.settings import DeclaredSettings, read_settings
+from autotune.targets.updates import Updates
 from autotune.targets.user_errors import blaming
 
 _OF_THE_LOADER = ("torch.utils.data._utils", "torch.utils.data.dataloader", "torch.random")  # ask for each batch
@@ -62,6 +63,7 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
     training.source = first.remembering(training.source)
     with blaming(first, contract.root):
         facts = _take_step(training, training.model, first)
+    own, optimizer = written(values, training.observed()), first.updates.facts(facts.seconds)
     _confirm_count(contract, data, training, values, phase)
     return TargetFacts(
         **of_model,
@@ -79,6 +81,8 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
         batch_layout=layout(first.batch, is_unpacked="loss" not in contract),
         settable=_settable(contract),
         framework=contract.framework,
+        optimizer=optimizer,
+        found=own,
         update=tuple(name for name in OF_A_STEP if name in contract),
         findings=findings(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_worker),
         step=facts,
@@ -102,8 +106,15 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable
         step = _take_step(session, model, first)
     facts = facts or loop.facts()
     step = facts.step or step
-    check_effect(session, config.values if config else facts.baseline or {})
-    return replace(facts, step=step, findings=(*facts.findings, step_finding(step)))
+    known = config.values if config else facts.baseline or {}
+    check_effect(session, known)
+    return replace(
+        facts,
+        step=step,
+        optimizer=first.updates.facts(step.seconds),
+        found={} if config else written(defaults() | known, session.observed()),
+        findings=(*facts.findings, step_finding(step)),
+    )
 
 
 def _name(model: nn.Module, reference: Reference) -> str:
@@ -118,6 +129,7 @@ class _FirstStep(Watch):
     batch: Any = None
     asked_for_worker: bool = False  # whether loading it called `torch.utils.data.get_worker_info`
     steps: list[Step] = field(default_factory=list)
+    updates: Updates = field(default_factory=Updates)
 
     def __str__(self) -> str:
         if self.batch is None:
@@ -173,8 +185,9 @@ def _take_step(session: Session, model: nn.Module | None, first: _FirstStep) -> 
         for parameter in trainable
     ]
     began = time.perf_counter()
-    session.train(first)
-    loss = float(first.steps[0].loss)  # waits for the device
+    with first.updates.watched():
+        session.train(first)
+        loss = float(first.steps[0].loss)  # waits for the device
     seconds = time.perf_counter() - began
     session.validate(1)
     for hook in hooks:
