@@ -10,6 +10,7 @@ from autotune.knobs.amp_dtype import AmpDtype
 from autotune.knobs.base import Knob, Plan
 from autotune.knobs.batch_size import BatchSize
 from autotune.knobs.channels_last import ChannelsLast
+from autotune.knobs.fused_optimizer import FusedOptimizer
 from autotune.knobs.gradient_accumulation_steps import GradientAccumulationSteps
 from autotune.knobs.num_threads import NumThreads
 from autotune.knobs.num_workers import NumWorkers
@@ -25,6 +26,7 @@ KNOBS: tuple[Knob, ...] = (
     ActivationCheckpointing(),
     NumThreads(),
     OmpWaitPolicy(),
+    FusedOptimizer(),
 )
 
 
