@@ -10,12 +10,15 @@ from autotune.knobs.amp_dtype import AmpDtype
 from autotune.knobs.base import Knob, Plan
 from autotune.knobs.batch_size import BatchSize
 from autotune.knobs.channels_last import ChannelsLast
+from autotune.knobs.cudnn_benchmark import CudnnBenchmark
 from autotune.knobs.fused_optimizer import FusedOptimizer
 from autotune.knobs.gradient_accumulation_steps import GradientAccumulationSteps
 from autotune.knobs.num_threads import NumThreads
 from autotune.knobs.num_workers import NumWorkers
 from autotune.knobs.observed import Observed
 from autotune.knobs.omp_wait_policy import OmpWaitPolicy
+from autotune.knobs.sdpa_backend import SdpaBackend
+from autotune.knobs.tf32 import Tf32
 
 KNOBS: tuple[Knob, ...] = (
     BatchSize(),
@@ -27,6 +30,9 @@ KNOBS: tuple[Knob, ...] = (
     NumThreads(),
     OmpWaitPolicy(),
     FusedOptimizer(),
+    Tf32(),
+    CudnnBenchmark(),
+    SdpaBackend(),
 )
 
 

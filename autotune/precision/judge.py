@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -176,17 +176,17 @@ def precision_of(config: Config) -> dict[str, Value]:
     return {knob.name: config.values.get(knob.name, knob.default) for knob in KNOBS if knob.numerics}
 
 
-def full_precision(config: Config) -> Config:
-    """Return the configuration with these knobs at their default."""
-    return Config(values={**config.values, **{knob.name: knob.default for knob in KNOBS if knob.numerics}})
+def full_precision(config: Config, found: Mapping[str, Value]) -> Config:
+    """Return the configuration with these knobs at their default, or at what the user's code sets whatever is asked."""
+    plain = {knob.name: found.get(knob.name, knob.default) for knob in KNOBS if knob.numerics}
+    return Config(values={**config.values, **plain})
 
 
 def names(request: StabilityRequest) -> tuple[str, str]:
     """Return the names of candidate and reference, as in a table: `bf16` and `fp32`."""
-    differing = [k for k in KNOBS if k.numerics and request.candidate[k.name] != request.reference[k.name]]
-    one, other = (
-        " ".join(k.show(config[k.name]) for k in differing) for config in (request.candidate, request.reference)
-    )
+    candidate, reference = (precision_of(config) for config in (request.candidate, request.reference))
+    differing = [knob for knob in KNOBS if knob.numerics and candidate[knob.name] != reference[knob.name]]
+    one, other = (" ".join(knob.show(values[knob.name]) for knob in differing) for values in (candidate, reference))
     return one, other
 
 

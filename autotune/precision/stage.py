@@ -118,7 +118,7 @@ def _run(context: SearchContext, request: StabilityRequest) -> StabilityResult:
 
 def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
     request, history = context.request, context.history
-    if request.goal.stability == "off" or full_precision(config) == config:
+    if request.goal.stability == "off" or full_precision(config, request.facts.found) == config:
         return None
     # All runs with the same workers, who are seeded from the run's own seed: they see the same batches and the same
     # augmentation, and a slow loader costs what it costs in training.
@@ -130,7 +130,7 @@ def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
     seeds = tuple(request.seed + number for number in range(most))
     first = StabilityRequest(
         target=request.target,
-        reference=full_precision(candidate),
+        reference=full_precision(candidate, request.facts.found),
         candidate=candidate,
         device=request.environment.device,
         steps=STEPS,

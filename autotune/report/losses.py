@@ -59,7 +59,8 @@ def is_doubtful(best: Recommendation) -> bool:
 def _verdict(best: Recommendation) -> LossVerdict | None:
     """The verdict on the recommended precision; None for full precision, and for one that was not compared."""
     own = precision_of(Config(values=best.params))
-    return next((one for one in best.loss_verdicts if one.values == own), None)
+    known = ((one, precision_of(Config(values=one.values))) for one in best.loss_verdicts)  # of fewer knobs earlier
+    return next((one for one, values in known if values == own), None)
 
 
 def _names(verdict: LossVerdict) -> tuple[str, str]:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from itertools import product
 
-from autotune.core.records import Config, Environment, Goal, Limit, TargetFacts, Value
+from autotune.core.records import Config, Environment, Goal, Limit, StudyRequest, TargetFacts, Value
 from autotune.errors import UsageError
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Circumstances, Knob, allowed
@@ -233,6 +233,11 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
 def _circumstances(facts: TargetFacts, environment: Environment, goal: Goal, limit: Limit | None) -> Circumstances:
     held = held_by_a_rank(goal, facts)
     return Circumstances(facts=facts, environment=environment, global_batch=held, limit=limit)
+
+
+def circumstances_of(request: StudyRequest) -> Circumstances:
+    """Return the circumstances of a study, for what does not depend on limits."""
+    return _circumstances(request.facts, request.environment, request.goal, None)
 
 
 def held_by_a_rank(goal: Goal, facts: TargetFacts) -> int | None:

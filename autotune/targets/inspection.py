@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -20,7 +20,8 @@ from autotune.errors import TargetError
 from autotune.knobs import KNOBS, defaults, plan_of, worker_knob, written
 from autotune.knobs.base import SHORT_CYCLE, Plan
 from autotune.targets import data as sources
-from autotune.targets import kinds
+from autotune.targets import kinds, switches
+from autotune.targets.attention import Attention
 from autotune.targets.base import Order, Session, Step, Watch, check_effect
 from autotune.targets.batches import describe, layout
 from autotune.targets.build import assemble, common_arguments, run_setup
@@ -62,7 +63,7 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
     first = _FirstStep()
     training.source = first.remembering(training.source)
     with blaming(first, contract.root):
-        facts = _take_step(training, training.model, first)
+        facts = _take_step(training, training.model, first, device)
     own, optimizer = written(values, training.observed()), first.updates.facts(facts.seconds)
     _confirm_count(contract, data, training, values, phase)
     return TargetFacts(
@@ -82,9 +83,14 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
         settable=_settable(contract),
         framework=contract.framework,
         optimizer=optimizer,
+        attention=first.attention.found(),
+        is_deterministic=switches.is_deterministic(),
         found=own,
         update=tuple(name for name in OF_A_STEP if name in contract),
-        findings=findings(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_worker),
+        findings=(
+            *findings(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_worker),
+            *switches.float32_finding(device),
+        ),
         step=facts,
     )
 
@@ -103,7 +109,7 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable
     facts, session = None if model is None else loop.facts(), OwnSession(loop)
     phase("warm-up")
     with blaming(first, loop.root):
-        step = _take_step(session, model, first)
+        step = _take_step(session, model, first, device)
     facts = facts or loop.facts()
     step = facts.step or step
     known = config.values if config else facts.baseline or {}
@@ -112,8 +118,10 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable
         facts,
         step=step,
         optimizer=first.updates.facts(step.seconds),
+        attention=first.attention.found(),
+        is_deterministic=switches.is_deterministic(),
         found={} if config else written(defaults() | known, session.observed()),
-        findings=(*facts.findings, step_finding(step)),
+        findings=(*facts.findings, step_finding(step), *switches.float32_finding(device)),
     )
 
 
@@ -130,6 +138,7 @@ class _FirstStep(Watch):
     asked_for_worker: bool = False  # whether loading it called `torch.utils.data.get_worker_info`
     steps: list[Step] = field(default_factory=list)
     updates: Updates = field(default_factory=Updates)
+    attention: Attention = field(default_factory=Attention)
 
     def __str__(self) -> str:
         if self.batch is None:
@@ -177,7 +186,7 @@ def _asking_for_worker() -> Iterator[list[str]]:
         sys.setprofile(before)
 
 
-def _take_step(session: Session, model: nn.Module | None, first: _FirstStep) -> StepFacts:
+def _take_step(session: Session, model: nn.Module | None, first: _FirstStep, device: str) -> StepFacts:
     trainable: list[Any] = [one for one in (model.parameters() if model else ()) if one.requires_grad]
     reached: set[int] = set()
     hooks = [
@@ -185,7 +194,7 @@ def _take_step(session: Session, model: nn.Module | None, first: _FirstStep) -> 
         for parameter in trainable
     ]
     began = time.perf_counter()
-    with first.updates.watched():
+    with first.updates.watched(), first.attention if device.startswith("cuda") else nullcontext():
         session.train(first)
         loss = float(first.steps[0].loss)  # waits for the device
     seconds = time.perf_counter() - began

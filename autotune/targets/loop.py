@@ -13,7 +13,7 @@ from torch import Tensor
 
 from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
-from autotune.targets import implementations
+from autotune.targets import implementations, switches
 from autotune.targets.base import Order, Step, Watch
 from autotune.targets.batches import Shapes, are_tensors, count_tokens, move
 from autotune.targets.data import Source
@@ -77,6 +77,7 @@ class Training:
         return Observed(
             threads=torch.get_num_threads(),
             update=implementations.said(self.update.optimizers) if self.update else None,
+            **switches.standing(),
         )
 
     def loss_scale(self) -> float | None:

@@ -8,7 +8,6 @@ Nothing begins that is not expected to end in time, repeats included: decisions/
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from collections.abc import Callable, Sequence
@@ -16,8 +15,8 @@ from collections.abc import Callable, Sequence
 from autotune.core.records import Config
 from autotune.core.requests import FEWEST_STEPS, ProbeBudget
 from autotune.core.results import Outcome
-from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
+from autotune.precision.arithmetics import arithmetics
 from autotune.precision.duration import RUNS, SEED_SECONDS, STEPS, check_batch, seconds_at_the_pace_of
 from autotune.precision.judge import THRESHOLDS
 from autotune.sampler.space import change_count
@@ -50,6 +49,7 @@ class TimeBudget:
         self._history, self._clock, self._began = history, clock, began
         self.seconds, self._objective = seconds, objective_of(history.request.goal)
         self._probes_after = self._objective.probes_after(history.request.goal)
+        self._arithmetics = arithmetics(history.request)
 
     @property
     def elapsed_seconds(self) -> float:
@@ -185,10 +185,8 @@ class TimeBudget:
     def precision_check_seconds(self) -> float:
         """The seconds of the precision check that the search will probably need; 0.0 if it needs none."""
         history, request = self._history, self._history.request
-        domains = [request.domains.get(knob.name, (knob.default,)) for knob in KNOBS if knob.numerics]
-        compared = [tuple(verdict.values.values()) for verdict in history.loss_verdicts]
-        plain = tuple(knob.default for knob in KNOBS if knob.numerics)
-        unknown = [values for values in itertools.product(*domains) if values != plain and values not in compared]
+        compared = [verdict.values for verdict in history.loss_verdicts]
+        unknown = any(values not in compared for values in self._arithmetics)
         if not unknown or request.goal.stability == "off":
             return 0.0
         seconds = [result.elapsed_seconds for _, result in history.precision_checks if result.outcome is Outcome.OK]

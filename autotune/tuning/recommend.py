@@ -162,7 +162,7 @@ def _worth_their_doubt(
     own = precision_of(request.baseline)
     open_ones = [one.values for one in losses if one.verdict == "inconclusive"]
     if is_command(request.target) and request.goal.stability != "off":
-        known = [one.values for one in losses] + [precision_of(full_precision(request.baseline))]
+        known = [one.values for one in losses] + [precision_of(full_precision(request.baseline, request.facts.found))]
         open_ones += [values for one in measured if (values := precision_of(one.config)) not in known]
     doubted = [values for values in open_ones if values != own]
     sure = [i for i in allowed if precision_of(measured[i].config) not in doubted]
@@ -250,7 +250,7 @@ def _stability(
         return notice(Code.LOSSES_NOT_CHECKED), notice(Code.LOSSES_UNJUDGED, doubt=seen.text) if seen else None
     steps = sum(m.trained_steps for m in measured)
     skipped = sum(m.skipped_steps + m.calibration_skips for m in measured) or None
-    if full_precision(winner.config) == winner.config:
+    if full_precision(winner.config, request.facts.found) == winner.config:
         return notice(Code.LOSSES_FINITE, steps=steps, skipped=skipped), None
     is_own = precision_of(winner.config) == precision_of(request.baseline)  # which is not doubted
     verdict = next((v for v in losses if v.values == precision_of(winner.config)), None)

@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader
 from autotune import telling
 from autotune.errors import TargetError
 from autotune.knobs.observed import Observed
-from autotune.targets import implementations, variables
+from autotune.targets import implementations, switches, variables
 from autotune.targets.commands import unseen
 from autotune.targets.commands.defaults import LoaderDefaults
 from autotune.targets.commands.exits import ExitHooks
@@ -283,7 +283,7 @@ class Witness:
             # Looked at here: with a closure, as Lightning's, gradients came within the step.
             self.trained = replace(self.trained, with_gradient=self.trained.count_gradients())
             update = implementations.said([self._counted]) if self._counted else None
-            self._settings = {"threads": torch.get_num_threads(), "update": update}
+            self._settings = {"threads": torch.get_num_threads(), "update": update, **switches.standing()}
         self.tally.step()
         self.batches.step()
         if not self.tally.last:

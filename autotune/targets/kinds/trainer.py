@@ -23,7 +23,7 @@ from autotune.errors import TargetError
 from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
 from autotune.knobs.training_arguments import all_arguments, present
-from autotune.targets import implementations
+from autotune.targets import implementations, switches
 from autotune.targets.arguments import bind
 from autotune.targets.batches import move
 from autotune.targets.contract import DATA, Contract
@@ -132,9 +132,10 @@ class HuggingFaceTrainer(OwnLoop):
         trainer.train()
 
     def observed(self) -> Observed:
-        """What its optimizer says, once it is made; its arguments were checked when it was built."""
+        """Torch's switches, and what its optimizer says; its arguments were checked when it was built."""
         made = self._trainer.optimizer
-        return Observed(update=implementations.said([_unwrapped(made)]) if made is not None else None)
+        said = implementations.said([_unwrapped(made)]) if made is not None else None
+        return Observed(update=said, **switches.standing())
 
     def loss_scale(self) -> float | None:
         """The factor of Accelerate's gradient scaler."""
