@@ -60,11 +60,11 @@ class CudnnBenchmark(SwitchKnob):
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:
         """Return whether it was on."""
-        return () if observed.cudnn_benchmark is None else (observed.cudnn_benchmark,)
+        return () if observed.times_algorithms is None else (observed.times_algorithms,)
 
     def written(self, observed: Observed) -> Value | None:
         """Return True where the user's code sets it."""
-        return observed.cudnn_benchmark or None
+        return observed.times_algorithms or None
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Switch it on for the whole process."""

@@ -27,7 +27,7 @@ class FusedOptimizer(Knob):
     """
 
     name = "fused_optimizer"
-    alias = "fused"
+    alias = "fused_optimizer"
     option_help = "Optimizer's update: none,for-loop,foreach,fused."
     label = "update"
     ordered = False

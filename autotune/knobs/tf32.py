@@ -59,11 +59,11 @@ class Tf32(SwitchKnob):
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:
         """Return whether products were computed in it."""
-        return () if observed.tf32 is None else (observed.tf32,)
+        return () if observed.tf32_products is None else (observed.tf32_products,)
 
     def written(self, observed: Observed) -> Value | None:
         """Return True where the user's code sets it."""
-        return observed.tf32 or None
+        return observed.tf32_products or None
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Switch it on for the whole process: by the older call, as readers of the older switches fail after others."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 from autotune.core.records import Config, StudyRequest, Value
+from autotune.core.results import LossVerdict
 from autotune.knobs import KNOBS, completed
 from autotune.precision.judge import full_precision, precision_of
 from autotune.sampler.space import canonical, circumstances_of
@@ -19,3 +20,8 @@ def arithmetics(request: StudyRequest) -> list[dict[str, Value]]:
     plain = precision_of(full_precision(request.baseline, request.facts.found))
     found = [precision_of(canonical(config, circumstances_of(request))) for config in configs]
     return [values for number, values in enumerate(found) if values != plain and values not in found[:number]]
+
+
+def arithmetic_of(verdict: LossVerdict) -> dict[str, Value]:
+    """Return the values that a verdict is about; an earlier version knew fewer such knobs."""
+    return precision_of(Config(values=verdict.values))

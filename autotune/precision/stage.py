@@ -18,8 +18,17 @@ from autotune.core.requests import StabilityRequest
 from autotune.core.results import Outcome, StabilityResult
 from autotune.errors import NoRecommendation
 from autotune.knobs import loader_workers, worker_knob
+from autotune.precision.arithmetics import arithmetic_of
 from autotune.precision.duration import SEED_SECONDS, STEPS, check_batch
-from autotune.precision.judge import PrecisionCheck, Thresholds, full_precision, judge, names, pooled, precision_of
+from autotune.precision.judge import (
+    PrecisionCheck,
+    Thresholds,
+    full_precision,
+    judge,
+    names,
+    pooled,
+    precision_of,
+)
 from autotune.study.history import History
 from autotune.study.pace import starting_seconds
 from autotune.study.summary import ConfigSummary
@@ -75,7 +84,7 @@ def refused_summaries(history: History) -> list[ConfigSummary]:
 def _refused(history: History) -> list[ConfigSummary]:
     found = []
     for verdict in history.loss_verdicts if history.request.goal.stability != "off" else ():
-        own = [pair for pair in history.drift_corrected if precision_of(pair[0].config) == verdict.values]
+        own = [pair for pair in history.drift_corrected if precision_of(pair[0].config) == arithmetic_of(verdict)]
         first = finalists(own, history.request)[:1] if verdict.excludes else []
         found += [dataclasses.replace(one, refused=verdict.reason) for one in first]
     return found
@@ -93,7 +102,7 @@ def _compare(context: SearchContext, config: Config) -> None:
         )
         context.history.add_precision_check(request, _run(context, request))
         attempts += 1
-    verdict = next(one for one in context.history.loss_verdicts if one.values == precision_of(config))
+    verdict = next(one for one in context.history.loss_verdicts if arithmetic_of(one) == precision_of(config))
     if verdict.excludes:
         context.reporter.note(f"{verdict.reason.text}. It is rejected.")
     else:

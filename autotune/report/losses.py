@@ -6,6 +6,7 @@ from autotune.core.codes import Code
 from autotune.core.records import Config
 from autotune.core.results import LossVerdict
 from autotune.knobs import KNOBS, defaults
+from autotune.precision.arithmetics import arithmetic_of
 from autotune.precision.judge import precision_of
 from autotune.report.phrases import plain, shown
 from autotune.study.recommendation import Recommendation
@@ -59,8 +60,7 @@ def is_doubtful(best: Recommendation) -> bool:
 def _verdict(best: Recommendation) -> LossVerdict | None:
     """The verdict on the recommended precision; None for full precision, and for one that was not compared."""
     own = precision_of(Config(values=best.params))
-    known = ((one, precision_of(Config(values=one.values))) for one in best.loss_verdicts)  # of fewer knobs earlier
-    return next((one for one, values in known if values == own), None)
+    return next((one for one in best.loss_verdicts if arithmetic_of(one) == own), None)
 
 
 def _names(verdict: LossVerdict) -> tuple[str, str]:

@@ -22,8 +22,8 @@ def standing() -> dict[str, Any]:
     """Return them as `Observed` has them; those of CUDA only where this process uses it."""
     on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch 2.13
     return {
-        "tf32": _has_tf32_products() if on_cuda else None,
-        "cudnn_benchmark": torch.backends.cudnn.benchmark if on_cuda else None,
+        "tf32_products": _has_tf32_products() if on_cuda else None,
+        "times_algorithms": torch.backends.cudnn.benchmark if on_cuda else None,
         "attention": enabled(),
     }
 
@@ -50,4 +50,4 @@ def _has_tf32_products() -> bool:
     try:
         return torch.get_float32_matmul_precision() != "highest"
     except RuntimeError:  # torch 2.13, where the newer switch alone was set
-        return str(torch.backends.cuda.matmul.fp32_precision) == "tf32"
+        return str(torch.backends.cuda.matmul.fp32_precision) not in ("none", "ieee")

@@ -16,7 +16,7 @@ from autotune.core.records import Config
 from autotune.core.requests import FEWEST_STEPS, ProbeBudget
 from autotune.core.results import Outcome
 from autotune.objectives import objective_of
-from autotune.precision.arithmetics import arithmetics
+from autotune.precision.arithmetics import arithmetic_of, arithmetics
 from autotune.precision.duration import RUNS, SEED_SECONDS, STEPS, check_batch, seconds_at_the_pace_of
 from autotune.precision.judge import THRESHOLDS
 from autotune.sampler.space import change_count
@@ -185,8 +185,8 @@ class TimeBudget:
     def precision_check_seconds(self) -> float:
         """The seconds of the precision check that the search will probably need; 0.0 if it needs none."""
         history, request = self._history, self._history.request
-        compared = [verdict.values for verdict in history.loss_verdicts]
-        unknown = any(values not in compared for values in self._arithmetics)
+        known = [*map(arithmetic_of, history.loss_verdicts)]
+        unknown = any(values not in known for values in self._arithmetics)
         if not unknown or request.goal.stability == "off":
             return 0.0
         seconds = [result.elapsed_seconds for _, result in history.precision_checks if result.outcome is Outcome.OK]

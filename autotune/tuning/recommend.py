@@ -16,6 +16,7 @@ from autotune.machine.environment import fingerprint
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP, Decision
 from autotune.objectives.verdict import instability
+from autotune.precision.arithmetics import arithmetic_of
 from autotune.precision.judge import full_precision, precision_of
 from autotune.study.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
 from autotune.study.shown import moving, shown_config
@@ -160,9 +161,11 @@ def _worth_their_doubt(
     compute otherwise than our loop: of a command, what there was no time to compare is open, too.
     """
     own = precision_of(request.baseline)
-    open_ones = [one.values for one in losses if one.verdict == "inconclusive"]
+    open_ones = [arithmetic_of(one) for one in losses if one.verdict == "inconclusive"]
     if is_command(request.target) and request.goal.stability != "off":
-        known = [one.values for one in losses] + [precision_of(full_precision(request.baseline, request.facts.found))]
+        known = [arithmetic_of(one) for one in losses] + [
+            precision_of(full_precision(request.baseline, request.facts.found))
+        ]
         open_ones += [values for one in measured if (values := precision_of(one.config)) not in known]
     doubted = [values for values in open_ones if values != own]
     sure = [i for i in allowed if precision_of(measured[i].config) not in doubted]
@@ -253,7 +256,7 @@ def _stability(
     if full_precision(winner.config, request.facts.found) == winner.config:
         return notice(Code.LOSSES_FINITE, steps=steps, skipped=skipped), None
     is_own = precision_of(winner.config) == precision_of(request.baseline)  # which is not doubted
-    verdict = next((v for v in losses if v.values == precision_of(winner.config)), None)
+    verdict = next((v for v in losses if arithmetic_of(v) == precision_of(winner.config)), None)
     if verdict is None:
         late = "there was no time to compare its losses with full precision's"
         doubt = notice(Code.PRECISION_UNDECIDED, why=late)
