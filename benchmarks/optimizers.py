@@ -62,20 +62,16 @@ def main() -> None:
         f"torch {torch_version()}\n"
     )
     if not options.no_updates:
-        print(
-            "| optimizer | parameters | threads | for-loop, ms | foreach | fused |\n| --- | --- | --- | --- | --- | --- |"
-        )
+        print("| optimizer | parameters | threads | for-loop, ms | foreach | fused |")
+        print("| --- | --- | --- | --- | --- | --- |")
         for threads in options.threads:
             torch.set_num_threads(threads)
             for label, (kind, asked) in KINDS.items():
                 for count, width in SIZES:
                     found = updates(kind, asked, count, width)
                     loop, foreach, fused = found.values()
-                    print(
-                        f"| {label} | {2 * count}, width {width} | {threads} | {1000 * loop:.1f} | {foreach / loop:.2f} "
-                        f"| {fused / loop:.2f} |",
-                        flush=True,
-                    )
+                    row = label, f"{2 * count}, width {width}", str(threads), f"{1000 * loop:.1f}"
+                    print("|", " | ".join((*row, f"{foreach / loop:.2f}", f"{fused / loop:.2f}")), "|", flush=True)
         print()
     print("| target | threads | as it is, samples/s | foreach | fused |\n| --- | --- | --- | --- | --- |")
     for target in options.targets:

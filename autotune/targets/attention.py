@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -32,6 +32,21 @@ class Attention(TorchFunctionMode):
         self._usable: dict[str, set[str]] = {}
         self._chosen: dict[str, set[str]] = {}
         self._known: set[str] = set()
+
+    def __enter__(self) -> Self:
+        """Begin. Within functions of torch that are written in Python the mode is off: they find this by name."""
+        torch.nn.functional.scaled_dot_product_attention = self._called
+        super().__enter__()  # type: ignore[no-untyped-call]  # torch 2.13
+        return self
+
+    def __exit__(self, *ended: Any) -> None:
+        """End."""
+        super().__exit__(*ended)  # type: ignore[no-untyped-call]  # torch 2.13
+        torch.nn.functional.scaled_dot_product_attention = _CALL
+
+    def _called(self, *args: Any, **kwargs: Any) -> Any:
+        self._look({**dict(zip(_NAMES, args, strict=False)), **kwargs})
+        return _CALL(*args, **kwargs)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Carry the call out, after looking at its tensors."""
