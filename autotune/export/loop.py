@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.core.records import TargetFacts
 from autotune.export.data import data_of
-from autotune.export.recipe import OF_OPTIMIZER, OPTIMIZER, Recipe, assembled, epochs, loader
+from autotune.export.recipe import OPTIMIZER, Recipe, assembled, epochs, loader
 from autotune.harmless import python
 
 DATA_LOADER = "from torch.utils.data import DataLoader"
@@ -40,7 +40,8 @@ tuned = autotune.apply({python(study)})
 model = tuned.prepare(model)
 scaler = tuned.grad_scaler()
 steps = tuned["gradient_accumulation_steps"]
-{OPTIMIZER}, {OF_OPTIMIZER}
+{OPTIMIZER}
+optimizer = tuned.prepare_optimizer(optimizer)
 {COUNTER}
 for epoch in range(epochs):
     for batch in loader:

@@ -22,7 +22,6 @@ from autotune.units import counted, format_rate, format_speedup
 
 MAPPING = "from collections.abc import Mapping"  # which the function for a batch needs
 OPTIMIZER = "# make the optimizer here, from model.parameters()"
-OF_OPTIMIZER = "**tuned.optimizer_kwargs()"  # of `autotune.apply`
 WORKERS = "num_workers"  # the knob, and DataLoader's argument
 MOST_SIZES = 4  # micro-batches that a message suggests, the largest
 ASSUMED = "The study does not say what its batches are: batches of (inputs, targets) and a loss of the two are assumed."

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import torch
 
 Module = TypeVar("Module", bound="torch.nn.Module")
+Updating = TypeVar("Updating", bound="torch.optim.Optimizer")
 
 
 def apply(
@@ -81,12 +82,15 @@ class Tuned(dict[str, Any]):
         """
         return {**self._plan.loader_options, "drop_last": True}
 
-    def optimizer_kwargs(self) -> dict[str, Any]:
-        """Keyword arguments of the optimizers that were measured, such as `fused=True`; empty where torch chooses.
+    def prepare_optimizer(self, optimizer: Updating) -> Updating:
+        """The same optimizer, which from now on computes its update as it was measured (`fused_optimizer`).
 
-        Those of torch.optim have them. A checkpoint that is loaded brings its own: set them after `load_state_dict`.
+        Call it after `optimizer.load_state_dict`: a checkpoint brings the options along that it was saved with.
         """
-        return dict(self._plan.optimizer_options)
+        from autotune.targets.implementations import choose  # torch
+
+        choose([optimizer], self._plan.optimizer_options)
+        return optimizer
 
     def prepare(self, model: Module) -> Module:
         """The model on the device and in the tuned form. Create the optimizer from what this returns."""

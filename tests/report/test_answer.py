@@ -226,8 +226,10 @@ ALL = (
 EVERYTHING = {
     **config(32, gradient_accumulation_steps=2, amp_dtype="bfloat16", num_workers=8, channels_last=True).values,
     "activation_checkpointing": True, "num_threads": 2, "omp_wait_policy": "passive",
+    "fused_optimizer": "fused", "tf32": True, "cudnn_benchmark": True, "sdpa_backend": "flash",
 }  # fmt: skip
-SIX = {**EVERYTHING, "omp_wait_policy": None}
+FLAGS = {"fused_optimizer": None, "tf32": False, "cudnn_benchmark": False, "sdpa_backend": None}
+SIX = {**EVERYTHING, "omp_wait_policy": None, **FLAGS}
 
 
 @pytest.mark.parametrize("warnings", [ALL[:count] for count in range(len(ALL) + 1)], ids=len)
