@@ -23,8 +23,8 @@ from autotune.machine.environment import torch_version
 from autotune.machine.host import cpu_name, usable_cores
 
 KINDS = {"AdamW": (torch.optim.AdamW, {}), "SGD, momentum": (torch.optim.SGD, {"momentum": 0.9})}
-SIZES = ((400, 16), (200, 128), (100, 256), (24, 1024))  # square matrices, with a vector each
-ROUNDS, STEPS = 12, 3
+SIZES = ((200, 16), (100, 64), (50, 256), (8, 768))  # square matrices, with a vector each
+ROUNDS, STEPS = 9, 2
 BATCHES = {"masked_lm": 64, "small_bert": 16, "tabular": 64}
 
 

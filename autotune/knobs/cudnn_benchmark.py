@@ -27,7 +27,6 @@ class CudnnBenchmark(SwitchKnob):
     memory = MemoryEffect.CHANGES
     only_computes = True
     arguments = r"cudnn_?benchmark"
-    doubtful = r"benchmark"
     effect = TRIED
 
     def is_offered(self, facts: TargetFacts) -> bool:

@@ -35,7 +35,6 @@ class FusedOptimizer(Knob):
     memory = MemoryEffect.NONE  # foreach on a CPU: temporaries of one parameter after another, as the for-loop has
     only_computes = True
     arguments = r"fused_optimizer|optimizer_implementation"
-    doubtful = r"(use_)?(fused|foreach)(_adamw?|_sgd|_optim)?"
     formats: Mapping[str, Mapping[Value, str]] = {"": {FOR_LOOP: FOR_LOOP, FOREACH: FOREACH, FUSED: FUSED}}
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:

@@ -41,7 +41,6 @@ class SdpaBackend(Knob):
     only_computes = True
     numerics = True
     arguments = r"sdpa_(backend|kernel)"
-    doubtful = r"(attn|attention)_?(implementation|impl|backend|type|mode)?"
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Return None and the kernels that can be used in any dtype, or what the user's code leaves enabled."""
