@@ -118,6 +118,7 @@ class Knob(ABC):
     on_request: bool = False  # searched only where user or target says what it may be, or `--tune` names it
     counts_workers: bool = False  # its value is the number of processes that load
     only_computes: bool = False  # it changes nothing but how the device computes: worthless where that waits for data
+    only_updates: bool = False  # it changes nothing but the optimizer's update: worthless where that is short
     reach: Reach = Reach.CODE
     # How commands write it: by format, a word for each value that has one ("" is the default format), and the
     # names of placeholders that stand for one value, and are true or false (`{bf16:flag}`).

@@ -16,7 +16,9 @@ SHORT: dict[Value, str] = {None: LEFT_ALONE, FOR_LOOP: "loop", FOREACH: FOREACH,
 # The time of an update belongs to the step and not to its samples. On a CPU 0.2 to 3.6 times the time of a for-loop
 # (benchmarks/optimizers.py), of which an update takes a part; on a GPU a step gains 0 to 20 % (docs/knobs.md).
 UPDATE = Influence(fixed_time=Factor(0.95, 0.2))
-LEAST_SHARE = 0.05  # of the time of a step, in percents of which a gain can be measured
+# Of the time of the first step, in which all else is slower than later. Once steps are measured, the rule is sharper
+# (`tuning/trades.py`).
+LEAST_SHARE = 0.01
 
 
 class FusedOptimizer(Knob):
@@ -33,7 +35,7 @@ class FusedOptimizer(Knob):
     ordered = False
     default: Value = None
     memory = MemoryEffect.NONE  # foreach on a CPU: temporaries of one parameter after another, as the for-loop has
-    only_computes = True
+    only_computes = only_updates = True
     arguments = r"fused_optimizer|optimizer_implementation"
     formats: Mapping[str, Mapping[Value, str]] = {"": {FOR_LOOP: FOR_LOOP, FOREACH: FOREACH, FUSED: FUSED}}
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from autotune.core.records import Environment, TargetFacts, Value
-from autotune.knobs.base import Circumstances, MemoryEffect, Plan, SwitchKnob, allowed
+from autotune.knobs.base import NOT_DONE, Circumstances, MemoryEffect, Plan, SwitchKnob, allowed
 from autotune.knobs.influence import Factor, Influence
 from autotune.knobs.observed import Observed
 from autotune.knobs.wording import NOTHING, Framework, Wording
@@ -26,7 +26,7 @@ class Tf32(SwitchKnob):
     alias = "tf32"
     option_help = "TF32 for float32 products: true,false."
     label = "matmul"
-    shown = ("fp32", "tf32")
+    shown = (NOT_DONE, "tf32")
     words = "TF32 products"
     memory = MemoryEffect.NONE
     only_computes = True

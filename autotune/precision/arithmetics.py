@@ -1,14 +1,26 @@
-"""The arithmetics that a search may choose from: the values of several knobs together."""
+"""The arithmetic of a configuration: the values of all knobs that change it, their name, and which there can be."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable, Mapping
 
 from autotune.core.records import Config, StudyRequest, Value
 from autotune.core.results import LossVerdict
 from autotune.knobs import KNOBS, completed
-from autotune.precision.judge import full_precision, precision_of
+from autotune.knobs.base import TACIT, Knob
 from autotune.sampler.space import canonical, circumstances_of
+
+
+def precision_of(config: Config) -> dict[str, Value]:
+    """Return the values of the knobs that change arithmetic, by knob name."""
+    return {knob.name: config.values.get(knob.name, knob.default) for knob in KNOBS if knob.numerics}
+
+
+def full_precision(config: Config, found: Mapping[str, Value]) -> Config:
+    """Return the configuration with these knobs at their default, or at what the user's code sets whatever is asked."""
+    plain = {knob.name: found.get(knob.name, knob.default) for knob in KNOBS if knob.numerics}
+    return Config(values={**config.values, **plain})
 
 
 def arithmetics(request: StudyRequest) -> list[dict[str, Value]]:
@@ -25,3 +37,15 @@ def arithmetics(request: StudyRequest) -> list[dict[str, Value]]:
 def arithmetic_of(verdict: LossVerdict) -> dict[str, Value]:
     """Return the values that a verdict is about; an earlier version knew fewer such knobs."""
     return precision_of(Config(values=verdict.values))
+
+
+def arithmetic_name(
+    values: Mapping[str, Value], others: Mapping[str, Value],
+    show: Callable[[Knob, Mapping[str, Value]], str] = lambda knob, values: knob.show(values[knob.name]),
+) -> str:  # fmt: skip
+    """Return the name of these values by those that differ from the others; by all where they leave things alone."""
+    knobs = [knob for knob in KNOBS if knob.name in values and knob.name in others]
+    differing = [show(knob, values) for knob in knobs if values[knob.name] != others[knob.name]]
+    everything = [show(knob, values) for knob in knobs]
+    some, whole = ([text for text in shown if text not in TACIT] for shown in (differing, everything))
+    return " ".join(some or whole)

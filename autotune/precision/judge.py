@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -29,12 +29,12 @@ from msgspec.structs import replace
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
-from autotune.core.records import Config, Record, Value
+from autotune.core.records import Record, Value
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossRun, LossVerdict, Outcome, StabilityResult
 from autotune.core.stats import mean_bounds
-from autotune.knobs import KNOBS
 from autotune.objectives.verdict import MOST_SKIPS_PER_STEP
+from autotune.precision.arithmetics import arithmetic_name, precision_of
 
 FIRST, LAST = 3, 10  # steps whose mean is the loss at the beginning, and at the end
 PrecisionCheck = tuple[StabilityRequest, StabilityResult]
@@ -171,23 +171,10 @@ def _one_but_for_seeds(one: StabilityRequest, other: StabilityRequest) -> bool:
     return (one.reference, one.candidate, one.steps) == (other.reference, other.candidate, other.steps)
 
 
-def precision_of(config: Config) -> dict[str, Value]:
-    """Return the values of the knobs that change arithmetic, by knob name."""
-    return {knob.name: config.values.get(knob.name, knob.default) for knob in KNOBS if knob.numerics}
-
-
-def full_precision(config: Config, found: Mapping[str, Value]) -> Config:
-    """Return the configuration with these knobs at their default, or at what the user's code sets whatever is asked."""
-    plain = {knob.name: found.get(knob.name, knob.default) for knob in KNOBS if knob.numerics}
-    return Config(values={**config.values, **plain})
-
-
 def names(request: StabilityRequest) -> tuple[str, str]:
     """Return the names of candidate and reference, as in a table: `bf16` and `fp32`."""
     candidate, reference = (precision_of(config) for config in (request.candidate, request.reference))
-    differing = [knob for knob in KNOBS if knob.numerics and candidate[knob.name] != reference[knob.name]]
-    one, other = (" ".join(knob.show(values[knob.name]) for knob in differing) for values in (candidate, reference))
-    return one, other
+    return arithmetic_name(candidate, reference), arithmetic_name(reference, candidate)
 
 
 def paired(runs: Sequence[LossRun]) -> list[Paired]:

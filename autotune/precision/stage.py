@@ -18,17 +18,9 @@ from autotune.core.requests import StabilityRequest
 from autotune.core.results import Outcome, StabilityResult
 from autotune.errors import NoRecommendation
 from autotune.knobs import loader_workers, worker_knob
-from autotune.precision.arithmetics import arithmetic_of
+from autotune.precision.arithmetics import arithmetic_of, full_precision, precision_of
 from autotune.precision.duration import SEED_SECONDS, STEPS, check_batch
-from autotune.precision.judge import (
-    PrecisionCheck,
-    Thresholds,
-    full_precision,
-    judge,
-    names,
-    pooled,
-    precision_of,
-)
+from autotune.precision.judge import PrecisionCheck, Thresholds, judge, names, pooled
 from autotune.study.history import History
 from autotune.study.pace import starting_seconds
 from autotune.study.summary import ConfigSummary

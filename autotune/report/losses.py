@@ -5,9 +5,8 @@ from __future__ import annotations
 from autotune.core.codes import Code
 from autotune.core.records import Config
 from autotune.core.results import LossVerdict
-from autotune.knobs import KNOBS, defaults
-from autotune.precision.arithmetics import arithmetic_of
-from autotune.precision.judge import precision_of
+from autotune.knobs import defaults
+from autotune.precision.arithmetics import arithmetic_name, arithmetic_of, precision_of
 from autotune.report.phrases import plain, shown
 from autotune.study.recommendation import Recommendation
 from autotune.units import counted, format_share
@@ -64,6 +63,5 @@ def _verdict(best: Recommendation) -> LossVerdict | None:
 
 
 def _names(verdict: LossVerdict) -> tuple[str, str]:
-    differing = [one for one in KNOBS if one.name in verdict.values and verdict.values[one.name] != one.default]
-    one, other = (" ".join(shown(it, values) for it in differing) for values in (verdict.values, defaults()))
-    return plain(one), plain(other)
+    values, usual = verdict.values, defaults()
+    return plain(arithmetic_name(values, usual, shown)), plain(arithmetic_name(usual, values, shown))

@@ -21,7 +21,8 @@ from autotune.knobs.base import SHORT_CYCLE
 from autotune.memory.model import DryRun
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge_among
-from autotune.precision.judge import PrecisionCheck, Thresholds, precision_of, settled
+from autotune.precision.arithmetics import precision_of
+from autotune.precision.judge import PrecisionCheck, Thresholds, settled
 from autotune.study import interference
 from autotune.study import layout as disk
 from autotune.study.interference import MOST_VAIN_REPEATS, Judged, interference_causes, valid_trials

@@ -16,8 +16,7 @@ from autotune.machine.environment import fingerprint
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP, Decision
 from autotune.objectives.verdict import instability
-from autotune.precision.arithmetics import arithmetic_of
-from autotune.precision.judge import full_precision, precision_of
+from autotune.precision.arithmetics import arithmetic_of, full_precision, precision_of
 from autotune.study.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary, Status

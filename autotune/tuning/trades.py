@@ -1,4 +1,4 @@
-"""Trades of time for memory or for cores: which configurations cannot win, decided without a probe.
+"""Trades of time for memory or for cores, and other updates: which configurations cannot win, without a probe of them.
 
 Memory (activation checkpointing):
 
@@ -9,6 +9,8 @@ fits without (docs/notes/throughput.md 4).
 
 Cores (a wait policy that lets waiting threads sleep): where threads and workers have a core each, nobody runs sooner
 because a thread sleeps, and the thread wakes up late (decisions/0054).
+
+Updates: where the optimizer's takes `LEAST_UPDATE` of a step or less, no other way to compute it is worth a probe.
 
 Nothing here names a knob: its influence says what it trades.
 """
@@ -32,6 +34,7 @@ from autotune.sampler.guard import Guard
 from autotune.sampler.space import SearchSpace, held_by_a_rank
 from autotune.study.history import History
 
+LEAST_UPDATE = 0.03  # of a step: half of it saved is 1.5 %, less than most races tell
 APART = 2.0  # the largest over the smallest batch, from which on measured times tell a slope from their noise
 
 
@@ -41,6 +44,7 @@ class Why(Enum):
     FITS = "the same batch fits without"
     SATURATED = "larger batches gain too little"
     CORES = "threads and workers have a core each"
+    UPDATE = "the update is too short a part of a step"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +75,10 @@ class Trades:
         self._yielding = frozenset(
             config for config in space.configs
             if any(one.influence(config[one.name]).trades_time_for_cores for one in unasked)
+        )  # fmt: skip
+        self._updating = frozenset(
+            config for config in space.configs
+            if any(one.only_updates and config[one.name] != self._request.baseline[one.name] for one in unasked)
         )  # fmt: skip
         self._without_trade: dict[tuple[Value, ...], list[Config]] = {}
         for config in space.configs if self._trades else ():
@@ -115,6 +123,8 @@ class Trades:
         skipping = f"Skipping {len(out):,} of {len(self._space.configs):,} configurations"
         if why is Why.CORES:
             return f"{skipping}: threads that sleep while they wait are slower where each has a core of its own."
+        if why is Why.UPDATE:
+            return f"{skipping}: the optimizer's update takes {self._update_share():.1%} of a step, too little to gain."
         name = " and ".join(knob(one).phrase(out[0][one]) for one in traded(out[0].values))
         if why is Why.FITS and len(out) == len(self._trades):
             return f"{skipping}: every batch fits without {name}, which can only be slower."
@@ -134,7 +144,17 @@ class Trades:
         found = self._saturation(config) if plain is not None else None
         if found is not None and found.forbids(_longer(config)):
             return Why.SATURATED
-        return Why.CORES if config in self._yielding and self._has_core_each(config) else None
+        if config in self._yielding and self._has_core_each(config):
+            return Why.CORES
+        is_short = config in self._updating and (self._update_share() or 1.0) <= LEAST_UPDATE
+        return Why.UPDATE if is_short else None
+
+    def _update_share(self) -> float | None:
+        """Return the largest share of a step that updates took in a probe; None where they were not timed."""
+        measured = (trial.result.measurement for trial, _ in self._history.judged)
+        timed = [one for one in measured if one is not None and one.update_seconds]
+        shares = (sum(one.update_seconds) * one.steps_per_block / sum(one.step_seconds) for one in timed)
+        return max(shares, default=None)
 
     def _has_core_each(self, config: Config) -> bool:
         """Whether the threads and workers of all ranks have a core of their own each."""
