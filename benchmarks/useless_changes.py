@@ -24,7 +24,7 @@ from unittest import mock
 
 from msgspec.structs import replace
 
-from autotune.core.records import Config, Limit
+from autotune.core.records import Config, Limit, OptimizerFacts
 from autotune.knobs.changes import changes_between
 from autotune.sampler.space import build
 from autotune.study.view import load_view
@@ -35,6 +35,7 @@ from autotune.tuning.budget import TimeBudget
 from autotune.tuning.reporter import SilentReporter
 from autotune.tuning.settings import Settings
 
+UPDATE = "fused_optimizer"
 USELESS = 0.02  # gain below which a change is not worth making
 CPU = replace(
     ENVIRONMENT, device="cpu", device_name="Simulated CPU", usable_cores=4, default_threads=4, capability=None,
@@ -87,7 +88,14 @@ def search(seed: int, told: argparse.Namespace) -> Found:
     drawn, baseline = machine(seed, noise)
     # The machine knows no activation checkpointing on a CPU that would be of use: memory does not bind.
     held = {**FACTS.space, "activation_checkpointing": Limit(values=(False,))}
-    facts = replace(FACTS, baseline=baseline, space=held)
+    if told.updates:
+        del held[UPDATE]
+        ways = OptimizerFacts(
+            names=("AdamW",), usual="for-loop", possible=("for-loop", "foreach", "fused"), step_share=1.0
+        )
+        facts = replace(FACTS, baseline=baseline, space=held, optimizer=ways)
+    else:
+        facts = replace(FACTS, baseline=baseline, space=held)
     launcher = FakeLauncher(
         machine=drawn, facts=facts, environment=CPU, seed=seed, starting_seconds={"start": told.starting}
     )
@@ -129,6 +137,8 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=60.0)
     parser.add_argument("--noise", type=float, default=0.01)
     parser.add_argument("--starting", type=float, default=0.3, help="seconds of a probe before it measures")
+    parser.add_argument("--updates", action="store_true", help="search the optimizer's update, too: worth nothing here")
+    parser.add_argument("--only-with", action="store_true", help="leave out the searches without ablation")
     told = parser.parse_args()
     print(
         f"{told.machines} machines from {told.first} on, {told.budget:g} s each, noise {told.noise:.0%}, "
@@ -137,9 +147,10 @@ def main() -> None:
     print("| search | changes | useless ones | share | untested | regret, mean | 9 of 10 | probes | of the budget |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     seeds = range(told.first, told.first + told.machines)
-    with without_ablation():
-        before = [search(seed, told) for seed in seeds]
-    print(row("without ablation", before), flush=True)
+    if not told.only_with:
+        with without_ablation():
+            before = [search(seed, told) for seed in seeds]
+        print(row("without ablation", before), flush=True)
     print(row("with ablation", [search(seed, told) for seed in seeds]))
 
 

@@ -18,17 +18,18 @@ SWITCHES = {  # of torch.backends.cuda, for all devices (torch 2.13)
 CHOICES: tuple[Value, ...] = (None, *SWITCHES)
 SHORT: dict[Value, str] = {None: LEFT_ALONE, "efficient": "effic."}
 # cuDNN 1.11 times as fast end to end as flash (Llama2-70B, H200, bf16), 1.05 elsewhere (docs/knobs.md); not measured by
-# this project. The math kernel holds the whole matrix of scores: on a CPU 1.0 to 13 times the time of flash.
+# this project. The math kernel holds the whole matrix of scores: on a CPU in bfloat16 0.16 to 1.2 times the time of
+# flash (benchmarks/attention.py), which is a part of a step.
 OTHER_KERNEL = Influence(sample_time=Factor(0.98, 0.12), sample_memory=Factor(1.0, 0.05))
-WHOLE_SCORES = Influence(sample_time=Factor(1.5, 0.4), sample_memory=Factor(1.3, 0.3))
+WHOLE_SCORES = Influence(sample_time=Factor(0.97, 0.2), sample_memory=Factor(1.15, 0.2))
 
 
 class SdpaBackend(Knob):
     """The only kernel that attention may use; None leaves the choice to torch, call by call.
 
     Offered on CUDA: those kernels that accept every call that was seen in a step, in the dtype that is tried, and that
-    torch does not take anyway. On a CPU torch takes its flash kernel wherever that can be used, and nothing is faster
-    (docs/knobs.md).
+    torch does not take anyway. On a CPU torch takes its flash kernel wherever that can be used: in float32 nothing is
+    faster, in half precision the math kernel may be (benchmarks/attention.py).
     """
 
     name = "sdpa_backend"
@@ -46,17 +47,24 @@ class SdpaBackend(Knob):
         """Return None and the kernels that can be used in any dtype, or what the user's code leaves enabled."""
         if own := circumstances.facts.found.get(self.name):
             return allowed((own,), circumstances.limit)
-        is_worthwhile = circumstances.environment.device_kind == "cuda"
-        usable = {one for some in circumstances.facts.attention.values() for one in some} if is_worthwhile else set()
-        return allowed(tuple(c for c in CHOICES if c is None or (c in usable and c != MATH)), circumstances.limit)
+        facts, environment = circumstances.facts, circumstances.environment
+        dtypes = (
+            ("float32", *environment.native_dtypes) if environment.device_kind == "cuda" else environment.native_dtypes
+        )
+        usable = {kernel for dtype in dtypes for kernel in facts.attention.get(dtype, ())}
+        usable &= set(CHOICES) - {MATH} if environment.device_kind == "cuda" else {MATH}
+        return allowed(tuple(one for one in CHOICES if one is None or one in usable), circumstances.limit)
 
     def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """Return None where torch takes that kernel anyway, or it cannot compute in that dtype."""
+        """Return None where torch takes that kernel anyway, it cannot compute in that dtype, or cannot gain in it."""
         facts, value = circumstances.facts, values[self.name]
         if own := facts.found.get(self.name):
             return own
-        takes_all = value in (None, MATH) or not facts.attention
-        return value if takes_all or value in facts.attention.get(str(values["amp_dtype"] or "float32"), ()) else None
+        if not facts.attention:
+            return value
+        if circumstances.environment.device_kind == "cpu" and values["amp_dtype"] is None:
+            return None
+        return value if value in facts.attention.get(str(values["amp_dtype"] or "float32"), ()) else None
 
     def check(self, value: Value) -> None:
         """Raise `ValueError` unless it is None or the name of a kernel."""
@@ -83,7 +91,7 @@ class SdpaBackend(Knob):
         return float(value is not None)
 
     def influence(self, value: Value) -> Influence:
-        """Return little, or the cost of a whole matrix of scores."""
+        """Return little; a whole matrix of scores takes memory."""
         return WHOLE_SCORES if value == MATH else OTHER_KERNEL if value else NEUTRAL
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:

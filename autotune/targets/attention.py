@@ -17,6 +17,7 @@ BACKENDS = {
     "cudnn": SDPBackend.CUDNN_ATTENTION,
     "flash": SDPBackend.FLASH_ATTENTION,
     "efficient": SDPBackend.EFFICIENT_ATTENTION,
+    "math": SDPBackend.MATH,
 }
 DTYPES = ("float32", "bfloat16", "float16")  # of a call without autocast, and with it
 _CALL = torch.nn.functional.scaled_dot_product_attention

@@ -6,7 +6,7 @@ import math
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 from typing import Any
@@ -194,7 +194,7 @@ def _take_step(session: Session, model: nn.Module | None, first: _FirstStep, dev
         for parameter in trainable
     ]
     began = time.perf_counter()
-    with first.updates.watched(), first.attention if device.startswith("cuda") else nullcontext():
+    with first.updates.watched(), first.attention:
         session.train(first)
         loss = float(first.steps[0].loss)  # waits for the device
     seconds = time.perf_counter() - began

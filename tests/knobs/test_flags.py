@@ -128,6 +128,8 @@ def test_cudnn_times_its_algorithms_only_for_convolutions_that_may_vary(on, chan
         (AMPERE, {}, (None,)),  # no attention was seen
         (AMPERE, {"attention": KERNELS}, (None, "cudnn", "efficient")),
         (CPU, {"attention": KERNELS}, (None,)),
+        (CPU, {"attention": {"float32": ("math",), "bfloat16": ("math",)}}, (None, "math")),
+        (CPU, {"attention": {"float32": ("math",), "bfloat16": ()}}, (None,)),
         (AMPERE, {"attention": KERNELS, "found": {"sdpa_backend": "math"}}, ("math",)),
     ],
 )
@@ -141,6 +143,14 @@ def test_a_kernel_that_a_dtype_does_not_have_is_no_other_configuration():
 
     assert canonical({"sdpa_backend": "cudnn", "amp_dtype": None}, here) is None
     assert canonical({"sdpa_backend": "cudnn", "amp_dtype": "bfloat16"}, here) == "cudnn"
+
+
+def test_on_a_cpu_the_math_kernel_is_another_configuration_in_half_precision_only():
+    here = circumstances(CPU, facts=facts(attention={"float32": ("math",), "bfloat16": ("math",)}))
+    canonical = knob("sdpa_backend").canonical
+
+    assert canonical({"sdpa_backend": "math", "amp_dtype": None}, here) is None
+    assert canonical({"sdpa_backend": "math", "amp_dtype": "bfloat16"}, here) == "math"
 
 
 @pytest.mark.parametrize("value", ["flash", "math", "efficient", "cudnn"])
@@ -176,8 +186,8 @@ def test_calls_of_attention_are_found_in_the_models_of_torch(torchs_own):
     query = torch.randn(1, 2, 8, 16, requires_grad=True)
 
     for seen in (_attended(layer, torch.randn(3, 4, 16)), _attended(lambda one: early(one, one, one), query)):
-        # a CPU has its flash kernel alone, and takes it anyway
-        assert seen.found() == {"float32": (), "bfloat16": (), "float16": ()}
+        # a CPU has its flash kernel, and takes it anyway
+        assert (seen.found()["float32"], seen.found()["bfloat16"]) == (("math",), ("math",))
     assert _attended(torch.nn.Linear(4, 2), torch.randn(3, 4)).found() == {}
 
 
