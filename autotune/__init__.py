@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from autotune.races.records import RaceResult
     from autotune.study.recommendation import Recommendation, load_best, load_result
     from autotune.targets.checkpointing import checkpoint_blocks
+    from autotune.targets.compiling import compile_model
     from autotune.tuning.reporter import SilentReporter
 
 _HOMES = {
@@ -47,6 +48,7 @@ _HOMES = {
     "apply": "autotune.export.torch",
     "Tuned": "autotune.export.torch",
     "checkpoint_blocks": "autotune.targets.checkpointing",
+    "compile_model": "autotune.targets.compiling",
     "AutotuneError": "autotune.errors",
     "EnvironmentMismatch": "autotune.errors",
     "EnvironmentUnfit": "autotune.errors",
@@ -74,6 +76,7 @@ __all__ = [
     "UsageError",
     "apply",
     "checkpoint_blocks",
+    "compile_model",
     "load_best",
     "load_result",
     "race",

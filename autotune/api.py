@@ -6,6 +6,8 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextvars import copy_context
+from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal
@@ -14,11 +16,13 @@ from autotune.core.option import Option
 from autotune.core.records import Stability, Value
 from autotune.core.results import Isolation
 from autotune.errors import UsageError
-from autotune.knobs.limits import full_name, limit
+from autotune.knobs import OURS
+from autotune.knobs.declared import declaration
+from autotune.knobs.limits import asked_name, full_name, limit
 from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.objectives import ObjectiveName
-from autotune.races.contestants import Name
+from autotune.races.contestants import Name, may_declare
 from autotune.races.race import named_contestants
 from autotune.races.race import race as run_race
 from autotune.races.records import RaceResult
@@ -26,7 +30,7 @@ from autotune.races.settings import SECONDS, TOLERANCE, RaceSettings
 from autotune.races.worktree import Worktree
 from autotune.sampler.names import SamplerName
 from autotune.study.recommendation import Recommendation
-from autotune.targets import resolve
+from autotune.targets import resolve, source
 from autotune.targets.commands.typed import TypedTarget, typed_target
 from autotune.tuning.engine import search as run
 from autotune.tuning.reporter import Reporter, SilentReporter
@@ -49,8 +53,9 @@ def search(
     memory_limit: str | None = None,
     headroom: str | float | None = None,
     baseline: Mapping[str, Value] | None = None,
-    space: Mapping[str, Sequence[Value] | Value] | None = None,
+    space: Mapping[str, Sequence[Value] | Mapping[str, Any] | Value] | None = None,
     tune: Sequence[str] | None = None,
+    run_length: str | None = None,
     sampler: SamplerName = "structured",
     stability: Stability = "quick",
     loss_tolerance: str | float | None = None,
@@ -67,12 +72,14 @@ def search(
     of a command: `["python", "train.py", "--batch-size", "64"]`, whose arguments are recognised by name; `map` corrects
     that, by knob name. `time_budget` is a number of seconds, or a text with its unit like `10m`; with `exact` only
     those knobs move that keep what is computed, up to the order of rounding; `headroom` is a share of the memory limit,
-    in [0, 1); `loss_tolerance` a share of the full-precision loss decrease, in [0, 1). `step_timeout` is how long a
+    in [0, 1); `loss_tolerance` a share of the full-precision loss decrease, in [0, 1). `run_length` is that of the
+    planned training, `12h` or `30epochs`, against which compiling is counted. `step_timeout` is how long a
     micro-batch may take before it counts as hung, in seconds or as a text. With `isolation` "fork" probes start from a
     process that has torch imported, where that is safe; with "fresh" none does. Options of an objective, like `within`
     of "memory" and `price` of "cost", are those of `autotune search --help`. A share or a price may also be a text, as
     on the command line: `5%`. `space` says what a knob may take, by knob name, as `space` in a target does: a tuple of
-    two whole numbers is a range, a list are values, one value holds it. Prints nothing; hand in a `reporter` to follow,
+    two whole numbers is a range, a list are values, one value holds it; any other name declares a knob of your own
+    (docs/knobs.md). Prints nothing; hand in a `reporter` to follow,
     such as a `SilentReporter` with methods of yours. Raises `UsageError`, `TargetError`, `StudyError`,
     `EnvironmentUnfit` or `NoRecommendation`.
     """
@@ -122,8 +129,9 @@ def race(
         folder=None if folder is None else Path(folder),
         baseline_commit=baseline_commit,
     )
-    changed = [_by_full_name(config) for config in configs]
-    return run_race(named_contestants(contestants, changed, baseline_commit), settings, _launcher, tell)
+    changed = [_by_full_name(config, contestants) for config in configs]
+    named = named_contestants(contestants, changed, baseline_commit)
+    return copy_context().run(run_race, named, settings, _launcher, tell)  # knobs that they declare are theirs
 
 
 def _launcher(checkout: Worktree | None) -> SubprocessLauncher:
@@ -132,9 +140,12 @@ def _launcher(checkout: Worktree | None) -> SubprocessLauncher:
     return SubprocessLauncher(cwd=checkout.folder, environ=checkout.environ)
 
 
-def _by_full_name(config: Mapping[str, Value]) -> dict[str, Value]:
+def _by_full_name(config: Mapping[str, Value], contestants: Sequence[Name]) -> dict[str, Value]:
     try:
-        return {full_name(name): value for name, value in config.items()}
+        return {
+            asked_name(name, lambda one: any(may_declare(first, one) for first in contestants[:1])): value
+            for name, value in config.items()
+        }
     except ValueError as error:
         raise UsageError(f"configs: {error}") from error
 
@@ -157,13 +168,15 @@ def _check_outside(name: str) -> None:
 
 def _settings(typed: TypedTarget, asked: Mapping[str, Any]) -> Settings:
     """Return the arguments of `search`, by name, as settings. Raises `UsageError` for a value that means nothing."""
-    space = asked["space"] or {}
+    space, ours = asked["space"] or {}, {known for knob in OURS for known in (knob.name, knob.alias)}
+    may = partial(source.may_declare, typed.text)
     try:
         return Settings.of(
             target=typed.text,
             mode=asked["mode"],
-            limits={full_name(name): limit(full_name(name), allowed) for name, allowed in space.items()},
-            **{one.field: _value(one, asked.get(one.name)) for one in options()},
+            limits={full_name(name): limit(full_name(name), space[name]) for name in space if name in ours},
+            declared=tuple(declaration(asked_name(name, may), space[name]) for name in space if name not in ours),
+            **{one.field: _value(one, asked.get(one.name), may) for one in options()},
         )
     except (ValueError, TypeError) as error:
         raise UsageError(
@@ -200,13 +213,13 @@ def _place(function: Callable[..., Any]) -> str:
     return f"{function.__module__ if is_in_package else file}:{name}"
 
 
-def _value(option: Option, given: Any) -> Any:
+def _value(option: Option, given: Any, may_declare: Callable[[str], bool]) -> Any:
     """Return what was given for an option as `Settings` has it. Raises `ValueError` for a text that means nothing."""
     match option.name:
         case "baseline":
-            return {full_name(name): value for name, value in (given or {}).items()}
+            return {asked_name(name, may_declare): value for name, value in (given or {}).items()}
         case "tune" if given is not None:
-            return tuple(full_name(name) for name in given)
+            return tuple(asked_name(name, may_declare) for name in given)
         case "study" if given is not None:
             return Path(given)
     return option.parse(given) if option.read is not None and isinstance(given, str) else given

@@ -19,6 +19,9 @@ import time
 from pathlib import Path
 
 CONFIG = json.loads(sys.argv[2])
+PRELOADED = {"jemalloc": "libjemalloc.so.2", "tcmalloc": "libtcmalloc_minimal.so.4"}
+if CONFIG.get("malloc") and os.environ.get("LD_PRELOAD") != PRELOADED[CONFIG["malloc"]]:  # read before Python begins
+    os.execve(sys.executable, sys.orig_argv, {**os.environ, "LD_PRELOAD": PRELOADED[CONFIG["malloc"]]})
 if CONFIG.get("omp_wait_policy"):
     os.environ["OMP_WAIT_POLICY"] = CONFIG["omp_wait_policy"]  # read when torch loads its OpenMP
 
@@ -54,7 +57,8 @@ def main(path: str, config: dict, seconds: float, steps: int, limit_bytes: int, 
     dtype = getattr(torch, config["amp_dtype"]) if config.get("amp_dtype") else None
     scaler = torch.amp.GradScaler(kind, enabled=dtype is torch.float16)
     count = config.get("gradient_accumulation_steps", 1)
-    ahead = LOADED_AHEAD * config.get("num_workers", 0)  # a short window would count them as if just loaded
+    # A short window would count what waits as if it were just loaded.
+    ahead = (config.get("prefetch_factor") or LOADED_AHEAD) * config.get("num_workers", 0)
     least = (1 if kind == "cpu" else LEAST_WARM_UP_STEPS) + -(-ahead // count)
     began, measured_from, samples, done = time.perf_counter(), None, 0, 0
     batches = (batch for _ in itertools.count() for batch in loader)
@@ -107,8 +111,9 @@ def loader_of(target, config: dict, device: str):
         shuffle=True,
         drop_last=True,
         num_workers=workers,
-        persistent_workers=workers > 0,
-        pin_memory=device.startswith("cuda"),
+        persistent_workers=workers > 0 and config.get("persistent_workers") is not False,
+        prefetch_factor=config.get("prefetch_factor") if workers else None,
+        pin_memory=device.startswith("cuda") and config.get("pin_memory") is not False,
         collate_fn=getattr(target, "collate", None),
     )
 

@@ -1,11 +1,15 @@
 """How many probes until the best: our sampler against generic ones and a heuristic, on simulated machines.
 
     python benchmarks/search_simulated.py [--machines 20] [--seeds 3] [--samplers structured,tpe,...] [--probes 60]
+                                          [--space small|large|huge]
 
 Each search begins with a baseline (float32, batch 32 or the largest below that fits, 4 workers). All samplers stand
 behind the same guard and know of each probe what a study tells them. A search has hit when it has probed a
 configuration that is truly within 5 % of the best that fits; probes that run out of memory count. GP
 is slow: `--seeds 1`.
+
+`--space large` has 204,800 configurations: seven more knobs, of which most do nothing on most machines (`huge`: twelve
+more, 28 million). A compiled configuration takes a minute more to start.
 
 A probe takes 6 s to start and 3 s to measure or, if longer, 7 cycles of at most two micro-batches ("s"), or
 12 optimizer steps ("long s": what probes took before decision 0046). `by-gain` is `structured` that does not know it.
@@ -18,28 +22,32 @@ import itertools
 import platform
 import statistics
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from typing import cast
 
 import numpy as np
 import optuna
 import scipy
+import simulated_knobs
 from msgspec.structs import replace
+from numpy.typing import NDArray
 from optuna.trial import TrialState
-from simulator import DOMAINS, Machine, Surface
+from simulator import DOMAINS, Floats, Machine, Surface
 
+import autotune.knobs
 from autotune.core.probe_duration import MEASURING_SECONDS, STEP_UP, ProbeDuration
 from autotune.core.records import Config, Value
 from autotune.core.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial
-from autotune.knobs import KNOBS
 from autotune.knobs.base import SHORT_CYCLE, Circumstances
 from autotune.memory.model import PredictedPeak, calibrated
+from autotune.sampler.blocks import Points
+from autotune.sampler.encoding import Encoding
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard
 from autotune.sampler.names import SamplerName
 from autotune.sampler.observation import Observation
-from autotune.sampler.optuna import Encoding, GuardedSampler, make_sampler
+from autotune.sampler.optuna import GuardedSampler, make_sampler
 from autotune.sampler.space import SearchSpace
 from autotune.testing import ENVIRONMENT, FACTS
 
@@ -52,7 +60,14 @@ NAMES = (FORETOLD, "structured", BY_GAIN, "tpe", "gp", "random", "grid", HEURIST
 STARTING = 6.0  # seconds of a probe before it measures
 FORMER_STEPS = 12  # of a probe whose steps are long, before decision 0046: counted with steps of 1.6 s
 DURATION = ProbeDuration(fixed_seconds=STARTING, longest_cycle=SHORT_CYCLE)
-Shown = tuple[int, Observation]  # the row that was probed, and what it showed
+COMPILING = 60.0  # more of one that compiles
+FEWER: dict[str, tuple[Value, ...]] = {  # of the larger spaces
+    "batch_size": tuple(2**exponent for exponent in range(3, 13)), "num_workers": (0, 1, 2, 4, 8, 16),
+    "gradient_accumulation_steps": (1,),
+}  # fmt: skip
+EXHAUSTIVE = 300_000  # configurations among which the best is looked for one by one
+CLIMBS = 24  # places to climb from where they are more
+Shown = tuple[Config, Observation]  # what was probed, and what it showed
 
 
 @dataclass(frozen=True)
@@ -61,7 +76,7 @@ class Run:
 
     hit: int | None  # probes until within 5 %
     out_of_memory: int  # probes until the hit, or all
-    seconds_per_proposal: float
+    seconds_per_proposal: float  # of a processor: the machine may be busy
     seconds: float  # of all probes until the hit, or all
     long_seconds: float  # the same, where accumulation is run in full and long steps are many
 
@@ -69,81 +84,147 @@ class Run:
 class Space:
     """All configurations of the simulator, as the product sees them."""
 
-    def __init__(self) -> None:
-        domains = {knob.name: DOMAINS.get(knob.name, (knob.default,)) for knob in KNOBS}
-        facts = FACTS
-        self.space = SearchSpace(domains, Circumstances(facts=facts, environment=ENVIRONMENT, global_batch=None))
+    def __init__(self, size: str = "small") -> None:
+        extra = {"small": (), "large": simulated_knobs.LARGE, "huge": simulated_knobs.HUGE}[size]
+        simulated_knobs.register(extra)
+        self._codes = DOMAINS | {one.name: one.values for one in extra}
+        offered = self._codes | (FEWER if extra else {})
+        domains = {knob.name: offered.get(knob.name, (knob.default,)) for knob in autotune.knobs.KNOBS}
+        circumstances = Circumstances(facts=FACTS, environment=ENVIRONMENT, global_batch=None)
+        self.space = SearchSpace(domains, circumstances)
         self.encoding = Encoding(self.space)
-        self.rows = {config: row for row, config in enumerate(self.space.configs)}
-        self.columns = {
-            name: np.array([values.index(config[name]) for config in self.space.configs])
-            for name, values in DOMAINS.items()
+
+    def columns(self, configs: Sequence[Config]) -> dict[str, NDArray[np.int64]]:
+        """These configurations as the simulator wants them."""
+        return {
+            name: np.array([values.index(config[name]) for config in configs], np.int64)
+            for name, values in self._codes.items()
         }
 
-    def row(self, **values: Value) -> int:
-        """Where the configuration with these values is."""
-        return self.rows[self.space.complete(values)]
+    def columns_at(self, points: Points) -> dict[str, NDArray[np.int64]]:
+        """The same for many, given by their points."""
+        places = {name: {value: place for place, value in enumerate(values)} for name, values in self._codes.items()}
+        return self.space.configs.codes(points, places)
 
 
-def baseline(space: Space, surface: Surface) -> int:
+class World:
+    """One machine and what all configurations of a space do on it."""
+
+    def __init__(self, space: Space, machine: Machine, slower: float = 1.0) -> None:
+        self.space, self.machine, self._slower = space, machine, slower
+        self._known: dict[Config, Surface] = {}
+        self.best = self._best()
+
+    def at(self, config: Config) -> Surface:
+        """The truth about one configuration."""
+        if config not in self._known:
+            self._known[config] = slowed(self.machine.surface(self.space.columns([config])), self._slower)
+        return self._known[config]
+
+    def rate(self, config: Config) -> float:
+        """Samples/s, also where it does not fit."""
+        return float(self.at(config).rate[0])
+
+    def memory(self, config: Config) -> float:
+        """Share of the limit."""
+        return float(self.at(config).memory[0])
+
+    def tensors(self, config: Config) -> float:
+        """The part of it that a dry run sees."""
+        return float(self.at(config).tensors[0])
+
+    def probe(self, config: Config, chance: np.random.Generator) -> Observation:
+        """What one probe reports."""
+        return self.machine.probe(self.at(config), 0, chance)
+
+    def _fitting(self, points: Points) -> Floats:
+        found = slowed(self.machine.surface(self.space.columns_at(points)), self._slower)
+        return np.where(found.memory <= 1, found.rate, 0.0)
+
+    def _best(self) -> float:
+        """The highest rate of a configuration that fits: of all, or of what climbing from many places arrives at."""
+        configs = self.space.space.configs
+        if len(configs) <= EXHAUSTIVE:
+            return max(self._fitting(part).max() for part in np.array_split(configs.sample(EXHAUSTIVE), 16))
+        best = 0.0
+        for point in configs.sample(CLIMBS):
+            rate = -1.0
+            while (near := np.concatenate([point[None], configs.near(point.tolist(), 2)])) is not None:
+                rates = self._fitting(near)
+                if rates.max() <= rate:
+                    break
+                rate, point = float(rates.max()), near[rates.argmax()]
+            best = max(best, rate)
+        return best
+
+
+def baseline(world: World) -> Config:
     """What somebody runs who never thought about it, and that runs."""
     for batch in (32, 16, 8, 4, 2, 1):
-        row = space.row(batch_size=batch, gradient_accumulation_steps=1, num_workers=4)
-        if surface.memory[row] <= 1:
-            return row
+        config = world.space.space.complete({"batch_size": batch, "gradient_accumulation_steps": 1, "num_workers": 4})
+        if world.memory(config) <= 1 and config in world.space.space.configs:
+            return config
     raise AssertionError("every machine holds one sample")
 
 
-def search(name: str, space: Space, machine: Machine, surface: Surface, seed: int, most: int) -> Run:
+def search(name: str, world: World, seed: int, most: int) -> Run:
     """One search with one sampler on one machine."""
     chance = np.random.default_rng([seed, 7])
-    asker = {"grid": _grid, HEURISTIC: _doubling}[name](space) if name in ("grid", HEURISTIC) else None
-    asker = asker or _optuna(name, space, machine, surface, seed)
-    row, out_of_memory, spent, taken = baseline(space, surface), 0, [0.0], np.zeros(2)
+    asker = {"grid": _grid, HEURISTIC: _doubling}[name](world.space) if name in ("grid", HEURISTIC) else None
+    asker = asker or _optuna(name, world, seed)
+    config, out_of_memory, spent, taken = baseline(world), 0, [0.0], np.zeros(2)
     next(asker)
     for number in range(1, most + 1):
-        seen = machine.probe(surface, row, chance)
+        seen = world.probe(config, chance)
         out_of_memory += seen.outcome.out_of_memory
-        taken += _probe_seconds(space, surface, row)
-        if surface.memory[row] <= 1 and surface.rate[row] >= WITHIN * surface.best:
+        taken += _probe_seconds(world, config)
+        if world.memory(config) <= 1 and world.rate(config) >= WITHIN * world.best:
             return Run(number, out_of_memory, statistics.mean(spent), *taken)
-        began = time.perf_counter()
+        began = time.process_time()
         try:
-            row = asker.send((row, seen))
+            config = asker.send((config, seen))
         except StopIteration:
             break
-        spent.append(time.perf_counter() - began)
+        spent.append(time.process_time() - began)
     return Run(None, out_of_memory, statistics.mean(spent), *taken)
 
 
-def _probe_seconds(space: Space, surface: Surface, row: int) -> tuple[float, float]:
+def compiling(config: Config) -> float:
+    """Seconds that a probe compiles."""
+    return COMPILING if config.values.get("sim_compile") else 0.0
+
+
+def _probe_seconds(world: World, config: Config) -> tuple[float, float]:
     """What a probe takes, now and with long steps that are many; one that runs out of memory does so at once."""
-    if surface.memory[row] > 1:
-        return STARTING, STARTING
-    config = space.space.configs[row]
-    step = config.global_batch_size() / surface.rate[row]
+    starting = STARTING + compiling(config)
+    if world.memory(config) > 1:
+        return starting, starting
+    step = config.global_batch_size() / world.rate(config)
     micro_batch, accumulation = step / config.gradient_accumulation_steps, config.gradient_accumulation_steps
-    return DURATION.seconds(micro_batch, accumulation), STARTING + max(MEASURING_SECONDS, FORMER_STEPS * step)
+    return starting - STARTING + DURATION.seconds(micro_batch, accumulation), starting + max(
+        MEASURING_SECONDS, FORMER_STEPS * step
+    )
 
 
-def _optuna(name: str, space: Space, machine: Machine, surface: Surface, seed: int) -> Generator[int, Shown, None]:
-    """Rows that an Optuna sampler proposes; is sent (row, observation) of what was probed."""
+def _optuna(name: str, world: World, seed: int) -> Generator[Config, Shown, None]:
+    """What an Optuna sampler proposes; is sent (configuration, observation) of what was probed."""
+    space = world.space
     guard, trial = Guard(space.space), None
-    dry = _DryRun(space, machine) if name == FORETOLD else None
+    dry = _DryRun(world) if name == FORETOLD else None
     plain, longest = cast(SamplerName, "structured" if name in (FORETOLD, BY_GAIN) else name), 0.0
     inner = make_sampler(
-        plain, seed, space.encoding, guard, Hardware(cores=machine.cores), dry.of if dry else None,
+        plain, seed, space.encoding, guard, Hardware(cores=world.machine.cores), dry.of if dry else None,
         probe_duration=None if name == BY_GAIN else lambda: replace(DURATION, most_seconds=STEP_UP * longest),
+        setup_seconds=None if name == BY_GAIN else compiling,
     )  # fmt: skip
     study = optuna.create_study(direction="maximize", sampler=GuardedSampler(inner, space.encoding, guard))
-    row = -1
+    proposal = space.space.configs[0]
     while True:
-        probed, seen = yield row
-        config = space.space.configs[probed]
-        longest = max(longest, _probe_seconds(space, surface, probed)[0])
+        config, seen = yield proposal
+        longest = max(longest, _probe_seconds(world, config)[0] - compiling(config))
         guard.learn(Trial(number=0, purpose="search", config=config, result=_result(seen)))
         if dry:
-            dry.learn(probed, seen)
+            dry.learn(config, seen)
         oom = seen.outcome.out_of_memory
         state, value = TrialState.COMPLETE, seen.samples_per_second
         if oom:
@@ -161,56 +242,54 @@ def _optuna(name: str, space: Space, machine: Machine, surface: Surface, seed: i
                 trial.set_user_attr(key, attribute)
             study.tell(trial, value, state=state)
         trial = study.ask(space.encoding.distributions)
-        row = space.rows[space.encoding.config(trial.params)]
+        proposal = space.encoding.config(trial.params)
 
 
 class _DryRun:
     """What a dry run of the machine says, corrected by every probe as in the product."""
 
-    def __init__(self, space: Space, machine: Machine) -> None:
-        self._rows, self._limit = space.rows, machine.limit_bytes
-        self._tensors = machine.surface(space.columns).tensors * self._limit
+    def __init__(self, world: World) -> None:
+        self._world, self._limit = world, world.machine.limit_bytes
         self._peaks: list[tuple[float, float]] = []
         self._calibration = calibrated(0.0, self._peaks)
 
-    def learn(self, row: int, seen: Observation) -> None:
+    def learn(self, config: Config, seen: Observation) -> None:
         """Hold a measured peak against what was foretold."""
         if seen.memory_bytes is not None:
-            self._peaks.append((float(self._tensors[row]), float(seen.memory_bytes)))
+            self._peaks.append((self._world.tensors(config) * self._limit, float(seen.memory_bytes)))
             self._calibration = calibrated(0.0, self._peaks)
 
     def of(self, config: Config) -> PredictedPeak:
         """What it says of the peak of `config`."""
-        predicted = float(self._tensors[self._rows[config]])
-        return self._calibration.prior_peak(predicted, 0.0, self._limit)
+        return self._calibration.prior_peak(self._world.tensors(config) * self._limit, 0.0, self._limit)
 
 
-def _grid(space: Space) -> Generator[int, Shown, None]:
+def _grid(space: Space) -> Generator[Config, Shown, None]:
     """A coarse grid in the order of its loops, behind the same guard."""
     coarse = {
         "batch_size": (16, 64, 256, 1024), "num_workers": (2, 4, 8, 16), "gradient_accumulation_steps": (1, 4),
         "amp_dtype": DOMAINS["amp_dtype"], "channels_last": (False, True),
     }  # fmt: skip
     guard = Guard(space.space)
-    probed, seen = yield -1
+    probed, seen = yield space.space.configs[0]
     for values in itertools.product(*coarse.values()):
-        guard.learn(Trial(number=0, purpose="search", config=space.space.configs[probed], result=_result(seen)))
-        row = space.row(**dict(zip(coarse, values, strict=True)))
-        if guard.admits(space.space.configs[row]):
-            probed, seen = yield row
+        guard.learn(Trial(number=0, purpose="search", config=probed, result=_result(seen)))
+        config = space.space.complete(dict(zip(coarse, values, strict=True)))
+        if guard.admits(config):
+            probed, seen = yield config
 
 
-def _doubling(space: Space) -> Generator[int, Shown, None]:
+def _doubling(space: Space) -> Generator[Config, Shown, None]:
     """What people do by hand: change one thing at a time, double what can be doubled for as long as it gains."""
-    (probed, seen) = yield -1
-    best, rate = dict(space.space.configs[probed].values), seen.samples_per_second or 0.0
+    probed, seen = yield space.space.configs[0]
+    best, rate = dict(probed.values), seen.samples_per_second or 0.0
     tried, gained = {probed}, True
     while gained:
         gained = False
         for change in _changes:
-            while (values := change(best)) and (row := space.row(**values)) not in tried:
-                tried.add(row)
-                _, seen = yield row
+            while (values := change(best)) and (config := space.space.complete(values)) not in tried:
+                tried.add(config)
+                _, seen = yield config
                 if (seen.samples_per_second or 0.0) < 1.02 * rate:
                     break
                 best, rate, gained = values, seen.samples_per_second or 0.0, True
@@ -252,9 +331,9 @@ def slowed(surface: Surface, factor: float) -> Surface:
     return Surface(*rates, surface.memory, surface.tensors)
 
 
-def table(names: list[str], machines: int, seeds: int, most: int, slower: float) -> None:
+def table(names: list[str], machines: int, seeds: int, most: int, slower: float, size: str) -> None:
     """Run it all and print one line per sampler and set."""
-    space = Space()
+    space = Space(size)
     versions = f"optuna {optuna.__version__}, numpy {np.__version__}, scipy {scipy.__version__}"
     print(
         f"{len(space.space.configs):,} configurations, {machines} machines a set, {seeds} seeds; {versions}, ", end=""
@@ -266,10 +345,9 @@ def table(names: list[str], machines: int, seeds: int, most: int, slower: float)
         for misspecified in (False, True):
             runs = []
             for number in range(machines):
-                machine = Machine(number, misspecified=misspecified)
-                surface = slowed(machine.surface(space.columns), slower)
+                world = World(space, Machine(number, misspecified=misspecified), slower)
                 limit = min(most, OURS_STOP) if name in ("structured", BY_GAIN, FORETOLD) else most
-                runs += [search(name, space, machine, surface, seed, limit) for seed in range(seeds)]
+                runs += [search(name, world, seed, limit) for seed in range(seeds)]
             print(_line(name, "misspecified" if misspecified else "well-specified", runs, most), flush=True)
 
 
@@ -291,10 +369,18 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--probes", type=int, default=60, help="at most, per search")
     parser.add_argument("--slower", type=float, default=1.0, help="times as long as micro-batches of 3 to 30 ms")
+    parser.add_argument("--space", choices=("small", "large", "huge"), default="small")
     parser.add_argument("--samplers", default=",".join(NAMES))
     arguments = parser.parse_args()
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    table(arguments.samplers.split(","), arguments.machines, arguments.seeds, arguments.probes, arguments.slower)
+    table(
+        arguments.samplers.split(","),
+        arguments.machines,
+        arguments.seeds,
+        arguments.probes,
+        arguments.slower,
+        arguments.space,
+    )
 
 
 if __name__ == "__main__":

@@ -9,6 +9,10 @@ admits float32 batches of 8 to 4096, 3 % noise.
 A misspecified machine breaks the law in five places: 6 % of random algorithm choice per batch, dtype and layout; waves
 of 1, 4 or 16 samples; workers that scale sub-linearly up to an I/O cap; up to 15 % of workspace per cell of memory; and
 clocks of computing alone that are biased by up to 10 %. Its noise is 5 %, and every twentieth probe is 20 % slow.
+
+The knobs of `simulated_knobs.py` multiply what a machine takes, each by a factor of its own, most of which are 1: half
+of the machines have attention, the others convolutions, and only those feel the knobs for them. A misspecified machine
+has another 4 % of each pair of compilation and dtype.
 """
 
 from __future__ import annotations
@@ -62,6 +66,7 @@ class Machine:
         self._memory(chance)
         self._loader(chance)
         self._breakage(chance)
+        self._factors = _drawn_factors(np.random.default_rng([seed, misspecified, 58]), misspecified)
 
     def _compute(self, chance: np.random.Generator) -> None:
         self.fixed = _between(chance, 3e-3, 30e-3)
@@ -109,25 +114,22 @@ class Machine:
         self.scaling, self.storage, self.decline = chance.uniform(0.65, 0.95), _between(chance, 2, 20), 0.02
 
     def surface(self, columns: dict[str, NDArray[np.int64]]) -> Surface:
-        """The truth at configurations given as columns of codes: places in `DOMAINS`."""
-        batch, dtype, layout = 2.0 ** columns["batch_size"], columns["amp_dtype"], columns["channels_last"]
-        steps, workers = columns["gradient_accumulation_steps"] + 1.0, columns["num_workers"].astype(float)
-        cell = (columns["batch_size"], dtype, layout)
-        factor = np.where(layout == 1, self.layout_memory, 1.0) * self.activation_factor[dtype]
-        memory = self.static * self.static_factor[dtype]
-        tensors = self.unseen[1] * (memory + self.per_sample * factor * batch) - self.unseen[0]
-        memory = memory + self.per_sample * factor * batch * self.workspace[cell]
-        waves = np.ceil(batch / self.wave) * self.wave * self.wiggle[cell]
-        odd = np.where((dtype > 0) & (batch < 8), 1.08, 1.0)  # tensor cores want multiples of eight
-        sample = self.sample * self.sample_factor[dtype] * np.where(layout == 1, self.layout[dtype], 1.0)
-        power = self.sharpness
-        micro = ((self.fixed * self.fixed_factor[dtype]) ** power + (sample * waves * odd) ** power) ** (1 / power)
-        compute = steps * micro * np.where(memory > 0.95, 1 + self.thrash, 1.0) + self.optimizer
-        samples = steps * batch
+        """The truth at configurations given as columns of codes: places in `DOMAINS`, or in a simulated knob's values.
+
+        `num_workers` is given as it is.
+        """
+        alone = np.indices((len(DOMAINS["batch_size"]), 8, 3, 2)).reshape(4, -1)
+        plain = dict(
+            zip(("batch_size", "gradient_accumulation_steps", "amp_dtype", "channels_last"), alone, strict=True)
+        )
+        compute, memory, _, samples = self._computing(plain)  # the loader was made for a training without other knobs
         fed = float((samples / compute)[memory <= 1].max())
+        compute, memory, tensors, samples = self._computing(columns)
+        workers = columns["num_workers"].astype(float)
         hands = np.minimum(np.minimum(workers, self.cores) ** self.scaling, self.storage)
         hands = hands * (1 - self.decline * np.maximum(0, workers - self.cores))
         loading = samples * self.workers_needed / fed / np.where(workers == 0, 1.0, np.maximum(hands, 1e-9))
+        loading = loading * self._factor("loading", columns)
         crowded = compute * np.where(workers >= self.cores, 1 + self.contention, 1.0)
         step = np.where(workers == 0, compute + loading, np.maximum(crowded, loading))
         return Surface(
@@ -137,6 +139,41 @@ class Machine:
             memory=memory,
             tensors=tensors,
         )
+
+    def _computing(self, columns: dict[str, NDArray[np.int64]]) -> tuple[Floats, Floats, Floats, Floats]:
+        """Seconds of computing per optimizer step, memory, what a dry run sees of it, and samples per step."""
+        batch, dtype, layout = 2.0 ** columns["batch_size"], columns["amp_dtype"], columns["channels_last"]
+        steps = columns["gradient_accumulation_steps"] + 1.0
+        cell = (columns["batch_size"], dtype, layout)
+        factor = np.where(layout == 1, self.layout_memory, 1.0) * self.activation_factor[dtype]
+        factor = factor * self._factor("sample_memory", columns)
+        memory = self.static * self.static_factor[dtype] * self._factor("fixed_memory", columns)
+        tensors = self.unseen[1] * (memory + self.per_sample * factor * batch) - self.unseen[0]
+        memory = memory + self.per_sample * factor * batch * self.workspace[cell]
+        waves = np.ceil(batch / self.wave) * self.wave * self.wiggle[cell]
+        odd = np.where((dtype > 0) & (batch < 8), 1.08, 1.0)  # tensor cores want multiples of eight
+        sample = self.sample * self.sample_factor[dtype] * np.where(layout == 1, self.layout[dtype], 1.0)
+        sample = sample * self._factor("sample_time", columns) * self._pairs(columns)
+        fixed = self.fixed * self.fixed_factor[dtype] * self._factor("fixed_time", columns)
+        power = self.sharpness
+        micro = (fixed**power + (sample * waves * odd) ** power) ** (1 / power)
+        optimizer = self.optimizer * self._factor("optimizer", columns)
+        compute = steps * micro * np.where(memory > 0.95, 1 + self.thrash, 1.0) + optimizer
+        return compute, memory, tensors, steps * batch
+
+    def _factor(self, of: str, columns: dict[str, NDArray[np.int64]]) -> Floats:
+        found = np.ones(len(columns["batch_size"]))
+        for (name, what), factors in self._factors.items():
+            if what == of and name in columns:
+                found = found * np.array(factors)[columns[name]]
+        return found
+
+    def _pairs(self, columns: dict[str, NDArray[np.int64]]) -> Floats:
+        table = np.array(self._factors["sim_compile amp_dtype", "pairs"])
+        if "sim_compile" not in columns:
+            return np.ones(len(columns["batch_size"]))
+        found: Floats = table[columns["sim_compile"] * len(DTYPES) + columns["amp_dtype"]]
+        return found
 
     def probe(self, surface: Surface, row: int, chance: np.random.Generator) -> Observation:
         """What one probe of a configuration reports."""
@@ -151,6 +188,41 @@ class Machine:
             memory_bytes=int(min(surface.memory[row] * peak, 1.0) * self.limit_bytes),
             limit_bytes=self.limit_bytes,
         )
+
+
+def _drawn_factors(own: np.random.Generator, misspecified: bool) -> dict[tuple[str, str], list[float]]:
+    """By simulated knob and what it acts on: the factor of each of its values."""
+    uniform, normal = own.uniform, own.normal
+    has_attention, modern, compiles = own.random() < 0.5, own.random() < 0.7, own.random() < 0.9
+    gain, launches, kept = np.exp(normal(-0.14, 0.12)), np.exp(normal(-0.29, 0.2)), uniform(0.78, 1.05)
+    compiled = [1.0, gain, gain * uniform(1, 1.1), gain, gain * uniform(0.95, 1)]
+    launched = [1.0, launches, launches * uniform(1, 1.1), launches * uniform(0.5, 0.95), launches]
+    memory, graphs = [1.0, kept, kept * uniform(1, 1.05), kept, kept], [1.0, 1.0, 1.0, uniform(1.02, 1.15), 1.0]
+    recomputed, without = np.cumprod([1, *uniform(1.04, 1.12, 3)]), np.cumprod([1, *uniform(0.65, 0.9, 3)])
+
+    def maybe(chance: float, *factors: float) -> list[float]:
+        return [1.0, *(factors if own.random() < chance else np.ones(len(factors)))]
+
+    ahead = uniform(0.92, 1.0)
+    return {
+        ("sim_tf32", "sample_time"): [1.0, uniform(0.4, 0.9) if modern else 1.0],
+        ("sim_compile", "sample_time"): compiled if compiles else [1.0] * 5,
+        ("sim_compile", "fixed_time"): launched if compiles else [1.0] * 5,
+        ("sim_compile", "sample_memory"): memory if compiles else [1.0] * 5,
+        ("sim_compile", "fixed_memory"): graphs if compiles else [1.0] * 5,
+        ("sim_compile amp_dtype", "pairs"): list(np.exp(normal(0, 0.04, 15) if misspecified else np.zeros(15))),
+        ("sim_sdpa", "sample_time"): maybe(has_attention, uniform(0.9, 1.02), uniform(0.93, 1.02), uniform(0.97, 1.12)),
+        ("sim_pin_memory", "sample_time"): [1.0, uniform(0.96, 1.0)],
+        ("sim_fused", "optimizer"): [1.0, uniform(0.4, 1.0)],
+        ("sim_cudnn_benchmark", "sample_time"): maybe(0.0 if has_attention else 0.5, uniform(0.85, 1.0)),
+        ("sim_cudnn_benchmark", "fixed_memory"): maybe(0.0 if has_attention else 1.0, uniform(1.0, 1.05)),
+        ("sim_prefetch", "loading"): maybe(0.4, ahead, ahead * uniform(0.97, 1.02)),
+        ("sim_malloc", "loading"): maybe(0.3, uniform(0.9, 1.0), uniform(0.9, 1.0)),
+        ("sim_allocator", "fixed_memory"): [1.0, uniform(0.93, 1.0)],
+        ("sim_recompute", "sample_time"): list(recomputed),
+        ("sim_recompute", "sample_memory"): list(without),
+        ("sim_declared", "sample_time"): maybe(0.3, *np.exp(normal(0, 0.12, 2))),
+    }
 
 
 def _between(chance: np.random.Generator, low: float, high: float) -> float:

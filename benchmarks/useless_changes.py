@@ -1,6 +1,6 @@
 """How many changes of an answer are worth nothing, and what it loses to the best: with and without the ablation.
 
-    python benchmarks/useless_changes.py [--machines 40] [--budget 60] [--noise 0.01] [--starting 0.3]
+    python benchmarks/useless_changes.py [--machines 40] [--budget 60] [--noise 0.01] [--starting 0.3] [--batch-norm]
 
 Whole searches on simulated machines in simulated time: the search, race, ablation and choice are the product's own.
 A machine draws what autocast, layout, workers, micro-batch and a fixed cost per step are worth; each of them is worth
@@ -8,6 +8,10 @@ nothing on about half of the machines, and threads and wait policy on all of the
 the answer without it is truly slower by less than 2 %. Regret is how much slower the answer is than the truly best
 configuration of the space. Both kinds of search have the same seeds and the same time; the one without ablation
 races for longer.
+
+With `--batch-norm` the models have BatchNorm, the baseline is 16 four times, and another micro-batch is worth nothing
+on a third of the machines, and up to 30 % on the others. Each machine is searched twice with the ablation, with other
+noise, and a second table tells what became of the micro-batch.
 """
 
 from __future__ import annotations
@@ -19,13 +23,14 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from dataclasses import replace as replace_machine
 from pathlib import Path
 from unittest import mock
 
 from msgspec.structs import replace
 
 from autotune.core.records import Config, Limit, OptimizerFacts
-from autotune.knobs.changes import changes_between
+from autotune.knobs.changes import HELD_TOGETHER, changes_between
 from autotune.sampler.space import build
 from autotune.study.view import load_view
 from autotune.testing import ENVIRONMENT, FACTS, FakeLauncher
@@ -53,10 +58,13 @@ class Found:
     regret: float
     seconds: float  # over what was asked
     probes: int
+    micro_batch: int
+    worth: float  # of the micro-batch that it has, over the baseline's with all else alike
+    missed: float  # what another micro-batch would have gained
 
 
-def machine(seed: int, noise: float) -> tuple[Machine, dict[str, int]]:
-    """A machine, and the baseline of its user: batch 64, or 16 four times."""
+def machine(seed: int, noise: float, *, batch_norm: bool = False) -> tuple[Machine, dict[str, int]]:
+    """A machine, and the baseline of its user: batch 64, or 16 four times, which it is with `batch_norm`."""
     chance = random.Random(seed)
     sample, half = 0.0004, chance.uniform(0.4, 0.9) if chance.random() < 0.5 else chance.uniform(0.99, 1.1)
     layout = chance.uniform(0.75, 0.95) if chance.random() < 0.5 else 1.0
@@ -69,6 +77,10 @@ def machine(seed: int, noise: float) -> tuple[Machine, dict[str, int]]:
         sample_loading_seconds=loading, cores=4, noise_between_probes=noise,
     )  # fmt: skip
     micro = chance.choice((64, 16))
+    if batch_norm:
+        gain, micro = max(0.0, chance.uniform(-0.15, 0.3)), 16
+        fixed = 64 * sample * gain / (3 - gain)  # so much does 64 once gain over 16 four times
+        drawn = replace_machine(drawn, fixed_seconds={None: fixed, "bfloat16": fixed})
     return drawn, {"batch_size": micro, "gradient_accumulation_steps": 64 // micro}
 
 
@@ -82,25 +94,25 @@ def without_ablation() -> Iterator[None]:
         yield
 
 
-def search(seed: int, told: argparse.Namespace) -> Found:
+def search(seed: int, told: argparse.Namespace, noise_seed: int = 0) -> Found:
     """One search on one machine."""
     budget, noise = told.budget, told.noise
-    drawn, baseline = machine(seed, noise)
+    drawn, baseline = machine(seed, noise, batch_norm=told.batch_norm)
     # The machine knows no activation checkpointing on a CPU that would be of use: memory does not bind.
     held = {**FACTS.space, "activation_checkpointing": Limit(values=(False,))}
+    facts = replace(FACTS, baseline=baseline, space=held, has_batch_norm=told.batch_norm)
     if told.updates:
         del held[UPDATE]
-        ways = OptimizerFacts(
-            names=("AdamW",), usual="for-loop", possible=("for-loop", "foreach", "fused"), step_share=1.0
-        )
-        facts = replace(FACTS, baseline=baseline, space=held, optimizer=ways)
-    else:
-        facts = replace(FACTS, baseline=baseline, space=held)
+        possible = ("for-loop", "foreach", "fused")
+        ways = OptimizerFacts(names=("AdamW",), usual="for-loop", possible=possible, step_share=1.0)
+        facts = replace(facts, space=held, optimizer=ways)
     launcher = FakeLauncher(
-        machine=drawn, facts=facts, environment=CPU, seed=seed, starting_seconds={"start": told.starting}
+        machine=drawn, facts=facts, environment=CPU, seed=seed + noise_seed, starting_seconds={"start": told.starting}
     )
     with tempfile.TemporaryDirectory() as folder:
-        settings = Settings.of(study=Path(folder) / "study", target="model.py", time_budget_seconds=budget, seed=seed)
+        settings = Settings.of(
+            study=Path(folder) / "study", target="model.py", time_budget_seconds=budget, seed=seed + noise_seed
+        )
         answer = engine.search(settings, launcher, SilentReporter(), launcher.clock, lambda seconds: None)
         request = load_view(Path(folder) / "study").request
     space = build(request.facts, request.environment, request.goal, request.baseline)
@@ -112,7 +124,12 @@ def search(seed: int, told: argparse.Namespace) -> Found:
         without = Config(values={**answer.params, **{name: answer.baseline[name] for name in names}})
         slower = launcher.throughput(without)
         useless += slower is not None and rate / slower - 1 < USELESS
+    others = [one for one in space.configs if not set(changes_between(answer.params, one.values)) - {HELD_TOGETHER}]
+    before = launcher.throughput(Config(values={**answer.params, **baseline}))
+    best_batch = launcher.throughput(launcher.best(others))
+    assert before is not None and best_batch is not None, "memory does not bind"
     return Found(
+        micro_batch=int(answer.params["batch_size"] or 0), worth=rate / before - 1, missed=best_batch / rate - 1,
         changes=len(groups), useless=useless, regret=1 - rate / best, seconds=launcher.clock() / budget,
         untested=sum(one.ratio is None for one in answer.changes or ()), probes=answer.probes,
     )  # fmt: skip
@@ -130,6 +147,19 @@ def row(name: str, found: list[Found]) -> str:
     )
 
 
+def micro_batch_rows(runs: list[list[Found]]) -> Iterator[str]:
+    """A table of what became of the micro-batch; `runs` of the same machines."""
+    pairs, found = list(zip(*runs, strict=True)), [one for run in runs for one in run]
+    changed, held = ([one for one in found if (one.worth != 0) == is_changed] for is_changed in (True, False))
+    yield "| same micro-batch in both | changed | for less than 2 % | less than 5 % | held for 5 % or more | 10 % |"
+    yield "| --- | --- | --- | --- | --- | --- |"
+    yield (
+        f"| {statistics.fmean(len({one.micro_batch for one in pair}) == 1 for pair in pairs):.0%} | {len(changed)} of "
+        f"{len(found)} | {sum(one.worth < 0.02 for one in changed)} | {sum(one.worth < 0.05 for one in changed)} | "
+        f"{sum(one.missed >= 0.05 for one in held)} | {sum(one.missed >= 0.1 for one in held)} |"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--machines", type=int, default=40)
@@ -139,6 +169,7 @@ def main() -> None:
     parser.add_argument("--starting", type=float, default=0.3, help="seconds of a probe before it measures")
     parser.add_argument("--updates", action="store_true", help="search the optimizer's update, too: worth nothing here")
     parser.add_argument("--only-with", action="store_true", help="leave out the searches without ablation")
+    parser.add_argument("--batch-norm", action="store_true", help="models with BatchNorm; each machine twice")
     told = parser.parse_args()
     print(
         f"{told.machines} machines from {told.first} on, {told.budget:g} s each, noise {told.noise:.0%}, "
@@ -147,6 +178,10 @@ def main() -> None:
     print("| search | changes | useless ones | share | untested | regret, mean | 9 of 10 | probes | of the budget |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     seeds = range(told.first, told.first + told.machines)
+    if told.batch_norm:
+        runs = [[search(seed, told, noise_seed) for seed in seeds] for noise_seed in (0, 1000)]
+        print(row("with ablation", [one for run in runs for one in run]), "\n", *micro_batch_rows(runs), sep="\n")
+        return
     if not told.only_with:
         with without_ablation():
             before = [search(seed, told) for seed in seeds]

@@ -77,6 +77,6 @@ class _ForkServers(ForkServers):
         self._place = place
 
     def _for(self, target: str | None, environ: Mapping[str, str]) -> ForkServer:
-        self._imports = {target: Imports(statements=(WITH_OPTIMIZERS,))}
         with chdir(self._place):
+            self._imports = {(Path.cwd(), target): Imports(statements=(WITH_OPTIMIZERS,))}
             return super()._for(target, environ)

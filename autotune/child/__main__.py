@@ -35,6 +35,8 @@ from autotune.errors import EnvironmentUnfit, TargetError
 from autotune.failures import classify
 from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
+from autotune.launch.files import COMPILED, cache_of
+from autotune.targets import variables
 from autotune.targets.base import SharedMemoryTooSmall
 from autotune.targets.commands import hygiene, main_thread
 from autotune.targets.commands.command import is_command
@@ -61,6 +63,7 @@ def main(arguments: Sequence[str]) -> int:
     folder = options.folder.absolute()  # the target may change the working folder
     started, born = datetime.now(UTC).isoformat(timespec="seconds"), os.getpid()
     request = decode((folder / REQUEST).read_bytes())
+    variables.set_ours(COMPILED, str(cache_of(request, folder)))
     if is_command(request.target or ""):  # the main thread is the user's
         hygiene.contain(folder)
         if starts_ranks(request.target or ""):

@@ -11,8 +11,10 @@ import torch
 
 from autotune.core.records import Environment
 from autotune.errors import EnvironmentUnfit
+from autotune.knobs import allocator, malloc
 from autotune.machine import host as machine
-from autotune.machine import nvml
+from autotune.machine import nvml, preload
+from autotune.machine.compilers import missing_for_compiling
 from autotune.machine.host import USABLE_FRACTION, process_bytes
 
 STACK_BYTES = 64 * 8 * 2**20  # of 64 threads, 8 MiB each (glibc), of which 16 KiB are ever touched (measured)
@@ -87,6 +89,9 @@ def describe(device: str) -> Environment:
         capability=capability,
         default_threads=torch.get_num_threads(),
         omp_wait_policy=os.environ.get("OMP_WAIT_POLICY") or None,
+        mallocs=tuple(name for name, library in malloc.LIBRARIES.items() if preload.is_possible(library)),
+        variables=tuple(name for name in (malloc.VARIABLE, *allocator.VARIABLES) if os.environ.get(name)),
+        no_compiler=missing_for_compiling(kind, capability),
     )
 
 

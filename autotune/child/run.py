@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from autotune.child import device as devices
 from autotune.child.clock import Clock, clock_for
+from autotune.child.compilations import Compiling, write_to_cache
 from autotune.child.isolated import in_turn
 from autotune.child.lifeline import Progress
 from autotune.child.memory import MemoryMeter
@@ -38,6 +39,8 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     config = completed(request.config)
     plan = plan_of(config.values, device)
     plan.short_cycles, plan.settable = request.short_cycles, request.settable
+    if plan.compiles:
+        write_to_cache()
     session = resolve(request.target).open(config, plan, progress.phase)
     variables.check()
     variables.show()
@@ -45,7 +48,10 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     gc.unfreeze()  # from here on the collector works as in any training
     meter = MemoryMeter(device)
 
+    compiling = Compiling(asked=plan.compiles)
+
     def phase(name: str) -> None:
+        compiling.phase(name)
         meter.phase(name)
         progress.phase(name)
 
@@ -58,6 +64,7 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     is_in_turn = loads_in_turn(config, plan.device)
     window = _window(request, plan, clock, updates, beat, phase, loads=session.loads and not is_in_turn)
     session.train(window)
+    compilation = compiling.after_window()
     check_effect(session, config.values)
     phase("worst")  # before waiting for the step that was issued last and does not count: it costs energy, too
     step_seconds = window.step_seconds()
@@ -71,6 +78,7 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
         micro_batches_per_step=plan.micro_batches_per_step,
         shapes_vary=session.shapes_vary,
         worst_batches=worst,
+        compilation=compilation,
     )
     if session.loads and is_in_turn:
         computing, loading = in_turn(window.steps, step_seconds)
@@ -150,7 +158,7 @@ def inspect(request: InspectRequest, progress: Progress) -> Inspection:
             built.append(process_bytes("VmRSS"))
         progress.phase(name)
 
-    facts = resolve(request.target).inspect(device, request.config, phase)
+    facts = resolve(request.target).inspect(device, request.config, phase, request.declared)
     return Inspection(environment=environment, facts=facts, process_bytes=built[-1])
 
 

@@ -34,12 +34,14 @@ def best(
     """
     from autotune.cli.options import known
     from autotune.core import codec
+    from autotune.knobs.declared import declare
     from autotune.report.answer import answer_block
     from autotune.study.layout import find
-    from autotune.study.recommendation import at_global_batch, command_of, load_result
+    from autotune.study.recommendation import at_global_batch, command_of, declared_in, load_result
     from autotune.study.view import load_view
 
     result = at_global_batch(load_result(study), global_batch)
+    declare(*declared_in(result))
     if key is not None:
         value = result.params[known("--key", key)]
         sys.stdout.write((plain(value) if isinstance(value, str) else json.dumps(value)) + "\n")

@@ -73,7 +73,7 @@ def check(
     elif not predicts:
         sys.stdout.write(codec.encode(request).decode())
     if predicts:  # any batch is of interest, and those that a search would leave out are marked
-        searched = {config.batch_size for config in space.configs}
+        searched = {int(batch or 0) for batch in space.configs.values("batch_size")}
         request, space = settle(replace(settings, global_batch="free"), request.environment, request.facts)
         predict_memory(
             SubprocessLauncher(), request, space, memory_limit, searched, json_output=json_output, console=console

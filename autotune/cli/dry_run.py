@@ -31,7 +31,11 @@ def plan(settings: Settings, began: float, *, as_json: bool) -> None:
         request, space, seconds = preview(settings, SayingLauncher(launcher))
     resumed, refusal = _begins(settings, request)
     if as_json:
-        asked = {"request": request, "configurations": [config.values for config in space.configs]}
+        asked = {
+            "request": request,
+            "configuration_count": len(space.configs),
+            "configurations": [config.values for config in space.around()],
+        }
         sys.stdout.write(codec.encode(asked).decode())
     else:
         lines = opening_lines(

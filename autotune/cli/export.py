@@ -89,13 +89,15 @@ def _recommended(study: str | None, global_batch: int | None) -> Recommendation:
     """Return the recommendation with the facts of the target, which earlier versions kept in the study alone."""
     from msgspec.structs import replace
 
+    from autotune.knobs.declared import declare
     from autotune.study.layout import STUDY, find, read_request
-    from autotune.study.recommendation import at_global_batch, load_result
+    from autotune.study.recommendation import at_global_batch, declared_in, load_result
 
     folder = find(study)
     best = at_global_batch(load_result(folder), global_batch)
     if best.facts is None and (folder / STUDY).is_file():
         best = replace(best, facts=read_request(folder).facts)
+    declare(*declared_in(best))
     return best
 
 

@@ -13,9 +13,10 @@ import typer
 from autotune.core.option import Option
 from autotune.core.records import Limit, Value
 from autotune.errors import UsageError
-from autotune.knobs import KNOBS, knob
+from autotune.knobs import OURS, is_ours, knob
 from autotune.knobs.base import Knob
-from autotune.knobs.limits import between, full_name, listed, option
+from autotune.knobs.declared import scalar
+from autotune.knobs.limits import asked_name, between, listed, option
 from autotune.tuning.settings import options
 from autotune.units import MOST_TOLD
 
@@ -33,7 +34,7 @@ def with_search_options(command: Callable[..., None]) -> Callable[..., None]:
     arguments = [one for one in named if one.kind is not rest.KEYWORD_ONLY]
     others = [one for one in named if one.kind is rest.KEYWORD_ONLY]
     settings = [_parameter(one.name, one.typed or one.default, _setting(one)) for one in options()]
-    knobs = [_parameter(one.alias, None, _knob(one)) for one in KNOBS]
+    knobs = [_parameter(one.alias, None, _knob(one)) for one in OURS]
     parameters = [*arguments, *settings, *others, *knobs]
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by typer
     del command.__annotations__[rest.name]
@@ -64,8 +65,9 @@ def _variable(name: str) -> str:
 class Options:
     """The options of one call of a command, which knows of each where its value was given."""
 
-    def __init__(self, context: typer.Context) -> None:
-        self._context = context
+    def __init__(self, context: typer.Context, may_declare: Callable[[str], bool] = lambda name: False) -> None:
+        """`may_declare`: whether the target may declare a knob of that name."""
+        self._context, self._may_declare = context, may_declare
 
     def parsed(self, option: str, text: Any, parse: Callable[[Any], T]) -> T | None:
         """`parse(text)`, with the option named if it fails; None for no text."""
@@ -95,7 +97,7 @@ class Options:
 
     def limits(self, typed: Mapping[str, Any]) -> dict[str, Limit]:
         """Return the limits typed for the knobs' own options, by full name; `typed` has them by alias."""
-        names = {one.name: typed[one.alias] for one in KNOBS}
+        names = {one.name: typed[one.alias] for one in OURS}
         return {name: self._limit(name, text) for name, text in names.items() if text is not None}
 
     def pairs(self, option: str, text: str | None) -> dict[str, Value]:
@@ -108,13 +110,16 @@ class Options:
                     f"{option} {text}: {pair!r} has no value. {self._whence(option)} Write knob=value: "
                     f"batch=64,amp=bf16."
                 )
-            full = known(option, name.strip())
-            values[full] = self._written(option, text or "", knob(full).parse, value.strip())
+            full = known(option, name.strip(), self._may_declare)
+            parse = knob(full).parse if is_ours(full) else scalar  # the target says what one of its own may be
+            values[full] = self._written(option, text or "", parse, value.strip())
         return values
 
     def names(self, option: str, text: str | None) -> tuple[str, ...] | None:
         """`batch,workers` as full knob names; None for no text."""
-        return None if text is None else tuple(known(option, part.strip()) for part in text.split(","))
+        return (
+            None if text is None else tuple(known(option, part.strip(), self._may_declare) for part in text.split(","))
+        )
 
     def global_batch(self, text: str | None) -> int | Literal["keep", "free"] | None:
         """`keep`, `free` or a number of samples."""
@@ -178,9 +183,9 @@ def one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
         raise UsageError(f"{option} {value} is not known. {MISTYPED} Use one of: {', '.join(choices)}.")
 
 
-def known(option: str, name: str) -> str:
-    """The full name of a knob given by name or alias."""
+def known(option: str, name: str, may_declare: Callable[[str], bool] = lambda name: False) -> str:
+    """The full name of a knob given by name or alias; of one that a target may declare, the name as it is."""
     try:
-        return full_name(name)
+        return asked_name(name, may_declare)
     except ValueError as error:
         raise UsageError(f"{option}: {error}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -59,9 +60,10 @@ def race(
     """
     from autotune.api import race as run
     from autotune.core import codec
+    from autotune.races.contestants import may_declare
     from autotune.report.race_text import race_block
 
-    options = Options(context)
+    options = Options(context, partial(may_declare, contestants[0]))
     stop_on_sigterm()
     result = run(
         *contestants,

@@ -26,11 +26,13 @@ def run(
     It takes the place of this process. For a study whose target is a command; `autotune best --command` prints it.
     """
     from autotune.cli.output import say
+    from autotune.knobs.declared import declare
     from autotune.study.layout import find
-    from autotune.study.recommendation import at_global_batch, command_of, load_result, warn_of_mismatches
+    from autotune.study.recommendation import at_global_batch, command_of, declared_in, load_result, warn_of_mismatches
     from autotune.targets.commands.command import Command
 
     best = at_global_batch(load_result(study), global_batch)
+    declare(*declared_in(best))
     found = command_of(best)
     say(found.text, stderr=not dry_run)
     if dry_run:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -54,6 +55,7 @@ def search(
     began = time.monotonic()  # what is imported and read before the search counts, too
     from autotune.cli.defaults import announce  # which reads the options of this command
     from autotune.targets import resolve
+    from autotune.targets.source import may_declare
 
     typed_words = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
     if {"--resume", "--fresh"} <= set(typed_words):
@@ -64,9 +66,9 @@ def search(
 
     if not quiet:
         announce(context)
-    options = Options(context)
-    fixed = {name: Limit(values=(value,)) for name, value in options.pairs("--fix", fix).items()}
     text = target_text(context, target, command, map, quiet=quiet)
+    options = Options(context, partial(may_declare, text))
+    fixed = {name: Limit(values=(value,)) for name, value in options.pairs("--fix", fix).items()}
     settings = Settings.of(
         target=text,
         mode="auto" if resume is None else "resume" if resume else "fresh",

@@ -92,7 +92,7 @@ class Code(StrEnum):
         "Search without --stability off.")
     PRECISION_UNDECIDED = ("precision-undecided", 118,
         "Whether this learns as full precision does is undecided: {why}.",
-        "Compare a longer run of both, or search with --amp none.")
+        "Compare a longer run of both, or hold what changes the arithmetic (--amp none, or --exact).")
     NOISE_SCALE_UNKNOWN = ("noise-scale-unknown", 119,
         "{why} The recommendation has the most samples/s; nothing is known about large batches.",
         "Search again when the cause is gone, or with --objective throughput.")
@@ -116,6 +116,15 @@ class Code(StrEnum):
     NOT_CONFIRMED = ("not-confirmed", 125,
         "There was no time to confirm this: a probe of it and one of the baseline are compared.",
         "Search again with a longer --time-budget; the measurements are kept.")
+    NOTHING_COMPILED = ("nothing-compiled", 126,
+        "compile_mode {mode} compiled nothing: training calls the model by another way than model(...), or torch "
+        "skipped all of it.",
+        "Compile the part that is called, in your own code, or search with --compile none.")
+    COMPILED_IN_WINDOW = ("compiled-in-window", 127,
+        "torch.compile compiled {frames:counted frame} again inside the timed window of {probes} of {of} probes, which "
+        "took {seconds:.3g} s: batches change their shape, or something else that the code was compiled for.",
+        "Pad batches to few lengths, or mark what changes with torch._dynamo.mark_dynamic; TORCH_LOGS=recompiles says "
+        "why.")
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"
@@ -159,6 +168,13 @@ class Code(StrEnum):
         "samples/s without changing it")
     NOT_FASTER_WITH_BASELINE_BATCH = ("not-faster-with-baseline-batch", 219,
         "if you train with {batch} today: nothing that was measured is faster without changing it")
+    COMPILING = ("compiling", 220,
+        "compiling takes {cold_seconds:.3g} s at the start of a run[, {warm_seconds:seconds} once torch's cache has "
+        "the code][; it pays after {pays_seconds:seconds}, against the fastest without it in the same rounds][; it "
+        "takes {spent_share:.1%} of a run of {run_length}, which the choice counts]")
+    GRAPH_BREAKS = ("graph-breaks", 221,
+        "torch.compile breaks the model at {breaks:counted place} into {graphs:counted graph}; TORCH_LOGS=graph_breaks "
+        "shows where")
 
     # 3xx: why a configuration was not chosen
     NOT_MEASURED_AGAIN = "not-measured-again", 301, "not re-measured"
@@ -175,6 +191,9 @@ class Code(StrEnum):
         "{share:.1%} {better}, too little for a global batch of {batch}" + MORE_MEMORY)
     FASTER_PRECISION_UNDECIDED = ("faster-precision-undecided", 310,
         "{share:.1%} {better}, too little for a precision whose losses are undecided (under {least:.0%})" + MORE_MEMORY)
+    FASTER_OTHER_MICRO_BATCH = ("faster-other-micro-batch", 311,
+        "{share:.1%} {better}, too little or too uncertain to change what BatchNorm sees (under {least:.0%})"
+        + MORE_MEMORY)
 
     # 4xx: what is known of the losses
     LOSSES_NOT_CHECKED = "losses-not-checked", 401, "not checked (--stability off)"

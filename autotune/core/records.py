@@ -7,6 +7,7 @@ one JSON form of all.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
@@ -37,12 +38,16 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return {name: value for name, value in content.items() if name not in cls.FORMER}
 
 
-class Config(Record, frozen=True, kw_only=True):
+class Config(Record, frozen=True, kw_only=True, dict=True):
     """One point of the search space: a value for every knob, by knob name."""
 
     values: dict[str, Value]
 
     def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:  # a search looks a configuration up thousands of times
         return hash(frozenset(self.values.items()))
 
     def __getitem__(self, name: str) -> Value:
@@ -92,6 +97,7 @@ class Goal(Record, frozen=True, kw_only=True):
     headroom_fraction: Share | None = None  # of the limit, kept free; None: max(5 %, 512 MiB), 10 % if shapes vary
     stability: Stability = "quick"
     loss_tolerance: Share = 0.02  # of the full-precision loss decrease, at most (docs/notes/precision.md 3)
+    run_length: str | None = None  # of the training that is planned: "12h", "30epochs"; None: not said
     limits: dict[str, Limit] = {}  # knob name -> what may be searched
     tune: tuple[str, ...] | None = None  # only these knobs move, the others stay at the baseline's value; None: all
 
@@ -129,6 +135,9 @@ class Environment(Record, frozen=True, kw_only=True):
     capability: str | None = None  # CUDA compute capability, "9.0"
     default_threads: int | None = None  # that torch computes with on the CPU when nobody says anything; None: unknown
     omp_wait_policy: str | None = None  # OMP_WAIT_POLICY, as the user had set it
+    mallocs: tuple[str, ...] = ()  # other allocators of host memory that can be preloaded, by the knob's values
+    variables: tuple[str, ...] = ()  # environment variables of allocators that the user had set
+    no_compiler: str | None = None  # what torch.compile lacks; "": nothing; None: an earlier version did not look
 
     @property
     def device_kind(self) -> str:
@@ -144,6 +153,18 @@ class Finding(Record, frozen=True, kw_only=True):
     inferred: bool = False
     override: str = ""  # the line that would replace an inference
     needs_attention: bool = False  # as an inference does: the user should look at it
+
+
+class Declaration(Record, frozen=True, kw_only=True):
+    """One knob that the user declared: its values go by name to the functions, or the placeholder, that take it."""
+
+    name: str
+    values: tuple[Value, ...]  # as listed
+    default: Value = None  # of the baseline, unless that names another: the function's own, or the first one listed
+    changes_arithmetic: bool | None = None  # None: nobody said, so its losses are compared as if it did
+    memory: Literal["grows", "changes", "none"] = "changes"  # grows: with its order
+    ordered: bool = False  # searched by position: numbers by size, others as listed
+    takers: tuple[str, ...] = ()  # functions of the target that take it
 
 
 class StepFacts(Record, frozen=True, kw_only=True):
@@ -178,12 +199,14 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     global_batch_size: int | None = None
     has_validation: bool = False
     takes_workers: bool = True  # False: its own `dataloader()` has no argument num_workers
+    loader_options: tuple[str, ...] | None = None  # of a DataLoader that its own `dataloader()` takes; None: all
     repeats_samples: bool = False  # each loader worker gives all samples of its stream, and not a share of them
     has_collate: bool = False  # it joins samples by a function of its own
     has_sampler: bool = False  # it orders samples by a sampler of its own
     batch_layout: BatchLayout | None = None  # None: an earlier version did not note it
     checkpointable_blocks: int = 0  # parts of the model that could be computed again in the backward pass
     owns_loop: bool = False  # it trains by a loop of its own, which is only observed
+    is_program: bool = False  # a command, whose program makes its loader itself
     settable: tuple[str, ...] | None = None  # of a command: the knobs that it takes or that are set outside; None: all
     written: tuple[str, ...] = ()  # those of them that are set in the TrainingArguments that the script itself writes
     framework: OwnFramework = "torch"  # whose arguments the user's own object takes
@@ -193,6 +216,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     is_deterministic: bool = False  # its code asks for deterministic algorithms
     found: dict[str, Value] = {}  # knob name -> the value that the user's own code sets, where it is another
     update: tuple[str, ...] = ()  # agreed names that the file has for the end of a step: clip_grad_norm, step, ...
+    declared: tuple[Declaration, ...] = ()  # knobs of the user's own
     findings: tuple[Finding, ...] = ()
     step: StepFacts | None = None
 
@@ -210,6 +234,10 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     def tunes_workers(self) -> bool:
         """Whether the number of its workers can be chosen."""
         return self.tunes_loader and self.takes_workers
+
+    def takes_option(self, name: str) -> bool:
+        """Return whether its loader takes that option of a DataLoader."""
+        return self.loader_options is None or name in self.loader_options
 
 
 class StudyRequest(Record, frozen=True, kw_only=True):

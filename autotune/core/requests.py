@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, get_arg
 
 from msgspec.structs import replace
 
-from autotune.core.records import PROTOCOL, Config, Purpose, Record, Value
+from autotune.core.records import PROTOCOL, Config, Declaration, Purpose, Record, Value
 from autotune.core.results import Failure, Inspection, Outcome, ProbeResult, Result, StabilityResult
 from autotune.gradient_noise.records import NoiseScaleResult
 from autotune.memory.model import DryRun
@@ -169,6 +169,7 @@ class InspectRequest(Request[Inspection], frozen=True, kw_only=True, tag="inspec
     FOLDER: ClassVar[str] = "inspect"
 
     config: Config | None = None  # the configuration of the one real step; None: the target's baseline
+    declared: tuple[Declaration, ...] = ()  # knobs that the user declares beside the target's `space`
     seed: int = 0
 
 

@@ -9,6 +9,7 @@ import math
 from enum import StrEnum
 from typing import Literal
 
+from autotune.core.compilation import Compilation as Compilation
 from autotune.core.interference import Contamination, GpuUse
 from autotune.core.memory_peak import MemoryPeak as MemoryPeak
 from autotune.core.notices import Notice
@@ -88,6 +89,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     worst_batches: int = 0  # micro-batches of the target's worst case trained after the window; 0: none known
     own_seconds_per_step: float | None = None  # of the host, for watching: a plain loop is faster by so much at most
     paused_seconds: float = 0.0  # of evaluations and checkpoints inside the window, which its seconds leave out
+    compilation: Compilation | None = None  # of torch.compile, until the window ended; None: nothing, or not noted
 
     def __post_init__(self) -> None:
         if not self.step_seconds or len(self.step_seconds) != len(self.samples):
@@ -262,6 +264,7 @@ class Verdict(Record, frozen=True, kw_only=True):
     value: float | None  # the objective's score, maximised; None: nothing was measured
     constraints: dict[str, float]
     reason: Notice | None = None  # why infeasible
+    training_share: float = 1.0  # of the planned run (`Goal.run_length`), which compiles first; in the value already
 
     @property
     def why(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.core.results import Trial
-from autotune.export.rows import CONFIG, MEASURED, Row, require, rows, started_seconds, summary
+from autotune.export.rows import MEASURED, Row, knob_names, require, rows, started_seconds, summary
 from autotune.study import layout as disk
 from autotune.study.view import StudyView
 
@@ -48,7 +48,7 @@ def _probe(client: Any, experiment: str, parent: str, trial: Trial, row: Row) ->
         run_name=f"probe {trial.number}",
         tags={"mlflow.parentRunId": parent, **tags},
     ).info.run_id
-    _log(client, run, params={name: row[name] for name in CONFIG}, metrics={name: row[name] for name in MEASURED})
+    _log(client, run, params={name: row[name] for name in knob_names()}, metrics={name: row[name] for name in MEASURED})
     ended = None if begun is None else begun + int(trial.result.elapsed_seconds * 1000)
     client.set_terminated(run, status="FINISHED" if row["feasible"] else "FAILED", end_time=ended)
 

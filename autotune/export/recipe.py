@@ -12,7 +12,7 @@ from autotune.core.records import Config, Value
 from autotune.errors import UsageError
 from autotune.export.data import ExportedData, data_of
 from autotune.harmless import comment, plain, python, shell_word
-from autotune.knobs import KNOBS, check, defaults, environ, plan_of
+from autotune.knobs import KNOBS, check, environ, plan_of
 from autotune.knobs.base import Knob, Plan
 from autotune.knobs.training_arguments import FORMER_RECOMPUTE, RECOMPUTE
 from autotune.knobs.wording import Framework, Wording
@@ -141,7 +141,7 @@ def planned(values: Mapping[str, Value], device: str) -> Plan:
 
     Raises `UsageError` for a setting that is unknown or has an impossible value.
     """
-    unknown = sorted(values.keys() - defaults().keys())
+    unknown = sorted(values.keys() - {knob.name for knob in KNOBS})
     if unknown:
         raise UsageError(
             f"This autotune has no knob called {', '.join(unknown)}. A newer version probably wrote the study. "
@@ -163,7 +163,7 @@ def _loader_options(best: Recommendation, plan: Plan) -> dict[str, Any]:
         return {**plan.loader_options, "drop_last": True}
     if WORKERS not in Command.parse(best.target).knobs:
         return dict(plan.loader_options)
-    return {name: plan.loader_options[name] for name in ("batch_size", WORKERS)}
+    return {name: plan.loader_options[name] for name in ("batch_size", WORKERS, *sorted(plan.loader_asked))}
 
 
 def loader(found: Recipe) -> str:

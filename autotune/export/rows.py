@@ -17,7 +17,6 @@ from autotune.study.view import StudyView
 
 Row = dict[str, Value]
 LONGEST_REASON = 300  # characters; the log has the whole error
-CONFIG = tuple(knob.name for knob in KNOBS)
 MEASURED = (
     "samples_per_second", "tokens_per_second", "relative_half_width", "data_wait_share",
     "compute_only_samples_per_second", "loader_only_samples_per_second", "peak_bytes", "host_bytes", "first_loss",
@@ -36,6 +35,11 @@ def rows(view: StudyView) -> list[Row]:
     return [_row(trial, view.verdict(trial), view.recommendation) for trial in view.trials]
 
 
+def knob_names() -> tuple[str, ...]:
+    """Return the names of the columns that hold a configuration."""
+    return tuple(knob.name for knob in KNOBS)
+
+
 def _row(trial: Trial, verdict: Verdict, best: Recommendation | None) -> Row:
     return {
         "number": trial.number,
@@ -45,7 +49,7 @@ def _row(trial: Trial, verdict: Verdict, best: Recommendation | None) -> Row:
         "recommended": best is not None and trial.config.values == best.params,
         "reason": plain(verdict.why)[:LONGEST_REASON],
         "started_at": trial.result.started_at,
-        **{name: trial.config.values.get(name) for name in CONFIG},
+        **{name: trial.config.values.get(name) for name in knob_names()},
         **dict.fromkeys(MEASURED),
         **_measured(trial.result.measurement),
         "elapsed_seconds": trial.result.elapsed_seconds,

@@ -9,7 +9,7 @@ from typing import Any
 
 from autotune.core.results import Trial
 from autotune.errors import UsageError
-from autotune.export.rows import CONFIG, MEASURED, require, rows, started_seconds
+from autotune.export.rows import MEASURED, knob_names, require, rows, started_seconds
 from autotune.knobs import loader_workers
 from autotune.study.view import StudyView
 
@@ -37,10 +37,10 @@ def send(view: StudyView, output: str | None = None) -> str:
         return Summary(value=[Summary.Value(tag=name, simple_value=value)])
 
     metrics = [hparams.Metric(name) for name in MEASURED]
-    _events(folder, [hparams.hparams_config_pb([hparams.HParam(name) for name in CONFIG], metrics)])
+    _events(folder, [hparams.hparams_config_pb([hparams.HParam(name) for name in knob_names()], metrics)])
     for trial, row in zip(view.trials, rows(view), strict=True):
         started = started_seconds(trial) or 0.0
-        settings = {name: NONE if row[name] is None else row[name] for name in CONFIG}
+        settings = {name: NONE if row[name] is None else row[name] for name in knob_names()}
         summaries = [
             hparams.hparams_pb(settings, trial_id=f"probe {trial.number}", start_time_secs=started),
             *(scalar(name, float(value)) for name in MEASURED if (value := row[name]) is not None),

@@ -17,7 +17,8 @@ from autotune.core.records import Value
 from autotune.errors import EnvironmentMismatch, EnvironmentUnfit, UsageError
 from autotune.export.recipe import planned
 from autotune.knobs import defaults, environ
-from autotune.study.recommendation import at_global_batch, load_result, warn_of_mismatches
+from autotune.knobs.declared import declaring
+from autotune.study.recommendation import at_global_batch, declared_in, load_result, warn_of_mismatches
 
 if TYPE_CHECKING:
     import torch
@@ -54,7 +55,8 @@ def apply(
                 EnvironmentMismatch,
                 stacklevel=2,
             )
-    return Tuned(result.params, device=device or result.environment.device_kind)
+    with declaring(*declared_in(result)):
+        return Tuned(result.params, device=device or result.environment.device_kind)
 
 
 class Tuned(dict[str, Any]):

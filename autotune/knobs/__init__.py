@@ -2,38 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from autotune.core.records import Config, Value
 from autotune.knobs.activation_checkpointing import ActivationCheckpointing
+from autotune.knobs.allocator import Allocator
 from autotune.knobs.amp_dtype import AmpDtype
 from autotune.knobs.base import Knob, Plan
 from autotune.knobs.batch_size import BatchSize
 from autotune.knobs.channels_last import ChannelsLast
+from autotune.knobs.compile_mode import CompileMode
 from autotune.knobs.cudnn_benchmark import CudnnBenchmark
+from autotune.knobs.declared import DeclaredKnob, Registry
 from autotune.knobs.fused_optimizer import FusedOptimizer
 from autotune.knobs.gradient_accumulation_steps import GradientAccumulationSteps
+from autotune.knobs.malloc import Malloc
 from autotune.knobs.num_threads import NumThreads
 from autotune.knobs.num_workers import NumWorkers
 from autotune.knobs.observed import Observed
 from autotune.knobs.omp_wait_policy import OmpWaitPolicy
+from autotune.knobs.persistent_workers import PersistentWorkers
+from autotune.knobs.pin_memory import PinMemory
+from autotune.knobs.prefetch_factor import PrefetchFactor
 from autotune.knobs.sdpa_backend import SdpaBackend
 from autotune.knobs.tf32 import Tf32
 
-KNOBS: tuple[Knob, ...] = (
+OURS: tuple[Knob, ...] = (
     BatchSize(),
     GradientAccumulationSteps(),
     AmpDtype(),
     NumWorkers(),
     ChannelsLast(),
     ActivationCheckpointing(),
+    CompileMode(),
     NumThreads(),
     OmpWaitPolicy(),
     FusedOptimizer(),
     Tf32(),
     CudnnBenchmark(),
     SdpaBackend(),
+    PrefetchFactor(),
+    PersistentWorkers(),
+    PinMemory(),
+    Allocator(),
+    Malloc(),
 )
+KNOBS: Sequence[Knob] = Registry(OURS)  # ours, then those that the study at hand declares
 
 
 def knob(name: str) -> Knob:
@@ -60,13 +74,24 @@ def loads_in_turn(config: Config, device: str) -> bool:
 
 
 def defaults() -> dict[str, Value]:
-    """Return PyTorch's own value of every knob, by name."""
-    return {candidate.name: candidate.default for candidate in KNOBS}
+    """Return PyTorch's own value of every knob of ours, by name."""
+    return {candidate.name: candidate.default for candidate in KNOBS if not isinstance(candidate, DeclaredKnob)}
 
 
 def completed(config: Config) -> Config:
     """Return `config` with a value for every knob: earlier versions knew fewer, which then had their defaults."""
     return Config(values=defaults() | config.values)
+
+
+def is_ours(name: str) -> bool:
+    """Whether the knob of that full name is none that a user declared."""
+    return name in defaults()
+
+
+def declared_values(values: Mapping[str, Value]) -> dict[str, Value]:
+    """Return those of `values` that belong to knobs which a user declared: all that are not ours."""
+    ours = defaults()
+    return {name: value for name, value in values.items() if name not in ours}
 
 
 def check(values: Mapping[str, Value]) -> None:
@@ -79,14 +104,15 @@ def plan_of(values: Mapping[str, Value], device: str) -> Plan:
     """Return what all knobs with these values make of a training run."""
     plan = Plan(device=device)
     for candidate in KNOBS:
-        candidate.apply(values[candidate.name], plan)
+        if is_ours(candidate.name):  # a declared one edits no plan
+            candidate.apply(values[candidate.name], plan)
     return plan
 
 
 def touched(configs: Iterable[Config]) -> tuple[Knob, ...]:
     """Return the knobs that at least one of `configs` does not leave at its default."""
     found = [completed(config).values for config in configs]
-    return tuple(one for one in KNOBS if any(values[one.name] != one.default for values in found))
+    return tuple(one for one in KNOBS if any(values.get(one.name, one.default) != one.default for values in found))
 
 
 def traded(values: Mapping[str, Value]) -> dict[str, Value]:

@@ -10,10 +10,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from autotune.core.records import Environment, Limit, TargetFacts, Value
+from autotune.knobs.effects import MemoryEffect as MemoryEffect
+from autotune.knobs.effects import Reach as Reach
 from autotune.knobs.influence import NEUTRAL, UNKNOWN, Influence
 from autotune.knobs.observed import Observed
 from autotune.knobs.wording import NOTHING, Framework, Wording
@@ -22,24 +23,8 @@ LEFT_ALONE = "auto"  # shown for a value that sets nothing
 NOT_DONE = "no"  # shown for a value that does nothing
 SHORT_CYCLE = 2  # micro-batches: one without a gradient before, and one that adds to it, which decides the peak
 TACIT = (LEFT_ALONE, NOT_DONE)  # left out where space is short
+BARE = ("yes", "passive")  # values that say nothing without the name of their knob
 SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-
-
-class MemoryEffect(StrEnum):
-    """The ways in which a knob changes memory; the guard concludes from an out-of-memory by these rules only."""
-
-    GROWS = "grows"  # a larger value never needs less, on the device and on the host
-    GROWS_HOST = "grows-host"  # the same, on the host only
-    CHANGES = "changes"  # nothing is concluded from one value about another
-    NONE = "none"
-
-
-class Reach(StrEnum):
-    """The places where a knob can be set from outside of a training that nobody may edit."""
-
-    CODE = "code"  # nowhere: the code has to take it
-    LOADER = "loader"  # arguments of a DataLoader that whoever makes it leaves out
-    PROCESS = "process"  # the process, before the code runs
 
 
 @dataclass(kw_only=True)
@@ -53,10 +38,17 @@ class Plan:
     forward_contexts: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)  # forward and loss
     loader_options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the DataLoader
     optimizer_options: dict[str, Any] = field(default_factory=dict)  # of an optimizer that has them; {}: as it is made
+    loader_asked: set[str] = field(default_factory=set)  # those of them that a knob was asked for
     accumulation_steps: int = 1
     short_cycles: bool = False  # a loop of ours takes an optimizer step after two micro-batches (decisions/0046)
     scale_loss: bool = False  # float16 needs a gradient scaler
+    compiles: bool = False  # torch.compile has work to do
     settable: tuple[str, ...] | None = None  # the knobs that may be set in what was not written to be tuned; None: all
+
+    def ask_loader(self, option: str, value: Any) -> None:
+        """Set an option of the DataLoader that its own knob was asked for."""
+        self.loader_options[option] = value
+        self.loader_asked.add(option)
 
     @property
     def micro_batches_per_step(self) -> int:
@@ -115,10 +107,12 @@ class Knob(ABC):
     default: Value
     memory: MemoryEffect
     numerics: bool = False  # changes the arithmetic: recommended only after its losses agreed with the default's
+    needs_label: bool = False  # its values say nothing without its name
     on_request: bool = False  # searched only where user or target says what it may be, or `--tune` names it
     counts_workers: bool = False  # its value is the number of processes that load
     only_computes: bool = False  # it changes nothing but how the device computes: worthless where that waits for data
     only_updates: bool = False  # it changes nothing but the optimizer's update: worthless where that is short
+    compiles: bool = False  # it has the model compiled, which tensors without contents cannot show
     reach: Reach = Reach.CODE
     # How commands write it: by format, a word for each value that has one ("" is the default format), and the
     # names of placeholders that stand for one value, and are true or false (`{bf16:flag}`).
@@ -153,6 +147,10 @@ class Knob(ABC):
         """
         return values[self.name]
 
+    def needs_no_less(self, value: Value, other: Value) -> bool:
+        """Return whether `value` never needs less memory than `other`; only asked where memory shrinks."""
+        return value == other
+
     @abstractmethod
     def check(self, value: Value) -> None:
         """Raise `ValueError` (rule and value) unless `value` can be applied at all."""
@@ -184,6 +182,10 @@ class Knob(ABC):
     def influence(self, value: Value) -> Influence:
         """Return the prior of what `value` does to time and memory. By default its effect is learned from probes."""
         return UNKNOWN if value != self.default else NEUTRAL
+
+    def setup_seconds(self, value: Value) -> float:
+        """Return the seconds that a first probe takes longer with `value` before its steps are steady, at a guess."""
+        return 0.0
 
     def computing_threads(self, value: Value, own: int) -> int | None:
         """Return how many threads compute on a CPU with `value`, `own` being torch's count; None: it sets none."""

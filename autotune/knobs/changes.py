@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotune.core.records import Value
-from autotune.knobs import KNOBS, defaults
+from autotune.knobs import KNOBS
 
 HELD_TOGETHER = ("batch_size", "gradient_accumulation_steps")  # one change: their product is what is held
 
 
 def changes_between(one: Mapping[str, Value], other: Mapping[str, Value]) -> list[tuple[str, ...]]:
     """Return the changes from one configuration to the other, each the names of the knobs that move together."""
-    usual = defaults()
+    usual = {knob.name: knob.default for knob in KNOBS}
     names = [knob.name for knob in KNOBS]
     moved = [name for name in names if one.get(name, usual[name]) != other.get(name, usual[name])]
     held = [HELD_TOGETHER] if set(moved) & set(HELD_TOGETHER) else []

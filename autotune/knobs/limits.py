@@ -7,16 +7,20 @@ adds where it was written.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from autotune.core.records import Limit, Value
-from autotune.knobs import KNOBS, knob
+from autotune.knobs import KNOBS, is_ours, knob
 
 
 def option(name: str) -> str:
-    """Return the option that limits the knob on the command line: `--batch`."""
-    return f"--{knob(name).alias.replace('_', '-')}"
+    """Return the option that limits the knob on the command line: `--batch`; of a user's own `--fix attn`."""
+    try:
+        one = knob(name)
+    except KeyError:
+        return f"--fix {name}"
+    return f"--{one.alias.replace('_', '-')}" if is_ours(one.name) else f"--fix {name}"
 
 
 def full_name(name: str) -> str:
@@ -28,6 +32,19 @@ def full_name(name: str) -> str:
         there = ", ".join(k.name if k.alias == k.name else f"{k.name} ({k.alias})" for k in KNOBS)
         hint = f"Did you mean {near[0]}?" if near else f"Use one of {there}."
         raise ValueError(f"there is no knob {name!r}. The name was probably mistyped. {hint}") from None
+
+
+def asked_name(name: str, may_declare: Callable[[str], bool]) -> str:
+    """Return the full name of a knob, or `name` itself if the target may declare one of that name.
+
+    Raises `ValueError` as `full_name` does.
+    """
+    try:
+        return full_name(name)
+    except ValueError:
+        if name.isidentifier() and may_declare(name):
+            return name
+        raise
 
 
 def checked(name: str, value: Any) -> Value:

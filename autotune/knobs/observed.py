@@ -21,3 +21,9 @@ class Observed:
     times_algorithms: bool | None = None  # cuDNN timed its algorithms
     attention: frozenset[str] | None = None  # the kernels that attention might use
     update: str | None = None  # what its optimizers say of how they compute: default, for-loop, foreach, fused
+    # Options of the training loader, by DataLoader's names.
+    prefetch_factor: int | None = None
+    persistent_workers: bool | None = None
+    pin_memory: bool | None = None
+    malloc: str | None = None  # of the process: the knob's value, or MALLOC_OF_C
+    expandable_segments: bool | None = None  # of CUDA's caching allocator

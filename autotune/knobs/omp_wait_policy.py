@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from autotune.core.records import Value
-from autotune.knobs.base import LEFT_ALONE, Circumstances, Knob, MemoryEffect, Plan, Reach, allowed
+from autotune.knobs.base import Circumstances, MemoryEffect, Plan, Reach, allowed
+from autotune.knobs.choice import ChoiceKnob
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.num_threads import threads
 
 VARIABLE = "OMP_WAIT_POLICY"
 PASSIVE = "passive"
-CHOICES: tuple[Value, ...] = (None, PASSIVE)
-NONE = ("none", LEFT_ALONE)
 # A sleeping thread takes longer to go on than a spinning one, for every operator: 20 ms a micro-batch of a small
 # transformer (1.2 to 1.8 times its time), 5 of a CNN (1.3 to 1.7). A sleeping thread leaves its core: the cost of
 # oversubscription fell to a third or a half (surfaces char_transformer, jpeg_cnn), to almost 0 in
@@ -18,7 +20,7 @@ NONE = ("none", LEFT_ALONE)
 SLEEPING = Influence(fixed_time=Factor(2.0, 0.8), sample_time=Factor(1.15, 0.2), oversubscription=Factor(0.35, 0.8))
 
 
-class OmpWaitPolicy(Knob):
+class OmpWaitPolicy(ChoiceKnob):
     """The wait policy of OpenMP: with "passive" waiting threads sleep at once and do not spin; None leaves it as it is.
 
     The OpenMP runtime reads the variable when torch is imported. It can help where other processes want the cores:
@@ -29,8 +31,7 @@ class OmpWaitPolicy(Knob):
     alias = "omp_wait"
     option_help = "OMP_WAIT_POLICY on a CPU: none,passive."
     label = "omp wait"
-    ordered = False
-    default: Value = None
+    choices: ClassVar[Mapping[Value, str]] = {PASSIVE: PASSIVE}
     memory = MemoryEffect.NONE
     only_computes = True
     reach = Reach.PROCESS
@@ -45,35 +46,16 @@ class OmpWaitPolicy(Knob):
             and environment.omp_wait_policy is None
             and circumstances.facts.tunes_loader
         )
-        return allowed(CHOICES if worthwhile else (None,), circumstances.limit)
+        return allowed((None, PASSIVE) if worthwhile else (None,), circumstances.limit)
 
     def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
         """Return None for a single thread, which waits for no other."""
         alone = threads(values["num_threads"], circumstances.environment) == 1
         return None if alone else values[self.name]
 
-    def check(self, value: Value) -> None:
-        """Raise `ValueError` unless it is None or "passive"."""
-        if value is not None and value != PASSIVE:
-            raise ValueError(f'{self.name} must be "{PASSIVE}" or None, got {value!r}')
-
-    def parse(self, text: str) -> Value:
-        """Read `passive` or `none`."""
-        value = None if text.lower() in NONE else text.lower()
-        self.check(value)
-        return value
-
-    def show(self, value: Value) -> str:
-        """Return `passive` or `auto`."""
-        return PASSIVE if value == PASSIVE else LEFT_ALONE
-
     def phrase(self, value: Value) -> str:
         """Return `OMP_WAIT_POLICY=passive`, or nothing."""
         return f"{VARIABLE}={value}" if value else ""
-
-    def caution(self, value: Value) -> float:
-        """Return 1 where the variable is set."""
-        return 0.0 if value is None else 1.0
 
     def influence(self, value: Value) -> Influence:
         """Return a slower start of every operator, and less harm by oversubscription."""

@@ -7,10 +7,11 @@ import shutil
 from contextlib import ExitStack, suppress
 from io import FileIO
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from autotune.core import codec
 from autotune.core.records import Record
+from autotune.core.requests import Request
 from autotune.errors import EnvironmentUnfit
 from autotune.launch.base import LOG, RESULT
 from autotune.targets.commands.hygiene import OUTPUT_FOLDER, RANKS_FOLDER
@@ -20,6 +21,16 @@ _LOG_HEAD_BYTES = 64 * 2**10  # kept of a long log: how it began
 _LOG_TAIL_BYTES = (
     192 * 2**10
 )  # and how it ended; a study is a folder to be kept, and a probe may print for half an hour
+
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"  # environment variable: where torch.compile keeps what it generated
+COMPILED_FOLDER = "compiled"  # the same in a study, shared by its probes
+
+
+def cache_of(request: Request[Any], folder: Path) -> Path:
+    """Return the place for generated code of a request in `folder`: one for all of a study, else in that folder."""
+    if folder.parent.name == request.FOLDER:
+        return folder.parent.parent / COMPILED_FOLDER
+    return (folder.parent if folder.name == request.FOLDER else folder) / COMPILED_FOLDER
 
 
 def store(folder: Path, name: str, record: Record) -> None:

@@ -59,7 +59,7 @@ class MemoryPrediction:
         Every phase of a step needs a + c * b bytes with a >= 0, so a measured peak grows at most as the batch does;
         on the host, what is more than the interpreter.
         """
-        largest = max(config.batch_size for config in self._space.configs)
+        largest = max(int(batch or 0) for batch in self._space.configs.values("batch_size"))
         bounds = []
         for trial, measured in self._measured():
             if traded(trial.config.values):

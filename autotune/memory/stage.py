@@ -21,6 +21,7 @@ from autotune.tuning.context import SearchContext
 SHARE = 0.1  # of the time budget, that may be spent on it
 LEAST_SECONDS = 8.0  # with which it is begun at all: importing and a few steps of one arm
 STARTING_SECONDS = 60.0  # that importing and loading may take besides, before the process is given up
+MOST_ARMS = 64  # each takes a second or more; of more, the sampler's model puts together what a few knobs do
 ACCUMULATING = 2  # micro-batches of a step, where gradients of the first live while the second is computed
 
 
@@ -49,11 +50,11 @@ def asking(
     """Ask for every arm and micro-batch of the space, as far as `seconds` go; at twice that the process is ended."""
     return DryRunRequest(
         target=request.target,
-        config=request.baseline,
+        config=Config(values=request.baseline.values | {one.name: one.default for one in KNOBS if one.compiles}),
         arms=arms(space, request.baseline),
-        batches=tuple(sorted({config.batch_size for config in space.configs})),
+        batches=batches_of(space),
         device=request.environment.device,
-        micro_batches=min(ACCUMULATING, max(config.gradient_accumulation_steps for config in space.configs)),
+        micro_batches=min(ACCUMULATING, max(map(_count, space.configs.values("gradient_accumulation_steps")))),
         shapes_vary=shapes_vary,
         limit_bytes=usable_bytes,
         max_seconds=seconds,
@@ -63,20 +64,30 @@ def asking(
 
 
 def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
-    """Return the arms of a dry run: values of the knobs that move device memory.
+    """Return the arms of a dry run: values of the knobs that move device memory, at most `MOST_ARMS` combinations.
 
-    The baseline's own arm first; those that trade time for memory last, which matter only where the others do not fit.
+    The baseline's own arm first, then by the number of knobs that differ from it; those that trade time for memory
+    last, which matter only where the others do not fit. What is compiled is predicted by the same model as it is:
+    probes tell how they differ.
     """
-    moving = (MemoryEffect.CHANGES, MemoryEffect.GROWS)
-    names = [knob.name for knob in KNOBS if knob.memory in moving and knob.name != "batch_size"]
-    found = {
-        tuple(config[name] for name in names): {name: config[name] for name in names}
-        for config in (baseline, *space.configs)
-    }
-    own, *others = found.values()
-    others.sort(key=lambda values: bool(traded(values)))
-    in_space = any(own.items() <= config.values.items() for config in space.configs)
-    return (own, *others) if in_space else tuple(others)
+    moving = (MemoryEffect.CHANGES, MemoryEffect.SHRINKS, MemoryEffect.GROWS)
+    names = [one.name for one in KNOBS if one.memory in moving and one.name != "batch_size" and not one.compiles]
+    own = {name: baseline[name] for name in names}
+    found = space.configs.combinations(names)
+    others = sorted(
+        (values for values in found if values != own),
+        key=lambda values: (bool(traded(values)), sum(values[name] != own[name] for name in names)),
+    )
+    return ((own, *others) if own in found else tuple(others))[:MOST_ARMS]
+
+
+def batches_of(space: SearchSpace) -> tuple[int, ...]:
+    """Return the micro-batches of the space, ascending."""
+    return tuple(sorted(map(_count, space.configs.values("batch_size"))))
+
+
+def _count(value: Value) -> int:
+    return int(value or 0)
 
 
 def describe_dry_run(found: DryRun, space: SearchSpace, fits: Callable[[Arm, int], bool]) -> str:
@@ -88,7 +99,7 @@ def describe_dry_run(found: DryRun, space: SearchSpace, fits: Callable[[Arm, int
     if not known:
         why = found.arms[0].why if found.arms else "no configuration was tried"
         return f"Dry run: memory cannot be predicted, because {why}. The search goes on without it."
-    batches = sorted({config.batch_size for config in space.configs})
+    batches = batches_of(space)
     fitting = [(arm, max((batch for batch in batches if fits(arm, batch)), default=0)) for arm in known]
     knobs = _deciding(fitting)
     words: dict[int, list[str]] = {}

@@ -78,6 +78,7 @@ class Objective(ABC):
     best: str = "fastest"  # "fastest configuration found"
     unbeaten: str = "measurably faster"  # "no configuration was measurably faster"
     is_speed: bool = False  # the fastest configuration is the best one: what is slow is hopeless
+    counts_compiling: bool = False  # its score is a rate of training, lower over a run that compiles first
     missing: Code = Code.NO_SCORE  # why a probe that ran has no score, probably
     uses_noise_scale: bool = False  # the gradient noise scale is measured before the probes
     order_step: float = 1.0  # orders that differ by no more than this factor are the same

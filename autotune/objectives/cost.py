@@ -41,6 +41,7 @@ class Cost(Objective):
     unit = "samples per unit of money"
     wish = "the most samples for the money"
     is_speed = True
+    counts_compiling = True
 
     def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
         """Ask for a price."""

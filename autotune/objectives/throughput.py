@@ -38,6 +38,7 @@ class Throughput(Objective):
     unit = "samples/s"
     wish = "the most samples per second"
     is_speed = True
+    counts_compiling = True
 
     def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
         """Refuse to give speed for a smaller global batch where it is held."""

@@ -26,6 +26,7 @@ class TimeToQuality(Objective):
         "throughput less what a large global batch wastes by the measured gradient noise; needs --global-batch free"
     )
     uses_noise_scale = True
+    counts_compiling = True
     unit = "useful samples/s"
     wish = "the shortest time to a given loss"
     better = "faster to a given loss"

@@ -11,7 +11,9 @@ from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest, Value
 from autotune.core.results import Measurement, Outcome, ProbeResult, Trial, Verdict
+from autotune.core.run_length import training_share
 from autotune.objectives import objective_of
+from autotune.study.setup import SetupSeconds
 
 # Every trial carries all of these, in this order: Optuna's GP sampler stacks constraint values without their names. The
 # order is the alphabet's, because that is what comes back from the database's index.
@@ -42,8 +44,13 @@ WORDS = {
 }
 
 
-def judge(result: ProbeResult, request: StudyRequest, noise_scale: float | None = None) -> Verdict:
-    """The objective's score is the value; memory, stability and runnability are constraints (> 0: violated)."""
+def judge(
+    result: ProbeResult, request: StudyRequest, noise_scale: float | None = None, cold_seconds: float = 0.0
+) -> Verdict:
+    """The objective's score is the value; memory, stability and runnability are constraints (> 0: violated).
+
+    A planned run compiles once, for `cold_seconds` or as long as this probe did, and trains for the rest.
+    """
     objective = objective_of(request.goal)
     constraints = dict.fromkeys(CONSTRAINTS, SATISFIED)
     if result.measurement is None:
@@ -64,17 +71,25 @@ def judge(result: ProbeResult, request: StudyRequest, noise_scale: float | None 
         constraints["memory"] = VIOLATED
         reason = notice(Code.MEMORY_THRASHES, retries=retries)
     value = objective.score(result, request.goal, noise_scale)
+    share = 1.0
+    if value is not None and objective.counts_compiling:
+        compiling = max(cold_seconds, measurement.compilation.seconds if measurement.compilation else 0.0)
+        share = training_share(
+            request.goal.run_length, compiling, measurement.samples_per_second, request.facts.dataset_samples
+        )
+        value *= share
     if value is None:
         constraints["runnable"] = VIOLATED
         reason = reason or notice(objective.missing)
-    return Verdict(value=value, constraints=constraints, reason=reason)
+    return Verdict(value=value, constraints=constraints, reason=reason, training_share=share)
 
 
 def judge_among(
     trial: Trial, others: Iterable[Trial], request: StudyRequest, noise_scale: float | None = None
 ) -> Verdict:
     """Judge one of several: memory is violated, too, where smaller batches among `others` show that it was spilled."""
-    verdict = judge(trial.result, request, noise_scale)
+    others = tuple(others)
+    verdict = judge(trial.result, request, noise_scale, SetupSeconds(others).cold(trial.config))
     spilled = spill(trial, others, request) if verdict.feasible else None
     if not spilled:
         return verdict

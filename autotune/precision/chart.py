@@ -7,7 +7,8 @@ from collections.abc import Sequence
 
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossRun, LossVerdict, StabilityResult
-from autotune.precision.judge import LAST, Paired, PrecisionCheck, Thresholds, judge, names, paired, pooled
+from autotune.precision.arithmetic import names
+from autotune.precision.judge import LAST, Paired, PrecisionCheck, Thresholds, judge, paired, pooled
 from autotune.report import drawing
 from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import Plane, Size

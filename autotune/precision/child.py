@@ -157,6 +157,8 @@ class Diary(Watch):
         """Take note of one optimizer step; waits for the device."""
         self._beat()
         norm, zeros = self._gradients.take()
+        if not self._losses:
+            self._ends = time.monotonic() + self._seconds  # a first step may compile, which says nothing of the next
         if step.skipped:
             self._skipped.append(len(self._losses))
         self._losses.append(_finite(float(step.loss)))

@@ -1,8 +1,10 @@
-"""The size of a precision check, and how long it takes."""
+"""Whether a precision check may still come, its size, and how long it takes."""
 
 from __future__ import annotations
 
+from autotune.core.records import Config
 from autotune.core.results import Outcome, ProbeResult
+from autotune.precision.arithmetic import precision_of
 from autotune.study.history import History
 from autotune.study.pace import starting_seconds
 
@@ -10,6 +12,16 @@ STEPS = 50  # of a first precision check (docs/notes/precision.md 3)
 SEED_SECONDS = 60.0  # at most, for so many steps of the three runs of one seed
 RUNS = 3  # of one seed: full precision, the same perturbed, the candidate
 RUNS_SLOWER = 1.5  # than the fastest probe: two of them are in full precision (6.2 s for 4.1 s, digits_cnn, Xeon)
+
+
+def is_open(history: History) -> bool:
+    """Return whether an arithmetic may still be compared: any that is offered at first, later one that was probed."""
+    plain = precision_of(Config(values={}))
+    compared = [verdict.values for verdict in history.loss_verdicts]
+    if not compared:
+        return any(set(history.request.domains.get(name, ())) - {value} for name, value in plain.items())
+    probed = (trial.config for trial, verdict in history.judged if verdict.feasible)
+    return any(precision_of(one) not in (plain, *compared) and not history.refusal(one) for one in probed)
 
 
 def check_batch(history: History) -> int:

@@ -34,7 +34,7 @@ from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossRun, LossVerdict, Outcome, StabilityResult
 from autotune.core.stats import mean_bounds
 from autotune.objectives.verdict import MOST_SKIPS_PER_STEP
-from autotune.precision.arithmetics import arithmetic_name, precision_of
+from autotune.precision.arithmetic import names, precision_of
 
 FIRST, LAST = 3, 10  # steps whose mean is the loss at the beginning, and at the end
 PrecisionCheck = tuple[StabilityRequest, StabilityResult]
@@ -169,12 +169,6 @@ def pooled(checks: Sequence[PrecisionCheck]) -> list[PrecisionCheck]:
 
 def _one_but_for_seeds(one: StabilityRequest, other: StabilityRequest) -> bool:
     return (one.reference, one.candidate, one.steps) == (other.reference, other.candidate, other.steps)
-
-
-def names(request: StabilityRequest) -> tuple[str, str]:
-    """Return the names of candidate and reference, as in a table: `bf16` and `fp32`."""
-    candidate, reference = (precision_of(config) for config in (request.candidate, request.reference))
-    return arithmetic_name(candidate, reference), arithmetic_name(reference, candidate)
 
 
 def paired(runs: Sequence[LossRun]) -> list[Paired]:

@@ -17,10 +17,12 @@ from autotune.core.records import Config
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import Outcome, StabilityResult
 from autotune.errors import NoRecommendation
-from autotune.knobs import loader_workers, worker_knob
-from autotune.precision.arithmetics import arithmetic_of, full_precision, precision_of
+from autotune.knobs import KNOBS, loader_workers, worker_knob
+from autotune.knobs.base import Knob
+from autotune.knobs.limits import option
+from autotune.precision.arithmetic import full_precision, names, precision_of
 from autotune.precision.duration import SEED_SECONDS, STEPS, check_batch
-from autotune.precision.judge import PrecisionCheck, Thresholds, judge, names, pooled
+from autotune.precision.judge import PrecisionCheck, Thresholds, judge, pooled
 from autotune.study.history import History
 from autotune.study.pace import starting_seconds
 from autotune.study.summary import ConfigSummary
@@ -61,9 +63,10 @@ def precise_finalists(
     refused = _refused(history)
     if refused and not chosen:
         reasons = "; ".join(one.refused.text for one in refused if one.refused)
+        exact = " ".join(_option(one) for one in KNOBS if one.numerics and any(_changes(it, one) for it in refused))
         raise NoRecommendation(
             f"No configuration that ran may be recommended: {reasons}. The model or its loss is probably not "
-            f"suited to this dtype. Allow full precision (--amp none,...), or skip this check (--stability off)."
+            f"suited to this arithmetic. Allow full precision ({exact}), or skip this check (--stability off)."
         )
     return chosen
 
@@ -76,10 +79,19 @@ def refused_summaries(history: History) -> list[ConfigSummary]:
 def _refused(history: History) -> list[ConfigSummary]:
     found = []
     for verdict in history.loss_verdicts if history.request.goal.stability != "off" else ():
-        own = [pair for pair in history.drift_corrected if precision_of(pair[0].config) == arithmetic_of(verdict)]
+        own = [pair for pair in history.drift_corrected if precision_of(pair[0].config) == verdict.values]
         first = finalists(own, history.request)[:1] if verdict.excludes else []
         found += [dataclasses.replace(one, refused=verdict.reason) for one in first]
     return found
+
+
+def _changes(refused: ConfigSummary, knob: Knob) -> bool:
+    return refused.config.values.get(knob.name, knob.default) != knob.default
+
+
+def _option(knob: Knob) -> str:
+    """Return the option with the default among its values: `--amp none,...`."""
+    return f"{option(knob.name)} {str(knob.default).lower()},..."
 
 
 def _compare(context: SearchContext, config: Config) -> None:
@@ -94,7 +106,7 @@ def _compare(context: SearchContext, config: Config) -> None:
         )
         context.history.add_precision_check(request, _run(context, request))
         attempts += 1
-    verdict = next(one for one in context.history.loss_verdicts if arithmetic_of(one) == precision_of(config))
+    verdict = next(one for one in context.history.loss_verdicts if one.values == precision_of(config))
     if verdict.excludes:
         context.reporter.note(f"{verdict.reason.text}. It is rejected.")
     else:
@@ -119,7 +131,7 @@ def _run(context: SearchContext, request: StabilityRequest) -> StabilityResult:
 
 def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
     request, history = context.request, context.history
-    if request.goal.stability == "off" or full_precision(config, request.facts.found) == config:
+    if request.goal.stability == "off" or full_precision(config) == config:
         return None
     # All runs with the same workers, who are seeded from the run's own seed: they see the same batches and the same
     # augmentation, and a slow loader costs what it costs in training.
@@ -131,7 +143,7 @@ def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
     seeds = tuple(request.seed + number for number in range(most))
     first = StabilityRequest(
         target=request.target,
-        reference=full_precision(candidate, request.facts.found),
+        reference=full_precision(candidate),
         candidate=candidate,
         device=request.environment.device,
         steps=STEPS,

@@ -21,7 +21,7 @@ from autotune.knobs.limits import option
 from autotune.launch.base import Launcher
 from autotune.study.layout import STUDIES, is_study
 from autotune.study.recommendation import load_result
-from autotune.targets import resolve
+from autotune.targets import resolve, source
 from autotune.targets.commands.command import ACCUMULATION, PREFIX, Command
 from autotune.targets.commands.typed import typed_target
 from autotune.tuning.prepare import inspect, settle
@@ -76,6 +76,12 @@ def named_contestant(name: Name) -> NamedContestant:
     target = typed_target([f"{PREFIX}{text}" if is_command else text], {}, is_typed_command=False).text
     resolve(target)  # a missing file is an error before a folder is made for the race
     return NamedContestant(label=text, target=target)
+
+
+def may_declare(name: Name, knob: str) -> bool:
+    """Return whether the contestant may declare a knob of that name."""
+    one = named_contestant(name)
+    return knob in one.values or source.may_declare(one.target, knob)
 
 
 def inspect_contestant(

@@ -12,6 +12,7 @@ from pathlib import Path
 from autotune.core.records import Environment, TargetFacts, Value
 from autotune.core.requests import InspectRequest
 from autotune.errors import EnvironmentUnfit, StudyError, UsageError
+from autotune.knobs.declared import declare
 from autotune.launch.base import Launcher
 from autotune.launch.files import store
 from autotune.races.contestants import (
@@ -70,6 +71,7 @@ def race(
     with _new_folder(settings.folder, named[0].target) as folder, ExitStack() as open_ends:
         checkout = None
         if settings.baseline_commit is not None:
+            tell(f"Checking out {settings.baseline_commit}.")
             checkout = open_ends.enter_context(worktree(settings.baseline_commit, folder / WORKTREE))
         tell("Taking one step of each contestant, to see that it trains.")
         contestants = _contestants(named, settings, launcher_for, checkout, folder)
@@ -98,6 +100,7 @@ def _contestants(
             _, place = disk.new_attempt(folder, InspectRequest)
             looked[target, commit] = inspect_contestant(one, target, settings.device, settings.seed, place, launcher)
         found.append(settle_contestant(one, target, commit, settings.seed, looked[target, commit], launcher))
+    declare(*(declared for one in found for declared in one.request.facts.declared))  # of all of them, from here on
     return found
 
 
@@ -155,6 +158,8 @@ def _new_folder(asked: Path | None, target: str) -> Iterator[Path]:
                 with suppress(OSError):
                     disk.STUDIES.rmdir()
         raise
+    finally:
+        disk.take_compiled_away(folder)
 
 
 def _make_folder(asked: Path | None, target: str) -> tuple[Path, bool]:

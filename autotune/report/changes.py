@@ -9,7 +9,7 @@ from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Value
 from autotune.harmless import plain
-from autotune.knobs import defaults, knob
+from autotune.knobs import KNOBS, knob
 from autotune.knobs.changes import HELD_TOGETHER, changes_between
 from autotune.objectives import objective_of
 from autotune.report import drawing
@@ -35,7 +35,7 @@ def changes_of(best: Recommendation, view: StudyView | None) -> tuple[Change, ..
     change.
     """
     if best.changes is not None:
-        known = (one for one in best.changes if set(one.values) <= set(defaults()))
+        known = (one for one in best.changes if set(one.values) <= {knob.name for knob in KNOBS})
         return tuple(sorted(known, key=lambda one: not one.kept))
     measured = {one.config: one for one in summaries(view) if one.feasible} if view else {}
     groups = changes_between(best.baseline, best.params)

@@ -8,6 +8,7 @@ from typing import Literal
 from autotune.core.records import Config, Record, StudyRequest
 from autotune.core.rounds import Rounds
 from autotune.knobs import completed
+from autotune.knobs.declared import declare
 from autotune.report import phrases
 from autotune.study.recommendation import Recommendation
 from autotune.study.shown import moving
@@ -112,7 +113,8 @@ class Comparison(Record, frozen=True, kw_only=True):
 
 
 def compare(a: StudyView, b: StudyView) -> Comparison:
-    """Lay two studies side by side. Ratios are B over A."""
+    """Lay two studies side by side. Ratios are B over A. What either declares is a knob in this context then."""
+    declare(*a.request.facts.declared, *b.request.facts.declared)
     differences = _differences(a.request, b.request)
     shared = () if any(one.kind == "training" for one in differences) else _shared(a, b)
     overall = _overall(_compared(shared))

@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from autotune.core.records import Environment
 from autotune.core.results import Inspection
+from autotune.machine.compilers import compiler_of
 from autotune.machine.environment import visible_gpus
 from autotune.machine.host import host_memory, shared_memory_bytes
 from autotune.machine.interference import between, look
@@ -18,6 +19,10 @@ from autotune.units import format_bytes
 LITTLE_SHARED_MEMORY = 256 * 2**20  # Docker's default is 64 MiB; a few batches of images per worker fill it
 BUSY_SHARE = 0.1  # of the usable cores: a probe computes on all of them, and is slower by as much
 TOO_BUSY_SHARE = 0.5  # of them: a probe then shares every core, and its rate says more of the others than of it
+ADVICE = {  # where torch.compile lacks something, by kind of device
+    "cpu": "Install a C++ compiler and Python's headers (Debian: apt install g++ python3-dev), or say CXX=/path/g++.",
+    "cuda": "Install triton and a C compiler (pip install triton; Debian: apt install gcc python3-dev).",
+}
 SAMPLE_SECONDS = 1.0  # in ticks of 10 ms, which err by 1 %
 
 
@@ -47,6 +52,7 @@ def examine(
         Check(name="device", text=f"{here.device}: {here.device_name}, {format_bytes(here.device_bytes)}"),
         _torch(here, chosen),
         Check(name="autocast", text=f"computed natively: {native}"),
+        _compiling(here),
         _cores(here.usable_cores, foreign()),
         Check(name="host memory", text=f"{available} ({memory.limit_source})"),
         *_shared_memory(),
@@ -68,6 +74,15 @@ def _torch(here: Environment, chosen: bool) -> Check:
             f"{here.cuda}. Update it, or install an older build; python -c 'import torch; torch.cuda.init()' says why."
         )
     return Check(name="torch", text=text, state="advice", advice=advice)
+
+
+def _compiling(here: Environment) -> Check:
+    if not here.no_compiler:
+        return Check(name="compile", text=f"torch.compile with {compiler_of(here.device_kind)}")
+    text = f"compile_mode is not offered: {here.no_compiler}"
+    if here.device_kind not in ADVICE:
+        return Check(name="compile", text=text, state="absent")
+    return Check(name="compile", text=text, state="advice", advice=ADVICE[here.device_kind])
 
 
 def _cores(usable: int, foreign: float | None) -> Check:

@@ -1,4 +1,4 @@
-"""Which one won: every round of every finalist, each a process of its own, with means and intervals."""
+"""Which one won: every round of every finalist, each a process of its own, with medians and intervals."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ from autotune.units import counted, format_rate, format_speedup
 NAME, TITLE = "finalists", "Which one won"
 ROW, AXIS = 44, 40  # pixels: a finalist with its name, and the axis below all
 MOST = 8  # finalists; slower ones are in the table
-CAPTION = "A circle is a round in a process of its own, the stroke the mean, the bar its 95% interval."
+CAPTION = (
+    "A circle is a round in a process of its own, the stroke their median (pseudo-median), the bar its 95% interval."
+)
 SHIFTED = (
-    " The machine was not equally fast in all rounds: a mean is corrected by how fast the others were, so that its own "
-    "circles may lie beside it."
+    " The machine was not equally fast in all rounds: a median is corrected by how fast the others were, so that "
+    "its own circles may lie beside it."
 )
 FASTER = " Why a faster one was not chosen: above, under “Why this one, and not another”."
-LEAST_SHIFT = 0.02  # of a mean, to the mean of its own rounds, that is worth a sentence
+LEAST_SHIFT = 0.02  # of a rate, to that of its own rounds alone, that is worth a sentence
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,7 +37,7 @@ class Finalist:
 
     name: str
     kind: str  # class of its colour
-    rate: float  # samples/s, mean of its rounds
+    rate: float  # samples/s, `Rounds.typical_rate`
     factor: float | None  # over the baseline; None: that cannot run
     half_width: float | None  # 95 %, samples/s; None: not known
     rounds: tuple[float, ...]  # samples/s
@@ -48,7 +50,7 @@ class Finalist:
 
 
 def finalists(view: StudyView) -> Chart | Absence:
-    """Draw every finalist as a line: circles are its processes, the stroke their mean, the bar its 95% interval."""
+    """Draw every finalist as a line: circles are its processes, the stroke their median, the bar its 95% interval."""
     best = view.recommendation
     known = _known(best) if best else []
     if best is None or len(known) < 2:
@@ -105,7 +107,7 @@ def _known(best: Recommendation) -> list[Finalist]:
 
 
 def _is_shifted(one: Finalist) -> bool:
-    """Whether the mean is visibly not that of the own rounds alone (`Rounds.typical_rate`)."""
+    """Whether the rate is visibly not that of the own rounds alone (`Rounds.typical_rate`)."""
     return abs(one.rate / typical_rate(one.rounds) - 1) > LEAST_SHIFT
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from autotune.core.codes import Code
 from autotune.core.records import Config
 from autotune.core.results import LossVerdict
-from autotune.knobs import defaults
-from autotune.precision.arithmetics import arithmetic_name, arithmetic_of, precision_of
+from autotune.knobs import KNOBS
+from autotune.precision.arithmetic import arithmetic, precision_of
 from autotune.report.phrases import plain, shown
 from autotune.study.recommendation import Recommendation
 from autotune.units import counted, format_share
@@ -59,9 +59,13 @@ def is_doubtful(best: Recommendation) -> bool:
 def _verdict(best: Recommendation) -> LossVerdict | None:
     """The verdict on the recommended precision; None for full precision, and for one that was not compared."""
     own = precision_of(Config(values=best.params))
-    return next((one for one in best.loss_verdicts if arithmetic_of(one) == own), None)
+    # Earlier versions knew fewer of these knobs.
+    return next((one for one in best.loss_verdicts if precision_of(Config(values=one.values)) == own), None)
 
 
 def _names(verdict: LossVerdict) -> tuple[str, str]:
-    values, usual = verdict.values, defaults()
-    return plain(arithmetic_name(values, usual, shown)), plain(arithmetic_name(usual, values, shown))
+    usual = {one.name: one.default for one in KNOBS}
+    differing = [one for one in KNOBS if one.name in verdict.values and verdict.values[one.name] != one.default]
+    named = ([(it.label, shown(it, values)) for it in differing] for values in (verdict.values, usual))
+    one, other = (plain(arithmetic(words)) for words in named)
+    return one, other

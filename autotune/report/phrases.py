@@ -12,7 +12,7 @@ from autotune.core.results import Measurement, Outcome, Trial, Verdict
 from autotune.harmless import plain as plain  # the same word for it in all of report
 from autotune.harmless import shell_word
 from autotune.knobs import KNOBS, environ, touched
-from autotune.knobs.base import TACIT, Knob
+from autotune.knobs.base import BARE, TACIT, Knob
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import WORDS
 from autotune.study.recommendation import Recommendation, RunnerUp
@@ -26,7 +26,6 @@ FEW = 3  # other configurations: fewer do not speak for the rest
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
 PAIRED = "Compared in the rounds that both ran; samples/s are those of all rounds."  # so the two need not divide
 TRADE_MARK = re.compile(r"\((?:R|TM)\)", re.IGNORECASE)
-BARE = ("yes", "passive")  # values that say nothing without the name of their knob
 GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # shown together: their product is the global batch
 
 
@@ -77,11 +76,9 @@ def short(values: Mapping[str, Value], knobs: Collection[Knob]) -> str:
     """
     told = [knob for knob in KNOBS if knob in knobs or values.get(knob.name, knob.default) != knob.default]
     batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in GLOBAL_BATCH)
-    others = ((knob.label, shown(knob, values)) for knob in told if knob.name not in GLOBAL_BATCH)
-    said = (
-        f"{label} {text}" if text.isdigit() or text in BARE else text for label, text in others if text not in TACIT
-    )
-    return " ".join([batch, *said])
+    others = ((knob, shown(knob, values)) for knob in told if knob.name not in GLOBAL_BATCH)
+    said = [(f"{one.label} " * (one.needs_label or text.isdigit() or text in BARE), text) for one, text in others]
+    return " ".join([batch, *(f"{label}{text}" for label, text in said if text not in TACIT)])
 
 
 def runners_up(recommendation: Recommendation) -> list[tuple[str, RunnerUp]]:

@@ -62,7 +62,7 @@ def notes(result: RaceResult) -> list[str]:
 def race_block(result: RaceResult) -> RenderableType:
     """The verdicts, a row for each contestant, and what to know about them."""
     rows = []
-    common = [knob for knob in KNOBS if len({repr(one.config[knob.name]) for one in result.standings}) > 1]
+    common = [knob for knob in KNOBS if len({repr(one.config.values.get(knob.name)) for one in result.standings}) > 1]
     for one in result.standings:
         rate = f"{format_rate(one.samples_per_second)} samples/s"
         versus = ratio_phrase(one) if one.verdict else "baseline"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from autotune.core.records import Config, Value
 from autotune.core.results import Trial
 from autotune.knobs import KNOBS
-from autotune.knobs.base import TACIT, MemoryEffect
+from autotune.knobs.base import TACIT, Knob, MemoryEffect
 from autotune.report import drawing
 from autotune.report.bottleneck import workers_of
 from autotune.report.chart import Absence, Chart, Table
@@ -21,7 +21,6 @@ from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
 from autotune.units import format_bytes, format_rate
 
-SERIES_KNOBS = [knob for knob in KNOBS if not knob.ordered and knob.memory is MemoryEffect.CHANGES]
 MOST_SERIES = 6  # as many as there are colours that can be distinguished; the fastest stay
 BATCH, WORKERS = "micro-batch, samples (log scale)", "loader workers"
 FAR = 10  # a limit that many times above every peak binds nothing, and would flatten the curves
@@ -168,20 +167,26 @@ def curves(view: StudyView, place: Callable[[Config], int] = batch_of) -> tuple[
         probes.setdefault(_values_of(trial.config), ([], []))[1].append(trial)
     for summary in summaries(view):
         probes[_values_of(summary.config)][0].append(summary)
-    named = [index for index in range(len(SERIES_KNOBS)) if len({values[index] for values in probes}) > 1] or [0]
+    named = [index for index in range(len(_series_knobs())) if len({values[index] for values in probes}) > 1] or [0]
     drawn = [_curve(_label(values, named), *found, place) for values, found in probes.items()]
     drawn = [curve for curve in drawn if curve.fastest or curve.exhausted is not None]
     return tuple(sorted(drawn, key=_top, reverse=True)[:MOST_SERIES])
 
 
+def _series_knobs() -> list[Knob]:
+    moving = (MemoryEffect.CHANGES, MemoryEffect.SHRINKS)
+    return [knob for knob in KNOBS if not knob.ordered and knob.memory in moving]
+
+
 def _values_of(config: Config) -> tuple[Value, ...]:
-    return tuple(config.values.get(knob.name, knob.default) for knob in SERIES_KNOBS)
+    return tuple(config.values.get(knob.name, knob.default) for knob in _series_knobs())
 
 
 def _label(values: tuple[Value, ...], named: Sequence[int]) -> str:
     """Return the label of a series: what is not done is left out, unless nothing else is left."""
-    texts = [shown(SERIES_KNOBS[index], {SERIES_KNOBS[index].name: values[index]}) for index in named]
-    return " ".join(text for text in texts if text not in TACIT) or f"{texts[0]} {SERIES_KNOBS[named[0]].label}"
+    knobs = _series_knobs()
+    texts = [shown(knobs[index], {knobs[index].name: values[index]}) for index in named]
+    return " ".join(text for text in texts if text not in TACIT) or f"{texts[0]} {knobs[named[0]].label}"
 
 
 def _curve(

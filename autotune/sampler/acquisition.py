@@ -57,6 +57,15 @@ def predict(model: PerformanceModel, posterior: Posterior, chance: np.random.Gen
     )
 
 
+def speeds(model: PerformanceModel, guesses: Floats) -> Floats:
+    """Return the samples/s of every row by the model alone, (guesses, rows); 0 where it needs more than all memory."""
+    places = model.all_rows
+    clocks = model.clocks(guesses, places, model.computing(guesses, places), model.loading(guesses, places))
+    fits = (model.memory(guesses, places) <= 0)[:, places.memory_group]
+    found: Floats = places.samples / model.together(guesses, places, *clocks) * fits
+    return found
+
+
 def incumbents(forecast: Forecast, rows: Integers) -> Floats:
     """Return the rate of the best configuration among `rows` in every particle, as a column; 0 if there is none."""
     if not len(rows):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,8 +12,8 @@ from autotune.sampler.grid import Floats, Integers
 from autotune.sampler.observation import Observation
 from autotune.sampler.performance_model import PerformanceModel, Places
 
+Numbers = Floats | Integers
 COUPLED, COMPUTE, LOADER = range(3)
-PeakOfRow = Callable[[int], PredictedPeak | None]  # of a row of the grid; None where there is no prediction
 # Standard deviations of logarithms. The model itself erred by 2.5 to 7 % on measured curves, most at its ends
 # (docs/notes/throughput.md 1) and at single batches: cache spill, powers of two, tiles and waves (section 2).
 COMPUTE_GROUP = 0.05  # computing, at one batch of one curve
@@ -30,7 +30,6 @@ CLOCK_ON_CORES = 0.045
 PROBE, CLOCK, PEAK = 0.02, 0.025, 0.01
 # Error of a dry run, beyond what all its rows share: within 5 % of the allocator's peak (`benchmarks/memory.py`).
 DRY_RUN = 0.06
-MOST_DRY_RUNS = 128  # memory groups that a dry run predicts; of more, every n-th
 
 
 @dataclass(frozen=True)
@@ -64,9 +63,9 @@ class ProbeData:
 
 
 def gather(
-    model: PerformanceModel, found: Sequence[tuple[int, Observation]], dry_run: PeakOfRow | None = None
+    model: PerformanceModel, found: Sequence[tuple[int, Observation]], dry: Sequence[tuple[int, PredictedPeak]] = ()
 ) -> ProbeData:
-    """Return the data of (row of the grid, observation) pairs, and of a dry run if there was one."""
+    """Return the data of (row of the grid, observation) pairs, and of (row, peak) pairs that a dry run predicts."""
     measured = [(row, seen) for row, seen in found if _rates(seen) or seen.within_memory is not None]
     clocks = [
         (number, kind, -float(np.log(rate)))
@@ -75,7 +74,6 @@ def gather(
     ]
     shares = {number: seen.memory_share for number, (_, seen) in enumerate(measured) if seen.memory_share is not None}
     fits = {number: seen.within_memory for number, (_, seen) in enumerate(measured) if number not in shares}
-    dry = _dry_runs(model, dry_run)
     rows = _whole([row for row, _ in measured] + [row for row, _ in dry])
     peaks = [*shares.values(), *(peak.share for _, peak in dry)]
     shared = np.array([peak.together for _, peak in dry], np.float64).reshape(len(dry), -1 if dry else 0)
@@ -94,14 +92,6 @@ def gather(
     )
 
 
-def _dry_runs(model: PerformanceModel, dry_run: PeakOfRow | None) -> list[tuple[int, PredictedPeak]]:
-    if dry_run is None:
-        return []
-    _, rows = np.unique(model.memory_groups, return_index=True)  # one for every group
-    predicted = ((int(row), dry_run(int(row))) for row in rows[:: 1 + len(rows) // MOST_DRY_RUNS])
-    return [(row, peak) for row, peak in predicted if peak is not None]
-
-
 def _rates(seen: Observation) -> dict[int, float]:
     rates = (seen.samples_per_second, seen.compute_samples_per_second, seen.loader_samples_per_second)
     return {kind: rate for kind, rate in enumerate(rates) if rate is not None and 0 < rate < np.inf}
@@ -111,14 +101,14 @@ def _whole(numbers: Sequence[int]) -> Integers:
     return np.array(numbers, np.int64)
 
 
-def alike(numbers: Integers, others: Integers) -> Floats:
+def alike(numbers: Numbers, others: Numbers) -> Floats:
     """Return 1 where the numbers are equal, else 0, (numbers, others)."""
     same: Floats = (numbers[:, None] == others[None, :]).astype(np.float64)
     return same
 
 
-def along(curves: Integers, batches: Floats, other_curves: Integers, other_batches: Floats) -> Floats:
+def along(batches: Floats, other_batches: Floats) -> Floats:
     """Return the correlation of two batches of one curve, 0 to 1; batches as logarithms."""
     octaves = (batches[:, None] - other_batches[None, :]) / np.log(2)
     near: Floats = np.exp(-0.5 * (octaves / OCTAVES) ** 2)
-    return near * alike(curves, other_curves)
+    return near

@@ -1,11 +1,16 @@
 """The discrepancy of the performance model (Kennedy & O'Hagan, 2001): Gaussian fields over the groups of its clocks.
 
+An error that a value of a knob brings along is no larger than what that value does, in the mean over all that is
+believed of it: an interaction is small where the effect is (effect heredity; Hamada and Wu, "Analysis of Designed
+Experiments with Complex Aliasing", 1992). Settings that do nothing share one curve, along which nothing is to be found.
+
 A coupled reading depends on the field of its compute group as far as computing decides the step, and on that of its
 loader group as far as loading does. One reading of either clock alone informs about every configuration that shares it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,25 +55,31 @@ class Discrepancy:
         return _regressed(self.memory_groups, self.memory_whitener, residuals, variance)
 
 
-def discrepancy(model: PerformanceModel, data: ProbeData, guess: Floats) -> Discrepancy:
-    """Return the fields, linearised at `guess`: it decides how much computing and loading add to a coupled reading."""
+def discrepancy(model: PerformanceModel, data: ProbeData, guess: Floats, draws: Floats) -> Discrepancy:
+    """Return the fields, linearised at `guess`: it decides how much computing and loading add to a coupled reading.
+
+    `draws` are guesses of all unknowns as they are believed: they tell how much each value of a knob does.
+    """
     compute_part, load_part = _parts(model, data, guess)
     rows, peaks = data.rows[data.probe], data.rows[data.with_peak]
     everywhere, batches = model.all_rows, np.log(model.grid.batch)
+    kin = Kinship(model, guess, draws)
 
     def computing(ours: Integers) -> Floats:
-        same = known.COMPUTE_GROUP**2 * alike(model.compute_groups[ours], model.compute_groups[rows])
-        near = along(model.curves[ours], batches[ours], model.curves[rows], batches[rows])
-        found: Floats = same + known.CURVE**2 * near
+        shared = kin.of_computing(ours, data.rows)[:, data.probe]
+        same = known.COMPUTE_GROUP**2 * alike(model.grid.batch[ours], model.grid.batch[rows])
+        found: Floats = shared * (same + known.CURVE**2 * along(batches[ours], batches[rows]))
         return found
 
     def loading(ours: Integers) -> Floats:
-        return known.LOADER_GROUP**2 * alike(model.loader_groups[ours], model.loader_groups[rows])
+        same = alike(model.grid.workers[ours], model.grid.workers[rows])
+        found: Floats = known.LOADER_GROUP**2 * same * kin.of_loading(ours, data.rows)[:, data.probe]
+        return found
 
     def memory(ours: Integers) -> Floats:
-        same = known.MEMORY_GROUP**2 * alike(model.memory_groups[ours], model.memory_groups[peaks])
-        near = along(model.memory_curves[ours], batches[ours], model.memory_curves[peaks], batches[peaks])
-        found: Floats = same + known.MEMORY_CURVE**2 * near
+        shared = kin.of_memory(ours, data.rows)[:, data.with_peak]
+        same = known.MEMORY_GROUP**2 * alike(batches[ours], batches[peaks])
+        found: Floats = shared * (same + known.MEMORY_CURVE**2 * along(batches[ours], batches[peaks]))
         return found
 
     coupled = (data.kind == known.COUPLED).astype(float)
@@ -83,6 +94,51 @@ def discrepancy(model: PerformanceModel, data: ProbeData, guess: Floats) -> Disc
         time_whitener=_whitener(covariance),
         memory_whitener=_whitener(memory(peaks) + np.diag(data.peak_spread**2) + data.peak_shared @ data.peak_shared.T),
     )
+
+
+class Kinship:
+    """How much of an error two rows share, 0 to 1: by what the knobs in which they differ do."""
+
+    def __init__(self, model: PerformanceModel, guess: Floats, draws: Floats) -> None:
+        """Times are compared at the batch of the first row, by `guess`."""
+        self._grid, self._parameters, self._draws = model.grid, model.parameters, draws
+        share = model.fixed_share(guess, float(np.log(model.grid.batch[0])))
+        self._times = {"fixed_time": share, "sample_time": 1 - share}
+        self._on_computing, self._on_memory, self._on_loading = model.on_computing, model.on_memory, model.on_loading
+
+    def of_computing(self, ours: Integers, theirs: Integers) -> Floats:
+        """Return the share for the seconds of computing, (ours, theirs)."""
+        variance = known.COMPUTE_GROUP**2 + known.CURVE**2
+        return self._of(self._on_computing, self._times, variance, ours, theirs)
+
+    def of_loading(self, ours: Integers, theirs: Integers) -> Floats:
+        """Return the share for the seconds of loading with equally many workers."""
+        return self._of(self._on_loading, {"loading_time": 1.0}, known.LOADER_GROUP**2, ours, theirs)
+
+    def of_memory(self, ours: Integers, theirs: Integers) -> Floats:
+        """Return the share for memory."""
+        variance = known.MEMORY_GROUP**2 + known.MEMORY_CURVE**2
+        return self._of(self._on_memory, {"fixed_memory": 0.5, "sample_memory": 0.5}, variance, ours, theirs)
+
+    def _of(
+        self, names: Sequence[str], weights: Mapping[str, float], variance: float, ours: Integers, theirs: Integers
+    ) -> Floats:
+        """Return exp(-d / (2 variance)), d the mean squared effect: errors then differ by at most that effect."""
+        found = np.zeros((len(ours), len(theirs)))
+        for name in dict.fromkeys(names):
+            codes = self._grid.codes[name]
+            found += self._effects(name, weights)[codes[ours][:, None], codes[theirs][None, :]]
+        shared: Floats = np.exp(-found / (2 * variance))
+        return shared
+
+    def _effects(self, name: str, weights: Mapping[str, float]) -> Floats:
+        """Return the mean squared difference that any two values of a knob make to a logarithm."""
+        if name in self._grid.thread_knobs:  # the model itself knows what threads do
+            return np.where(np.eye(len(self._grid.domains[name])) > 0, 0.0, np.inf)
+        table = sum(weight * self._parameters.table(clock, name) for clock, weight in weights.items())
+        effects = self._draws @ np.asarray(table).T
+        found: Floats = ((effects[:, :, None] - effects[:, None, :]) ** 2).mean(0)
+        return found
 
 
 def _parts(model: PerformanceModel, data: ProbeData, guess: Floats) -> tuple[Floats, Floats]:

@@ -1,10 +1,9 @@
-"""The finite grid of configurations, as columns of numbers."""
+"""Configurations as columns of numbers."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,6 +12,7 @@ from autotune.core.records import Value
 from autotune.knobs import knob, worker_knob
 from autotune.knobs.base import MemoryEffect
 from autotune.knobs.influence import Factor, Influence
+from autotune.sampler.blocks import Configurations, Points
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -36,35 +36,33 @@ class Hardware:
 
 
 class Grid:
-    """Points in a fixed order, each with its Optuna parameters and its knob values."""
+    """Some configurations in a fixed order."""
 
-    def __init__(
-        self, params: Sequence[Mapping[str, Any]], values: Sequence[Mapping[str, Value]],
-        domains: Mapping[str, Sequence[Value]],
-    ) -> None:  # fmt: skip
-        """`params` and `values` have an entry for every point; `domains` the values of each knob in search order."""
-        self.params, self.values = params, values
+    def __init__(self, domains: Mapping[str, Sequence[Value]], codes: Mapping[str, Integers]) -> None:
+        """`domains`: the values of every knob in search order; `codes`: for each of them the place of every row's."""
         self.domains = {name: tuple(domain) for name, domain in domains.items()}
-        self._rows = {_key(point): row for row, point in enumerate(params)}
+        self.codes = {name: codes[name] for name, domain in self.domains.items() if len(domain) > 1}
+        self._length = len(next(iter(codes.values())))
         self.worker_knob = worker_knob().name
-        self.codes = {name: self._coded(name) for name, domain in self.domains.items() if len(domain) > 1}
         self.batch, self.accumulation, self.workers = map(self._column, (BATCH, ACCUMULATION, self.worker_knob))
 
+    @classmethod
+    def at(
+        cls, configs: Configurations, points: Points, domains: Mapping[str, Sequence[Value]],
+        further: Sequence[Mapping[str, Value]] = (),
+    ) -> Grid:  # fmt: skip
+        """Return these configurations, and then further ones given as values of every knob, even beyond `domains`."""
+        wider = {
+            name: tuple(dict.fromkeys((*values, *configs.values(name), *(row[name] for row in further))))
+            for name, values in domains.items()
+        }  # a limit may leave out a value that stands for others: what they all do without workers, say
+        places = {name: {value: place for place, value in enumerate(values)} for name, values in wider.items()}
+        added = {name: np.array([places[name][row[name]] for row in further], np.int64) for name in wider}
+        codes = configs.codes(points, places)
+        return cls(wider, {name: np.concatenate([codes[name], added[name]]) for name in wider})
+
     def __len__(self) -> int:
-        return len(self.params)
-
-    def row(self, params: Mapping[str, Any]) -> int | None:
-        """Return where the configuration with these parameters is, or None if it lies outside."""
-        return self._rows.get(_key(params))
-
-    def widened(self, values: Sequence[Mapping[str, Value]]) -> Grid:
-        """Return the same grid with further points at its end, to which no parameters lead."""
-        params = [*self.params, *({"further": number} for number in range(len(values)))]
-        domains = {
-            name: tuple(dict.fromkeys((*domain, *(point[name] for point in values))))
-            for name, domain in self.domains.items()
-        }
-        return Grid(params, [*self.values, *values], domains)
+        return self._length
 
     @property
     def categories(self) -> tuple[str, ...]:
@@ -79,12 +77,28 @@ class Grid:
             if any(getattr(influence(name, v), clock) != CERTAIN for v in self.domains[name] for clock in clocks)
         )
 
+    @property
+    def thread_knobs(self) -> tuple[str, ...]:
+        """The categories that set the number of computing threads."""
+        return tuple(
+            name for name in self.categories if knob(name).computing_threads(self.domains[name][0], 1) is not None
+        )
+
     def group(self, names: Sequence[str]) -> Integers:
         """Return a number for every point, equal where all `names` have equal values."""
         found = np.zeros(len(self), np.int64)
-        for name in names:
+        for name in dict.fromkeys(names):
             if name in self.codes:
-                found = found * len(self.domains[name]) + self.codes[name]
+                _, found = np.unique(found * len(self.domains[name]) + self.codes[name], return_inverse=True)
+        return found.astype(np.int64)
+
+    @property
+    def compiles(self) -> NDArray[np.bool_]:
+        """Whether every point compiles the model before its steps are steady."""
+        found = np.zeros(len(self), bool)
+        for name, domain in self.domains.items():
+            if knob(name).compiles:
+                found |= np.array([value != knob(name).default for value in domain])[self._coded(name)]
         return found
 
     def threads(self, own: int) -> Floats:
@@ -97,11 +111,11 @@ class Grid:
         return found
 
     def _coded(self, name: str) -> Integers:
-        places = {value: place for place, value in enumerate(self.domains[name])}
-        return np.array([places[values[name]] for values in self.values], np.int64)
+        return self.codes[name] if name in self.codes else np.zeros(len(self), np.int64)
 
     def _column(self, name: str) -> Floats:
-        return np.array([values[name] for values in self.values], float)
+        found: Floats = np.array(self.domains[name], float)[self._coded(name)]
+        return found
 
 
 def influence(name: str, value: Value) -> Influence:
@@ -111,7 +125,3 @@ def influence(name: str, value: Value) -> Influence:
     if one.memory in (MemoryEffect.NONE, MemoryEffect.GROWS_HOST):
         return replace(found, fixed_memory=CERTAIN, sample_memory=CERTAIN)
     return found
-
-
-def _key(params: Mapping[str, Any]) -> Hashable:
-    return frozenset(params.items())

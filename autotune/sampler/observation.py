@@ -22,6 +22,7 @@ class Observation(Record, frozen=True, kw_only=True):
     loader_samples_per_second: float | None = None  # without training
     memory_bytes: int | None = None  # peak
     limit_bytes: int | None = None  # usable memory: the limit without its headroom
+    training_share: float = 1.0  # of the planned run, which compiles first: in the trial's value, and in no rate here
     fits: bool | None = None  # into memory; None: it follows from the peak and the limit
 
     @property
@@ -63,6 +64,7 @@ def observed(result: ProbeResult, verdict: Verdict, usable_bytes: int) -> Observ
         loader_samples_per_second=measurement.loader_samples_per_second,
         memory_bytes=peak if fits or peak > usable_bytes else None,
         limit_bytes=usable_bytes,
+        training_share=verdict.training_share,
         fits=fits,
     )
 

@@ -1,4 +1,4 @@
-"""The proposals of configurations through Optuna: the encoding of the space, the samplers, and the guard."""
+"""The proposals of configurations through Optuna: the samplers, and the guard."""
 
 from __future__ import annotations
 
@@ -6,70 +6,22 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
 
 from autotune.core.probe_duration import ProbeDuration
 from autotune.core.records import Config, Environment
-from autotune.knobs import knob
 from autotune.memory.model import PredictedPeak
-from autotune.sampler.grid import Grid, Hardware
+from autotune.sampler.encoding import Encoding
+from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Admission
 from autotune.sampler.names import SamplerName
 from autotune.sampler.prediction import Prediction
-from autotune.sampler.space import SearchSpace
 from autotune.sampler.structured import Knee, StructuredSampler
 
 STARTUP_TRIALS = 5  # random probes first: 5 needed 28 probes to come within 5 %, Optuna's 10 needed 37 (simulated)
 ATTEMPTS = 20  # proposals drawn before the nearest admitted neighbour is taken instead
-
-
-class Encoding:
-    """Configurations as Optuna parameters: ordered knobs by position, so that a batch is its exponent of two."""
-
-    def __init__(self, space: SearchSpace) -> None:
-        self._space = space
-        self.ordered = space.configs
-        self.configs = frozenset(space.configs)
-        self.distributions: dict[str, BaseDistribution] = {
-            name: IntDistribution(0, len(values) - 1) if knob(name).ordered else CategoricalDistribution(values)
-            for name, values in space.free.items()
-        }
-
-    def params(self, config: Config) -> dict[str, Any] | None:
-        """Return the parameters of `config`, or None if it lies outside the space."""
-        free = self._space.free
-        if any(config[name] not in values for name, values in free.items()):
-            return None
-        return {
-            name: values.index(config[name]) if knob(name).ordered else config[name] for name, values in free.items()
-        }
-
-    def config(self, params: dict[str, Any]) -> Config:
-        """Return the configuration of complete parameters."""
-        free = self._space.free
-        return self._space.complete(
-            {name: values[params[name]] if knob(name).ordered else params[name] for name, values in free.items()}
-        )
-
-    def grid(self) -> Grid:
-        """Return every configuration of the space, for the model-based sampler."""
-        configs = self._space.configs
-        params = [self.params(config) for config in configs]
-        assert all(point is not None for point in params), "every configuration of a space has parameters"
-        values = [config.values for config in configs]
-        return Grid([point for point in params if point is not None], values, self._space.domains)
-
-    def distance(self, one: Config, other: Config) -> float:
-        """Return the steps between two configurations: ranks for ordered knobs, 1 for another category."""
-        total = 0.0
-        for name, values in self._space.free.items():
-            if not knob(name).ordered:
-                total += one[name] != other[name]
-            elif one[name] in values and other[name] in values:
-                total += abs(values.index(one[name]) - values.index(other[name]))
-        return total
 
 
 def hardware(environment: Environment) -> Hardware:
@@ -86,24 +38,21 @@ def make_sampler(
     dry_run: Callable[[Config], PredictedPeak | None] | None = None,
     value_per_sample: Callable[[Config], float] | None = None,
     probe_duration: Callable[[], ProbeDuration] | None = None, knee: Knee | None = None,
+    setup_seconds: Callable[[Config], float] | None = None,
 ) -> BaseSampler:  # fmt: skip
     """Return a sampler. `gp` computes with torch, in this process, on the CPU; only `structured` uses more than a seed.
 
     `dry_run` predicts the memory of a configuration, None where it cannot. `value_per_sample` is the score for one
-    sample/s of a configuration, where it is known beforehand. `probe_duration` tells how long a probe takes now. With
+    sample/s of a configuration, where it is known beforehand. `probe_duration` tells how long a probe takes now, and
+    `setup_seconds` how much longer the next one of a configuration, which compiles. With
     `knee` the smallest global batch that is fast enough is sought.
 
     `seed` should depend on the number of trials so far: after a resume a sampler must not repeat its first draws.
     """
     if name == "structured":
         return StructuredSampler(
-            seed=seed, hardware=machine, grid=encoding.grid(), space=encoding.distributions,
-            admits=lambda row: guard.admits(encoding.ordered[row]),
-            dry_run=None if dry_run is None else lambda row: dry_run(encoding.ordered[row]),
-            value_per_sample=None
-            if value_per_sample is None
-            else lambda row: value_per_sample(encoding.ordered[row]),
-            probe_duration=probe_duration, knee=knee,
+            seed=seed, hardware=machine, encoding=encoding, admits=guard.admits, dry_run=dry_run,
+            value_per_sample=value_per_sample, probe_duration=probe_duration, knee=knee, setup_seconds=setup_seconds,
         )  # fmt: skip
     if name == "gp":
         return GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS)

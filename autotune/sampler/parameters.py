@@ -18,6 +18,7 @@ from autotune.sampler.grid import influence as influence_of
 # docs/notes/search.md 1; the spreads cover a laptop and a data-centre GPU.
 FIXED, SATURATION, SHARPNESS, OPTIMIZER, LOADING, CAP, SCALING, SHARE, OVERSUBSCRIPTION = range(9)
 STATIC, SAMPLE, BEND, WORKER = range(9, 13)
+OF_CLOCKS, OF_MEMORY = range(9), range(9, 13)  # those of the model itself; further ones belong to knobs
 PRIORS = {
     FIXED: (math.log(0.01), 1.5),  # seconds of a micro-batch that do not depend on its size
     SATURATION: (math.log(64), 1.8),  # samples that take as long as the fixed part
@@ -61,12 +62,8 @@ class Parameters:
         self._grid = grid
         self._effects = {clock: {name: self._columns(name, clock) for name in grid.acting(clock)} for clock in CLOCKS}
         self._halvings = self._halved(hardware) if hardware.computes_on_cores else np.zeros(len(grid))
-        self.halved = self._new(HALVED) if self._halvings.any() else []  # the unknown of fewer threads
+        self.halved = self._new(HALVED) if hardware.computes_on_cores else []  # the unknown of fewer threads
         self.means, self.spreads = np.array(self._means), np.array(self._spreads)
-        rows = np.arange(len(grid))
-        acting = self.design("fixed_memory", rows).sum(0) + self.design("sample_memory", rows).sum(0)
-        acting[[STATIC, SAMPLE, BEND, WORKER]] = 1
-        self.of_memory, self.of_clocks = np.flatnonzero(acting), np.flatnonzero(acting == 0)  # none acts on both
 
     def __len__(self) -> int:
         return len(self.means)
@@ -74,14 +71,19 @@ class Parameters:
     def design(self, clock: str, rows: Integers) -> Floats:
         """Return the design matrix of `clock`, (rows, unknowns): how often each unknown adds to its logarithm."""
         lines = np.zeros((len(rows), len(self.means)))
-        for name, columns in self._effects[clock].items():
-            table = np.zeros((len(columns), len(self.means)))
-            for place, acting in enumerate(columns):
-                table[place, acting] = 1.0
-            lines += table[self._grid.codes[name][rows]]
+        for name in self._effects[clock]:
+            lines += self.table(clock, name)[self._grid.codes[name][rows]]
         if clock == "sample_time":
             lines[:, self.halved] = self._halvings[rows, None]
         return lines
+
+    def table(self, clock: str, name: str) -> Floats:
+        """Return for every value of a knob which unknowns act on `clock`, (values, unknowns)."""
+        columns = self._effects[clock].get(name, [[]] * len(self._grid.domains[name]))
+        found = np.zeros((len(columns), len(self.means)))
+        for place, acting in enumerate(columns):
+            found[place, acting] = 1.0
+        return found
 
     def _halved(self, hardware: Hardware) -> Floats:
         """Return per point by what power of two the computing threads are fewer than torch's own count."""

@@ -29,8 +29,9 @@ ROUNDING = 2**DOUBLINGS  # of the rounding: 9 % where two are equal; 3 to 11 % m
 class Places:
     """Rows of a grid with all that the model needs. Rows of one group share its entry.
 
-    Compute groups: batch and all categories. Loader groups: workers and the knobs that act on loading. Memory groups:
-    batch and the knobs that act on memory. Design matrices hold for each entry which unknowns act on it.
+    Compute groups: batch and the knobs that act on computing. Loader groups: workers and the knobs that act on
+    loading. Memory groups: batch and the knobs that act on memory. Design matrices hold for each entry which unknowns
+    act on it.
     """
 
     steps: Floats  # per row: micro-batches per optimizer step
@@ -59,13 +60,12 @@ class PerformanceModel:
     def __init__(self, grid: Grid, hardware: Hardware) -> None:
         self.grid, self.hardware = grid, hardware
         self.parameters = Parameters(grid, hardware)
-        on_memory, on_loader = grid.acting("fixed_memory", "sample_memory"), grid.acting("loading_time")
+        self.on_memory, self.on_loading = grid.acting("fixed_memory", "sample_memory"), grid.acting("loading_time")
         in_memory = [grid.worker_knob] if hardware.computes_on_cores else []  # workers live in the memory that binds
-        self.compute_groups = _numbered(grid.group(("batch_size", *grid.categories)))
-        self.curves = _numbered(grid.group(grid.categories))
-        self.loader_groups = _numbered(grid.group((grid.worker_knob, *on_loader)))
-        self.memory_groups = _numbered(grid.group(("batch_size", *on_memory, *in_memory)))
-        self.memory_curves = _numbered(grid.group(on_memory))
+        self.on_computing = (*grid.acting("fixed_time", "sample_time"), *grid.thread_knobs)
+        self.compute_groups = grid.group(("batch_size", *self.on_computing))
+        self.loader_groups = grid.group((grid.worker_knob, *self.on_loading))
+        self.memory_groups = grid.group(("batch_size", *self.on_memory, *in_memory))
         self._busy = self._busy_cores()
         self._oversubscribed = self._find_oversubscribed()
         self.all_rows = self.at(np.arange(len(grid)))
@@ -103,6 +103,12 @@ class PerformanceModel:
         fixed = guesses[:, [unknown.FIXED]] + guesses @ places.fixed_time.T
         sample = guesses[:, [unknown.FIXED]] - guesses[:, [unknown.SATURATION]] + guesses @ places.sample_time.T
         return _bent(fixed, sample + places.compute_batch, guesses[:, [unknown.SHARPNESS]])
+
+    def fixed_share(self, guess: Floats, log_batch: float) -> float:
+        """Return the share of one micro-batch's seconds that follows its fixed part, with every knob at its default."""
+        fixed, sample = guess[0, unknown.FIXED], guess[0, unknown.FIXED] - guess[0, unknown.SATURATION] + log_batch
+        power = 1.0 + np.exp(guess[0, unknown.SHARPNESS])
+        return float(1 / (1 + np.exp(power * (sample - fixed))))
 
     def loading(self, guesses: Floats, places: Places) -> Floats:
         """Return the log seconds per sample of loading alone, (guesses, loader groups)."""
@@ -184,10 +190,6 @@ def _power(seconds: Floats) -> Floats:
     squared *= squared
     squared *= squared
     return squared
-
-
-def _numbered(groups: Integers) -> Integers:
-    return np.unique(groups, return_inverse=True)[1].astype(np.int64)
 
 
 def _shared(numbers: Integers, rows: Integers) -> tuple[Integers, Integers]:

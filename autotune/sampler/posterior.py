@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -10,6 +11,7 @@ from autotune.sampler.data import ProbeData
 from autotune.sampler.discrepancy import Discrepancy, discrepancy
 from autotune.sampler.grid import Floats, Integers
 from autotune.sampler.importance_sampling import PARTICLES, Terms, maximum, particles_around
+from autotune.sampler.parameters import OF_CLOCKS, OF_MEMORY
 from autotune.sampler.performance_model import PerformanceModel
 
 CENSOR = 0.04  # standard deviation of log memory, for probes of which only is known whether they fitted
@@ -29,44 +31,75 @@ class Posterior:
     memory_spread: Floats
 
 
-def fit_posterior(model: PerformanceModel, data: ProbeData, chance: np.random.Generator) -> Posterior:
-    """Fit and sample the unknowns of time and those of memory apart: no reading depends on both."""
+@dataclass(frozen=True)
+class Fit:
+    """The unknowns after the probes."""
+
+    particles: Floats  # (particles, unknowns), equally weighted
+    linearised_at: Floats  # (1, unknowns): the guess around which the discrepancy counts
+
+
+def fit(model: PerformanceModel, data: ProbeData, chance: np.random.Generator) -> Fit:
+    """Fit and sample the unknowns of time and those of memory apart: no reading depends on both.
+
+    Unknowns that act on no probe are as the prior has them, and cost nothing: however many knobs there are, only those
+    that were moved are fitted.
+    """
     parameters = model.parameters
     particles = parameters.means + parameters.spreads * chance.standard_normal((PARTICLES, len(parameters)))
-    fields = discrepancy(model, data, parameters.means[None])
+    guess = parameters.means
     if len(data.rows):
-        fields = _sample_clocks(model, data, fields, particles, chance)
+        fields = discrepancy(model, data, guess[None], particles)
+        fields, guess = _sample_clocks(model, data, fields, particles, chance)
         _sample_memory(model, data, fields, particles, chance)
+    return Fit(particles, guess[None])
+
+
+def posterior_of(model: PerformanceModel, data: ProbeData, fitted: Fit) -> Posterior:
+    """Return what the fitted unknowns and the residuals of the probes say of all rows of the model's grid."""
+    particles = fitted.particles
+    fields = discrepancy(model, data, fitted.linearised_at, particles)
     late = data.seconds - data.readings(model, particles)
     heavy = data.peaks - data.memories(model, particles)[:, data.with_peak]
     return Posterior(particles, *fields.compute_field(late), *fields.loader_field(late), *fields.memory_field(heavy))
 
 
+def fit_posterior(model: PerformanceModel, data: ProbeData, chance: np.random.Generator) -> Posterior:
+    """Fit the unknowns, and return what follows for all rows of the model's grid."""
+    return posterior_of(model, data, fit(model, data, chance))
+
+
 def _sample_clocks(
     model: PerformanceModel, data: ProbeData, fields: Discrepancy, particles: Floats, chance: np.random.Generator
-) -> Discrepancy:
-    """Fill in the particles' unknowns of time, and return the fields at the fit."""
-    which, guess = model.parameters.of_clocks, model.parameters.means
+) -> tuple[Discrepancy, Floats]:
+    """Fill in the particles' unknowns of time, and return the fields at the fit, and the fit."""
+    places, guess = data.places, model.parameters.means
+    acting = (places.fixed_time, places.sample_time, places.loading, places.oversubscription)
+    which = _touched(OF_CLOCKS, acting)
     for _ in range(LINEARISATIONS):
         guess = guess.copy()
-        guess[which] = maximum(_of_clocks(model, data, fields), guess[which], model.parameters.spreads[which])
-        fields = discrepancy(model, data, guess[None])
-    terms = _of_clocks(model, data, fields)
-    particles[:, which] = particles_around(terms, guess[which], chance)
-    return fields
+        guess[which] = maximum(_of_clocks(model, data, fields, which), guess[which], model.parameters.spreads[which])
+        fields = discrepancy(model, data, guess[None], particles)
+    particles[:, which] = particles_around(_of_clocks(model, data, fields, which), guess[which], chance)
+    return fields, guess
 
 
 def _sample_memory(
     model: PerformanceModel, data: ProbeData, fields: Discrepancy, particles: Floats, chance: np.random.Generator
 ) -> None:
-    which, terms = model.parameters.of_memory, _of_memory(model, data, fields)
+    which = _touched(OF_MEMORY, (data.places.fixed_memory, data.places.sample_memory))
+    terms = _of_memory(model, data, fields, which)
     top = maximum(terms, model.parameters.means[which], model.parameters.spreads[which])
     particles[:, which] = particles_around(terms, top, chance)
 
 
-def _of_clocks(model: PerformanceModel, data: ProbeData, fields: Discrepancy) -> Terms:
-    which = model.parameters.of_clocks
+def _touched(always: Sequence[int], designs: Sequence[Floats]) -> Integers:
+    """Return the unknowns of the model itself and of the knobs that act on some probe."""
+    acting = sum(np.abs(design).sum(0) for design in designs)
+    return np.union1d(always, np.flatnonzero(acting))
 
+
+def _of_clocks(model: PerformanceModel, data: ProbeData, fields: Discrepancy, which: Integers) -> Terms:
     def terms(guesses: Floats) -> Floats:
         late = data.seconds - data.readings(model, _complete(model, which, guesses))
         return np.concatenate([_prior(model, which, guesses), fields.whitened_times(late)], axis=1)
@@ -74,10 +107,8 @@ def _of_clocks(model: PerformanceModel, data: ProbeData, fields: Discrepancy) ->
     return terms
 
 
-def _of_memory(model: PerformanceModel, data: ProbeData, fields: Discrepancy) -> Terms:
+def _of_memory(model: PerformanceModel, data: ProbeData, fields: Discrepancy, which: Integers) -> Terms:
     from scipy.special import log_ndtr
-
-    which = model.parameters.of_memory
 
     def terms(guesses: Floats) -> Floats:
         memory = data.memories(model, _complete(model, which, guesses))

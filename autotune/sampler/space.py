@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cached_property
 from itertools import product
 
-from autotune.core.records import Config, Environment, Goal, Limit, StudyRequest, TargetFacts, Value
+from msgspec.structs import replace
+
+from autotune.core.records import Config, Environment, Goal, Limit, TargetFacts, Value
 from autotune.errors import UsageError
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Circumstances, Knob, allowed
-from autotune.knobs.changes import changes_between
+from autotune.knobs.changes import HELD_TOGETHER, changes_between
 from autotune.knobs.limits import option
+from autotune.sampler.blocks import Configurations, Values, Watched, split
+
+# Of more configurations than so many a random sample stands for all, beside what is near to those that were probed: a
+# proposal over 4,096 of them takes 0.1 s (`benchmarks/search_simulated.py`).
+LISTED = 4096
 
 
 class SearchSpace:
@@ -30,11 +38,13 @@ class SearchSpace:
         self.domains = dict(domains)
         self._circumstances = circumstances
         self._limits = dict(limits or {})
-        sample = {knob.name: domains[knob.name][0] for knob in KNOBS}
-        self._derived = {knob.name for knob in KNOBS if knob.derive(sample, circumstances) is not None}
-        self.configs = tuple(self._enumerate())
+        self._first = {knob.name: domains[knob.name][0] for knob in KNOBS}
+        self._derived = {knob.name for knob in KNOBS if knob.derive(self._first, circumstances) is not None}
+        self._neighbours: dict[Config, tuple[Config, ...]] = {}
+        names = [knob.name for knob in KNOBS]
+        self.configs = Configurations(split(names, self._points), names)
         for name in self._derived if self.configs else ():
-            self.domains[name] = tuple(sorted({config[name] for config in self.configs}, key=lambda v: int(v or 0)))
+            self.domains[name] = tuple(sorted(self.configs.values(name), key=lambda v: int(v or 0)))
 
     @property
     def free(self) -> dict[str, tuple[Value, ...]]:
@@ -62,7 +72,7 @@ class SearchSpace:
             ranks = self._circumstances.facts.ranks
             return f"its global batch is {samples * ranks}, and {held * ranks} is held"
         for knob in KNOBS:
-            values = dict.fromkeys(other[knob.name] for other in self.configs)
+            values = self.configs.values(knob.name)
             if config[knob.name] not in values:
                 allowed_values = ", ".join(map(knob.show, values))
                 return f"its {knob.name} is {knob.show(config[knob.name])}, and only {allowed_values} may be searched"
@@ -71,32 +81,72 @@ class SearchSpace:
     def nearest(self, config: Config) -> Config:
         """Return the configuration closest to this one: by knobs changed, then global batch, then positions."""
 
-        def distance(other: Config) -> tuple[float, ...]:
-            others = (knob.position(other[knob.name], self._circumstances) for knob in KNOBS if knob.ordered)
-            own = (knob.position(config[knob.name], self._circumstances) for knob in KNOBS if knob.ordered)
+        def distance(names: Sequence[str], point: Values) -> tuple[float, ...]:
+            other = replace(config, values=config.values | dict(zip(names, point, strict=True)))
+            ordered = [knob for knob in KNOBS if knob.ordered]
+            others = (knob.position(other[knob.name], self._circumstances) for knob in ordered)
+            own = (knob.position(config[knob.name], self._circumstances) for knob in ordered)
             return (
                 change_count(other, config),
                 abs(math.log(other.global_batch_size() / config.global_batch_size())),
                 sum(abs(one - another) for one, another in zip(others, own, strict=True)),
             )
 
-        return min(self.configs, key=distance)
+        # Every term is a sum over blocks, so that the nearest points make up the nearest configuration.
+        return self.configs.at([
+            min(range(len(block.points)), key=lambda place: distance(block.names, block.points[place]))
+            for block in self.configs.blocks
+        ])  # fmt: skip
 
-    def _enumerate(self) -> Iterable[Config]:
-        seen, free = set(), self.free
-        for values in product(*free.values()):
-            config = self.complete(dict(zip(free, values, strict=True)))
-            if config not in seen and self._fits(config):
-                seen.add(config)
-                yield config
+    @cached_property
+    def _sample(self) -> tuple[Config, ...]:
+        return tuple(map(self.configs.at, self.configs.sample(LISTED).tolist()))
 
-    def _fits(self, config: Config) -> bool:
+    @property
+    def is_listed(self) -> bool:
+        """Whether the configurations are few enough to look at each of them."""
+        return len(self.configs) <= LISTED
+
+    def around(self, configs: Iterable[Config] = ()) -> tuple[Config, ...]:
+        """Return all configurations; of very many a fixed sample, and what is one change away from one of `configs`."""
+        if self.is_listed:
+            return self._sample
+        near = [config for one in configs for config in self._near(one)]
+        return tuple(dict.fromkeys((*self._sample, *near)))
+
+    def _near(self, config: Config) -> tuple[Config, ...]:
+        if config not in self._neighbours:
+            point = self.configs.point(config)
+            found = [] if point is None else self.configs.near(point).tolist()
+            self._neighbours[config] = tuple(map(self.configs.at, found))
+        return self._neighbours[config]
+
+    def _points(self, names: Sequence[str]) -> tuple[tuple[Values, ...], set[str]]:
+        """Return the points of a block of these knobs, and the names of all knobs that decide about them."""
+        own, free = [knob for knob in KNOBS if knob.name in names], self.free
+        axes = {name: free.get(name, (self._first[name],)) for name in names}
+        found: dict[Values, None] = {}
+        seen = {*names, *(HELD_TOGETHER if "batch_size" in names else ())}  # their product has bounds
+        for values in product(*axes.values()):
+            filled = Watched(self._first | dict(zip(axes, values, strict=True)))
+            derived = {knob.name: self._value(knob, filled) for knob in own}
+            point = Watched(self._first | derived)
+            for knob in own:
+                point[knob.name] = knob.canonical(point, self._circumstances)
+            seen |= filled.seen | point.seen
+            if self._fits(names, point):
+                found[tuple(point[name] for name in names)] = None
+        return tuple(found), seen
+
+    def _fits(self, names: Sequence[str], values: dict[str, Value]) -> bool:
+        """Return whether the values of these knobs may be searched together."""
         held, most = self._circumstances.global_batch, self._circumstances.most_samples
-        samples = config.global_batch_size()
-        if (most is not None and samples > most) or held not in (None, samples):
-            return False
-        derived = {name: limit for name, limit in self._limits.items() if name in self._derived}
-        return all(_within(config[name], limit) for name, limit in derived.items())
+        if "batch_size" in names:
+            samples = Config(values=values).global_batch_size()
+            if (most is not None and samples > most) or held not in (None, samples):
+                return False
+        derived = {name: limit for name, limit in self._limits.items() if name in self._derived and name in names}
+        return all(_within(values[name], limit) for name, limit in derived.items())
 
     def _value(self, knob: Knob, filled: dict[str, Value]) -> Value:
         derived = knob.derive(filled, self._circumstances)
@@ -233,11 +283,6 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
 def _circumstances(facts: TargetFacts, environment: Environment, goal: Goal, limit: Limit | None) -> Circumstances:
     held = held_by_a_rank(goal, facts)
     return Circumstances(facts=facts, environment=environment, global_batch=held, limit=limit)
-
-
-def circumstances_of(request: StudyRequest) -> Circumstances:
-    """Return the circumstances of a study, for what does not depend on limits."""
-    return _circumstances(request.facts, request.environment, request.goal, None)
 
 
 def held_by_a_rank(goal: Goal, facts: TargetFacts) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from threading import Lock
@@ -17,21 +17,25 @@ from optuna.trial import FrozenTrial, TrialState
 from threadpoolctl import threadpool_limits
 
 from autotune.core.probe_duration import ProbeDuration
-from autotune.core.records import Value
+from autotune.core.records import Config, Value
 from autotune.memory.model import PredictedPeak
 from autotune.sampler import acquisition
 from autotune.sampler.acquisition import Forecast
-from autotune.sampler.data import PeakOfRow, gather
+from autotune.sampler.blocks import Points, distinct
+from autotune.sampler.candidates import CLIMBERS, climbed, known_candidates
+from autotune.sampler.data import gather
+from autotune.sampler.encoding import Encoding
 from autotune.sampler.grid import Floats, Grid, Hardware, Integers
 from autotune.sampler.observation import ATTRIBUTE, Observation, recalled
 from autotune.sampler.performance_model import PerformanceModel
-from autotune.sampler.posterior import fit_posterior
+from autotune.sampler.posterior import Fit, fit, posterior_of
 from autotune.sampler.prediction import Prediction
 
 # Matrices of a hundred columns: a second thread of the BLAS spins for more time than it saves, the more so where other
 # processes want the cores (250 ms of processor time a proposal with two threads, 130 with one). The limit applies to
 # the whole process, so that the thread that restores it must be the one that set it.
 _ONE_AT_A_TIME = Lock()
+MOST_DRY_RUNS = 128  # memory groups of candidates that a dry run predicts, in the order of the candidates
 ROUNDING = 1e-3  # relative; values of a sample/s that differ by no more are the same
 
 
@@ -45,16 +49,29 @@ class Knee:
 
 @dataclass(frozen=True)
 class _Trials:
-    observations: Sequence[tuple[int, Observation]]  # of finished trials that did not fail
+    observations: Sequence[tuple[Config, Observation]]  # of finished trials that did not fail
     values: Sequence[float | None]  # of these trials
-    running: Integers
+    running: Sequence[Config]
     finished: int  # trials, failed ones too
 
     @cached_property
+    def row(self) -> dict[Config, int]:
+        """The row of each configuration that was probed or is running: the best measured one first."""
+        rates = {config: seen.samples_per_second or 0.0 for config, seen in self.observations if seen.within_memory}
+        found = (config for config, _ in self.observations)
+        merit = sorted(found, key=lambda config: -rates.get(config, 0.0))
+        return {config: row for row, config in enumerate(dict.fromkeys((*merit, *self.running)))}
+
+    @property
     def measured(self) -> Integers:
         """The rows that ran and fit."""
-        rows = [row for row, seen in self.observations if seen.within_memory and seen.samples_per_second]
-        return np.array(rows, np.int64)
+        ran = [config for config, seen in self.observations if seen.within_memory and seen.samples_per_second]
+        return np.array([self.row[config] for config in ran], np.int64)
+
+    @property
+    def running_rows(self) -> Integers:
+        """The rows whose probes are not finished."""
+        return np.array([self.row[config] for config in self.running], np.int64)
 
     @property
     def limit_bytes(self) -> int | None:
@@ -65,18 +82,29 @@ class _Trials:
     def is_throughput(self) -> bool:
         """Whether the study's values are samples/s in some unit, up to rounding."""
         pairs = zip(self.observations, self.values, strict=True)
-        units = [value / seen.samples_per_second for (_, seen), value in pairs if value and seen.samples_per_second]
+        units = [
+            value / seen.samples_per_second / seen.training_share
+            for (_, seen), value in pairs
+            if value and seen.samples_per_second
+        ]
         return not units or max(units) <= (1 + ROUNDING) * min(units)
 
 
 @dataclass(frozen=True)
 class _Fitted:
     known: _Trials
+    model: PerformanceModel  # of the candidates, those probed and running first
+    points: Points  # of the rows that are candidates
     forecast: Forecast  # rates in units of the study's value, where the value of a sample is known
     value_per_sample: Floats  # value of one sample/s, per row
     is_score: bool  # the study maximises the forecast's rates, in some unit
     chance: np.random.Generator
-    seconds: Floats  # of one micro-batch, expected; per row
+
+    @cached_property
+    def seconds(self) -> Floats:
+        """The expected seconds of one micro-batch, per row."""
+        found: Floats = self.model.grid.batch * (self.value_per_sample / self.forecast.rates).mean(0)
+        return found
 
     def prediction(self, best: Floats, row: int) -> Prediction:
         """Return the forecast for one row; `best` is the incumbent's rate in every particle."""
@@ -93,64 +121,83 @@ class StructuredSampler(BaseSampler):
     """
 
     def __init__(
-        self, *, seed: int, hardware: Hardware, grid: Grid, space: dict[str, BaseDistribution],
-        admits: Callable[[int], bool], dry_run: PeakOfRow | None = None,
-        value_per_sample: Callable[[int], float] | None = None,
+        self, *, seed: int, hardware: Hardware, encoding: Encoding, admits: Callable[[Config], bool],
+        dry_run: Callable[[Config], PredictedPeak | None] | None = None,
+        value_per_sample: Callable[[Config], float] | None = None,
         probe_duration: Callable[[], ProbeDuration] | None = None, knee: Knee | None = None,
+        setup_seconds: Callable[[Config], float] | None = None,
     ) -> None:  # fmt: skip
-        """`space` holds the parameters of every trial, `grid` their combinations, `admits` which rows may be proposed.
+        """`encoding` knows the space, `admits` which of its configurations may be proposed.
 
-        `dry_run` predicts the memory of a row. `value_per_sample` is the study's value for one sample/s of a row, where
-        it is known beforehand. `probe_duration` tells at any time how long a probe takes; None: all take as long.
-        `knee`: the smallest global batch that is fast enough is sought; None: the fastest row.
+        `dry_run` predicts the memory of a configuration. `value_per_sample` is the study's value for one sample/s of
+        it, where that is known beforehand. `probe_duration` tells at any time how long a probe takes; None: all take
+        as long. `setup_seconds` is what the next probe of a configuration takes besides; None: none does. `knee`: the
+        smallest global batch that is fast enough is sought; None: the fastest configuration.
         """
         self._knee = knee
-        self._probe_duration = probe_duration
-        self._seed, self._hardware, self._grid, self._space = seed, hardware, grid, space
+        self._probe_duration, self._setup_seconds = probe_duration, setup_seconds
+        self._seed, self._hardware, self._encoding, self._configs = seed, hardware, encoding, encoding.configs
         self._admits, self._dry_run, self._value_per_sample = admits, dry_run, value_per_sample
-        self._model = PerformanceModel(grid, hardware)
         self.prediction: Prediction | None = None  # for the latest proposal
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
         """Return the whole space, from the first trial on."""
-        return self._space
+        return self._encoding.distributions
 
     def sample_relative(
         self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         """Return the most promising configuration that is admitted and not running."""
-        fitted = self._fitted(self._model, _known(study, self._grid, trial.number))
-        known, forecast = fitted.known, self._aim(fitted.forecast)
-        best = acquisition.incumbents(forecast, acquisition.rivals(forecast, known.measured, known.running))
-        gain, running = acquisition.gains(forecast, best), set(known.running.tolist())
+        fitted = self._fitted(self._known(study, trial.number))
+        known, forecast, grid = fitted.known, self._aim(fitted), fitted.model.grid
+        best = acquisition.incumbents(forecast, acquisition.rivals(forecast, known.measured, known.running_rows))
+        gain = acquisition.gains(forecast, best)
         seconds, most = self._durations(fitted)
-        order = acquisition.ranked(forecast, gain, self._grid.workers, seconds)
-        possible = (row for row in order.tolist() if row not in running and self._admits(row))
-        row = self._first_within(possible, seconds, most, default=int(order[0]))
+        order = acquisition.ranked(forecast, gain, grid.workers, seconds + self._compiling(fitted))
+        row = self._first_within(self._open(fitted, order), seconds, most, default=int(order[0]))
         found = fitted.prediction(best, row)
         if found.gain is not None:
-            own, most_gain = float(gain[row] / best.mean()), self._most_gain(gain, best, running)
+            own, most_gain = float(gain[row] / best.mean()), self._most_gain(gain, best, fitted)
             found = msgspec.structs.replace(found, gain=own, most_gain=most_gain)
         self.prediction = found
-        return dict(self._grid.params[row])
+        params = self._encoding.params(self._configs.at(fitted.points[row]))
+        assert params is not None, "every configuration of a space has parameters"
+        return params
 
-    def _aim(self, forecast: Forecast) -> Forecast:
+    def _open(self, fitted: _Fitted, order: Integers) -> Iterator[int]:
+        """Return the rows that may be proposed, in this order."""
+        running = set(fitted.known.running_rows.tolist())
+        return (
+            row for row in order.tolist() if row not in running and self._admits(self._configs.at(fitted.points[row]))
+        )
+
+    def _aim(self, fitted: _Fitted) -> Forecast:
         """Return the forecast of what may be the answer."""
         if self._knee is None:
-            return forecast
-        return acquisition.up_to_knee(forecast, self._model.all_rows.samples, self._knee.share, self._knee.least)
+            return fitted.forecast
+        batches = fitted.model.all_rows.samples
+        return acquisition.up_to_knee(fitted.forecast, batches, self._knee.share, self._knee.least)
 
     def _durations(self, fitted: _Fitted) -> tuple[Floats, float]:
-        """Return the expected seconds of a probe of every row, and the most that one may take."""
+        """Return the expected seconds of a probe of every row without compiling, and the most that one may take."""
+        grid = fitted.model.grid
         if self._probe_duration is None:
-            return np.ones(len(self._grid)), np.inf
+            return np.ones(len(grid)), np.inf
         duration = self._probe_duration()
-        return duration.seconds(fitted.seconds, self._grid.accumulation), duration.most_seconds
+        return duration.seconds(fitted.seconds, grid.accumulation), duration.most_seconds
 
-    def _most_gain(self, gain: Floats, best: Floats, running: set[int]) -> float | None:
+    def _compiling(self, fitted: _Fitted) -> Floats:
+        """Return the seconds that the next probe of every row compiles."""
+        grid = fitted.model.grid
+        found = np.zeros(len(grid))
+        if self._setup_seconds is not None:
+            for row in np.flatnonzero(grid.compiles):
+                found[row] = self._setup_seconds(self._configs.at(fitted.points[row]))
+        return found
+
+    def _most_gain(self, gain: Floats, best: Floats, fitted: _Fitted) -> float | None:
         """Return the largest gain that a probe could have now, as a share of the best so far."""
-        rows = np.argsort(-gain, kind="stable").tolist()
-        top = next((row for row in rows if row not in running and self._admits(row)), None)
+        top = next(self._open(fitted, np.argsort(-gain, kind="stable")), None)
         incumbent = float(best.mean())
         return float(gain[top]) / incumbent if top is not None and incumbent > 0 else None
 
@@ -174,54 +221,85 @@ class StructuredSampler(BaseSampler):
     def faster_elsewhere(self, study: optuna.Study) -> float:
         """Return the share by which no admitted configuration is expected to beat the best measured one (90 %).
 
-        0.04 is 4 %; infinite if nothing was measured, or the study maximises what the model does not predict.
+        0.04 is 4 %; infinite if nothing was measured, or the study maximises what the model does not predict. Of a
+        space too large to be listed, the candidates stand for all.
         """
-        fitted = self._fitted(self._model, _known(study, self._grid))
+        fitted = self._fitted(self._known(study))
         if not fitted.is_score:
             return float("inf")
-        open_rows = np.array([self._admits(row) for row in range(len(self._grid))])
-        open_rows[fitted.known.running] = False
+        open_rows = np.zeros(len(fitted.model.grid), bool)
+        open_rows[list(self._open(fitted, np.arange(len(fitted.points))))] = True
         return acquisition.faster_elsewhere(fitted.forecast, fitted.known.measured, open_rows, fitted.chance)
 
     def expected(self, study: optuna.Study, values: Sequence[Mapping[str, Value]]) -> list[Prediction]:
-        """Return forecasts for configurations between those of the grid, given as values of every knob.
+        """Return forecasts for configurations in the space or between its own, given as values of every knob.
 
-        Empty if nothing was measured, or if the value per sample was given, which is known for the grid only.
+        Empty if nothing was measured, or if the value per sample was given, which is known for the space only.
         """
-        known = _known(study, self._grid)
+        known = self._known(study)
         if self._value_per_sample is not None or not len(known.measured):
             return []
-        model = PerformanceModel(self._grid.widened(values), self._hardware)
-        fitted = self._fitted(model, known)
+        fitted = self._fitted(known, values)
         best = acquisition.incumbents(fitted.forecast, known.measured)
-        return [fitted.prediction(best, row) for row in range(len(self._grid), len(model.grid))]
+        return [fitted.prediction(best, row) for row in range(len(fitted.points), len(fitted.model.grid))]
 
-    def _fitted(self, model: PerformanceModel, known: _Trials) -> _Fitted:
+    def _fitted(self, known: _Trials, further: Sequence[Mapping[str, Value]] | None = None) -> _Fitted:
+        """Fit the model and return the forecast of the candidates, or of `further` ones in the last rows instead."""
         chance = np.random.default_rng([self._seed, known.finished])
-        data = gather(model, known.observations, self._predicted_peak)
+        points = known_candidates(self._configs, [self._configs.point(config) or () for config in known.row])
+        dry = self._dry_runs(points)
+        learned, order = len(known.row), np.array([row for row, _ in dry], np.int64)
+        points = distinct(np.concatenate([points[:learned], points[order], points]))
+        added = np.cumsum(order >= learned)  # those of a dry run that were not probed follow what was
+        rows = np.where(order < learned, order, learned + added - 1)
+        observed = [(known.row[config], seen) for config, seen in known.observations]
+        predicted = [(int(row), peak) for row, (_, peak) in zip(rows, dry, strict=True)]
+        learned += int(added[-1]) if len(added) else 0
         with _ONE_AT_A_TIME, threadpool_limits(1, user_api="blas"):
-            forecast = acquisition.predict(model, fit_posterior(model, data, chance), chance)
-        seconds = model.grid.batch * (1 / forecast.rates).mean(0)
+            model = self._model(points[: max(learned, 1)])
+            data = gather(model, observed, predicted)
+            found = fit(model, data, chance)
+            if further is None:
+                climbs = climbed(self._configs, points[0].tolist(), lambda some: self._speeds(some, found))
+                points = distinct(np.concatenate([points[:learned], climbs, points]))
+            else:
+                points = points[: max(learned, 1)]
+            model = self._model(points, further or ())
+            forecast = acquisition.predict(model, posterior_of(model, data, found), chance)
         if self._value_per_sample is None:
-            return _Fitted(known, forecast, np.ones(len(model.grid)), known.is_throughput, chance, seconds)
-        values = np.array([self._value_per_sample(row) for row in range(len(model.grid))])
-        return _Fitted(known, replace(forecast, rates=forecast.rates * values), values, True, chance, seconds)
+            return _Fitted(known, model, points, forecast, np.ones(len(model.grid)), known.is_throughput, chance)
+        values = np.array([self._value_per_sample(self._configs.at(point)) for point in points.tolist()])
+        return _Fitted(known, model, points, replace(forecast, rates=forecast.rates * values), values, True, chance)
 
-    def _predicted_peak(self, row: int) -> PredictedPeak | None:
-        """Return the memory that a dry run predicts; None for rows beyond the grid, which it did not look at."""
-        return self._dry_run(row) if self._dry_run is not None and row < len(self._grid) else None
+    def _model(self, points: Points, further: Sequence[Mapping[str, Value]] = ()) -> PerformanceModel:
+        """Return the model on these configurations of the space, and on further ones given by their values."""
+        return PerformanceModel(Grid.at(self._configs, points, self._encoding.domains, further), self._hardware)
 
+    def _speeds(self, points: Points, found: Fit) -> Floats:
+        """Return what some guesses make of these configurations, (guesses, configurations)."""
+        return acquisition.speeds(self._model(points), found.particles[:CLIMBERS])
 
-def _known(study: optuna.Study, grid: Grid, own: int | None = None) -> _Trials:
-    """Return what the trials say, without the trial numbered `own`, which is about to be proposed."""
-    observations, values, running, finished = [], [], [], 0
-    for trial in study.get_trials(deepcopy=False):
-        row = grid.row(trial.params)
-        if trial.state.is_finished():
-            finished += 1
-        elif row is not None and trial.number != own:
-            running.append(row)
-        if row is not None and trial.state is not TrialState.FAIL and ATTRIBUTE in trial.user_attrs:
-            observations.append((row, recalled(trial.user_attrs)))
-            values.append(trial.value if trial.state is TrialState.COMPLETE else None)
-    return _Trials(observations, values, np.array(running, np.int64), finished)
+    def _dry_runs(self, points: Points) -> list[tuple[int, PredictedPeak]]:
+        """Return the memory that a dry run predicts for the first of these configurations that differ in memory."""
+        if self._dry_run is None:
+            return []
+        _, rows = np.unique(self._model(points).memory_groups, return_index=True)  # one for every group
+        rows = np.sort(rows)[:MOST_DRY_RUNS]
+        predicted = ((int(row), self._dry_run(self._configs.at(points[row]))) for row in rows)
+        return [(row, peak) for row, peak in predicted if peak is not None]
+
+    def _known(self, study: optuna.Study, own: int | None = None) -> _Trials:
+        """Return what the trials say, without the trial numbered `own`, which is about to be proposed."""
+        observations, values, running, finished = [], [], [], 0
+        for trial in study.get_trials(deepcopy=False):
+            is_complete = trial.params.keys() == self._encoding.distributions.keys()
+            config = self._encoding.config(trial.params) if is_complete else None
+            inside = config if config in self._configs else None
+            if trial.state.is_finished():
+                finished += 1
+            elif inside is not None and trial.number != own:
+                running.append(inside)
+            if inside is not None and trial.state is not TrialState.FAIL and ATTRIBUTE in trial.user_attrs:
+                observations.append((inside, recalled(trial.user_attrs)))
+                values.append(trial.value if trial.state is TrialState.COMPLETE else None)
+        return _Trials(observations, values, running, finished)

@@ -21,12 +21,13 @@ from autotune.knobs.base import SHORT_CYCLE
 from autotune.memory.model import DryRun
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge_among
-from autotune.precision.arithmetics import precision_of
+from autotune.precision.arithmetic import contains, precision_of
 from autotune.precision.judge import PrecisionCheck, Thresholds, settled
 from autotune.study import interference
 from autotune.study import layout as disk
 from autotune.study.interference import MOST_VAIN_REPEATS, Judged, interference_causes, valid_trials
-from autotune.study.pace import Pace
+from autotune.study.pace import Pace, compiling_seconds
+from autotune.study.setup import SetupSeconds
 from autotune.study.summary import ConfigSummary
 
 FIRST_GUESS_SECONDS = 10.0  # of one probe, before any has been seen
@@ -185,17 +186,23 @@ class History:
         Everything but the window takes what it took, and the window what it took within the bounds of the new one, two
         steps at least. A configuration that never ran takes what others took, and longer where its steps are longer.
         With `short_cycles` the seconds of a search probe, which may run fewer micro-batches than a full step has.
+        Compiling comes on top.
         """
+        setup = 0.0 if config is None else self.setup_seconds(config)
         longest = self._longest_cycle if short_cycles else math.inf
         if config in self._paces:
             cycle = min(1.0, longest / config.gradient_accumulation_steps)
-            return statistics.fmean(pace.again(window, cycle * pace.step) for pace in self._paces[config])
+            return setup + statistics.fmean(pace.again(window, cycle * pace.step) for pace in self._paces[config])
         if not self._paces:
-            return FIRST_GUESS_SECONDS
+            return setup + FIRST_GUESS_SECONDS
         batch = 0 if config is None else config.batch_size * min(longest, config.gradient_accumulation_steps)
         if (window, batch) not in self._expected:  # asked of hundreds of configurations before every probe
             self._expected[window, batch] = self._expected_of_others(window, batch)
-        return self._expected[window, batch]
+        return setup + self._expected[window, batch]
+
+    def setup_seconds(self, config: Config) -> float:
+        """Return the seconds that the next probe of `config` will compile."""
+        return SetupSeconds(trial for trial, _ in self.judged).next(config)
 
     def _expected_of_others(self, window: ProbeBudget, samples: float) -> float:
         """Return the seconds of a probe with cycles of so many samples, which never ran; 0: that of others."""
@@ -231,20 +238,19 @@ class History:
     def probe_duration(self) -> ProbeDuration:
         """The duration of search probes by those that ran: the median of what they took beyond their cycles is fixed.
 
-        The first probe after the baseline is bounded by the baseline's, the next ones by the longest so far.
+        The first probe after the baseline is bounded by the baseline's, the next ones by the longest so far, all
+        without compiling (`setup_seconds`).
         """
-        duration = ProbeDuration(longest_cycle=self._longest_cycle)
-        beyond = [
-            trial.result.elapsed_seconds - duration.seconds(sum(m.step_seconds) / m.steps, 1)
-            for trial, m in self._measured
-        ]
-        longest = max((trial.result.elapsed_seconds for trial, _ in self._measured), default=math.inf)
+        duration, ran = ProbeDuration(longest_cycle=self._longest_cycle), self._without_compiling
+        beyond = [seconds - duration.seconds(sum(m.step_seconds) / m.steps, 1) for seconds, m in ran]
+        longest = max((seconds for seconds, _ in ran), default=math.inf)
         fixed = max(0.0, statistics.median(beyond)) if beyond else 0.0
         return replace(duration, fixed_seconds=float(fixed), most_seconds=STEP_UP * longest)
 
     @property
-    def _measured(self) -> list[tuple[Trial, Measurement]]:
-        return [(trial, trial.result.measurement) for trial, _ in self.judged if trial.result.measurement is not None]
+    def _without_compiling(self) -> list[tuple[float, Measurement]]:
+        results = [trial.result for trial, _ in self.judged]
+        return [(one.elapsed_seconds - compiling_seconds(one), one.measurement) for one in results if one.measurement]
 
     @property
     def loss_verdicts(self) -> tuple[LossVerdict, ...]:
@@ -252,9 +258,13 @@ class History:
         return settled(self.precision_checks, Thresholds(tolerance=self.request.goal.loss_tolerance))
 
     def refusal(self, config: Config) -> Notice | None:
-        """Return why the precision of `config` may not be recommended; None if it may."""
-        found = (verdict for verdict in self.loss_verdicts if verdict.values == precision_of(config))
-        return next((verdict.reason for verdict in found if verdict.excludes), None)
+        """Return why the precision of `config` may not be recommended; None if it may.
+
+        What was refused stays refused with more changes to the arithmetic: those compute no more exactly.
+        """
+        own, refused = precision_of(config), [one for one in self.loss_verdicts if one.excludes]
+        found = [one for one in refused if contains(own, one.values)]
+        return min(found, key=lambda one: one.values != own).reason if found else None
 
     @property
     def gradient_noise(self) -> NoiseScale | None:

@@ -19,11 +19,15 @@ from autotune.targets.reference import parse
 
 # What varies among machines of one fingerprint, or on one of them from boot to boot.
 VARIED = ("device_uuid", "device_bytes", "host_bytes", "platform", "python")
-MOMENTARY = ("shm_bytes",)  # of the environment: how it stood when it was looked at
-# Of the target: how its one step went, what is said of it, what settings and space follow from; and its framework,
-# which earlier versions did not note.
-OBSERVED = ("findings", "step", "baseline", "space", "global_batch_size", "framework")
+MOMENTARY = ("shm_bytes", "mallocs", "variables")  # of the environment: how it stood when it was looked at
+# Of the target: how its one step went, what is said of it, what settings and space follow from; and what earlier
+# versions did not note.
+OBSERVED = (
+    "findings", "step", "baseline", "space", "global_batch_size", "framework", "is_program", "loader_options",
+    "declared",
+)  # fmt: skip
 NEWLY_NOTED = ("has_collate", "has_sampler", "batch_layout")  # of the target; an earlier version did not
+OF_DECLARATIONS = ("changes_arithmetic", "memory", "ordered")  # of knobs of the user's own: probes are judged by them
 MOST_CHARACTERS = 60  # of a value that a message shows
 ABSENT = {"global_batch": "free"}  # what no value means, where it is not "not given"
 
@@ -68,8 +72,15 @@ def _moved_here(old: StudyRequest, new: StudyRequest) -> StudyRequest:
 def _asked(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) -> Iterator[str]:
     """Yield the differences of what was asked, where, and of which code."""
     yield from _difference("the target", old.target, new.target)
-    for knob in KNOBS:
-        yield from _difference(f"the baseline's {knob.name}", old.baseline[knob.name], new.baseline[knob.name])
+    for name in dict.fromkeys((*old.baseline.values, *new.baseline.values)):
+        then, now = (one.baseline.values.get(name) for one in (old, new))
+        yield from _difference(f"the baseline's {name}", then, now)
+    declared = {one.name: one for one in new.facts.declared}
+    for one in old.facts.declared:
+        for field in OF_DECLARATIONS if one.name in declared else ():
+            yield from _difference(
+                f"{field} of {one.name}", getattr(one, field), getattr(declared[one.name], field), "not said"
+            )
     for field, name in goal_names.items():
         before, after = (_of_goal(goal, field) for goal in (old.goal, new.goal))
         yield from _difference(name, before, after, ABSENT.get(field, "not given"))

@@ -12,11 +12,13 @@ studies/NAME/
   noise_scale/0000/  the same for a sample of gradients
   dry_run/0000/      the same for a dry run, which predicts memory; and so for each kind in `core/measurements.py`
   inspect/           the same for the inspection
+  compiled/          code that torch.compile generated, while a search or race runs
   .gitignore         everything but best.json
 """
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from contextlib import suppress
 from datetime import UTC, datetime
@@ -35,7 +37,7 @@ from autotune.core.results import Inspection, ProbeResult, Trial
 from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound
 from autotune.knobs import completed, defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
-from autotune.launch.files import store, take_outputs_away
+from autotune.launch.files import COMPILED_FOLDER, store, take_outputs_away
 from autotune.launch.files import unwritable as unwritable  # the same words wherever a study cannot be written
 from autotune.sampler.prediction import Prediction
 from autotune.study.progress import PROGRESS
@@ -47,7 +49,7 @@ EARLIER = "best-{}.json"
 PREDICTION = "prediction.json"
 RACE = "race.json"  # of a race, whose folder has probes and is no study
 FORMER = ("fitted.json", "goodput")  # that earlier versions made
-OWN = (BEST, STUDY, LOCK, PROGRESS, *FORMER, *(kind.FOLDER for kind in MEASUREMENTS))
+OWN = (BEST, STUDY, LOCK, PROGRESS, COMPILED_FOLDER, *FORMER, *(kind.FOLDER for kind in MEASUREMENTS))
 IGNORE = ".gitignore"
 IGNORED = "*\n!.gitignore\n!best.json\n"
 
@@ -214,10 +216,16 @@ def check_writable(folder: Path) -> None:
 
 def sweep(folder: Path) -> None:
     """Take away what the commands of earlier probes wrote: a search that was killed could not. Needs the lock."""
+    take_compiled_away(folder)
     for kind in MEASUREMENTS:
         for place in (folder / kind.FOLDER, *_numbered(folder / kind.FOLDER)):
             if (place / LOG).is_file():
                 take_outputs_away(place)
+
+
+def take_compiled_away(folder: Path) -> None:
+    """Delete the generated code: up to hundreds of megabytes, which only saves the probes of one search time."""
+    shutil.rmtree(folder / COMPILED_FOLDER, ignore_errors=True)
 
 
 def is_ours(folder: Path) -> bool:

@@ -11,7 +11,7 @@ from autotune.core.results import ProbeResult
 
 @dataclass(frozen=True)
 class Pace:
-    """The seconds of one probe: its window, a cycle as it was run, a full optimizer step, and all the rest.
+    """The seconds of one probe: its window, a cycle as it was run, a full optimizer step, and all but compiling.
 
     `steps` is the fewest that such a probe runs.
     """
@@ -32,13 +32,20 @@ class Pace:
         # What it recorded, not what a probe would do today: earlier versions computed alone on a CPU, too.
         has_more = "alone" in result.phase_seconds or measured.worst_batches
         steps = FEWEST_STEPS if has_more else FEWEST_STEPS_IN_TURN
-        return cls(window, window / measured.steps, step, result.elapsed_seconds - window, steps)
+        rest = result.elapsed_seconds - window - compiling_seconds(result)
+        return cls(window, window / measured.steps, step, rest, steps)
 
     def again(self, window: ProbeBudget, cycle: float) -> float:
         """Return the seconds of the same probe with this window, and cycles of so many seconds."""
         bounded = min(max(self.window, window.min_seconds), window.max_seconds)
         others = (self.steps - MEASURED_STEPS) * (cycle - self.cycle)
         return max(0.0, self.rest + others) + max(bounded, MEASURED_STEPS * cycle)
+
+
+def compiling_seconds(result: ProbeResult) -> float:
+    """Return the seconds that a probe compiled before its window."""
+    found = result.measurement.compilation if result.measurement else None
+    return 0.0 if found is None else found.seconds - found.seconds_in_window
 
 
 def starting_seconds(result: ProbeResult) -> float:

@@ -12,7 +12,7 @@ from autotune import objectives
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.notices import Notice
-from autotune.core.records import Config, Environment, Goal, Record, TargetFacts, Value
+from autotune.core.records import Config, Declaration, Environment, Goal, Record, TargetFacts, Value
 from autotune.core.results import LossVerdict
 from autotune.errors import EnvironmentMismatch, NoRecommendation, UsageError
 from autotune.gradient_noise.records import NoiseScale
@@ -259,6 +259,11 @@ def at_global_batch(answer: Recommendation, samples: int | None) -> Recommendati
     own_batch = Config(values=other.params).global_batch_size()
     alike = tuple(one for one in lost if one.config.global_batch_size() == own_batch)
     return replace(answer, **own, **nothing, reasons=(), warnings=(), runners_up=alike)
+
+
+def declared_in(best: Recommendation) -> tuple[Declaration, ...]:
+    """Return the knobs of the user's own that it has settings for."""
+    return best.facts.declared if best.facts else ()
 
 
 def load_best(

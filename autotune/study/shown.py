@@ -21,6 +21,7 @@ def shown_config(config: Config, knobs: Sequence[Knob] = KNOBS) -> str:
     others = []
     for knob in knobs:
         text = knob.show(config[knob.name])
-        if knob.name not in ("batch_size", "gradient_accumulation_steps") and text not in TACIT:
-            others.append(f"{knob.label} {text}" if text.isdigit() else text)
+        told = text not in TACIT or knob.needs_label
+        if knob.name not in ("batch_size", "gradient_accumulation_steps") and told:
+            others.append(f"{knob.label} {text}" if text.isdigit() or knob.needs_label else text)
     return ", ".join([batch, *others])

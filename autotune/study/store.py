@@ -26,8 +26,9 @@ from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.results import ProbeResult, Trial, Verdict
 from autotune.errors import AutotuneError, EnvironmentUnfit, StudyError
 from autotune.objectives.verdict import headroom_bytes
+from autotune.sampler.encoding import Encoding
 from autotune.sampler.observation import observed
-from autotune.sampler.optuna import Encoding, GuardedSampler
+from autotune.sampler.optuna import GuardedSampler
 from autotune.study import layout as disk
 
 BUSY_SECONDS = 30  # how long SQLite waits for another reader before it gives up

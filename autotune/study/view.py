@@ -12,6 +12,7 @@ from autotune.core.results import LossVerdict, Trial, Verdict
 from autotune.errors import StudyNotFound
 from autotune.knobs import touched
 from autotune.knobs.base import Knob
+from autotune.knobs.declared import declare
 from autotune.objectives.verdict import judge_among
 from autotune.precision.judge import PrecisionCheck, Thresholds, settled
 from autotune.study import layout as disk
@@ -66,7 +67,10 @@ class StudyView:
 
 
 def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyView:
-    """Read a study, except its `trials` if they are already known. Raises `StudyNotFound` and `StudyError`."""
+    """Read a study, except its `trials` if they are already known. Raises `StudyNotFound` and `StudyError`.
+
+    The knobs that it declares are knobs in this context from here on.
+    """
     if not (folder / disk.STUDY).is_file():
         raise StudyNotFound(
             f"{folder} holds no {disk.STUDY}. It is not a study, or only its {disk.BEST} was kept. "
@@ -74,6 +78,7 @@ def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyVie
             f"command that searched it rebuilds {disk.STUDY} if {disk.PROBES}/ and {disk.INSPECT}/ are there."
         )
     best, request = folder / disk.BEST, disk.read_request(folder)
+    declare(*request.facts.declared)
     noise = known_noise(request, [result for _, result in disk.attempts(folder, NoiseScaleRequest.kind())])
     return StudyView(
         folder=folder,

@@ -7,10 +7,10 @@ text ─► Reference ─► its module, imported ─► kinds/ ─► a Contrac
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from autotune.core.records import Config, TargetFacts
+from autotune.core.records import Config, Declaration, TargetFacts
 from autotune.errors import TargetError
 from autotune.knobs.base import Plan
 from autotune.targets.base import DryTarget, Session
@@ -23,14 +23,16 @@ class Target:
 
     reference: Reference
 
-    def inspect(self, device: str, config: Config | None, phase: Callable[[str], None]) -> TargetFacts:
+    def inspect(
+        self, device: str, config: Config | None, phase: Callable[[str], None], declared: Sequence[Declaration] = ()
+    ) -> TargetFacts:
         """Find out what the target is, and take one real step. `phase` is told `load`, `build` and `warm-up`.
 
-        Raises `TargetError`.
+        `declared` are knobs of the user's own beside those of its `space`. Raises `TargetError`.
         """
         from autotune.targets.inspection import inspect
 
-        return inspect(self.reference, device, config, phase)
+        return inspect(self.reference, device, config, phase, declared)
 
     def open(self, config: Config, plan: Plan, phase: Callable[[str], None]) -> Session:
         """Load and build one training run. Raises `TargetError`."""

@@ -28,6 +28,15 @@ def takes(function: Callable[..., Any], name: str) -> bool:
     return parameter is not None and parameter.kind in _NAMED
 
 
+def takes_option(function: Callable[..., Any], name: str) -> bool:
+    """Whether `function` is handed the option `name`: it names it, or takes `**options`."""
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except (TypeError, ValueError):  # some built-in functions tell no signature
+        return False
+    return takes(function, name) or any(one.kind is one.VAR_KEYWORD for one in parameters)
+
+
 def takes_just(function: Callable[..., Any], *names: str) -> bool:
     """Whether `function` has these arguments in this order and no others, so that they can be passed by position."""
     try:

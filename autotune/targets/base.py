@@ -19,6 +19,7 @@ from autotune.core.records import Record, Value
 from autotune.errors import TargetError
 from autotune.knobs import not_done
 from autotune.knobs.observed import Observed
+from autotune.targets.allocators import with_allocators
 
 
 class SharedMemoryTooSmall(Exception):
@@ -129,7 +130,7 @@ class Session(Protocol):
 
 def check_effect(session: Session, values: Mapping[str, Value]) -> None:
     """Raise `TargetError` if a value was not what the session trained with: it would be measured under a false name."""
-    if found := not_done(values, session.observed()):
+    if found := not_done(values, with_allocators(session.observed())):
         raise without_effect(session.label, *found)
 
 

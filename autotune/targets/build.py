@@ -10,7 +10,7 @@ from torch.nn.parameter import UninitializedParameter
 
 from autotune.core.records import Config
 from autotune.errors import TargetError
-from autotune.knobs import loader_workers
+from autotune.knobs import declared_values, loader_workers
 from autotune.knobs.base import Plan
 from autotune.targets import data as sources
 from autotune.targets import implementations, kinds, optimizers, update
@@ -46,6 +46,7 @@ def open_session(reference: Reference, config: Config, plan: Plan, phase: Callab
 def common_arguments(config: Config, device: str) -> dict[str, Any]:
     """Return the arguments that every function of the user may ask for."""
     return {
+        **declared_values(config.values),
         "batch_size": config.batch_size,
         "num_workers": loader_workers(config),
         "device": device,

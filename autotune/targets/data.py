@@ -167,10 +167,20 @@ def _own_loader(contract: Contract, plan: Plan, offered: Mapping[str, Any]) -> S
     if isinstance(first, DataLoader) and told and first.num_workers != plan.workers:
         asked, seen = (worker_knob().phrase(count) for count in (plan.workers, first.num_workers))
         raise without_effect("dataloader()", asked, seen)
+    if isinstance(first, DataLoader):
+        _check_asked(first, plan)
     if not isinstance(first, Iterator):
         return lambda: iter(first)
     unused = [first]  # a generator can be used once; every later epoch needs a new one
     return lambda: unused.pop() if unused else iter(make())
+
+
+def _check_asked(loader: DataLoader[Any], plan: Plan) -> None:
+    """Raise `TargetError` unless the user's own loader has the options that knobs were asked for."""
+    for name in sorted(plan.loader_asked):
+        asked, seen = plan.loader_options[name], getattr(loader, name)
+        if asked != seen:
+            raise without_effect("dataloader()", f"{name} {asked}", f"{name} {seen}")
 
 
 def _check_size(data: Data, batch_size: int) -> None:

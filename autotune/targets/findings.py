@@ -8,11 +8,11 @@ from torch.optim import Optimizer
 
 from autotune.core.records import Finding, StepFacts
 from autotune.targets import contract as contracts
-from autotune.targets.arguments import takes
+from autotune.targets.arguments import takes, takes_option
 from autotune.targets.batches import describe
 from autotune.targets.contract import Contract
 from autotune.targets.counting import OwnBatches
-from autotune.targets.data import Data
+from autotune.targets.data import LOADER_KNOBS, Data
 from autotune.targets.loop import Training
 from autotune.targets.loss import InferredLoss
 from autotune.targets.update import Update
@@ -99,6 +99,13 @@ def _not_read(contract: Contract, name: str) -> str:
 def takes_workers(contract: Contract, data: Data) -> bool:
     """Whether the number of loader workers can be chosen."""
     return data.kind != "dataloader" or takes(contract.names["dataloader"], "num_workers")
+
+
+def loader_options(contract: Contract, data: Data) -> tuple[str, ...] | None:
+    """The options of a DataLoader that its own loader takes; None: the loader is ours, and takes all."""
+    if data.kind != "dataloader":
+        return None
+    return tuple(name for name in LOADER_KNOBS if takes_option(contract.names["dataloader"], name))
 
 
 def _worst(contract: Contract, data: Data) -> list[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -15,10 +15,11 @@ from msgspec.structs import replace
 from torch import nn
 from torch.utils.data import get_worker_info
 
-from autotune.core.records import Config, StepFacts, TargetFacts, Value
+from autotune.core.records import Config, Declaration, Finding, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, defaults, plan_of, worker_knob, written
 from autotune.knobs.base import SHORT_CYCLE, Plan
+from autotune.knobs.declared import declaring
 from autotune.targets import data as sources
 from autotune.targets import kinds, switches
 from autotune.targets.attention import Attention
@@ -28,7 +29,8 @@ from autotune.targets.build import assemble, common_arguments, run_setup
 from autotune.targets.contract import OF_A_STEP, Contract
 from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
-from autotune.targets.findings import findings, step_finding, takes_workers
+from autotune.targets.declared import described
+from autotune.targets.findings import findings, loader_options, step_finding, takes_workers
 from autotune.targets.loop import Training
 from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, OwnSession
@@ -40,16 +42,34 @@ from autotune.targets.user_errors import blaming
 _OF_THE_LOADER = ("torch.utils.data._utils", "torch.utils.data.dataloader", "torch.random")  # ask for each batch
 
 
-def inspect(reference: Reference, device: str, config: Config | None, phase: Callable[[str], None]) -> TargetFacts:
+def inspect(
+    reference: Reference, device: str, config: Config | None, phase: Callable[[str], None],
+    asked: Sequence[Declaration] = (),
+) -> TargetFacts:  # fmt: skip
     """Return what the search needs to know of the target, after one step of `config` or of the target's baseline.
 
+    `asked` are knobs that the user declares beside those of the target's `space`.
     Raises `TargetError` for whatever the user has to change, and memory errors as they come.
     """
-    found = kinds.load(reference, common_arguments(config or Config(values=defaults()), device), phase)
-    if isinstance(found, OwnLoop):
-        return _own_loop(found, device, config, phase)
-    contract, settings = found, read_settings(found)
-    values = defaults() | (settings.baseline or {}) if config is None else config.values
+    usual = common_arguments(config or Config(values=defaults()), device)
+    found, declared = kinds.load_declaring(reference, usual, phase, asked)
+    with declaring(*declared):
+        facts = (
+            _own_loop(found, device, config, phase)
+            if isinstance(found, OwnLoop)
+            else _contract(found, reference, device, config, phase)
+        )
+    is_command = reference.command is not None
+    told = [Finding(name=one.name, text=described(one, of_command=is_command)) for one in declared]
+    return replace(facts, declared=declared, findings=(*facts.findings, *told))
+
+
+def _contract(
+    contract: Contract, reference: Reference, device: str, config: Config | None, phase: Callable[[str], None]
+) -> TargetFacts:
+    settings = read_settings(contract)
+    own = {one.name: one.default for one in KNOBS}
+    values = own | (settings.baseline or {}) if config is None else config.values
     offered = common_arguments(Config(values=values), device)
     run_setup(contract, offered)
     data = sources.find(contract, offered)
@@ -76,6 +96,7 @@ def inspect(reference: Reference, device: str, config: Config | None, phase: Cal
         global_batch_size=settings.global_batch_size,
         has_validation=training.validation is not None,
         takes_workers=takes_workers(contract, data),
+        loader_options=loader_options(contract, data),
         repeats_samples=data.kind == "iterable" and not first.asked_for_worker,
         has_collate="collate" in contract,
         has_sampler="sampler" in contract,

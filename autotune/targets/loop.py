@@ -13,7 +13,7 @@ from torch import Tensor
 
 from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
-from autotune.targets import implementations, switches
+from autotune.targets import switches
 from autotune.targets.base import Order, Step, Watch
 from autotune.targets.batches import Shapes, are_tensors, count_tokens, move
 from autotune.targets.data import Source
@@ -76,8 +76,7 @@ class Training:
         """The settings that training was seen to have: autocast and accumulation are this loop's own."""
         return Observed(
             threads=torch.get_num_threads(),
-            update=implementations.said(self.update.optimizers) if self.update else None,
-            **switches.standing(),
+            **switches.standing(self.update.optimizers if self.update else ()),
         )
 
     def loss_scale(self) -> float | None:

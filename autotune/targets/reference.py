@@ -34,14 +34,18 @@ def parse(text: str) -> Reference | None:
         return Reference(command=Command.parse(text))
     place, _, attribute = text.partition(":") if re.search(r":[A-Za-z_]\w*$", text) else (text, "", "")
     path = Path(place)
-    if path.is_file() and path.suffix != ".py":
+    try:
+        is_file, is_folder = path.is_file(), path.is_dir()
+    except OSError:  # longer than any name
+        return None
+    if is_file and path.suffix != ".py":
         raise TargetError(
             f"{place} is not a Python file: its name does not end in .py. It is probably a notebook or a note. Write "
             f"model() and dataset() into a file such as model.py, and name that."
         )
-    if path.is_file():
+    if is_file:
         return Reference(file=path.resolve(), attribute=attribute)
-    if path.is_dir() and not (path / "__init__.py").exists():
+    if is_folder and not (path / "__init__.py").exists():
         raise TargetError(f"{place} is a folder. A target is one Python file. Name the file in it: {place}/model.py.")
     if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", place) and not place.endswith(".py"):
         return Reference(module=place, attribute=attribute)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
 from autotune.errors import TargetError
+from autotune.targets.commands.command import Command, is_command
 from autotune.targets.commands.program import Program
 from autotune.targets.commands.shell import program_of, script_of
 from autotune.targets.reference import parse
@@ -34,3 +36,16 @@ def digest_of(target: str) -> str:
         file = source_of(target)
         return "" if file is None else sha256(file.read_bytes()).hexdigest()
     return ""
+
+
+def may_declare(target: str, name: str) -> bool:
+    """Return whether the target may declare a knob of that name: it has the word, or is installed code.
+
+    So a mistyped name is an error before anything runs. Raises `TargetError` for a command that cannot be read.
+    """
+    if is_command(target):
+        return any(one.name == name for one in Command.parse(target).declared)
+    with suppress(TargetError, OSError):
+        file = source_of(target)
+        return file is None or re.search(rf"\b{re.escape(name)}\b", file.read_text("utf-8", "replace")) is not None
+    return False

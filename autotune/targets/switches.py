@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
+from torch.optim import Optimizer
 
 from autotune.core.records import Finding
 from autotune.knobs.tf32 import LEAST_CAPABILITY, state
+from autotune.targets import implementations
 
 KERNELS: dict[str, Callable[[], bool]] = {  # of attention: whether one is enabled, and its name
     "cudnn": torch.backends.cuda.cudnn_sdp_enabled,
@@ -18,13 +20,14 @@ KERNELS: dict[str, Callable[[], bool]] = {  # of attention: whether one is enabl
 }
 
 
-def standing() -> dict[str, Any]:
-    """Return them as `Observed` has them; those of CUDA only where this process uses it."""
+def standing(optimizers: Iterable[Optimizer]) -> dict[str, Any]:
+    """Return them as `Observed` has them, with what these optimizers say; those of CUDA only where it is used."""
     on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch 2.13
     return {
         "tf32_products": _has_tf32_products() if on_cuda else None,
         "times_algorithms": torch.backends.cudnn.benchmark if on_cuda else None,
         "attention": enabled(),
+        "update": implementations.said(optimizers),
     }
 
 

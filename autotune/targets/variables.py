@@ -51,6 +51,14 @@ def hold() -> None:
     _at_fork = read_early()
 
 
+def set_ours(name: str, value: str) -> None:
+    """Set a variable that is read when it is used and not before, unless the user has set it: no change of theirs."""
+    os.environ.setdefault(name, value)
+    if _at_fork is not None:
+        _at_fork[name] = os.environ[name]
+    _later.pop(name, None)
+
+
 def check() -> None:
     """Raise `EnvironmentUnfit` if the target set a variable that was read before."""
     if _at_fork is not None and (name := changed(_at_fork | _given_again())):

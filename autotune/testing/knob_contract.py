@@ -10,17 +10,19 @@ import ast
 import math
 import pickle
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
+from unittest import SkipTest
 
 import msgspec
 from msgspec.structs import replace
 
 from autotune.core.records import Environment, Limit, Value
-from autotune.knobs import KNOBS
+from autotune.knobs import KNOBS, defaults, knob, worker_knob
 from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan
 from autotune.knobs.influence import Factor
 from autotune.knobs.wording import Framework
+from autotune.testing import ten_steps
 from autotune.testing.machine import ENVIRONMENT, FACTS
 
 SMALL = replace(FACTS, dataset_samples=300, checkpointable_blocks=12)
@@ -132,6 +134,27 @@ class KnobContract:
         finally:
             torch.set_num_threads(threads)
 
+    def test_what_it_says_to_compute_alike_it_does(self) -> None:
+        """Ten optimizer steps with each value end where those with the default do, but for rounding.
+
+        On an accelerator if there is one. What changes the arithmetic is the precision check's, in every search.
+        """
+        place, device = _here()
+        facts = circumstances(place, global_batch=ten_steps.GLOBAL_BATCH)
+        values = [value for value in self.knob.domain(facts) if value != self.knob.default]
+        assert not (self.knob.numerics and self.knob.is_exact(SMALL)), "--exact would search it"
+        if not self.knob.is_exact(SMALL):
+            raise SkipTest(f"{self.knob.name} says that it changes the arithmetic: its losses are compared in a search")
+        if not values:
+            raise SkipTest(f"{self.knob.name} has one value on {device}")
+
+        usual = self._beside(values, facts)
+        configs = [_at_the_same_global_batch({**usual, self.knob.name: value}) for value in values]
+        found = ten_steps.differences(self.knob, configs, usual, device)
+
+        wrong = [f"{self.knob.name} {value}: {text}" for value, text in zip(values, found, strict=True) if text]
+        assert not wrong, "; ".join(wrong)
+
     def test_whatever_it_changes_every_framework_is_told(self) -> None:
         for here in self.PLACES:
             for value in self.knob.domain(circumstances(here)):
@@ -158,6 +181,17 @@ class KnobContract:
         for here in self.PLACES:
             yield from self.knob.domain(circumstances(here))
 
+    def _beside(self, values: Sequence[Value], facts: Circumstances) -> dict[str, Value]:
+        """Return the default beside values of other knobs among which all `values` do something."""
+        usual = {**defaults(), "batch_size": facts.global_batch, self.knob.name: self.knob.default}
+        domains = {one.name: one.domain(facts) for one in KNOBS if one.name not in ("batch_size", self.knob.name)}
+        loading = {worker_knob().name: 1} if self.knob is not worker_knob() else {}
+        for others in ({}, loading, {name: domain[-1] for name, domain in domains.items() if not knob(name).numerics}):
+            beside = _at_the_same_global_batch({**usual, **others})
+            if all(self.knob.canonical({**beside, self.knob.name: value}, facts) == value for value in values):
+                return beside
+        raise AssertionError(f"no value of another knob lets all values of {self.knob.name} do something")
+
     def _refused(self, function: Callable[[Any], object], nonsense: object) -> None:
         try:
             function(nonsense)
@@ -179,6 +213,19 @@ class KnobContract:
             assert said.context or said.arguments
         if value == self.knob.default:
             assert (said.setup, said.model, said.images, said.context, said.scaler) == ((), (), (), "", False)
+
+
+def _here() -> tuple[Environment, str]:
+    import torch
+
+    few = replace(CPU, usable_cores=2, default_threads=1)  # more tell nothing more, and take longer
+    return (ENVIRONMENT, "cuda:0") if torch.cuda.is_available() else (few, "cpu")
+
+
+def _at_the_same_global_batch(values: dict[str, Value]) -> dict[str, Value]:
+    steps = int(values["gradient_accumulation_steps"] or 1)
+    batch = min(int(values["batch_size"] or 1), ten_steps.GLOBAL_BATCH // steps)
+    return {**values, "batch_size": batch, "gradient_accumulation_steps": ten_steps.GLOBAL_BATCH // batch}
 
 
 def _loss_of_a_step(plan: Plan) -> float:

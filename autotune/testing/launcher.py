@@ -25,6 +25,7 @@ from autotune.core.requests import (
 )
 from autotune.core.results import (
     Alone,
+    Compilation,
     Failure,
     Inspection,
     Measurement,
@@ -47,6 +48,7 @@ from autotune.units import format_bytes
 _START_OF_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # of the simulated clock
 _STARTING = {"start": 2.0, "load": 0.5, "build": 1.0}  # simulated seconds of the phases before a measurement
 _GIB = 2**30
+WARM = 0.1  # of compiling, with the code in the cache (docs/notes/compiling.md 1)
 
 
 class FakeLauncher:
@@ -84,6 +86,7 @@ class FakeLauncher:
             **(results or {}),
         }
         self._elapsed_seconds = 0.0
+        self._cached: set[Config] = set()  # whose code was generated
         self._lock = threading.Lock()
 
     def clock(self) -> float:
@@ -134,7 +137,8 @@ class FakeLauncher:
         if (full := self._out_of_memory(request, request.config)) is not None:
             return request.failed(Outcome.OOM_DEVICE, full)
         measurement = self._measure(request)
-        phases = {"warm-up": sum(measurement.warmup_seconds), "measure": sum(measurement.step_seconds)}
+        compiling = measurement.compilation.seconds if measurement.compilation else 0.0
+        phases = {"warm-up": sum(measurement.warmup_seconds) + compiling, "measure": sum(measurement.step_seconds)}
         return ProbeResult(outcome=Outcome.OK, measurement=measurement, phase_seconds=phases)
 
     def _compare(self, request: StabilityRequest) -> StabilityResult:
@@ -221,7 +225,20 @@ class FakeLauncher:
             loader_only=Alone(seconds=(round_seconds,) * 3, samples=round_samples) if loads else None,
             relative_half_width=1.96 * machine.noise_between_steps / math.sqrt(count),
             cut_short=cut_short,
+            compilation=self._compiled(request.config),
         )
+
+    def _compiled(self, config: Config) -> Compilation | None:
+        """Return what a probe compiles: all of it the first time, a tenth where a probe of the same has been."""
+        if not config.values.get("compile_mode"):
+            return None
+        is_cold = config not in self._cached
+        self._cached.add(config)
+        seconds = self.machine.compiling_seconds * (1.0 if is_cold else WARM)
+        return Compilation(
+            frames=1, graphs=1, graph_breaks=0, recompilations=0, seconds=seconds,
+            cache_hits=int(not is_cold), cache_misses=int(is_cold),
+        )  # fmt: skip
 
 
 def _full(needed: float, limit: int) -> Failure:

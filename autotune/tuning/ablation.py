@@ -30,6 +30,7 @@ from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
 from autotune.tuning.context import SearchContext
+from autotune.tuning.micro_batch import is_taken_back
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import (
     Reversion,
@@ -65,7 +66,8 @@ def ablate(
     try:
         reversions = _run(context, rounds, reversions)
         if rounds.has_run:
-            new = recommended([*rounds.racers.values()], _among(rounds, reversions))
+            among = _among(rounds, reversions)
+            new = recommended([_back(one, among, rounds) for one in rounds.racers.values()], among)
     except KeyboardInterrupt:
         why = notice(Code.CHANGE_INTERRUPTED)
         reversions = [dataclasses.replace(one, untested=one.untested or why) for one in reversions]
@@ -108,8 +110,9 @@ def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion])
     testable = [one for one in reversions if not one.untested and not rounds.needs_no_rounds(one.config)]
     losses = expected_losses(context, rounds.winner, testable)
     first = set(variables(rounds.winner, context.request.baseline))  # single probes never suffice for them
-    testable.sort(key=lambda one: (first.isdisjoint(one.knobs), losses[one.config]))
-    doubtful = [one for one in testable if losses[one.config] <= MOST_PROBE_NOISE]
+    batch = [one for one in reversions if is_taken_back(rounds.winner, one.config, context.request)]  # nor for this
+    testable.sort(key=lambda one: (one not in batch and first.isdisjoint(one.knobs), losses[one.config]))
+    doubtful = [one for one in testable if losses[one.config] <= MOST_PROBE_NOISE and one not in batch]
     others = [one.config for one in testable if one not in doubtful]
     together = without(context, rounds.winner, knobs_of(doubtful))
     _run_affordable(context, rounds, [together, *others] if doubtful else others)
@@ -119,7 +122,7 @@ def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion])
     worthless = [
         one for one in reversions if (one in doubtful and not is_kept) or not (one.untested or rounds.loses(one.config))
     ]
-    worthless.sort(key=lambda one: rounds.gain(one.config))
+    worthless.sort(key=lambda one: (one not in batch, rounds.gain(one.config)))
     while len(worthless) > 1:
         reduced = without(context, rounds.winner, knobs_of(worthless))
         if not rounds.has(reduced):
@@ -169,6 +172,12 @@ def _among(rounds: _Ablation, reversions: Sequence[Reversion]) -> set[Config]:
     return {rounds.winner, *rounds.baseline, *(one for one in known if not rounds.loses(one))}
 
 
+def _back(one: ConfigSummary, among: Collection[Config], rounds: _Ablation) -> ConfigSummary:
+    """Return it back in the race that it dropped out of, if it is as good as the winner without a change."""
+    is_back = one.config in among and not rounds.has_failed(rounds.winner)
+    return dataclasses.replace(one, is_behind=one.is_behind and not is_back)
+
+
 class _Ablation:
     def __init__(self, context: SearchContext, raced: Sequence[ConfigSummary], winner: Config) -> None:
         self._context, self.winner = context, winner
@@ -197,12 +206,15 @@ class _Ablation:
         return known is not None and not known.failure and len(known.scores) >= racing.FEWEST_ROUNDS
 
     def loses(self, config: Config) -> bool:
-        """Whether it cannot take the winner's place: it is measurably worse, it failed, or too little is known."""
+        """Whether it cannot take the winner's place: it is measurably worse, it failed, or too little is known.
+
+        Rounds that do not decide it are read with all other probes: two rounds lack the power to show 10 %.
+        """
         if self.has_failed(self.winner) or not self.has(config):
             return True
         comparison = self.comparison
-        needs_rounds = self.has_enough(config) or comparison.is_without_variable(config)
-        return comparison.loses(config) or (not needs_rounds and self._seems_worse(config))
+        is_told = comparison.needs_rounds(config) or comparison.is_decided(config)
+        return comparison.loses(config) or (not is_told and self._seems_worse(config))
 
     def _seems_worse(self, config: Config) -> bool:
         """Whether all probes together say so, by more than their noise."""

@@ -16,8 +16,7 @@ from autotune.core.records import Config
 from autotune.core.requests import FEWEST_STEPS, ProbeBudget
 from autotune.core.results import Outcome
 from autotune.objectives import objective_of
-from autotune.precision.arithmetics import arithmetic_of, arithmetics
-from autotune.precision.duration import RUNS, SEED_SECONDS, STEPS, check_batch, seconds_at_the_pace_of
+from autotune.precision.duration import RUNS, SEED_SECONDS, STEPS, check_batch, is_open, seconds_at_the_pace_of
 from autotune.precision.judge import THRESHOLDS
 from autotune.sampler.space import change_count
 from autotune.study.history import History
@@ -48,8 +47,8 @@ class TimeBudget:
         """The search `began` at that moment of `clock`."""
         self._history, self._clock, self._began = history, clock, began
         self.seconds, self._objective = seconds, objective_of(history.request.goal)
+        self.advised_minutes = 0  # told to be enough; 0: nothing was
         self._probes_after = self._objective.probes_after(history.request.goal)
-        self._arithmetics = arithmetics(history.request)
 
     @property
     def elapsed_seconds(self) -> float:
@@ -185,9 +184,7 @@ class TimeBudget:
     def precision_check_seconds(self) -> float:
         """The seconds of the precision check that the search will probably need; 0.0 if it needs none."""
         history, request = self._history, self._history.request
-        known = [*map(arithmetic_of, history.loss_verdicts)]
-        unknown = any(values not in known for values in self._arithmetics)
-        if not unknown or request.goal.stability == "off":
+        if request.goal.stability == "off" or not is_open(history):
             return 0.0
         seconds = [result.elapsed_seconds for _, result in history.precision_checks if result.outcome is Outcome.OK]
         needed = seconds[-1] if seconds else self._checking_seconds(STEPS)

@@ -2,6 +2,7 @@
 
     finalists who may be as fast as the best one of the search, for all that one probe can tell
 
+    held      where BatchNorm takes statistics: the baseline's micro-batch, or what is surely worth another one
     knee      where the global batch is free: only the smallest one that is nearly as fast as the fastest
     best      the highest score of all that may be recommended
     tied      those that are as good as the best: within 2 %, within 5 % and not significantly slower, or within what
@@ -29,6 +30,7 @@ from autotune.sampler.space import change_count
 from autotune.study.history import summarize
 from autotune.study.interference import Judged
 from autotune.study.summary import ConfigSummary
+from autotune.tuning.micro_batch import worth_their_warning
 
 FEWEST_FINALISTS = 3
 TIE = 0.02  # faster by less is not worth a change
@@ -188,6 +190,7 @@ def _is_scarce(summary: ConfigSummary, request: StudyRequest) -> bool:
 
 def choose(summaries: Sequence[ConfigSummary], rounds: Rounds, request: StudyRequest, allowed: Sequence[int]) -> int:
     """Return the position of the recommended one; `rounds` are of their scores, `allowed` may be recommended."""
+    allowed = worth_their_warning(allowed, [one.config for one in summaries], rounds, request)
     allowed = at_knee(summaries, rounds, request, allowed)
     best = max(allowed, key=rounds.typical_rate)
     tied = [one for one in allowed if one == best or is_tied(rounds, best, one, summaries, request)]

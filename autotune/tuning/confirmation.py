@@ -11,6 +11,7 @@ from autotune.core.notices import notice
 from autotune.core.records import Config
 from autotune.core.results import Trial
 from autotune.errors import NoRecommendation
+from autotune.knobs.changes import HELD_TOGETHER
 from autotune.precision.stage import precise_finalists, refused_summaries
 from autotune.study.interference import Judged, is_spoiled, severity
 from autotune.study.shown import moving, shown_config
@@ -18,9 +19,10 @@ from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
 from autotune.tuning.choice import FEWEST_FINALISTS, finalists
 from autotune.tuning.context import SearchContext
+from autotune.tuning.micro_batch import is_doubtful
 from autotune.tuning.no_answer import nothing_usable
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
-from autotune.tuning.reversions import search_scores
+from autotune.tuning.reversions import obstacle, search_scores, without
 from autotune.tuning.simplification import preferred
 from autotune.units import counted, format_seconds
 
@@ -36,7 +38,7 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
     raced: list[ConfigSummary] = []
     baseline: list[ConfigSummary] = []
     for number in range(MOST_RACES):
-        chosen = _finalists(context)
+        chosen = _with_micro_batch_held(context, _finalists(context))
         baseline = baseline or _baseline(context)  # after the finalists: whether it is refused is known then
         if not chosen and (number or not baseline):
             break
@@ -72,6 +74,24 @@ def _finalists(context: SearchContext) -> list[ConfigSummary]:
     chosen = _beside_baseline(context, most, margin)
     affordable = budget.finalists(len(chosen))
     return chosen if len(chosen) <= affordable else _beside_baseline(context, affordable, margin)
+
+
+def _with_micro_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
+    """Return the finalists with the first one as it is with the baseline's micro-batch, where BatchNorm sees that.
+
+    Alone where there is no time for both: another micro-batch has to be worth its warning (decisions/0057).
+    """
+    request, history, budget = context.request, context.history, context.budget
+    if not chosen or not is_doubtful(chosen[0].config, request) or context.interrupted_confirmation.finalists:
+        return chosen
+    held = without(context, chosen[0].config, HELD_TOGETHER)
+    if held in (request.baseline, *(one.config for one in chosen)) or obstacle(context, held):
+        return chosen
+    beside = ConfigSummary(config=held, found=history.summary(held).found)
+    if len(chosen) > 1:
+        return [chosen[0], beside, *chosen[1 : max(2, len(chosen) - 1)]]
+    is_time = budget.left_seconds >= racing.probe_count(2, racing.FEWEST_ROUNDS, 1) * budget.least_seconds(held)
+    return [chosen[0], beside] if is_time else [beside]
 
 
 def _unconfirmed(context: SearchContext) -> list[ConfigSummary]:
@@ -171,7 +191,9 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
 
     return racing.race(
         racers, plan.rounds, probe, context.request, resumed=context.interrupted_confirmation, again=again,
-        affords=lambda running: budget.affords_round(running, window, budget.ablation_seconds),
+        affords=lambda running, is_open: budget.affords_round(
+            running, window, 0.0 if is_open else budget.ablation_seconds
+        ),
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
+from contextvars import copy_context
 from functools import partial
 
 from msgspec.structs import replace
@@ -17,8 +18,9 @@ from autotune.machine.interference import ForeignCores, foreign_cores
 from autotune.memory.prediction import MemoryPrediction
 from autotune.memory.stage import predict_memory
 from autotune.objectives import objective_of
+from autotune.sampler.encoding import Encoding
 from autotune.sampler.guard import Guard
-from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make_sampler
+from autotune.sampler.optuna import GuardedSampler, hardware, make_sampler
 from autotune.sampler.structured import Knee
 from autotune.study import layout as disk
 from autotune.study.answers import answered_probes, keep_answer
@@ -30,6 +32,7 @@ from autotune.study.view import view_of
 from autotune.tuning.ablation import ablate
 from autotune.tuning.baseline import measure_baseline, probe_nearest
 from autotune.tuning.budget import TimeBudget
+from autotune.tuning.compile_advice import with_compile_advice
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.context import SearchContext
 from autotune.tuning.exploration import bound_the_rest, explore
@@ -65,6 +68,14 @@ def search(
     once the answer is kept, an interrupt ends only the ablation.
     """
     began = clock() if began is None else began
+    asked = (settings, launcher, reporter, clock, pause, foreign_cores, began)
+    return copy_context().run(_search, *asked)  # knobs that the target declares are those of this search alone
+
+
+def _search(
+    settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float],
+    pause: Callable[[float], None], foreign_cores: ForeignCores, began: float,
+) -> Recommendation:  # fmt: skip
     try:
         with open_study(settings, launcher) as study:
             reporter = ProgressWriter(reporter, study.folder, settings.time_budget_seconds)
@@ -138,9 +149,12 @@ def recommendation_of(
         among=among,
         noise_scale=history.noise_scale,
     )
+    open_one, advised = answer.undecided, context.budget.advised_minutes
+    if open_one is not None and open_one.minutes_needed is not None and open_one.minutes_needed < advised:
+        answer = replace(answer, undecided=replace(open_one, minutes_needed=advised))  # one advice, not two
     if context.code_changed:
         answer = replace(answer, warnings=(context.code_changed, *answer.warnings))
-    return with_batch_advice(answer, history)
+    return with_compile_advice(with_batch_advice(answer, history), history)
 
 
 def keep(context: SearchContext, answer: Recommendation) -> Recommendation:
@@ -181,7 +195,7 @@ def _context(
     confirmation, ablation = interrupted(history.judged, answered_probes(folder, request), request.baseline)
     sampler = make_sampler(
         settings.sampler, seed, encoding, time_guard, hardware(request.environment), memory.of, value,
-        lambda: history.probe_duration, knee,
+        lambda: history.probe_duration, knee, history.setup_seconds,
     )  # fmt: skip
     store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
     try:

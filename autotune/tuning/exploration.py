@@ -47,7 +47,8 @@ def bound_the_rest(context: SearchContext) -> Notice:
     history, study, better = context.history, context.store.study, context.objective.better
     learned = len(history.search_results) >= FEWEST_PROBES  # after fewer probes it is the prior that speaks
     rest = context.sampler.faster_elsewhere(study) if learned else None
-    space = len({*context.space.configs, *history.probed})
+    configs = context.space.configs
+    space = len(configs) + sum(config not in configs for config in set(history.probed))
     found = bound(len(history.probed), len(context.trades.remaining()), rest, better, space)
     if found.code is Code.BOUNDED:
         context.reporter.detail(f"{found.text.capitalize()}.")

@@ -61,8 +61,10 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
         disk.sweep(folder)
         environment, facts, seconds = inspect(
             settings.target, settings.device, settings.seed, folder / disk.INSPECT, launcher,
-            memory_limit=settings.memory_limit,
+            memory_limit=settings.memory_limit, declared=settings.declared,
         )  # fmt: skip
+        if begun is not None and begun.environment.no_compiler is None:  # by an earlier version: it goes on as it was
+            environment = replace(environment, no_compiler=None)
         request, space = settle(settings, environment, facts)
         earlier = begin(folder, request, settings.mode, lock)
         yield OpenStudy(
@@ -70,6 +72,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
             notice=notice, code_changed=code_changed(earlier, request) if earlier else None,
         )  # fmt: skip
     except (KeyboardInterrupt, UsageError, EnvironmentUnfit):
+        disk.take_compiled_away(folder)
         disk.clear_away(folder)  # but not after a `TargetError`, which names its log
         raise
     except TargetError:
@@ -79,6 +82,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
         raise
     finally:
         if lock is not None:
+            disk.take_compiled_away(folder)
             lock.release()
 
 
@@ -123,7 +127,7 @@ def preview(
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         environment, facts, seconds = inspect(
             settings.target, settings.device, settings.seed, Path(place), launcher, keeps_log=False,
-            memory_limit=memory_limit or settings.memory_limit,
+            memory_limit=memory_limit or settings.memory_limit, declared=settings.declared,
         )  # fmt: skip
     return *settle(settings, environment, facts), seconds
 
@@ -248,6 +252,7 @@ def _begin_anew(folder: Path, aside: Path, lock: Lock) -> None:
 
     So nobody finds a folder without a lock. Whoever makes one between the two renames keeps it.
     """
+    disk.take_compiled_away(folder)
     new = disk.make(folder.with_name(f".{folder.name}.new-{os.getpid()}"))
     try:
         lock.add(new)

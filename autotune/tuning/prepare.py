@@ -6,11 +6,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from autotune.core.notices import notice
-from autotune.core.records import Config, Environment, Goal, StudyRequest, TargetFacts, Value
+from autotune.core.records import Config, Declaration, Environment, Goal, StudyRequest, TargetFacts, Value
 from autotune.core.requests import InspectRequest
 from autotune.core.results import Failure, Outcome, Trial, Verdict
+from autotune.core.run_length import epochs_of
 from autotune.errors import EnvironmentUnfit, TargetError, UsageError
-from autotune.knobs import KNOBS, check, defaults
+from autotune.knobs import KNOBS, check
+from autotune.knobs.declared import declare
 from autotune.launch.base import LOG, Launcher
 from autotune.machine.host import USABLE_FRACTION, host_memory
 from autotune.objectives import completed, objective_of
@@ -18,6 +20,7 @@ from autotune.sampler.space import SearchSpace, build
 from autotune.study import layout as disk
 from autotune.targets.commands.command import Command, is_command
 from autotune.targets.source import digest_of
+from autotune.tuning.declared import with_declared
 from autotune.tuning.settings import Settings, options
 from autotune.units import format_bytes, parse_bytes
 
@@ -28,14 +31,15 @@ LEAST_LIMIT_BYTES = 2**20  # less is a number without its unit: torch alone take
 
 def inspect(
     target: str, device: str | None, seed: int, place: Path, launcher: Launcher, *, keeps_log: bool = True,
-    memory_limit: str | None = None,
+    memory_limit: str | None = None, declared: tuple[Declaration, ...] = (),
 ) -> tuple[Environment, TargetFacts, float]:  # fmt: skip
     """Return what a child finds out about machine and target in folder `place`, and the seconds that it took.
 
     `keeps_log`: the folder will stay there. Raises `TargetError` with the user's own frames, `EnvironmentUnfit`, or
     `UsageError` for a `memory_limit` that the target exceeds before it trains.
     """
-    inspection = launcher.run(InspectRequest(target=target, device=device, seed=seed), disk.make(place))
+    asked = InspectRequest(target=target, device=device, seed=seed, declared=declared)
+    inspection = launcher.run(asked, disk.make(place))
     if inspection.failure is not None:
         raise fault(inspection.outcome, inspection.failure, place / LOG if keeps_log else None)
     assert inspection.environment is not None and inspection.facts is not None, "no failure, yet no facts"
@@ -49,7 +53,12 @@ def inspect(
 
 
 def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> tuple[StudyRequest, SearchSpace]:
-    """Return the study's identity and its space. Raises `UsageError` where the settings leave nothing to search."""
+    """Return the study's identity and its space. Raises `UsageError` where the settings leave nothing to search.
+
+    From here on the knobs that the target declares are knobs in this context.
+    """
+    declare(*facts.declared)
+    settings = with_declared(settings)
     baseline, assumed = baseline_config(settings, facts)
     limit, enforced, headroom = memory_bounds(settings, environment)
     answers = {
@@ -62,6 +71,7 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
     goal = Goal(**{name: value for name, value in answers.items() if value is not None})
     check_options(settings)
     objective_of(goal).check(goal, environment, facts)
+    check_run_length(goal, facts)
     goal = completed(goal)
     can_take = [Command.parse(settings.target).can_take] if is_command(settings.target) else []
     space = build(facts, environment, goal, baseline, *can_take)
@@ -95,6 +105,15 @@ def check_options(settings: Settings) -> None:
             )
 
 
+def check_run_length(goal: Goal, facts: TargetFacts) -> None:
+    """Raise `UsageError` where the planned run is said in epochs, and nobody knows how long one is."""
+    if goal.run_length and epochs_of(goal.run_length) is not None and facts.dataset_samples is None:
+        raise UsageError(
+            f"--run-length {goal.run_length} says epochs, and the samples of an epoch are not known. The data are "
+            f"probably a stream or synthetic. Say how long the run may take: --run-length 12h."
+        )
+
+
 def check_scored(baseline: Trial, verdict: Verdict, request: StudyRequest) -> None:
     """Raise `UsageError` if the baseline ran and this machine did not measure what the objective needs."""
     if baseline.result.outcome is Outcome.OK and verdict.value is None:
@@ -110,7 +129,7 @@ def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, boo
     so that the baseline may break what is held: it is a yardstick then, and cannot be recommended.
     """
     declared = _declared(settings, facts)
-    values = {**defaults(), **facts.found, **declared}
+    values = {**{knob.name: knob.default for knob in KNOBS}, **facts.found, **declared}
     try:
         check(values)
     except ValueError as error:

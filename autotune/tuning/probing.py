@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from autotune.core.records import Config, Purpose, StudyRequest
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Trial
+from autotune.knobs import KNOBS
 from autotune.objectives.verdict import WORDS
 from autotune.sampler.guard import Guard
 from autotune.study import layout as disk
@@ -19,6 +22,7 @@ from autotune.study.interference import (
     interference_causes,
     the_one_that_counts,
 )
+from autotune.tuning.compile_advice import doubts
 from autotune.tuning.context import SearchContext
 
 Place = tuple[int, Path]
@@ -110,7 +114,12 @@ def probe_request(
     request: StudyRequest, config: Config, number: int, purpose: Purpose, budget: ProbeBudget, *,
     repeats: int | None = None, short_cycles: bool = False, incumbent: float | None = None,
 ) -> ProbeRequest:  # fmt: skip
-    """Return what a probe of `config` is asked. `incumbent`: samples/s to be beaten, else it is cut short."""
+    """Return what a probe of `config` is asked. `incumbent`: samples/s to be beaten, else it is cut short.
+
+    Where it compiles, a later micro-batch may take as long as the first one: batches of another shape compile anew.
+    """
+    if any(one.compiles and config.values.get(one.name, one.default) != one.default for one in KNOBS):
+        budget = replace(budget, step_deadline_seconds=budget.first_step_deadline_seconds)
     return ProbeRequest(
         target=request.target,
         config=config,
@@ -139,6 +148,8 @@ def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
     best = context.history.best
     verdict = context.history.add(trial)
     learn(context.guard, (trial, verdict))
+    if doubtful := doubts(trial):
+        context.reporter.detail(f"Probe {trial.number}: {doubtful}")
     improved = verdict.feasible and verdict.value is not None and verdict.value > best
     context.reporter.probed(trial, verdict, improved and trial.purpose in ("baseline", "search"))
     return trial, verdict

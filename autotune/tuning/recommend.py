@@ -16,14 +16,16 @@ from autotune.machine.environment import fingerprint
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP, Decision
 from autotune.objectives.verdict import instability
-from autotune.precision.arithmetics import arithmetic_of, full_precision, precision_of
+from autotune.precision.arithmetic import full_precision, precision_of
 from autotune.study.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary, Status
 from autotune.targets.commands.command import is_command
+from autotune.tuning import micro_batch
 from autotune.tuning.advice import is_unconfirmed, left_out_warnings, reasons_for, warnings_of
 from autotune.tuning.choice import TIE, choose, confidence
 from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, global_batch_change
+from autotune.tuning.micro_batch import is_doubtful
 from autotune.tuning.no_answer import all_failed
 from autotune.tuning.racing import compared
 from autotune.tuning.ranking import Ranking, rounded_ratio
@@ -160,11 +162,9 @@ def _worth_their_doubt(
     compute otherwise than our loop: of a command, what there was no time to compare is open, too.
     """
     own = precision_of(request.baseline)
-    open_ones = [arithmetic_of(one) for one in losses if one.verdict == "inconclusive"]
+    open_ones = [one.values for one in losses if one.verdict == "inconclusive"]
     if is_command(request.target) and request.goal.stability != "off":
-        known = [arithmetic_of(one) for one in losses] + [
-            precision_of(full_precision(request.baseline, request.facts.found))
-        ]
+        known = [one.values for one in losses] + [precision_of(full_precision(request.baseline))]
         open_ones += [values for one in measured if (values := precision_of(one.config)) not in known]
     doubted = [values for values in open_ones if values != own]
     sure = [i for i in allowed if precision_of(measured[i].config) not in doubted]
@@ -211,6 +211,9 @@ def _why_not(
     ):
         batch = request.global_batch_size(candidate.config)
         return notice(Code.FASTER_WITH_LARGER_BATCH, share=share, better=objective.better, batch=batch, **memory)
+    if is_doubtful(candidate.config, request) and not is_doubtful(winner.config, request):
+        least = micro_batch.LEAST_GAIN
+        return notice(Code.FASTER_OTHER_MICRO_BATCH, share=share, better=objective.better, least=least, **memory)
     if not is_allowed and not candidate.is_behind:
         least = LEAST_UNMATCHED_GAIN - 1
         return notice(Code.FASTER_PRECISION_UNDECIDED, share=share, better=objective.better, least=least, **memory)
@@ -252,10 +255,10 @@ def _stability(
         return notice(Code.LOSSES_NOT_CHECKED), notice(Code.LOSSES_UNJUDGED, doubt=seen.text) if seen else None
     steps = sum(m.trained_steps for m in measured)
     skipped = sum(m.skipped_steps + m.calibration_skips for m in measured) or None
-    if full_precision(winner.config, request.facts.found) == winner.config:
+    if full_precision(winner.config) == winner.config:
         return notice(Code.LOSSES_FINITE, steps=steps, skipped=skipped), None
     is_own = precision_of(winner.config) == precision_of(request.baseline)  # which is not doubted
-    verdict = next((v for v in losses if arithmetic_of(v) == precision_of(winner.config)), None)
+    verdict = next((v for v in losses if v.values == precision_of(winner.config)), None)
     if verdict is None:
         late = "there was no time to compare its losses with full precision's"
         doubt = notice(Code.PRECISION_UNDECIDED, why=late)

@@ -23,6 +23,7 @@ from autotune.study.recommendation import Change
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.choice import MOST_TIE, TIE
 from autotune.tuning.context import SearchContext
+from autotune.tuning.micro_batch import LEAST_GAIN, is_taken_back, is_worth_it
 from autotune.tuning.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS, compared
 
 
@@ -162,13 +163,20 @@ class WinnerComparison:
     def loses(self, config: Config) -> bool:
         """Whether it is measurably worse than the winner: in its score, or in what the objective wants besides.
 
-        What it does without an environment variable has to be surely worse: such a variable is not kept unproven.
+        What it does without an environment variable has to be surely worse: such a variable is not kept unproven. Nor
+        is another micro-batch than the baseline's where BatchNorm sees it, which has to be worth more, too.
         """
+        if is_taken_back(self._winner, config, self._request):
+            return is_worth_it(self._scores, self._places[self._winner], self._places[config])
         winner, one = self._summaries[self._winner], self._summaries[config]
         if objective_of(self._request.goal).is_lower(winner, one):
             return True
         estimate, low, _ = self.ratio(config)
         return estimate > 1 + TIE and (low > 1 or (estimate > 1 + MOST_TIE and not self.is_without_variable(config)))
+
+    def needs_rounds(self, config: Config) -> bool:
+        """Whether probes outside of rounds never tell if it loses."""
+        return self.is_without_variable(config) or is_taken_back(self._winner, config, self._request)
 
     def is_without_variable(self, config: Config) -> bool:
         """Whether it does without an environment variable that the winner sets."""
@@ -176,10 +184,14 @@ class WinnerComparison:
         return not set(variables(self._winner, baseline)) <= set(variables(config, baseline))
 
     def is_decided(self, config: Config) -> bool:
-        """Whether more rounds would not change if it loses: surely by more than 2 %, or surely by no more."""
+        """Whether more rounds would not change if it loses: surely by more than 2 %, or surely by no more.
+
+        By 5 % if it is the micro-batch that was taken back, and BatchNorm sees that.
+        """
         _, low, high = self.ratio(config, SURE)
+        least = LEAST_GAIN if is_taken_back(self._winner, config, self._request) else TIE
         enough = self._scores.count(self._places[self._winner], self._places[config]) >= SURE_ROUNDS
-        return low > 1 + TIE or (enough and high <= 1 + TIE)
+        return low > 1 + least or (enough and high <= 1 + least)
 
     def changes(self, reversions: Sequence[Reversion], params: Mapping[str, Value]) -> tuple[Change, ...]:
         """Return what each change of the winner is worth; `params` are those of the recommendation."""

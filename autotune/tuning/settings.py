@@ -17,8 +17,9 @@ from typing import Annotated, Any, Literal, Self, get_args
 from msgspec import Meta
 
 from autotune.core.option import Option, described
-from autotune.core.records import Count, Limit, Share, Stability, Value
+from autotune.core.records import Count, Declaration, Limit, Share, Stability, Value
 from autotune.core.results import Isolation
+from autotune.core.run_length import parse_run_length
 from autotune.errors import UsageError
 from autotune.objectives import OBJECTIVES, ObjectiveName
 from autotune.objectives.base import ObjectiveOptions
@@ -110,6 +111,15 @@ class Settings:
     baseline: Annotated[
         dict[str, Value], Option(help="What you run today: batch=64,workers=4. [default: the target's]")
     ] = field(default_factory=dict)
+    run_length: Annotated[
+        str | None,
+        Option(
+            help="Of the training that is planned: 12h or 30epochs. Compiling is counted against it.",
+            read=parse_run_length,
+            called="the run length",
+            goal="run_length",
+        ),
+    ] = None
     sampler: Annotated[SamplerName, Option(help=f"{', '.join(SAMPLERS)}.")] = "structured"
     stability: Annotated[
         Stability,
@@ -142,6 +152,7 @@ class Settings:
     seed: Annotated[Seed, Option(help="Of model, data order and sampler.")] = 0
     mode: Mode = "auto"  # auto: resume where target and machine match
     limits: dict[str, Limit] = field(default_factory=dict)  # knob name -> what may be searched
+    declared: tuple[Declaration, ...] = ()  # knobs of the user's own, beside those of the target's `space`
     resume_line: str | None = None  # the line that resumes, as the user would type it
 
     def __post_init__(self) -> None:

@@ -98,13 +98,26 @@ def preferred(context: SearchContext) -> ConfigSummary | None:
     request, history = context.request, context.history
     found = [
         replace(history.summary(config), found=score)
-        for config, score in scores_without_idle_changes(context).items()
+        for config, score in _believed(context).items()
         if config != request.baseline
         and config == _without_variables(context, config)
         and not obstacle(context, config)
     ]
     best = simplest(found, request, _loss(context))
     return ConfigSummary(config=best.config, found=best.found) if best else None
+
+
+def _believed(context: SearchContext) -> dict[Config, float]:
+    """Return the scores of those that may be confirmed alone.
+
+    Where the global batch is free, as the sampler's model has them, which knows what other batches of the same curve
+    measured: the knee of single probes was another in each search (decisions/0044).
+    """
+    scores = scores_without_idle_changes(context)
+    if context.objective.knee(context.request.goal) is None:
+        return scores
+    expected = context.sampler.expected(context.store.study, list(scores))
+    return scores | {config: one.samples_per_second for config, one in expected}
 
 
 def _without_variables(context: SearchContext, config: Config) -> Config:
@@ -163,5 +176,8 @@ def _loss(context: SearchContext) -> float:
     The share grows with the spread of the baseline's probes: a change is not made for the luck of one probe. Where the
     global batch is free, it is what a smaller one may be slower, at least.
     """
+    share = context.objective.knee(context.request.goal)
+    if share is not None:
+        return max(SIMPLER_LOSS, share)
     luck = margin(context.history.reference_rates, LUCK_DEVIATIONS)
-    return max(SIMPLER_LOSS, luck, context.objective.knee(context.request.goal) or 0.0)
+    return max(SIMPLER_LOSS, luck)

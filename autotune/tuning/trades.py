@@ -1,8 +1,9 @@
-"""Trades of time for memory or for cores, and other updates: which configurations cannot win, without a probe of them.
+"""Trades of time for memory or for cores: which configurations cannot win, decided without a probe.
 
 Memory (activation checkpointing):
 
-Where a batch fits without the trade, the trade can only be slower: the same samples, and more to compute for each.
+Where a batch fits without the trade, or with a lighter one, the trade can only be slower: the same samples, and more to
+compute for each. So of a ladder of trades the lightest that fits is left for each batch.
 Where it does not, a larger batch can win back no more than what is fixed: with fixed + sample * b seconds of computing,
 and a trade that makes them longer by a share x, only if b_mem < (fixed / sample) / x, with b_mem the largest batch that
 fits without (docs/notes/throughput.md 4).
@@ -10,15 +11,13 @@ fits without (docs/notes/throughput.md 4).
 Cores (a wait policy that lets waiting threads sleep): where threads and workers have a core each, nobody runs sooner
 because a thread sleeps, and the thread wakes up late (decisions/0054).
 
-Updates: where the optimizer's takes `LEAST_UPDATE` of a step or less, no other way to compute it is worth a probe.
-
 Nothing here names a knob: its influence says what it trades.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -27,7 +26,8 @@ from msgspec.structs import replace
 
 from autotune.core.records import Config, Value
 from autotune.core.results import Measurement
-from autotune.knobs import KNOBS, knob, loader_workers, traded
+from autotune.knobs import KNOBS, knob, loader_workers, traded, worker_knob
+from autotune.knobs.base import Knob
 from autotune.memory.prediction import MemoryPrediction
 from autotune.objectives import objective_of
 from autotune.sampler.guard import Guard
@@ -41,7 +41,7 @@ APART = 2.0  # the largest over the smallest batch, from which on measured times
 class Why(Enum):
     """The reasons why a trade cannot win."""
 
-    FITS = "the same batch fits without"
+    FITS = "the same batch fits without, or with less"
     SATURATED = "larger batches gain too little"
     CORES = "threads and workers have a core each"
     UPDATE = "the update is too short a part of a step"
@@ -69,42 +69,39 @@ class Trades:
         self._request, self._space, self._history = history.request, space, history
         self._guard, self._memory = guard, memory
         self._without: dict[Config, Config | None] = {}
+        values = [(one, value) for one in KNOBS for value in space.configs.values(one.name)] if space.configs else []
         decides = objective_of(self._request.goal).is_speed
-        self._trades = tuple(c for c in space.configs if self._plain(c) is not None) if decides else ()
-        unasked = [one for one in KNOBS if one.name not in self._request.goal.limits] if decides else []
-        self._yielding = frozenset(
-            config for config in space.configs
-            if any(one.influence(config[one.name]).trades_time_for_cores for one in unasked)
-        )  # fmt: skip
-        self._updating = frozenset(
-            config for config in space.configs
-            if any(one.only_updates and config[one.name] != self._request.baseline[one.name] for one in unasked)
-        )  # fmt: skip
-        self._without_trade: dict[tuple[Value, ...], list[Config]] = {}
-        for config in space.configs if self._trades else ():
-            if not traded(config.values):
-                self._without_trade.setdefault(_pace(config), []).append(config)
+        self._decides = decides and any(self._lighter_values(one, value) for one, value in values)
+        self._yielding = {
+            (one.name, value) for one, value in values
+            if decides and one.name not in self._request.goal.limits and one.influence(value).trades_time_for_cores
+        }  # fmt: skip
+        limits = self._request.goal.limits
+        self._updating = [one.name for one in KNOBS if decides and one.only_updates and one.name not in limits]
         self._known: dict[Config, Why | None] = {}
         self._saturations: dict[tuple[Value, ...], Saturation | None] = {}
+        self._refuted: list[tuple[tuple[Value, ...], int]] = []  # predictions: the batch did not fit after all
         self._version = -1
 
     @property
     def decides(self) -> bool:
         """Whether there is a trade in the space, and an objective that asks for speed only."""
-        return bool(self._trades)
+        return self._decides
 
     def admits(self, config: Config) -> bool:
         """Return whether a probe of `config` could teach anything, and could be of the best configuration."""
         return self._guard.admits(config) and self.why(config) is None
 
     def remaining(self) -> tuple[Config, ...]:
-        """Return every configuration of the space that is still admitted, in the order of the space."""
-        return tuple(config for config in self._space.configs if self.admits(config))
+        """Return every configuration that is still admitted; of a very large space as `SearchSpace.around` has them."""
+        return tuple(config for config in self._guard.remaining() if self.why(config) is None)
 
     def why(self, config: Config) -> Why | None:
         """Return why `config` can only be slower than what fits without its trade; None if it may win."""
         if self._version != self._history.version:
             self._version, self._known, self._saturations = self._history.version, {}, {}
+            overflows = (trial.config for trial, _ in self._history.judged if trial.result.outcome.out_of_memory)
+            self._refuted = [(_pace(one), one.batch_size) for one in overflows if self._memory.expects_to_fit(one)]
         if config not in self._known:
             self._known[config] = self._decided(config)
         return self._known[config]
@@ -113,23 +110,28 @@ class Trades:
         """Return one line for each reason that rules something out and is not in `known` yet; it is then."""
         lines = []
         for why in Why:
-            out = [config for config in self._space.configs if self.why(config) is why]
+            out = [config for config in self._space.around() if self.why(config) is why]
             if out and why not in known:
                 known.add(why)
                 lines.append(self._line(why, out))
         return lines
 
     def _line(self, why: Why, out: Sequence[Config]) -> str:
-        skipping = f"Skipping {len(out):,} of {len(self._space.configs):,} configurations"
+        every, looked_at = len(self._space.configs), self._space.around()
+        about, count = "" if self._space.is_listed else "about ", round(len(out) / len(looked_at) * every)
+        skipping = f"Skipping {about}{count:,} of {every:,} configurations"
         if why is Why.CORES:
             return f"{skipping}: threads that sleep while they wait are slower where each has a core of its own."
         if why is Why.UPDATE:
             return f"{skipping}: the optimizer's update takes {self._update_share():.1%} of a step, too little to gain."
-        name = " and ".join(knob(one).phrase(out[0][one]) for one in traded(out[0].values))
-        if why is Why.FITS and len(out) == len(self._trades):
+        trades = [config for config in looked_at if any(self._lighter(config))]
+        most = max(out, key=_longer)
+        name = " and ".join(knob(one).phrase(most[one]) for one in traded(most.values))
+        if why is Why.FITS and len(out) == len(trades):
             return f"{skipping}: every batch fits without {name}, which can only be slower."
         if why is Why.FITS:
-            return f"{skipping}: the same batch is predicted to fit without {name}, which can only be slower."
+            less = " or with less of it" if len({_trade(config) for config in trades}) > 1 else ""
+            return f"{skipping}: the same batch is predicted to fit without {name}{less}, which can only be slower."
         found = self._saturation(out[0])
         assert found is not None, "it was the reason"
         return (
@@ -138,16 +140,16 @@ class Trades:
         )
 
     def _decided(self, config: Config) -> Why | None:
-        plain = self._plain(config) if self.decides else None
-        if plain is not None and self._fits(plain):
+        if self.decides and any(map(self._fits, self._lighter(config))):
             return Why.FITS
-        found = self._saturation(config) if plain is not None else None
+        found = self._saturation(config) if self.decides and self._plain(config) is not None else None
         if found is not None and found.forbids(_longer(config)):
             return Why.SATURATED
-        if config in self._yielding and self._has_core_each(config):
+        yields = any((name, value) in self._yielding for name, value in config.values.items())
+        if yields and self._has_core_each(config):
             return Why.CORES
-        is_short = config in self._updating and (self._update_share() or 1.0) <= LEAST_UPDATE
-        return Why.UPDATE if is_short else None
+        updates = any(config[name] != self._request.baseline[name] for name in self._updating)
+        return Why.UPDATE if updates and (self._update_share() or 1.0) <= LEAST_UPDATE else None
 
     def _update_share(self) -> float | None:
         """Return the largest share of a step that updates took in a probe; None where they were not timed."""
@@ -167,24 +169,44 @@ class Trades:
     def _plain(self, config: Config) -> Config | None:
         """Return the configuration without trades; None if it has none, or may not do without."""
         if config not in self._without:
-            without = traded(config.values)
-            possible = without and all(value in self._space.domains[name] for name, value in without.items())
-            self._without[config] = replace(config, values=config.values | without) if possible else None
+            without = self._spared(config.values)
+            self._without[config] = replace(config, values=config.values | without) if without else None
         return self._without[config]
 
-    def _fits(self, plain: Config) -> bool:
-        known = self._guard.fits(plain)
-        return self._memory.expects_to_fit(plain) if known is None else known
+    def _spared(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Return the values that make these do without trades; none if there is no trade, or it is not to be spared."""
+        without = traded(values)
+        possible = all(value in self._space.domains[name] for name, value in without.items())
+        return without if possible else {}
+
+    def _lighter(self, config: Config) -> Iterator[Config]:
+        """Return the configurations that trade less time for memory, and are alike but for that."""
+        for name in traded(config.values):
+            for value in self._lighter_values(knob(name), config[name]):
+                yield replace(config, values={**config.values, name: value})
+
+    def _lighter_values(self, one: Knob, value: Value) -> list[Value]:
+        own = one.influence(value)
+        if not own.trades_time_for_memory:
+            return []
+        domain = self._space.domains[one.name]
+        return [other for other in domain if one.influence(other).sample_time.center < own.sample_time.center]
+
+    def _fits(self, config: Config) -> bool:
+        known = self._guard.fits(config)
+        if known is not None or not self._memory.expects_to_fit(config):
+            return bool(known)
+        return all(batch > config.batch_size or pace != _pace(config) for pace, batch in self._refuted)
 
     def _saturation(self, config: Config) -> Saturation | None:
         pace = _pace(config)
         if pace not in self._saturations:
-            self._saturations[pace] = self._measured(pace)
+            self._saturations[pace] = self._measured(config, pace)
         return self._saturations[pace]
 
-    def _measured(self, pace: tuple[Value, ...]) -> Saturation | None:
+    def _measured(self, config: Config, pace: tuple[Value, ...]) -> Saturation | None:
         """Return the saturation by all probes without the trade; None as long as they are too few."""
-        fitting = max((c.batch_size for c in self._without_trade.get(pace, ()) if self._fits(c)), default=0)
+        fitting = max((c.batch_size for c in self._of_other_batches(config) if self._fits(c)), default=0)
         times = [
             (trial.config.batch_size, _micro_batch_seconds(trial.config, trial.result.measurement))
             for trial, _ in self._history.judged
@@ -192,6 +214,15 @@ class Trades:
         ]
         half = _half_batch(times, held_by_a_rank(self._request.goal, self._request.facts))
         return None if half is None or not fitting else Saturation(half_batch=half, fitting_batch=fitting)
+
+    def _of_other_batches(self, config: Config) -> list[Config]:
+        """Return `config` without trades, with every micro-batch of the space, and the fewest workers."""
+        name = worker_knob().name
+        workers = {name: min(self._space.configs.values(name), key=lambda count: int(count or 0))}
+        plain = config.values | traded(config.values) | workers
+        batches = self._space.configs.values("batch_size")
+        found = [self._space.complete(plain | {"batch_size": batch}) for batch in batches]
+        return [one for one in found if one in self._space.configs]
 
 
 def _half_batch(times: Sequence[tuple[int, float]], held: int | None) -> float | None:
@@ -218,6 +249,10 @@ def _longer(config: Config) -> float:
     """Return the share by which trades make computing longer, at least: one standard deviation below the mean."""
     factors = [knob(name).influence(config[name]).sample_time for name in traded(config.values)]
     return math.prod(factor.center * math.exp(-factor.spread) for factor in factors) - 1
+
+
+def _trade(config: Config) -> tuple[Value, ...]:
+    return tuple(config[name] for name in traded(config.values))
 
 
 def _pace(config: Config) -> tuple[Value, ...]:

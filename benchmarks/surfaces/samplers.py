@@ -18,10 +18,11 @@ from autotune.core.results import ProbeResult, Trial, Verdict
 from autotune.memory.prediction import MemoryPrediction
 from autotune.memory.stage import asking
 from autotune.objectives.verdict import judge
+from autotune.sampler.encoding import Encoding
 from autotune.sampler.guard import Guard
 from autotune.sampler.names import SamplerName
 from autotune.sampler.observation import observed
-from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make_sampler
+from autotune.sampler.optuna import GuardedSampler, hardware, make_sampler
 from autotune.sampler.space import SearchSpace, build
 from autotune.study.history import History
 from autotune.tuning.engine import search

@@ -1,6 +1,8 @@
 """Every knob of ours keeps the contract for knobs; a new one is tested by being registered."""
 
+import os
 import sys
+from unittest import SkipTest
 
 import msgspec
 import pytest
@@ -21,6 +23,10 @@ class TestEveryKnob(KnobContract):
 
     def test_its_default_is_the_registered_one(self):
         assert self.knob.default == defaults()[self.knob.name]
+
+    @pytest.mark.slow
+    def test_what_it_says_to_compute_alike_it_does(self):
+        super().test_what_it_says_to_compute_alike_it_does()
 
     def test_it_is_found_by_name_and_by_alias(self):
         assert knob(self.knob.name) is self.knob
@@ -63,7 +69,7 @@ class ToyKnob(Knob):
         return 0.0
 
     def apply(self, value, plan):
-        plan.loader_options["toy"] = value
+        plan.loader_options["drop_last"] = True  # as the loop has it anyway
 
 
 class TestToyKnob(KnobContract):
@@ -88,6 +94,75 @@ def test_a_knob_that_breaks_the_contract_fails_it(broken, test):
 
     with pytest.raises(AssertionError):
         getattr(contract, test)()
+
+
+class Rounding(ToyKnob):
+    """Says that it changes nothing, and rounds all weights to bfloat16 once."""
+
+    def apply(self, value, plan):
+        def rounded(model):
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.copy_(parameter.bfloat16())
+            return model
+
+        plan.model_transforms += [rounded] * (value > 1)
+
+
+class Autocast(ToyKnob):
+    """The same, by computing in float16."""
+
+    def apply(self, value, plan):
+        plan.forward_contexts += [lambda: torch.autocast("cpu", torch.float16)] * (value > 1)
+
+
+class Eager(ToyKnob):
+    """The same, by gradients that are a little longer."""
+
+    def apply(self, value, plan):
+        def longer(model):
+            for parameter in model.parameters():
+                parameter.register_hook(lambda gradient: 1.0001 * gradient)
+            return model
+
+        plan.model_transforms += [longer] * (value > 1)
+
+
+class Outside(ToyKnob):
+    """The same, by an environment variable."""
+
+    def environ(self, value):
+        return {"ROUNDING": "1"} if value > 1 else {}
+
+    def apply(self, value, plan):
+        if os.environ.get("ROUNDING"):
+            Rounding().apply(value, plan)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lying", [Rounding, Autocast, Eager, Outside])
+def test_a_knob_that_claims_falsely_to_compute_alike_is_caught(lying):
+    contract = KnobContract()
+    contract.knob = lying()
+
+    with pytest.raises(AssertionError, match="its losses differ by"):
+        contract.test_what_it_says_to_compute_alike_it_does()
+
+
+def test_a_knob_that_says_to_change_arithmetic_is_left_to_the_precision_check():
+    contract = KnobContract()
+    contract.knob = type("Honest", (Rounding,), {"numerics": True})()
+
+    with pytest.raises(SkipTest, match="compared in a search"):
+        contract.test_what_it_says_to_compute_alike_it_does()
+
+
+def test_a_knob_that_changes_arithmetic_may_not_pass_for_exact():
+    contract = KnobContract()
+    contract.knob = type("Both", (Rounding,), {"numerics": True, "is_exact": lambda self, facts: True})()
+
+    with pytest.raises(AssertionError, match="--exact would search it"):
+        contract.test_what_it_says_to_compute_alike_it_does()
 
 
 def test_a_new_knob_is_one_registry_line(monkeypatch, tmp_path):
@@ -171,7 +246,17 @@ def test_channels_last_needs_convolutions():
     assert knob("channels_last").domain(circumstances(facts=facts(has_convolution=False))) == (False,)
 
 
-@pytest.mark.parametrize(("blocks", "domain"), [(0, (False,)), (1, (False,)), (2, (False, True))])
+@pytest.mark.parametrize(
+    ("blocks", "domain"),
+    [
+        (0, (False,)),
+        (1, (False,)),
+        (2, (False, "every_second", "selective", True)),
+        (3, (False, "every_third", "every_second", "selective", True)),
+        (4, (False, "every_second", "selective", True)),  # the third would be two of four, too
+        (12, (False, "every_third", "every_second", "selective", True)),
+    ],
+)
 def test_checkpointing_needs_several_blocks(blocks, domain):
     here = circumstances(facts=facts(checkpointable_blocks=blocks))
 
@@ -186,7 +271,41 @@ def test_only_checkpointing_trades_time_for_memory():
         if tested.influence(value).trades_time_for_memory
     ]
 
-    assert trading == [("activation_checkpointing", True)]
+    assert {name for name, _ in trading} == {"activation_checkpointing"}
+    assert [value for _, value in trading] == ["every_third", "every_second", "selective", True]
+
+
+def test_a_trainers_own_argument_recomputes_all_blocks_or_none():
+    here = circumstances(facts=facts(checkpointable_blocks=12, written=("activation_checkpointing",)))
+
+    assert knob("activation_checkpointing").domain(here) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("true", True), ("false", False), ("full", True), ("none", False), ("every_second", "every_second"), ("1", True)],
+)
+def test_policies_are_typed_in_words_and_the_former_switch_still_is(text, value):
+    assert knob("checkpointing").parse(text) is value or knob("checkpointing").parse(text) == value != 1
+
+
+@pytest.mark.parametrize(
+    ("value", "other", "needs_no_less"),
+    [
+        (False, "every_third", True),
+        ("every_third", "every_second", True),
+        ("every_second", "every_third", False),
+        ("every_second", True, True),
+        (False, "selective", True),
+        ("selective", True, True),
+        ("selective", "every_second", False),  # which of these needs more depends on the model
+        ("every_second", "selective", False),
+        (True, "selective", False),
+        ("selective", "selective", True),
+    ],
+)
+def test_more_recomputing_never_needs_more_memory_where_it_contains_the_other(value, other, needs_no_less):
+    assert knob("checkpointing").needs_no_less(value, other) is needs_no_less
 
 
 def test_autocast_that_would_be_disabled_silently_is_an_error():

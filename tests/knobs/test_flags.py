@@ -1,6 +1,5 @@
 """The flags that people ask about: where each is offered, what it sets, and how that is seen."""
 
-import msgspec
 import pytest
 import torch
 
@@ -10,12 +9,10 @@ from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
 from autotune.knobs.tf32 import state
 from autotune.knobs.wording import Framework
-from autotune.precision.arithmetics import arithmetics, full_precision, precision_of
-from autotune.precision.judge import names
 from autotune.targets import switches
 from autotune.targets.attention import Attention
 from autotune.testing.knob_contract import CPU, circumstances
-from tests.worlds import config, environment, facts, space, study_request
+from tests.worlds import environment, facts, space
 
 AMPERE, TURING = environment(capability="8.0"), environment(capability="7.5")
 ALL = ("for-loop", "foreach", "fused")
@@ -155,13 +152,13 @@ def test_on_a_cpu_the_math_kernel_is_another_configuration_in_half_precision_onl
 
 @pytest.mark.parametrize("value", ["flash", "math", "efficient", "cudnn"])
 def test_one_kernel_alone_is_enabled_and_that_is_seen(torchs_own, value):
-    assert knob("sdpa_backend").seen(Observed(**switches.standing())) == (None,)
+    assert knob("sdpa_backend").seen(Observed(**switches.standing([]))) == (None,)
 
     _applied("sdpa_backend", value)
 
     assert switches.enabled() == {value}
-    assert knob("sdpa_backend").seen(Observed(**switches.standing())) == (value,)
-    assert knob("sdpa_backend").written(Observed(**switches.standing())) == value
+    assert knob("sdpa_backend").seen(Observed(**switches.standing([]))) == (value,)
+    assert knob("sdpa_backend").written(Observed(**switches.standing([]))) == value
 
 
 def test_what_one_kernel_cannot_take_is_an_error_and_not_slow_in_silence(torchs_own):
@@ -213,49 +210,6 @@ def test_where_the_code_has_disabled_kernels_the_choice_is_made(torchs_own):
     query = torch.randn(1, 2, 8, 16, requires_grad=True)
 
     assert _attended(lambda one: torch.nn.functional.scaled_dot_product_attention(one, one, one), query).found() == {}
-
-
-def test_several_knobs_of_arithmetic_are_compared_as_one():
-    of = facts(attention=KERNELS, space={})
-    domains = {"amp_dtype": (None, "bfloat16"), "tf32": (False, True), "sdpa_backend": (None, "cudnn", "efficient")}
-    request = study_request(facts=of, environment=AMPERE, domains=domains)
-
-    shown = [tuple(one.values()) for one in arithmetics(request)]
-
-    assert shown == [
-        (None, False, "efficient"), (None, True, None), (None, True, "efficient"),
-        ("bfloat16", False, None), ("bfloat16", False, "cudnn"), ("bfloat16", False, "efficient"),
-    ]  # fmt: skip
-
-
-def test_full_precision_keeps_what_the_code_sets_whatever_is_asked():
-    own = config(tf32=True, amp_dtype="bfloat16")
-
-    assert precision_of(full_precision(own, {}))["tf32"] is False
-    assert precision_of(full_precision(own, {"tf32": True})) == {
-        "amp_dtype": None, "tf32": True, "sdpa_backend": None
-    }  # fmt: skip
-
-
-def test_a_comparison_is_named_by_all_that_differs():
-    from autotune.core.requests import StabilityRequest
-
-    request = StabilityRequest(
-        target="model.py", reference=config(), candidate=config(amp_dtype="bfloat16", sdpa_backend="flash"),
-        device="cpu",
-    )  # fmt: skip
-    former = msgspec.structs.replace(
-        request, **{name: config_of_2025(getattr(request, name)) for name in ("reference", "candidate")}
-    )
-
-    assert names(request) == ("bf16 flash", "fp32")
-    assert names(former) == ("bf16", "fp32")
-
-
-def config_of_2025(config):
-    """A configuration as an earlier version wrote it, which knew none of these knobs."""
-    kept = {name: value for name, value in config.values.items() if name in ("batch_size", "amp_dtype")}
-    return msgspec.structs.replace(config, values=kept)
 
 
 @pytest.mark.parametrize(

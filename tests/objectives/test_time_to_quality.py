@@ -16,9 +16,10 @@ from autotune.gradient_noise.stage import describe_advice, describe_noise, measu
 from autotune.launch.base import RESULT
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge
+from autotune.sampler.encoding import Encoding
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard
-from autotune.sampler.optuna import Encoding, make_sampler
+from autotune.sampler.optuna import make_sampler
 from autotune.study import layout as disk
 from autotune.study.history import History
 from autotune.study.recommendation import BatchAdvice, Recommendation

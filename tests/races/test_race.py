@@ -1,6 +1,7 @@
 """A race on a simulated machine: what it tells, when it ends, what it keeps."""
 
 import itertools
+import subprocess
 
 import pytest
 from msgspec.structs import replace
@@ -218,6 +219,17 @@ def test_what_goes_before_the_first_round_is_told():
         race([_named("a.py"), _named("b.py")], RaceSettings(), lambda _: machine, told.append)
 
     assert told == ["Taking one step of each contestant, to see that it trains."]
+
+
+def test_that_git_checks_out_is_told_before_it_does(tmp_path):
+    told = []
+    subprocess.run(["git", "init", "-q"], check=True)
+    settings = RaceSettings(baseline_commit="nowhere")
+
+    with pytest.raises(UsageError, match="nowhere"):
+        race([_named("a.py").at("nowhere"), _named("a.py")], settings, lambda _: FakeLauncher(), told.append)
+
+    assert told == ["Checking out nowhere."]
 
 
 def test_a_setting_without_effect_is_refused_and_leaves_nothing(tmp_path):

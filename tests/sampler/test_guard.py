@@ -28,7 +28,7 @@ def _arm(where):
 
 
 def test_a_new_guard_admits_the_whole_space():
-    assert Guard(HELD).remaining() == HELD.configs
+    assert Guard(HELD).remaining() == tuple(HELD.configs)
 
 
 @pytest.mark.parametrize("result", [measured(), failed(Outcome.UNSTABLE), failed(Outcome.TIMEOUT)])

@@ -10,7 +10,7 @@ from autotune.sampler.data import gather
 from autotune.sampler.grid import Hardware
 from autotune.sampler.observation import Observation
 from autotune.sampler.performance_model import PerformanceModel
-from tests.proposing import grid_of
+from tests.proposing import grid_of, row_of
 
 
 def _model(hardware=None, **domains):
@@ -27,7 +27,7 @@ def _guess(model, **changes):
 
 
 def _step_seconds(model, guess, **params):
-    row = model.grid.row(params)
+    row = row_of(model.grid, params)
     places = model.at(np.array([row]))
     clocks = model.clocks(guess, places, model.computing(guess, places), model.loading(guess, places))
     return float(model.together(guess, places, *clocks)[0, 0])
@@ -102,7 +102,8 @@ def test_half_precision_is_expected_to_be_faster_on_large_batches_and_not_on_sma
 
     def gain(batch):
         rows = [
-            model.grid.row({"batch_size": batch, "amp_dtype": dtype, "num_workers": 0}) for dtype in (None, "bfloat16")
+            row_of(model.grid, {"batch_size": batch, "amp_dtype": dtype, "num_workers": 0})
+            for dtype in (None, "bfloat16")
         ]
         return np.exp(computing[rows[0]] - computing[rows[1]])
 
@@ -113,7 +114,7 @@ def test_neighbours_of_an_ordered_knob_are_alike_and_different_knobs_are_not():
     model = _model(batch_size=(8,), num_workers=(0,), num_threads=(1, 2, 4, 8), amp_dtype=(None, "bfloat16"))
     felt = {
         (values["num_threads"], values["amp_dtype"]): model.parameters.design("sample_time", np.array([row]))[0]
-        for row, values in enumerate(model.grid.values)
+        for row, values in enumerate(model.grid.named)
     }
 
     assert [felt[threads, None].sum() for threads in (1, 2, 4, 8)] == [0, 1, 2, 3]
@@ -127,7 +128,7 @@ def test_a_dtype_is_like_the_one_it_resembles_even_where_that_is_not_searched():
     expected = [
         model.parameters.design("sample_time", np.array([row]))[0] @ model.parameters.means
         for model in (both, alone)
-        for row in [model.grid.row({"batch_size": 8, "num_workers": 0, "amp_dtype": "float16"})]
+        for row in [row_of(model.grid, {"batch_size": 8, "num_workers": 0, "amp_dtype": "float16"})]
     ]
 
     assert expected[0] == expected[1] < 0
@@ -135,7 +136,7 @@ def test_a_dtype_is_like_the_one_it_resembles_even_where_that_is_not_searched():
 
 def test_a_reading_of_computing_alone_teaches_about_every_number_of_workers():
     model = _model(num_workers=(1, 2, 4))
-    row = model.grid.row({"batch_size": 64, "num_workers": 1})
+    row = row_of(model.grid, {"batch_size": 64, "num_workers": 1})
     seen = Observation(samples_per_second=100.0, compute_samples_per_second=1000.0, loader_samples_per_second=100.0)
 
     data = gather(model, [(row, seen)])
@@ -185,9 +186,3 @@ def test_the_bound_on_the_rest_looks_at_what_is_open_only():
 
     assert rest == pytest.approx(0.1)
     assert faster_elsewhere(forecast, np.array([0]), np.array([False] * 3), chance) == 0
-
-
-def test_a_grid_knows_its_own_rows_only():
-    grid = grid_of(batch_size=(8, 16))
-
-    assert [grid.row({"batch_size": 16}), grid.row({"batch_size": 32}), grid.row({})] == [1, None, None]

@@ -7,9 +7,10 @@ from optuna.trial import TrialState
 
 from autotune.core.records import Goal
 from autotune.core.results import Trial
+from autotune.sampler.encoding import Encoding
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard
-from autotune.sampler.optuna import Encoding, GuardedSampler, make_sampler
+from autotune.sampler.optuna import GuardedSampler, make_sampler
 from tests.worlds import config, failed, measured, space
 
 SMALL = space(Goal(global_batch=64, tune=("batch_size", "amp_dtype")))

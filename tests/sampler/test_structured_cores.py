@@ -11,7 +11,7 @@ from autotune.sampler.discrepancy import discrepancy
 from autotune.sampler.grid import Hardware
 from autotune.sampler.observation import Observation
 from autotune.sampler.performance_model import PerformanceModel
-from tests.proposing import grid_of
+from tests.proposing import grid_of, row_of
 
 TWO_CORES = Hardware(cores=2, computes_on_cores=True, threads=2)
 # Two threads compute 64 samples in 20 ms and next to nothing of it whatever the batch; a worker loads them in 19.2.
@@ -39,7 +39,7 @@ def _certain(model, **changes):
 
 
 def _step_seconds(model, guess, **params):
-    places = model.at(np.array([model.grid.row({"batch_size": 64, **params})]))
+    places = model.at(np.array([row_of(model.grid, {"batch_size": 64, **params})]))
     clocks = model.clocks(guess, places, model.computing(guess, places), model.loading(guess, places))
     return float(model.together(guess, places, *clocks)[0, 0])
 
@@ -59,7 +59,7 @@ def test_threads_beyond_torchs_own_count_promise_nothing():
     model = _model(eight, num_workers=(0,), num_threads=(2, None, 8))
     felt = model.parameters.design("sample_time", np.arange(3))[:, model.parameters.halved[0]]
 
-    assert dict(zip([values["num_threads"] for values in model.grid.values], felt, strict=True)) == {
+    assert dict(zip([values["num_threads"] for values in model.grid.named], felt, strict=True)) == {
         2: 1,
         None: 0,
         8: 0,
@@ -140,7 +140,8 @@ def test_a_knob_says_itself_how_many_threads_compute(monkeypatch):
 def test_a_step_and_computing_alone_disagree_as_much_as_was_measured_of_cores_that_others_use(on_cores, disagreement):
     model = _model(Hardware(cores=8, computes_on_cores=on_cores), num_workers=(1,))
     data = gather(model, [(0, Observation(samples_per_second=100.0, compute_samples_per_second=100.0))])
-    whitened = discrepancy(model, data, _guess(model, LOADING=1e-9)).whitened_times(np.eye(2))
+    guess = _guess(model, LOADING=1e-9)
+    whitened = discrepancy(model, data, guess, guess).whitened_times(np.eye(2))
     covariance, difference = np.linalg.inv(whitened @ whitened.T), np.array([1, -1])
 
     assert np.sqrt(difference @ covariance @ difference) == pytest.approx(disagreement, rel=0.03)

@@ -58,7 +58,7 @@ def test_after_an_overflow_far_above_a_batch_between_is_tried_next():
     rest = proposals.sampler.faster_elsewhere(proposals.study)
     trial = proposals.ask()
 
-    assert trial.params["batch_size"] == 512
+    assert proposals.values(trial)["batch_size"] == 512
     assert proposals.sampler.prediction.gain > 0.02
     assert rest > 0.5
 
@@ -70,15 +70,19 @@ def _foreseen(together, seen):
     """
     grid = grid_of(batch_size=BATCHES, amp_dtype=(None, "bfloat16"))
     model = PerformanceModel(grid, CPU)
-    rows = {(params["batch_size"], params["amp_dtype"]): row for row, params in enumerate(grid.params)}
+    rows = {(params["batch_size"], params["amp_dtype"]): row for row, params in enumerate(grid.named)}
 
     def dry_run(row):
-        samples = grid.params[row]["batch_size"] / 6000
+        samples = grid.named[row]["batch_size"] / 6000
         return PredictedPeak(share=0.3 + samples, together=(together * samples,) if together else ())
 
     chance = np.random.default_rng(0)
     found = [(rows[place], observation) for place, observation in seen.items()]
-    forecast = predict(model, fit_posterior(model, gather(model, found, dry_run), chance), chance)
+    forecast = predict(
+        model,
+        fit_posterior(model, gather(model, found, [(row, dry_run(row)) for row in range(len(grid))]), chance),
+        chance,
+    )
     fits = forecast.fits.mean(0)
     return {place: (float(forecast.memory[row]), float(fits[row])) for place, row in rows.items()}
 

@@ -9,12 +9,13 @@ from autotune.core.records import Goal
 from autotune.core.results import Alone, Outcome, Trial
 from autotune.memory.model import PredictedPeak
 from autotune.objectives.verdict import judge
+from autotune.sampler.encoding import Encoding
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard
 from autotune.sampler.observation import Observation, observed
-from autotune.sampler.optuna import Encoding, GuardedSampler, hardware, make_sampler
+from autotune.sampler.optuna import GuardedSampler, hardware, make_sampler
 from autotune.testing import ENVIRONMENT
-from tests.proposing import Proposals, grid_of
+from tests.proposing import Proposals
 from tests.worlds import GIB, failed, measured, space, study_request
 
 BATCHES = tuple(2**exponent for exponent in range(3, 11))
@@ -121,8 +122,10 @@ def test_measured_memory_warns_before_the_first_out_of_memory():
 
 
 def test_a_dry_run_keeps_it_from_what_does_not_fit():
-    told = [PredictedPeak(share=_share(params, limit=20)) for params in grid_of(**DOMAINS).params]
-    informed, alone = Proposals(DOMAINS, dry_run=told.__getitem__), Proposals(DOMAINS)
+    informed, alone = (
+        Proposals(DOMAINS, dry_run=lambda config: PredictedPeak(share=_share(config, limit=20))),
+        Proposals(DOMAINS),
+    )
 
     overflows = [
         sum(_share(params, limit=20) > 1 for params, _ in one.search(lambda params: _machine(params, limit=40), 6))
@@ -146,7 +149,7 @@ def test_a_proposal_says_what_it_expects_and_the_measurement_lies_within():
     proposals.search(_machine, 5)
 
     trial = proposals.ask()
-    said, seen = proposals.sampler.prediction, _machine(trial.params)
+    said, seen = proposals.sampler.prediction, _machine(proposals.values(trial))
 
     assert said.low * 0.9 < seen.samples_per_second < said.high * 1.1
     assert said.memory_bytes == pytest.approx(seen.memory_bytes, rel=0.15)
@@ -169,7 +172,7 @@ def test_where_samples_per_second_are_not_what_counts_no_gain_is_promised():
     proposals = _proposals()
     for number in range(4):
         trial = proposals.ask()
-        seen = _machine(trial.params)
+        seen = _machine(proposals.values(trial))
         proposals.tell(trial, seen, seen.samples_per_second and seen.samples_per_second / (100 + 100 * (number % 2)))
     proposals.ask()
 

@@ -9,7 +9,7 @@ from autotune.core.interference import Contamination
 from autotune.core.records import SEARCH_PURPOSES, Limit
 from autotune.core.requests import ProbeRequest
 from autotune.launch.base import RESULT
-from autotune.sampler.optuna import Encoding
+from autotune.sampler.encoding import Encoding
 from autotune.sampler.space import build
 from autotune.study.interference import BACK_OFF_SECONDS, MOST_VAIN_REPEATS, REFERENCE_EVERY
 from autotune.study.store import NUMBER, Store

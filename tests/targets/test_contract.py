@@ -333,6 +333,7 @@ def test_a_file_may_be_called_like_a_module_that_is_loaded(tmp_path: Path) -> No
         (".", "is a folder"),
         ("notes.ipynb", "notes.ipynb is not a Python file"),
         ("python model.py --lr 3", "neither a Python file nor a module"),
+        ("m" * 300, "neither a Python file nor a module"),  # longer than a file name may be
     ],
 )
 def test_a_reference_that_leads_nowhere_says_so(

@@ -128,12 +128,15 @@ def test_the_time_for_a_comparison_follows_the_pace_of_the_fastest_probe_and_the
     precise_finalists(search, FEWEST_FINALISTS, 0.0)
 
     ((_, compared),) = search.history.precision_checks
+    nothing_is_open = search.budget.precision_check_seconds
+    search.history.add(trial(measured(190.0), 2, batch_size=64, amp_dtype="float16"))
     assert before == [
         pytest.approx(1.5 * 150 * 64 / 2400),
         pytest.approx(1.5 * 150 * 64 / 1200),
         pytest.approx(1.5 * 150 * 64 / 200),
         0.0,
     ]  # the last has no time for as many as say anything
+    assert nothing_is_open == 0.0
     assert search.budget.precision_check_seconds == compared.elapsed_seconds
 
 

@@ -141,6 +141,7 @@ def test_what_is_no_option_is_known() -> None:
     assert {*Settings.__dataclass_fields__} - {one.field for one in options()} == {
         "target",
         "mode",
+        "declared",
         "limits",
         "resume_line",
         "objective_options",

@@ -8,6 +8,7 @@
 --amp{bf16:flag}      the word before it is there or not; `{bf16:flag}` alone is `--bf16`
 --no-amp{bf16:noflag} the word before it is there where the value is not
 --amp{amp:flag}       the word before it is there if there is any value but None; another placeholder says which
+{attn:sdpa/flash}     a knob of the user's own with its values, the first of which is today's without a `=`
 {output_dir=runs}     a scratch folder of the probe
 {{name}}              `{name}` itself
 """
@@ -22,9 +23,10 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Self
 
-from autotune.core.records import Value
+from autotune.core.records import Declaration, Value
 from autotune.errors import TargetError
-from autotune.knobs import KNOBS, knob
+from autotune.knobs import OURS
+from autotune.knobs.declared import DeclaredKnob
 from autotune.targets.commands.distributed import LAUNCHER_NAMES, PYTHON
 from autotune.targets.commands.meaning import meaning_of
 from autotune.targets.commands.names import normal
@@ -110,7 +112,14 @@ class Command:
     def knobs(self) -> tuple[str, ...]:
         """The names of the knobs that the command carries, in the order of the registry."""
         carried = {one.knob.name for one in self.placeholders if one.knob is not None}
-        return tuple(one.name for one in KNOBS if one.name in carried)
+        own = (one.name for one in self.declared)
+        return (*(one.name for one in OURS if one.name in carried), *own)
+
+    @property
+    def declared(self) -> tuple[Declaration, ...]:
+        """The knobs of the user's own that it carries."""
+        found = (one.knob.declared for one in self.placeholders if isinstance(one.knob, DeclaredKnob))
+        return tuple({one.name: one for one in found}.values())
 
     @property
     def derives_accumulation(self) -> bool:
@@ -177,7 +186,7 @@ class Command:
 
     def present(self) -> list[str]:
         """Return the command's words as far as they are known without a configuration: knobs have their defaults."""
-        values = {name: self.baseline.get(name, knob(name).default) for name in self.knobs}
+        values = {one.knob.name: one.knob.default for one in self.placeholders if one.knob} | self.baseline
         return [word for word in (_filled(word, values, lambda _: "") for word in self.words) if word is not None]
 
     def recommended(self, values: Mapping[str, Value]) -> list[str]:

@@ -41,6 +41,7 @@ class Fetching:
         """`going_on` is called when the next batch to train on is asked for."""
         self.data: Any = None  # the dataset that is trained on; None: there is no DataLoader, or no backward pass yet
         self.workers: int | None = None  # of its loader
+        self.options: dict[str, Any] = {}  # of it: what goes with workers, and with an accelerator
         self.own_seconds = 0.0  # spent on looking at batches
         self.thread: threading.Thread | None = None  # that trains: only its waits count
         self.replacements: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
@@ -132,10 +133,20 @@ class Fetching:
         fetched = Fetched(samples=samples, tokens=count_tokens(batch), seconds=seconds)
         self._waiting.setdefault(id(data), deque(maxlen=_MOST)).append(fetched)
         if self.data is None or data is self.data:
-            self.workers = iterator._num_workers
+            self.workers, self.options = iterator._num_workers, _options(iterator)
         self._report.alive()  # an evaluation may be long
         if data is self.data:
             self._report.shapes.note(batch, samples, arrived)
+
+
+def _options(iterator: Any) -> dict[str, Any]:
+    """Return the options of a DataLoader that do something in this iterator."""
+    found: dict[str, Any] = {}
+    if iterator._num_workers:
+        found |= {"prefetch_factor": iterator._prefetch_factor, "persistent_workers": iterator._persistent_workers}
+    if torch.accelerator.is_available():
+        found["pin_memory"] = iterator._pin_memory
+    return found
 
 
 def _first_dimension(batch: Any) -> int | None:

@@ -21,11 +21,11 @@ from msgspec.structs import replace
 from autotune.core.records import Config, Finding, StepFacts, TargetFacts
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, plan_of
-from autotune.knobs.base import Plan, Reach
+from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
 from autotune.targets import variables
 from autotune.targets.commands.command import Command
-from autotune.targets.commands.defaults import WORKERS
+from autotune.targets.commands.defaults import WORKERS, LoaderDefaults
 from autotune.targets.commands.distributed import world_size
 from autotune.targets.commands.log import with_last_lines
 from autotune.targets.commands.main_thread import Guest
@@ -48,7 +48,7 @@ class CommandLoop(OwnLoop):
         self._program: Program | None = None
         self._witness: Witness | None = None
         self._script_arguments = ScriptArguments(command, None, None)
-        self._loader_defaults: dict[str, Any] = {}
+        self._loader_defaults = LoaderDefaults()
         self._transforms: list[Callable[[Any], Any]] = []
         self._asked: int | None = None
         self._is_today = True
@@ -63,10 +63,12 @@ class CommandLoop(OwnLoop):
         asked = self._command.baseline if config is None else config.values
         self._asked = Config(values=dict(asked)).batch_size if "batch_size" in self._command.knobs else None
         variables.show()  # torch compiles in its own time: no variable of the user's
-        carries = any(one.name in self._command.knobs for one in KNOBS if one.reach is Reach.LOADER)
-        options = {} if config is None or carries else plan.loader_options
-        if options.get(WORKERS):  # none is what a loader has by itself
-            self._loader_defaults = {name: value for name, value in options.items() if name != "batch_size"}
+        carried = self._command.knobs
+        options, defaults = {} if config is None else plan.loader_options, dict[str, Any]()
+        if options.get(WORKERS) and WORKERS not in carried:  # none is what a loader has by itself
+            defaults = {name: value for name, value in options.items() if name != "batch_size"}
+        asked = {name: options[name] for name in plan.loader_asked & options.keys() if name not in carried}
+        self._loader_defaults = LoaderDefaults(defaults, asked)
 
     def run(self, report: Report) -> None:
         """Run the command until the watch has enough. Raises what it raises, and `TargetError` if it ends before.
@@ -140,6 +142,7 @@ class CommandLoop(OwnLoop):
             data="batch" if witness.batches.data is None else "dataset" if samples is not None else "iterable",
             dataset_samples=samples,
             baseline=reach.baseline(),
+            is_program=True,
             settable=reach.settable,
             written=reach.written,
             framework="hf" if reach.written else "torch",

@@ -10,11 +10,12 @@ from typing import Self
 
 from autotune.core.records import Value
 from autotune.errors import TargetError
-from autotune.knobs import KNOBS
+from autotune.knobs import OURS
 from autotune.knobs.base import SWITCH_WORDS, Knob
+from autotune.knobs.declared import DeclaredKnob, declaration, is_mistyped, scalar
 
 OUTPUT_DIR = "output_dir"
-NAMES = (OUTPUT_DIR, *(one.name for one in KNOBS), *(name for one in KNOBS for name in one.value_names))
+NAMES = (OUTPUT_DIR, *(one.name for one in OURS), *(name for one in OURS for name in one.value_names))
 FLAG, NO_FLAG = "flag", "noflag"
 ON_OFF: Mapping[Value, str] = {True: "true", False: "false"}
 OFF_ON: Mapping[Value, str] = {True: "false", False: "true"}  # of a flag that says no
@@ -42,6 +43,8 @@ class Placeholder:
         if name == OUTPUT_DIR:
             return cls(text=text, name=name, knob=None, words=None, today=today)
         owner = owner_of(name)
+        if owner is None and is_declaration(name, format_name):
+            return cls._declared(text, name, format_name or "", today)
         if owner is None:
             raise _no_knob(text, name)
         is_switch = name in owner.value_names
@@ -61,6 +64,20 @@ class Placeholder:
             is_switch=is_switch, stands_for=owner.value_names.get(name), is_negated=is_negated,
             is_gate=is_gate,
         )  # fmt: skip
+
+    @classmethod
+    def _declared(cls, text: str, name: str, listed: str, today: str | None) -> Self:
+        """Return the placeholder of a knob of the user's own, whose values it lists. Raises `TargetError`."""
+        words = listed.split("/")
+        try:
+            declared = declaration(name, [scalar(word) for word in words])
+        except ValueError as error:
+            raise TargetError(
+                f"{text} in the command declares a knob of yours: {error}. List its values between slashes, such as "
+                f"{{{name}:a/b}}."
+            ) from error
+        by_value = dict(zip(declared.values, words, strict=True))
+        return cls(text=text, name=name, knob=DeclaredKnob(declared), words=by_value, today=today or words[0])
 
     def value(self) -> Value | None:
         """Return the knob's value that the command has today, or the truth of a switch. Raises `TargetError`."""
@@ -98,9 +115,24 @@ def names_a_knob(word: str) -> bool:
     )
 
 
+def is_declaration(name: str, format_name: str | None) -> bool:
+    """Return whether it declares a knob of the user's own: no name of ours, or one mistyped, and a list of values."""
+    return owner_of(name) is None and "/" in (format_name or "") and not is_mistyped(name, NAMES)
+
+
+def escaped(word: str) -> str:
+    """Return a word as it was typed, with its braces doubled but for those that declare a knob of the user's own."""
+
+    def doubled(found: re.Match[str]) -> str:
+        is_bare = not (found[1] or found[6])
+        return found[0] if is_bare and is_declaration(found[3], found[4]) else f"{{{found[0]}}}"
+
+    return PLACEHOLDER.sub(doubled, word)
+
+
 def owner_of(name: str) -> Knob | None:
     """Return the knob with that name or alias, or with a switch of that name; None: there is none."""
-    return next((one for one in KNOBS if name in (one.name, one.alias, *one.value_names)), None)
+    return next((one for one in OURS if name in (one.name, one.alias, *one.value_names)), None)
 
 
 def literal(text: str) -> str:
@@ -112,7 +144,8 @@ def _no_knob(text: str, name: str) -> TargetError:
     near = difflib.get_close_matches(name, NAMES, n=1)
     hint = f"Did you mean {{{near[0]}}}?" if near else f"There are {', '.join(NAMES)}."
     return TargetError(
-        f"{text} in the command is no knob. {hint} Write {literal(text)} where the command itself has braces."
+        f"{text} in the command is no knob. {hint} Write {literal(text)} where the command itself has braces, and "
+        f"{{{name}:a/b/c}} for a knob of your own with its values."
     )
 
 

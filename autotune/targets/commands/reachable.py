@@ -75,7 +75,8 @@ class Reachable:
         if knob.name == ACCUMULATION:  # seen to accumulate by no argument of its own: it follows from the micro-batch
             return self.command.derives_accumulation and (self.seen.micro_batches or 1) > 1
         if knob.reach is Reach.LOADER:
-            return self.witness.batches.data is None or self.witness.defaults.reach(self.witness.batches.data)
+            data = self.witness.batches.data
+            return data is None or self.witness.defaults.reach(data, knob.name)
         return knob.reach is Reach.PROCESS
 
     def _is_known(self, knob: Knob) -> bool:

@@ -18,7 +18,7 @@ from autotune.targets.commands.formats import format_of, gates
 from autotune.targets.commands.grammars import Grammar, grammar_of
 from autotune.targets.commands.meaning import Meaning, meaning_of, meant
 from autotune.targets.commands.names import is_negative, normal
-from autotune.targets.commands.placeholder import FLAG, NO_FLAG, OUTPUT_DIR, literal, names_a_knob
+from autotune.targets.commands.placeholder import FLAG, NO_FLAG, OUTPUT_DIR, escaped, literal, names_a_knob
 from autotune.targets.commands.program import Program
 from autotune.targets.commands.settings_files import launch_file, settings_file
 from autotune.targets.commands.shell import program_of, script_of
@@ -98,7 +98,7 @@ class _Reader:
         by_knob = self._typed_ones()
         for argument in dict.fromkeys(self._declared.values()):
             self._offer(argument, by_knob)
-        words = [self._texts.get(n, literal(word)) for n, word in enumerate(self._words)]
+        words = [self._texts.get(n, escaped(word)) for n, word in enumerate(self._words)]
         words = [*words[: self._script_at], *self._added_before, *words[self._script_at :], *self._added]
         self._result.command = Command.of([word for word in words if word is not None])
         return self._result

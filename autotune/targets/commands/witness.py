@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import wraps
@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader
 from autotune import telling
 from autotune.errors import TargetError
 from autotune.knobs.observed import Observed
-from autotune.targets import implementations, switches, variables
+from autotune.targets import switches, variables
 from autotune.targets.commands import unseen
 from autotune.targets.commands.defaults import LoaderDefaults
 from autotune.targets.commands.exits import ExitHooks
@@ -51,19 +51,19 @@ class Witness:
     """The witness of one training: notes what its hooks see."""
 
     def __init__(
-        self, label: str, report: Report, guest: Guest, *, loader_defaults: Mapping[str, Any],
+        self, label: str, report: Report, guest: Guest, *, loader_defaults: LoaderDefaults,
         transforms: Sequence[Callable[[Any], Any]], asked: int | None = None, is_told: bool = False,
     ) -> None:  # fmt: skip
         """Prepare the hooks, which `installed` installs.
 
-        `loader_defaults`: arguments of DataLoaders whose maker leaves them out. `transforms`: they change the model in
-        place as soon as it has an optimizer. `asked`: the micro-batch that is asked for. `is_told`: steps will be told.
+        `transforms`: they change the model in place as soon as it has an optimizer. `asked`: the micro-batch that is
+        asked for. `is_told`: steps will be told.
         """
         self.tally = Tally(report)
         self.trained = Trained()  # what the first step trained
         self.pauses = Pauses()
         self.batches = Fetching(report, self.pauses.end)
-        self.defaults = LoaderDefaults(loader_defaults)
+        self.defaults = loader_defaults
         self._told = ToldSteps(label, self.batches, is_told=is_told)
         self._label, self._report, self._guest, self._transforms = label, report, guest, list(transforms)
         self.exits, self._process = ExitHooks(label, guest), os.getpid()
@@ -85,6 +85,7 @@ class Witness:
             micro_batch=self.tally.micro_batch,
             micro_batches=self.tally.micro_batches,
             workers=self.batches.workers,
+            **self.batches.options,
             precisions=frozenset(self._losses.precisions | self.trained.precisions),
             recomputes=self._recomputed.seen,
             channels_last=self.trained.channels_last,
@@ -282,8 +283,7 @@ class Witness:
         if not self.tally.steps:
             # Looked at here: with a closure, as Lightning's, gradients came within the step.
             self.trained = replace(self.trained, with_gradient=self.trained.count_gradients())
-            update = implementations.said([self._counted]) if self._counted else None
-            self._settings = {"threads": torch.get_num_threads(), "update": update, **switches.standing()}
+            self._settings = {"threads": torch.get_num_threads(), **switches.standing(filter(None, [self._counted]))}
         self.tally.step()
         self.batches.step()
         if not self.tally.last:

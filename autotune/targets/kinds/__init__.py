@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from autotune.targets import importing
+from autotune.core.records import Declaration
+from autotune.targets import declared, importing
 from autotune.targets.commands.loop import CommandLoop
 from autotune.targets.contract import Contract
 from autotune.targets.kinds.functions import read as functions
@@ -22,11 +23,29 @@ KINDS: tuple[Callable[[Loaded, Mapping[str, Any]], Contract | OwnLoop | None], .
 
 def load(reference: Reference, offered: Mapping[str, Any], phase: Callable[[str], None]) -> Contract | OwnLoop:
     """Import the target and recognise its kind. `phase` is told `load` and `build`. Raises `TargetError`."""
+    return _load(reference, offered, phase, None)[0]
+
+
+def load_declaring(
+    reference: Reference, offered: Mapping[str, Any], phase: Callable[[str], None], asked: Sequence[Declaration]
+) -> tuple[Contract | OwnLoop, tuple[Declaration, ...]]:
+    """Do the same, and return the knobs that the target declares, with those of `asked`, which its functions take.
+
+    They have their defaults where `offered` does not say more.
+    """
+    return _load(reference, offered, phase, asked)
+
+
+def _load(
+    reference: Reference, offered: Mapping[str, Any], phase: Callable[[str], None], asked: Sequence[Declaration] | None
+) -> tuple[Contract | OwnLoop, tuple[Declaration, ...]]:
     phase("load")
     if reference.command is not None:
-        return CommandLoop(reference.command)
+        return CommandLoop(reference.command), declared.of_command(reference.command, asked or ())
     module = importing.load(reference)
     phase("build")
     loaded = picked(module, reference, offered)
-    found = (read(loaded, offered) for read in KINDS)
-    return next(one for one in found if one is not None)
+    found = () if asked is None else declared.of_module(loaded, reference.attribute, asked)
+    offered = {one.name: one.default for one in found} | dict(offered)
+    kinds = (read(loaded, offered) for read in KINDS)
+    return next(one for one in kinds if one is not None), found

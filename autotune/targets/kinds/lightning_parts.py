@@ -12,6 +12,8 @@ from typing import Any
 from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 
 from autotune.errors import TargetError
+from autotune.knobs import declared_values
+from autotune.knobs.declared import TAKEN
 from autotune.targets.arguments import bind, takes, takes_nothing
 from autotune.targets.loaded import Loaded
 from autotune.targets.user_errors import blaming
@@ -89,7 +91,9 @@ def made(kind: Any, loaded: Loaded, offered: Mapping[str, Any]) -> Any:
     if not isinstance(kind, type):
         return kind
     with blaming(f"{kind.__name__}()", loaded.root):
-        return kind() if takes_nothing(kind) else bind(kind, kind.__name__, offered)(**offered)
+        # Its own defaults where it has them, but for what only its user can mean: the values of a knob of theirs.
+        asked = {name: value for name, value in declared_values(offered).items() if name not in TAKEN}
+        return bind(kind, kind.__name__, asked if takes_nothing(kind) else offered)(**offered)
 
 
 def defines(owner: Any, hook: str) -> bool:

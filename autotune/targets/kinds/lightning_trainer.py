@@ -26,6 +26,7 @@ from autotune.knobs.wording import Framework
 from autotune.targets import implementations
 from autotune.targets.arguments import bind
 from autotune.targets.batches import move
+from autotune.targets.commands.defaults import LoaderDefaults
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.witness import Witness
 from autotune.targets.contract import Contract
@@ -66,9 +67,8 @@ class LightningTrainer(OwnLoop):
         self._loader: DataLoader[Any] | None = None  # the user's own
         self._witness: Witness | None = None
         self._updates = 0  # of the steps that were told
-        self._trainable: list[Any] = []
         self._reached: set[int] = set()  # parameters that had a gradient in the first step, by identity
-        self._hooks: list[Any] = []
+        self._trainable, self._hooks = list[Any](), list[Any]()
 
     def build(self, config: Config | None, plan: Plan) -> None:
         """Make the Trainer with the user's arguments, or those of `config`. Raises `TargetError`."""
@@ -91,7 +91,7 @@ class LightningTrainer(OwnLoop):
         """Train until the watch stops it."""
         trainer, parts = self._trainer, self._parts
         self._witness = witness = Witness(
-            self.label, report, _Leaving(), loader_defaults={}, transforms=(), is_told=True
+            self.label, report, _Leaving(), loader_defaults=LoaderDefaults(), transforms=(), is_told=True
         )
         trainer.callbacks.append(telling_of(parts.library, report, self._begin, self._end_batch))
         make_endless(trainer)

@@ -134,8 +134,7 @@ class HuggingFaceTrainer(OwnLoop):
     def observed(self) -> Observed:
         """Torch's switches, and what its optimizer says; its arguments were checked when it was built."""
         made = self._trainer.optimizer
-        said = implementations.said([_unwrapped(made)]) if made is not None else None
-        return Observed(update=said, **switches.standing())
+        return Observed(**switches.standing([_unwrapped(made)] if made is not None else []))
 
     def loss_scale(self) -> float | None:
         """The factor of Accelerate's gradient scaler."""

@@ -110,11 +110,14 @@ class TestAScriptThatWritesThem:
         facts = inspect(tmp_path, SCRIPT)
 
         assert settings(facts) == TODAY
-        assert facts.written == ("batch_size", "gradient_accumulation_steps", "amp_dtype", "num_workers")
+        assert facts.written == (*WRITTEN[:2], "amp_dtype", "num_workers", "prefetch_factor", "persistent_workers")
         assert set(facts.written) <= set(facts.settable or ())
         assert facts.framework == "hf"
         (told,) = (one.text for one in facts.findings if one.name == "arguments")
-        assert told == "TrainingArguments of the script: batch, accum, precision, workers are set as it makes them"
+        assert told == (
+            "TrainingArguments of the script: batch, accum, precision, workers, prefetch, persist are set as it makes "
+            "them"
+        )
 
     def test_a_probe_trains_with_other_values(self, tmp_path):
         taken = probe(
@@ -122,6 +125,21 @@ class TestAScriptThatWritesThem:
         )
 
         assert shapes(taken) == {(16, 1)}
+
+    def test_options_of_its_loader_are_written_with_its_workers(self, tmp_path):
+        script = LOOP.replace(
+            "num_workers=args.dataloader_num_workers)",
+            "num_workers=args.dataloader_num_workers, prefetch_factor=args.dataloader_prefetch_factor, "
+            "persistent_workers=args.dataloader_persistent_workers)",
+        )
+        script += "train(OwnConfig(per_device_train_batch_size=4, gradient_accumulation_steps=2))\n"
+        settable = (*WRITTEN, "prefetch_factor", "persistent_workers")
+
+        taken = probe(tmp_path, script, "", settable, num_workers=1, prefetch_factor=4, persistent_workers=False)
+
+        assert shapes(taken) == {(8, 2)}
+        with pytest.raises(TargetError, match="was given 4 batches ahead for each worker and trained with"):
+            probe(tmp_path, script, "", WRITTEN, num_workers=1, prefetch_factor=4)
 
     def test_what_cannot_be_set_stays_as_it_was_written(self, tmp_path):
         config = Config(values=defaults() | TODAY | {"batch_size": 16})
@@ -136,7 +154,7 @@ class TestAScriptThatWritesThem:
 
         facts = inspect(tmp_path, script, arguments)
 
-        assert facts.written == ("gradient_accumulation_steps", "amp_dtype", "num_workers")
+        assert "batch_size" not in facts.written and "gradient_accumulation_steps" in facts.written
         assert "batch_size" in (facts.settable or ())
         taken = probe(tmp_path, script, arguments, batch_size=16, gradient_accumulation_steps=2)
         assert shapes(taken) == {(32, 2)}

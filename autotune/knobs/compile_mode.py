@@ -1,0 +1,130 @@
+"""`compile_mode`: whether and how torch.compile turns the model into generated code."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from autotune.core.records import Value
+from autotune.harmless import python
+from autotune.knobs.base import NOT_DONE, Circumstances, Knob, MemoryEffect, Plan, allowed
+from autotune.knobs.influence import NEUTRAL, Factor, Influence
+from autotune.knobs.wording import NOTHING, Framework, Wording
+
+DEFAULT, GRAPHS, TUNED, REGIONAL = "default", "reduce-overhead", "max-autotune-no-cudagraphs", "regional"
+CHOICES: tuple[Value, ...] = (None, DEFAULT, REGIONAL, GRAPHS, TUNED)
+ON_GPUS = ("cuda", "xpu")  # whose code Triton generates
+FEWEST_BLOCKS = 4  # of one model: with fewer, compiling each takes about as long as compiling all at once
+SPELLINGS: dict[str, Value] = {"none": None, "no": None, "false": None, "off": None, "true": DEFAULT, "yes": DEFAULT}
+SHORT: dict[Value, str] = {
+    None: NOT_DONE, DEFAULT: "default", REGIONAL: "regional", GRAPHS: "graphs", TUNED: "tuned"
+}  # fmt: skip
+# A GPU's training becomes 1.43 times as fast in the mean of 163 models (pytorch.org/get-started/pytorch-2-x, A100), and
+# slower for some; small steps of a CPU take longer (docs/notes/compiling.md 1). One probe tells: the spreads are wide.
+COMPILED = Influence(
+    fixed_time=Factor(0.95, 0.4),
+    sample_time=Factor(0.85, 0.25),
+    fixed_memory=Factor(1.0, 0.08),
+    sample_memory=Factor(0.9, 0.2),
+)
+# The seconds of a first probe beyond its steps, before any was seen: compiled C++ on two cores, Triton on a GPU
+# (benchmarks/compiling.py; docs/notes/compiling.md 1). What a probe took replaces them (`History.setup_seconds`).
+PRIOR_SECONDS: dict[Value, float] = {None: 0.0, DEFAULT: 45.0, REGIONAL: 25.0, GRAPHS: 60.0, TUNED: 180.0}
+
+
+class CompileMode(Knob):
+    """The mode of torch.compile, or None for none; "regional" compiles each repeated block, and the same code once.
+
+    What is compiled computes the same up to the order of rounding; dropout draws other numbers.
+    """
+
+    name = "compile_mode"
+    alias = "compile"
+    option_help = "torch.compile: none,default,regional,reduce-overhead,max-autotune-no-cudagraphs."
+    label = "compile"
+    ordered = False
+    default: Value = None
+    memory = MemoryEffect.CHANGES
+    only_computes = True
+    compiles = True
+    arguments = r"(torch_)?compile_mode"
+    doubtful = r"(use_|enable_|torch_)*(compile|compiled|compile_model|torch_compile|dynamo)"
+    formats: Mapping[str, Mapping[Value, str]] = {"": {value: str(value or "none") for value in CHOICES}}
+
+    def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
+        """Return the modes that differ here; None alone where no compiler is installed."""
+        environment = circumstances.environment
+        offered: tuple[Value, ...] = (None,)
+        if environment.no_compiler == "":
+            offered += (DEFAULT,)
+            offered += (REGIONAL,) * (circumstances.facts.checkpointable_blocks >= FEWEST_BLOCKS)
+            offered += (GRAPHS, TUNED) * (environment.device_kind in ON_GPUS)
+        return allowed(offered, circumstances.limit)
+
+    def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
+        """Return "default" for what does the same: graphs of launches on a CPU, regions of a model without any."""
+        value = values[self.name]
+        no_graphs = value == GRAPHS and circumstances.environment.device_kind != "cuda"
+        no_regions = value == REGIONAL and not circumstances.facts.checkpointable_blocks
+        return DEFAULT if no_graphs or no_regions else value
+
+    def check(self, value: Value) -> None:
+        """Raise `ValueError` unless it is None or a mode."""
+        if value not in CHOICES or isinstance(value, bool):
+            names = ", ".join(f'"{one}"' for one in CHOICES if one)
+            raise ValueError(f"{self.name} must be None or one of {names}, got {value!r}")
+
+    def parse(self, text: str) -> Value:
+        """Read a mode or `none`; `true` is the default mode, `graphs` and `tuned` are short."""
+        short = {word: value for value, word in SHORT.items()}
+        value = (short | SPELLINGS).get(text.lower(), text.lower())
+        self.check(value)
+        return value
+
+    def show(self, value: Value) -> str:
+        """Return one of `SHORT`."""
+        return SHORT[value]
+
+    def phrase(self, value: Value) -> str:
+        """Return such as `torch.compile (default)`, or nothing."""
+        return f"torch.compile ({value})" if value else ""
+
+    def caution(self, value: Value) -> float:
+        """Rank none before regional before the other modes: a change of shapes costs another compilation."""
+        return (0.0, 2.0, 1.0, 3.0, 4.0)[CHOICES.index(value)]
+
+    def influence(self, value: Value) -> Influence:
+        """Return what compiling does at first sight; its effect is learned."""
+        return NEUTRAL if value is None else COMPILED
+
+    def setup_seconds(self, value: Value) -> float:
+        """Return `PRIOR_SECONDS`."""
+        return PRIOR_SECONDS[value]
+
+    def wording(self, value: Value, framework: Framework, device: str) -> Wording:
+        """Return the functions that the probes used, or torch's own where that is the same.
+
+        The arguments of Trainers do other things besides: that of transformers switches TF32 on (5.23,
+        `TrainingArguments.torch_compile`), and Lightning compiles hooks around the step.
+        """
+        if value is None:
+            return NOTHING
+        ours = framework in (Framework.HUGGING_FACE, Framework.LIGHTNING)
+        if value != REGIONAL and not ours:
+            mode = "" if value == DEFAULT else f", mode={python(value)}"
+            return Wording(model=(f"model = torch.compile(model{mode})",))
+        return Wording(setup=("import autotune",), model=(f"model = autotune.compile_model(model, {python(value)})",))
+
+    def apply(self, value: Value, plan: Plan) -> None:
+        """Compile the model, in whatever form the knobs before have brought it."""
+        if value is None:
+            return
+
+        def compiled(model: Any, mode: Value) -> Any:
+            from autotune.targets.compiling import compile_model  # torch
+
+            return compile_model(model, str(mode))
+
+        plan.compiles = True
+        plan.model_transforms.append(partial(compiled, mode=value))

@@ -1,0 +1,61 @@
+"""The configurations among which a proposal is chosen: a few thousand of a space of any size.
+
+They are a fixed sample of the space (all of it, where it is small), what differs from the best probed configuration in
+one or two changes and from the others in one, and for each of many guesses of the model the configuration that would
+be fastest if the guess were true. Knobs multiply times: the best value of each, taken together, is close to that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from autotune.sampler.blocks import Configurations, Points, distinct
+from autotune.sampler.grid import Floats
+from autotune.sampler.space import LISTED
+
+CLIMBERS = 32  # guesses of which the fastest configuration is sought
+ROUNDS = 3  # of improving every knob at once; the later ones see batch and memory as the earlier ones left them
+PAIRS = 2048  # of two changes to the best, at most
+WIDENED = 8  # fastest configurations of which the neighbours are candidates, too
+
+
+def known_candidates(configs: Configurations, probed: Sequence[Sequence[int]]) -> Points:
+    """Return the candidates that do not depend on the model; `probed` in the order of merit, the best first."""
+    found = [np.array(probed, np.int64).reshape(-1, len(configs.blocks))]
+    if len(configs) > LISTED:
+        for rank, point in enumerate(probed):
+            near = configs.near(point, 1 if rank else 2)
+            found.append(near[np.random.default_rng(0).permutation(len(near))[:PAIRS]] if len(near) > PAIRS else near)
+    return distinct(np.concatenate([*found, configs.sample(LISTED)]))
+
+
+def climbed(configs: Configurations, start: Sequence[int], rates: Callable[[Points], Floats]) -> Points:
+    """Return the fastest configurations of several guesses, and the neighbours of the most frequent ones.
+
+    `rates` returns for the given configurations what each guess makes of them, (guesses, configurations).
+    """
+    if len(configs) <= LISTED:
+        return np.empty((0, len(configs.blocks)), np.int64)
+    points, found = np.array([start], np.int64), []
+    for _ in range(ROUNDS):
+        places, own = np.unique(points, axis=0, return_inverse=True)
+        near = [np.concatenate([place[None], configs.near(place.tolist())]) for place in places]
+        speeds = np.split(rates(np.concatenate(near)), np.cumsum([len(one) for one in near])[:-1], axis=1)
+        own = np.resize(own, len(speeds[0]))  # in the first round all guesses begin at one place
+        points = np.array([_improved(near[at], speeds[at][guess]) for guess, at in enumerate(own)])
+        found.append(points)
+    fastest, counts = np.unique(points, axis=0, return_counts=True)
+    often = fastest[np.argsort(-counts, kind="stable")[:WIDENED]]
+    return np.concatenate([*found, *(configs.near(point) for point in often.tolist())])
+
+
+def _improved(near: Points, speeds: Floats) -> Points:
+    """Return the first of `near` with the best change of each block, where one is faster."""
+    found: Points = near[0].copy()
+    order = np.argsort(speeds, kind="stable")
+    for row in order[speeds[order] > speeds[0]]:  # the fastest last, which stay
+        at = np.flatnonzero(near[row] != near[0])
+        found[at] = near[row][at]
+    return found

@@ -1,0 +1,78 @@
+"""A declared knob behaves as one of ours, in its own context only."""
+
+from __future__ import annotations
+
+from contextvars import copy_context
+
+import pytest
+
+from autotune.core.records import Config, Limit
+from autotune.knobs import KNOBS, OURS, completed, defaults, knob, touched
+from autotune.knobs.base import MemoryEffect
+from autotune.knobs.changes import changes_between
+from autotune.knobs.declared import DeclaredKnob, declaration, declare, declaring, scalar
+from autotune.testing.knob_contract import circumstances
+
+ATTN = declaration("attn", ["sdpa", "flash"])
+ROWS = declaration("rows", {"values": [16, 4, 8], "memory": "grows", "changes_arithmetic": False})
+
+
+def test_what_is_declared_is_a_knob_until_the_end() -> None:
+    with declaring(ATTN, ROWS):
+        assert [one.name for one in KNOBS[len(OURS) :]] == ["attn", "rows"]
+        assert knob("attn").default == "sdpa"
+        assert changes_between(defaults(), {**defaults(), "attn": "flash"}) == [("attn",)]
+
+    assert tuple(KNOBS) == OURS
+
+
+def test_another_context_does_not_know_it() -> None:
+    copy_context().run(declare, ATTN)
+
+    assert tuple(KNOBS) == OURS
+
+
+def test_records_of_other_studies_are_not_completed_with_it() -> None:
+    with declaring(ATTN):
+        assert "attn" not in completed(Config(values={"batch_size": 8})).values
+        assert "attn" in {one.name for one in touched([Config(values={**defaults(), "attn": "flash"})])}
+
+
+def test_numbers_are_ordered_by_size_whatever_the_baseline() -> None:
+    rows = DeclaredKnob(ROWS)
+
+    assert (rows.default, rows.values, rows.ordered) == (16, (4, 8, 16), True)
+    assert rows.memory is MemoryEffect.GROWS
+    assert not rows.numerics
+
+
+def test_of_what_nobody_said_anything_the_losses_are_compared() -> None:
+    attn = DeclaredKnob(ATTN)
+
+    assert attn.numerics
+    assert not attn.ordered
+    assert attn.memory is MemoryEffect.CHANGES
+
+
+def test_only_declared_values_can_be_asked_for() -> None:
+    attn = DeclaredKnob(ATTN)
+
+    with pytest.raises(ValueError, match="attn must be one of sdpa, flash, got 'math'"):
+        attn.parse("math")
+    assert attn.domain(circumstances(limit=Limit(values=("flash",)))) == ("flash",)
+
+
+@pytest.mark.parametrize(
+    ("typed", "value"), [("8", 8), ("0.5", 0.5), ("true", True), ("none", None), ("flash", "flash"), ("inf", "inf")]
+)
+def test_a_typed_value_has_the_type_that_it_looks_like(typed: str, value: object) -> None:
+    assert scalar(typed) == value
+    assert type(scalar(typed)) is type(value)
+
+
+def test_a_value_of_another_type_is_another_value() -> None:
+    switch = DeclaredKnob(declaration("fast", [False, True]))
+
+    with pytest.raises(ValueError, match="got 1"):
+        switch.check(1)
+    assert switch.parse("true") is True

@@ -1,0 +1,132 @@
+"""Several knobs that change arithmetic at once: one comparison for each combination, against none of them."""
+
+import sys
+
+import pytest
+
+from autotune.core.codes import Code
+from autotune.core.notices import notice
+from autotune.core.requests import StabilityRequest
+from autotune.core.results import LossVerdict
+from autotune.knobs import KNOBS
+from autotune.knobs.base import MemoryEffect, SwitchKnob
+from autotune.precision.arithmetic import full_precision, names, precision_of
+from autotune.precision.stage import precise_finalists
+from autotune.report.losses import _verdict
+from autotune.testing import FakeLauncher
+from autotune.tuning.choice import FEWEST_FINALISTS
+from tests.reporting import recommendation
+from tests.worlds import config, context, measured, study_request, trial
+
+
+class Coarse(SwitchKnob):
+    """Rounds in another way."""
+
+    name, alias, label, words, memory = "coarse", "coarse", "rounding", "coarse rounding", MemoryEffect.NONE
+    option_help, numerics = "Round: true,false.", True
+
+    def is_offered(self, facts):
+        return True
+
+    def apply(self, value, plan):
+        pass
+
+
+@pytest.fixture(autouse=True)
+def registered(monkeypatch):
+    """A second knob of arithmetic beside the dtype."""
+    registry = (*KNOBS, Coarse())
+    for module in [m for name, m in sys.modules.items() if name.startswith("autotune")]:
+        if getattr(module, "KNOBS", None) is KNOBS:
+            monkeypatch.setattr(module, "KNOBS", registry)
+
+
+def _config(**values):
+    return config(batch_size=64, **values)
+
+
+def _asked(**values):
+    candidate = _config(**values)
+    return StabilityRequest(
+        target="model.py", reference=full_precision(candidate), candidate=candidate, device="cuda:0"
+    )
+
+
+def test_both_are_compared_with_neither():
+    request = _asked(amp_dtype="bfloat16", coarse=True)
+
+    assert precision_of(request.reference) == {"amp_dtype": None, "coarse": False}
+    assert precision_of(request.candidate) == {"amp_dtype": "bfloat16", "coarse": True}
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"amp_dtype": "bfloat16"}, ("bf16", "fp32")),
+        ({"amp_dtype": "bfloat16", "coarse": True}, ("bf16 rounding yes", "fp32")),
+        ({"coarse": True}, ("rounding yes", "no rounding")),
+    ],
+)
+def test_a_combination_is_named_by_what_it_changes(values, said):
+    assert names(_asked(**values)) == said
+
+
+def _search(folder, *probes, launcher=None):
+    trials = [trial(measured(rate), number, **_config(**values).values) for number, (rate, values) in enumerate(probes)]
+    return context(folder, launcher, request=study_request(), left=1000.0, trials=trials)
+
+
+def _verdicts(search):
+    return [(*one.values.values(), one.verdict) for one in search.history.loss_verdicts]
+
+
+def test_every_combination_of_a_finalist_is_compared_for_itself(tmp_path):
+    both, one = {"amp_dtype": "bfloat16", "coarse": True}, {"amp_dtype": "bfloat16"}
+    search = _search(tmp_path, (300.0, both), (290.0, one), (100.0, {}))
+
+    precise_finalists(search, FEWEST_FINALISTS, 0.5)
+
+    assert sorted(_verdicts(search)) == [("bfloat16", False, "ok"), ("bfloat16", True, "ok")]
+
+
+def test_what_was_refused_is_refused_with_more_on_top_and_not_compared_again(tmp_path):
+    both, one = {"amp_dtype": "bfloat16", "coarse": True}, {"amp_dtype": "bfloat16"}
+    search = _search(
+        tmp_path, (300.0, one), (299.0, both), (200.0, {"coarse": True}), (100.0, {}),
+        launcher=FakeLauncher(bad_dtypes=["bfloat16"]),
+    )  # fmt: skip
+
+    finalists = precise_finalists(search, FEWEST_FINALISTS, 0.5)
+
+    assert _verdicts(search) == [("bfloat16", False, "worse"), (None, True, "ok")]
+    assert search.history.refusal(_config(**both)) == search.history.refusal(_config(**one)) is not None
+    assert search.history.refusal(_config(coarse=True)) is None
+    assert "bfloat16" not in [one.config["amp_dtype"] for one in finalists]
+
+
+def test_a_refused_combination_does_not_speak_against_its_parts(tmp_path):
+    both, one = {"amp_dtype": "bfloat16", "coarse": True}, {"amp_dtype": "bfloat16"}
+    search = _search(tmp_path, (300.0, both), (100.0, {}), launcher=FakeLauncher(bad_dtypes=["bfloat16"]))
+
+    precise_finalists(search, FEWEST_FINALISTS, 0.5)
+
+    assert search.history.refusal(_config(**both)) is not None
+    assert search.history.refusal(_config(**one)) is None
+
+
+def test_time_is_kept_while_an_arithmetic_that_was_probed_is_open(tmp_path):
+    search = _search(tmp_path, (300.0, {"amp_dtype": "bfloat16"}), (100.0, {}))
+    before = search.budget.precision_check_seconds
+
+    precise_finalists(search, FEWEST_FINALISTS, 0.5)
+
+    assert before > 0
+    assert search.budget.precision_check_seconds == 0.0  # of the combinations that nobody probed none may come
+
+
+def test_an_answer_of_an_earlier_version_that_knew_fewer_knobs_still_has_its_verdict():
+    reason = notice(Code.LOSSES_NOT_CHECKED)
+    said = LossVerdict(verdict="ok", values={"amp_dtype": "bfloat16"}, reason=reason, batch_size=64)
+    best = recommendation(params=_config(amp_dtype="bfloat16").values, loss_verdicts=(said,), stability=reason)
+
+    assert _verdict(best) is said
