@@ -51,6 +51,7 @@ def main(path: str, config: dict, seconds: float, steps: int, limit_bytes: int, 
         torch.set_num_threads(config["num_threads"])
     if config.get("tf32"):
         torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = bool(config.get("cudnn_benchmark"))
     target = imported(path)
     if hasattr(target, "setup"):
         target.setup()
@@ -60,6 +61,9 @@ def main(path: str, config: dict, seconds: float, steps: int, limit_bytes: int, 
     if config.get("channels_last"):
         model = model.to(memory_format=torch.channels_last)
     optimizer = target.optimizer(model.parameters())
+    if way := config.get("fused_optimizer"):
+        for group in optimizer.param_groups:
+            group.update(foreach=way == "foreach", fused=way == "fused")
     loader = loader_of(target, config, device)
     kind = device.partition(":")[0]
     dtype = getattr(torch, config["amp_dtype"]) if config.get("amp_dtype") else None

@@ -29,7 +29,7 @@ from unittest import mock
 
 from msgspec.structs import replace
 
-from autotune.core.records import Config, Limit
+from autotune.core.records import Config, Limit, OptimizerFacts
 from autotune.knobs.changes import HELD_TOGETHER, changes_between
 from autotune.sampler.space import build
 from autotune.study.view import load_view
@@ -40,6 +40,7 @@ from autotune.tuning.budget import TimeBudget
 from autotune.tuning.reporter import SilentReporter
 from autotune.tuning.settings import Settings
 
+UPDATE = "fused_optimizer"
 USELESS = 0.02  # gain below which a change is not worth making
 CPU = replace(
     ENVIRONMENT, device="cpu", device_name="Simulated CPU", usable_cores=4, default_threads=4, capability=None,
@@ -100,6 +101,11 @@ def search(seed: int, told: argparse.Namespace, noise_seed: int = 0) -> Found:
     # The machine knows no activation checkpointing on a CPU that would be of use: memory does not bind.
     held = {**FACTS.space, "activation_checkpointing": Limit(values=(False,))}
     facts = replace(FACTS, baseline=baseline, space=held, has_batch_norm=told.batch_norm)
+    if told.updates:
+        del held[UPDATE]
+        possible = ("for-loop", "foreach", "fused")
+        ways = OptimizerFacts(names=("AdamW",), usual="for-loop", possible=possible, step_share=1.0)
+        facts = replace(facts, space=held, optimizer=ways)
     launcher = FakeLauncher(
         machine=drawn, facts=facts, environment=CPU, seed=seed + noise_seed, starting_seconds={"start": told.starting}
     )
@@ -161,6 +167,8 @@ def main() -> None:
     parser.add_argument("--budget", type=float, default=60.0)
     parser.add_argument("--noise", type=float, default=0.01)
     parser.add_argument("--starting", type=float, default=0.3, help="seconds of a probe before it measures")
+    parser.add_argument("--updates", action="store_true", help="search the optimizer's update, too: worth nothing here")
+    parser.add_argument("--only-with", action="store_true", help="leave out the searches without ablation")
     parser.add_argument("--batch-norm", action="store_true", help="models with BatchNorm; each machine twice")
     told = parser.parse_args()
     print(
@@ -174,9 +182,10 @@ def main() -> None:
         runs = [[search(seed, told, noise_seed) for seed in seeds] for noise_seed in (0, 1000)]
         print(row("with ablation", [one for run in runs for one in run]), "\n", *micro_batch_rows(runs), sep="\n")
         return
-    with without_ablation():
-        before = [search(seed, told) for seed in seeds]
-    print(row("without ablation", before), flush=True)
+    if not told.only_with:
+        with without_ablation():
+            before = [search(seed, told) for seed in seeds]
+        print(row("without ablation", before), flush=True)
     print(row("with ablation", [search(seed, told) for seed in seeds]))
 
 

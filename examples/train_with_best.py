@@ -27,7 +27,7 @@ def train(tuned: autotune.Tuned) -> tuple[int, float]:
     loader = DataLoader(digits_cnn.dataset(), shuffle=True, **tuned.dataloader_kwargs())
     held_out = next(iter(DataLoader(digits_cnn.validation(), batch_size=digits_cnn.HELD_OUT)))
     model = tuned.prepare(digits_cnn.model())
-    optimizer = digits_cnn.optimizer(model.parameters())
+    optimizer = tuned.prepare_optimizer(digits_cnn.optimizer(model.parameters()))
     scaler = tuned.grad_scaler()
     accumulation = tuned["gradient_accumulation_steps"]
     micro_batches, reached = 0, 0.0  # counted across epochs: every step then takes the whole global batch

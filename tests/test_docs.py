@@ -170,7 +170,7 @@ def test_options_in_the_text_exist(page: Path) -> None:
         for parameter in command.params
         for name in (*parameter.opts, *parameter.secondary_opts)
     }
-    inline = re.findall(r"`(?:autotune [a-z]+ )?(--[a-z][a-z-]+)[^`]*`", _without_code(page.read_text()))
+    inline = re.findall(r"`(?:autotune [a-z]+ )?(--[a-z][a-z0-9-]+)[^`]*`", _without_code(page.read_text()))
 
     assert {option for option in inline if option not in known | {"--help"}} == set()
 

@@ -176,6 +176,15 @@ class StepFacts(Record, frozen=True, kw_only=True):
     trainable_parameters: int  # tensors, not elements
 
 
+class OptimizerFacts(Record, frozen=True, kw_only=True):
+    """The facts of the optimizers that stepped first: how torch can compute their update."""
+
+    names: tuple[str, ...]  # their classes
+    usual: str  # the implementation that torch chooses here when nobody says one
+    possible: tuple[str, ...]  # those that they have for the device of their parameters
+    step_share: float  # of the time of the first step, in which their state is made, too
+
+
 class TargetFacts(Record, frozen=True, kw_only=True):
     """The facts that a child process found about the target; all that the parent ever learns of user code."""
 
@@ -202,6 +211,10 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     written: tuple[str, ...] = ()  # those of them that are set in the TrainingArguments that the script itself writes
     framework: OwnFramework = "torch"  # whose arguments the user's own object takes
     ranks: int = 1  # processes that train together, each with a micro-batch of its own
+    optimizer: OptimizerFacts | None = None  # None: an earlier version did not look, or none was seen to step
+    attention: dict[str, tuple[str, ...]] = {}  # dtype -> the kernels that take every call of it, beside torch's own
+    is_deterministic: bool = False  # its code asks for deterministic algorithms
+    found: dict[str, Value] = {}  # knob name -> the value that the user's own code sets, where it is another
     update: tuple[str, ...] = ()  # agreed names that the file has for the end of a step: clip_grad_norm, step, ...
     declared: tuple[Declaration, ...] = ()  # knobs of the user's own
     findings: tuple[Finding, ...] = ()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.export.data import call
-from autotune.export.recipe import OPTIMIZER, Recipe, assembled, epochs, loader
+from autotune.export.recipe import Recipe, assembled, epochs, loader
 
 MADE = "accelerate:Accelerator"  # from `arguments`
 
@@ -21,7 +21,7 @@ def text(found: Recipe) -> str:
         f"accelerator = {call('Accelerator', **arguments(found))}",
         *found.model,
         loader(found),
-        OPTIMIZER,
+        found.optimizer_line,
         "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
         *epochs(
             found,

@@ -31,4 +31,5 @@ def beside(found: Recipe) -> tuple[str, ...]:
         loader(found),
         *[found.function] * bool(found.function),
         *found.batch,
+        *[found.beside_optimizer] * bool(found.beside_optimizer),
     )

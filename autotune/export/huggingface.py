@@ -9,6 +9,7 @@ from autotune.export.recipe import Recipe, assembled, for_each_batch
 from autotune.knobs.training_arguments import training_arguments
 
 MADE = "transformers:TrainingArguments"  # from `arguments`
+OPTIM_FUSED = "adamw_torch_fused"  # AdamW alone has a name for its fused update (transformers 5.23, `OptimizerNames`)
 ALL_GPUS = (
     "# Trainer takes every GPU that it sees (DataParallel), and the global batch grows with them: hide all but one\n"
     "# by `export CUDA_VISIBLE_DEVICES=0`, or start one process for each with torchrun"
@@ -25,6 +26,7 @@ def text(found: Recipe) -> str:
         *_for_the_trainer(found.data),
         ALL_GPUS * (found.device == "cuda"),
         for_each_batch(found),
+        found.beside_optimizer * ("optim" not in settings(found)),
     )
 
 
@@ -38,6 +40,7 @@ def settings(found: Recipe) -> dict[str, Any]:
     return {
         **training_arguments(found.loader, found.accumulation_steps, found.arguments),
         **({"use_cpu": True} if found.device == "cpu" else {}),
+        **({"optim": OPTIM_FUSED} if found.optimizer.get("fused") and found.optimizers == ("AdamW",) else {}),
     }
 
 

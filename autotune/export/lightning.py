@@ -24,6 +24,7 @@ def text(found: Recipe) -> str:
         loader(found),
         f"trainer = {call('Trainer', **arguments(found))}",
         for_each_batch(found),
+        found.beside_optimizer,
     )
 
 

@@ -21,7 +21,7 @@ def text(found: Recipe) -> str:
         *found.model,
         loader(found),
         f"scaler = torch.amp.GradScaler({python(found.device)})" * found.scaler,
-        OPTIMIZER,
+        found.optimizer_line,
         COUNTER * (found.accumulation_steps > 1),
         *epochs(found, *_micro_batch(found)),
     )
@@ -41,6 +41,7 @@ model = tuned.prepare(model)
 scaler = tuned.grad_scaler()
 steps = tuned["gradient_accumulation_steps"]
 {OPTIMIZER}
+optimizer = tuned.prepare_optimizer(optimizer)
 {COUNTER}
 for epoch in range(epochs):
     for batch in loader:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from msgspec.structs import replace
@@ -44,6 +44,22 @@ class Recipe:
     contexts: tuple[str, ...]
     scaler: bool
     world_size: int = 1  # devices that train together
+    optimizer: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of the optimizer
+    optimizers: tuple[str, ...] = ()  # the classes of the target's own
+
+    @property
+    def optimizer_line(self) -> str:
+        """A remark where the optimizer is made, with its arguments."""
+        return OPTIMIZER + f", with {self._optimizer_arguments}" * bool(self.optimizer)
+
+    @property
+    def beside_optimizer(self) -> str:
+        """A remark for where the optimizer is made out of sight; empty where it is made as ever."""
+        return f"# and make your optimizer with {self._optimizer_arguments}" * bool(self.optimizer)
+
+    @property
+    def _optimizer_arguments(self) -> str:
+        return ", ".join(f"{name}={python(value)}" for name, value in self.optimizer.items())
 
 
 def recipe(best: Recommendation, framework: Framework, world_size: int | None = None) -> Recipe:
@@ -73,6 +89,8 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
         contexts=tuple(one.context for one in said if one.context),
         scaler=any(one.scaler for one in said),
         world_size=world_size or ranks_of(best),
+        optimizer=plan.optimizer_options,
+        optimizers=best.facts.optimizer.names if best.facts and best.facts.optimizer else (),
     )
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     import torch
 
 Module = TypeVar("Module", bound="torch.nn.Module")
+Updating = TypeVar("Updating", bound="torch.optim.Optimizer")
 
 
 def apply(
@@ -82,6 +83,16 @@ class Tuned(dict[str, Any]):
         exactly the global batch.
         """
         return {**self._plan.loader_options, "drop_last": True}
+
+    def prepare_optimizer(self, optimizer: Updating) -> Updating:
+        """The same optimizer, which from now on computes its update as it was measured (`fused_optimizer`).
+
+        Call it after `optimizer.load_state_dict`: a checkpoint brings the options along that it was saved with.
+        """
+        from autotune.targets.implementations import choose  # torch
+
+        choose([optimizer], self._plan.optimizer_options)
+        return optimizer
 
     def prepare(self, model: Module) -> Module:
         """The model on the device and in the tuned form. Create the optimizer from what this returns."""

@@ -12,7 +12,9 @@ from autotune.knobs.base import Knob, Plan
 from autotune.knobs.batch_size import BatchSize
 from autotune.knobs.channels_last import ChannelsLast
 from autotune.knobs.compile_mode import CompileMode
+from autotune.knobs.cudnn_benchmark import CudnnBenchmark
 from autotune.knobs.declared import DeclaredKnob, Registry
+from autotune.knobs.fused_optimizer import FusedOptimizer
 from autotune.knobs.gradient_accumulation_steps import GradientAccumulationSteps
 from autotune.knobs.malloc import Malloc
 from autotune.knobs.num_threads import NumThreads
@@ -22,6 +24,8 @@ from autotune.knobs.omp_wait_policy import OmpWaitPolicy
 from autotune.knobs.persistent_workers import PersistentWorkers
 from autotune.knobs.pin_memory import PinMemory
 from autotune.knobs.prefetch_factor import PrefetchFactor
+from autotune.knobs.sdpa_backend import SdpaBackend
+from autotune.knobs.tf32 import Tf32
 
 OURS: tuple[Knob, ...] = (
     BatchSize(),
@@ -33,6 +37,10 @@ OURS: tuple[Knob, ...] = (
     CompileMode(),
     NumThreads(),
     OmpWaitPolicy(),
+    FusedOptimizer(),
+    Tf32(),
+    CudnnBenchmark(),
+    SdpaBackend(),
     PrefetchFactor(),
     PersistentWorkers(),
     PinMemory(),
@@ -124,6 +132,12 @@ def not_done(values: Mapping[str, Value], observed: Observed) -> tuple[str, str]
         if one.name in values and seen and values[one.name] not in seen:
             return _said(one, values[one.name]), _said(one, seen[-1])
     return None
+
+
+def written(values: Mapping[str, Value], observed: Observed) -> dict[str, Value]:
+    """Return, by knob name, what the user's own code was seen to set, where these values did not ask for the same."""
+    found = {one.name: one.written(observed) for one in KNOBS}
+    return {name: value for name, value in found.items() if value is not None and value != values[name]}
 
 
 def _said(candidate: Knob, value: Value) -> str:

@@ -37,6 +37,7 @@ class Plan:
     batch_transforms: list[Callable[[Any], Any]] = field(default_factory=list)  # on each tensor, on the device
     forward_contexts: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)  # forward and loss
     loader_options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the DataLoader
+    optimizer_options: dict[str, Any] = field(default_factory=dict)  # of an optimizer that has them; {}: as it is made
     loader_asked: set[str] = field(default_factory=set)  # those of them that a knob was asked for
     accumulation_steps: int = 1
     short_cycles: bool = False  # a loop of ours takes an optimizer step after two micro-batches (decisions/0046)
@@ -110,6 +111,7 @@ class Knob(ABC):
     on_request: bool = False  # searched only where user or target says what it may be, or `--tune` names it
     counts_workers: bool = False  # its value is the number of processes that load
     only_computes: bool = False  # it changes nothing but how the device computes: worthless where that waits for data
+    only_updates: bool = False  # it changes nothing but the optimizer's update: worthless where that is short
     compiles: bool = False  # it has the model compiled, which tensors without contents cannot show
     reach: Reach = Reach.CODE
     # How commands write it: by format, a word for each value that has one ("" is the default format), and the
@@ -204,6 +206,13 @@ class Knob(ABC):
     def seen(self, observed: Observed) -> tuple[Value, ...]:
         """Return the values that what was seen of a training agrees with; none where it shows nothing of this knob."""
         return ()
+
+    def written(self, observed: Observed) -> Value | None:
+        """Return the value that the user's own code was seen to set, of a knob that leaves things as they are; or None.
+
+        It is what the user trains with today (`TargetFacts.found`).
+        """
+        return None
 
     @abstractmethod
     def apply(self, value: Value, plan: Plan) -> None:

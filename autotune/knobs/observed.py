@@ -17,6 +17,10 @@ class Observed:
     recomputes: bool | None = None  # activations in the backward pass
     channels_last: bool | None = None  # the weights of convolutions are in that memory format
     channels_last_inputs: bool | None = None  # the images that the model is given are
+    tf32_products: bool | None = None  # products of float32 matrices on a GPU were computed in TF32
+    times_algorithms: bool | None = None  # cuDNN timed its algorithms
+    attention: frozenset[str] | None = None  # the kernels that attention might use
+    update: str | None = None  # what its optimizers say of how they compute: default, for-loop, foreach, fused
     # Options of the training loader, by DataLoader's names.
     prefetch_factor: int | None = None
     persistent_workers: bool | None = None

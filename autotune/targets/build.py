@@ -13,7 +13,7 @@ from autotune.errors import TargetError
 from autotune.knobs import declared_values, loader_workers
 from autotune.knobs.base import Plan
 from autotune.targets import data as sources
-from autotune.targets import kinds, optimizers, update
+from autotune.targets import implementations, kinds, optimizers, update
 from autotune.targets.arguments import bind, takes, takes_just
 from autotune.targets.base import Session
 from autotune.targets.contract import NAMES, Contract
@@ -79,13 +79,27 @@ def assemble(contract: Contract, data: Data, plan: Plan, offered: Mapping[str, A
         worst=worst_case(contract, data, source, offered),
         validation=validation,
         loss=_loss(contract, offered),
-        make_optimizers=optimizers.optimizers_maker(contract, model, offered),
+        make_optimizers=_optimizers(contract, model, plan, offered),
         make_update=update.update_maker(contract, model, offered),
         own_step=OwnStep(contract, model, plan, offered) if "step" in contract else None,
         count_samples=_count(contract, data, offered),
         loads=data.kind != "batch",
         label=contract.label,
     )
+
+
+def _optimizers(
+    contract: Contract, model: torch.nn.Module, plan: Plan, offered: Mapping[str, Any]
+) -> optimizers.Optimizers:
+    """The user's optimizers, computing as the plan says."""
+    make = optimizers.optimizers_maker(contract, model, offered)
+
+    def made(batch: Any) -> list[torch.optim.Optimizer]:
+        found = make(batch)
+        implementations.choose(found, plan.optimizer_options)
+        return found
+
+    return made
 
 
 def says_loss(contract: Contract) -> bool:

@@ -17,11 +17,12 @@ from torch.utils.data import get_worker_info
 
 from autotune.core.records import Config, Declaration, Finding, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
-from autotune.knobs import KNOBS, defaults, plan_of, worker_knob
+from autotune.knobs import KNOBS, defaults, plan_of, worker_knob, written
 from autotune.knobs.base import SHORT_CYCLE, Plan
 from autotune.knobs.declared import declaring
 from autotune.targets import data as sources
-from autotune.targets import kinds
+from autotune.targets import kinds, switches
+from autotune.targets.attention import Attention
 from autotune.targets.base import Order, Session, Step, Watch, check_effect
 from autotune.targets.batches import describe, layout
 from autotune.targets.build import assemble, common_arguments, run_setup
@@ -35,6 +36,7 @@ from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, OwnSession
 from autotune.targets.reference import Reference
 from autotune.targets.settings import DeclaredSettings, read_settings
+from autotune.targets.updates import Updates
 from autotune.targets.user_errors import blaming
 
 _OF_THE_LOADER = ("torch.utils.data._utils", "torch.utils.data.dataloader", "torch.random")  # ask for each batch
@@ -81,7 +83,8 @@ def _contract(
     first = _FirstStep()
     training.source = first.remembering(training.source)
     with blaming(first, contract.root):
-        facts = _take_step(training, training.model, first)
+        facts = _take_step(training, training.model, first, device)
+    own, optimizer = written(values, training.observed()), first.updates.facts(facts.seconds)
     _confirm_count(contract, data, training, values, phase)
     return TargetFacts(
         **of_model,
@@ -100,8 +103,15 @@ def _contract(
         batch_layout=layout(first.batch, is_unpacked="loss" not in contract),
         settable=_settable(contract),
         framework=contract.framework,
+        optimizer=optimizer,
+        attention=first.attention.found(),
+        is_deterministic=switches.is_deterministic(),
+        found=own,
         update=tuple(name for name in OF_A_STEP if name in contract),
-        findings=findings(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_worker),
+        findings=(
+            *findings(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_worker),
+            *switches.float32_finding(device),
+        ),
         step=facts,
     )
 
@@ -120,11 +130,20 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable
     facts, session = None if model is None else loop.facts(), OwnSession(loop)
     phase("warm-up")
     with blaming(first, loop.root):
-        step = _take_step(session, model, first)
+        step = _take_step(session, model, first, device)
     facts = facts or loop.facts()
     step = facts.step or step
-    check_effect(session, config.values if config else facts.baseline or {})
-    return replace(facts, step=step, findings=(*facts.findings, step_finding(step)))
+    known = config.values if config else facts.baseline or {}
+    check_effect(session, known)
+    return replace(
+        facts,
+        step=step,
+        optimizer=first.updates.facts(step.seconds),
+        attention=first.attention.found(),
+        is_deterministic=switches.is_deterministic(),
+        found={} if config else written(defaults() | known, session.observed()),
+        findings=(*facts.findings, step_finding(step), *switches.float32_finding(device)),
+    )
 
 
 def _name(model: nn.Module, reference: Reference) -> str:
@@ -139,6 +158,8 @@ class _FirstStep(Watch):
     batch: Any = None
     asked_for_worker: bool = False  # whether loading it called `torch.utils.data.get_worker_info`
     steps: list[Step] = field(default_factory=list)
+    updates: Updates = field(default_factory=Updates)
+    attention: Attention = field(default_factory=Attention)
 
     def __str__(self) -> str:
         if self.batch is None:
@@ -186,7 +207,7 @@ def _asking_for_worker() -> Iterator[list[str]]:
         sys.setprofile(before)
 
 
-def _take_step(session: Session, model: nn.Module | None, first: _FirstStep) -> StepFacts:
+def _take_step(session: Session, model: nn.Module | None, first: _FirstStep, device: str) -> StepFacts:
     trainable: list[Any] = [one for one in (model.parameters() if model else ()) if one.requires_grad]
     reached: set[int] = set()
     hooks = [
@@ -194,8 +215,9 @@ def _take_step(session: Session, model: nn.Module | None, first: _FirstStep) -> 
         for parameter in trainable
     ]
     began = time.perf_counter()
-    session.train(first)
-    loss = float(first.steps[0].loss)  # waits for the device
+    with first.updates.watched(), first.attention:
+        session.train(first)
+        loss = float(first.steps[0].loss)  # waits for the device
     seconds = time.perf_counter() - began
     session.validate(1)
     for hook in hooks:

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
+from autotune.targets import switches
 from autotune.targets.base import Order, Step, Watch
 from autotune.targets.batches import Shapes, are_tensors, count_tokens, move
 from autotune.targets.data import Source
@@ -73,7 +74,10 @@ class Training:
 
     def observed(self) -> Observed:
         """The settings that training was seen to have: autocast and accumulation are this loop's own."""
-        return Observed(threads=torch.get_num_threads())
+        return Observed(
+            threads=torch.get_num_threads(),
+            **switches.standing(self.update.optimizers if self.update else ()),
+        )
 
     def loss_scale(self) -> float | None:
         """The gradient scaler's present factor; None without one."""

@@ -131,7 +131,7 @@ def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, boo
     so that the baseline may break what is held: it is a yardstick then, and cannot be recommended.
     """
     declared = _declared(settings, facts)
-    values = {**{knob.name: knob.default for knob in KNOBS}, **declared}
+    values = {**{knob.name: knob.default for knob in KNOBS}, **facts.found, **declared}
     try:
         check(values)
     except ValueError as error:

@@ -34,6 +34,7 @@ from autotune.sampler.guard import Guard
 from autotune.sampler.space import SearchSpace, held_by_a_rank
 from autotune.study.history import History
 
+LEAST_UPDATE = 0.03  # of a step: half of it saved is 1.5 %, less than most races tell
 APART = 2.0  # the largest over the smallest batch, from which on measured times tell a slope from their noise
 
 
@@ -43,6 +44,7 @@ class Why(Enum):
     FITS = "the same batch fits without, or with less"
     SATURATED = "larger batches gain too little"
     CORES = "threads and workers have a core each"
+    UPDATE = "the update is too short a part of a step"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,6 +76,8 @@ class Trades:
             (one.name, value) for one, value in values
             if decides and one.name not in self._request.goal.limits and one.influence(value).trades_time_for_cores
         }  # fmt: skip
+        limits = self._request.goal.limits
+        self._updating = [one.name for one in KNOBS if decides and one.only_updates and one.name not in limits]
         self._known: dict[Config, Why | None] = {}
         self._saturations: dict[tuple[Value, ...], Saturation | None] = {}
         self._refuted: list[tuple[tuple[Value, ...], int]] = []  # predictions: the batch did not fit after all
@@ -118,6 +122,8 @@ class Trades:
         skipping = f"Skipping {about}{count:,} of {every:,} configurations"
         if why is Why.CORES:
             return f"{skipping}: threads that sleep while they wait are slower where each has a core of its own."
+        if why is Why.UPDATE:
+            return f"{skipping}: the optimizer's update takes {self._update_share():.1%} of a step, too little to gain."
         trades = [config for config in looked_at if any(self._lighter(config))]
         most = max(out, key=_longer)
         name = " and ".join(knob(one).phrase(most[one]) for one in traded(most.values))
@@ -140,7 +146,17 @@ class Trades:
         if found is not None and found.forbids(_longer(config)):
             return Why.SATURATED
         yields = any((name, value) in self._yielding for name, value in config.values.items())
-        return Why.CORES if yields and self._has_core_each(config) else None
+        if yields and self._has_core_each(config):
+            return Why.CORES
+        updates = any(config[name] != self._request.baseline[name] for name in self._updating)
+        return Why.UPDATE if updates and (self._update_share() or 1.0) <= LEAST_UPDATE else None
+
+    def _update_share(self) -> float | None:
+        """Return the largest share of a step that updates took in a probe; None where they were not timed."""
+        measured = (trial.result.measurement for trial, _ in self._history.judged)
+        timed = [one for one in measured if one is not None and one.update_seconds]
+        shares = (sum(one.update_seconds) * one.steps_per_block / sum(one.step_seconds) for one in timed)
+        return max(shares, default=None)
 
     def _has_core_each(self, config: Config) -> bool:
         """Whether the threads and workers of all ranks have a core of their own each."""

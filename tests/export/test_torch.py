@@ -240,6 +240,14 @@ def test_the_tuned_number_of_threads_computes(threads: None) -> None:
     assert torch.get_num_threads() == other
 
 
+def test_an_optimizer_updates_as_it_was_measured() -> None:
+    optimizer = torch.optim.AdamW(network().parameters())
+
+    assert cpu().prepare_optimizer(optimizer) is optimizer
+    assert optimizer.param_groups[0]["fused"] is None
+    assert cpu(fused_optimizer="fused").prepare_optimizer(optimizer).param_groups[0]["fused"] is True
+
+
 PASSIVE: dict[str, Value] = {"batch_size": 16, "omp_wait_policy": "passive"}
 
 

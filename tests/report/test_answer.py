@@ -264,17 +264,13 @@ EVERYTHING = {
     "activation_checkpointing": True, "num_threads": 2, "omp_wait_policy": "passive", "compile_mode": "default",
     "prefetch_factor": 4, "persistent_workers": False, "pin_memory": False, "allocator": "expandable_segments",
     "malloc": "tcmalloc",
+    "fused_optimizer": "fused", "tf32": True, "cudnn_benchmark": True, "sdpa_backend": "flash",
 }  # fmt: skip
 OTHERS = (
-    "prefetch_factor",
-    "persistent_workers",
-    "pin_memory",
-    "allocator",
-    "malloc",
-    "omp_wait_policy",
-    "compile_mode",
-)
-SIX = {**EVERYTHING, **dict.fromkeys(OTHERS)}
+    "prefetch_factor", "persistent_workers", "pin_memory", "allocator", "malloc", "omp_wait_policy", "compile_mode",
+    "fused_optimizer", "sdpa_backend",
+)  # fmt: skip
+SIX = {**EVERYTHING, **dict.fromkeys(OTHERS), "tf32": False, "cudnn_benchmark": False}
 
 
 @pytest.mark.parametrize("warnings", [ALL[:count] for count in range(len(ALL) + 1)], ids=len)

@@ -473,3 +473,14 @@ def test_its_losses_in_half_precision_are_paired_with_those_in_full(tmp_path: Pa
     assert losses["perturbed"] == pytest.approx(losses["reference"], rel=1e-4)
     assert losses["candidate"] == pytest.approx(losses["reference"], rel=5e-2)
     assert losses["candidate"] != losses["reference"]
+
+
+@pytest.mark.parametrize("text", [COMPLETE, HEAD + GAN.replace("EVERY", "True")])
+def test_the_update_of_its_optimizers_is_found_and_set(tmp_path: Path, text: str) -> None:
+    facts = inspect(tmp_path, text.replace("ARGUMENTS", ""))
+    session = start(tmp_path, text.replace("ARGUMENTS", ""), batch_size=16, fused_optimizer="fused")
+    session.train(watch(1))
+
+    assert facts.optimizer is not None and "fused" in facts.optimizer.possible
+    assert facts.found == {}
+    assert session.observed().update == "fused"

@@ -281,3 +281,13 @@ def test_its_losses_in_half_precision_are_paired_with_those_in_full(tmp_path: Pa
     assert losses["perturbed"] == pytest.approx(losses["reference"], rel=1e-4)
     assert losses["candidate"] == pytest.approx(losses["reference"], rel=2e-2)
     assert losses["candidate"] != losses["reference"]
+
+
+def test_the_update_of_its_optimizer_is_found_and_set(tmp_path: Path) -> None:
+    facts = inspect(tmp_path, COMPLETE)
+    session = start(tmp_path, COMPLETE, batch_size=4, fused_optimizer="foreach")
+    session.train(watch(1))
+
+    assert facts.optimizer is not None and "foreach" in facts.optimizer.possible
+    assert facts.found == {"fused_optimizer": "fused"}  # what transformers 5 writes by itself
+    assert session.observed().update == "foreach"

@@ -1,8 +1,9 @@
 """Which trades of time for memory or cores cannot win, and are decided without a probe of them."""
 
 import pytest
+from msgspec.structs import replace
 
-from autotune.core.records import Goal, Limit
+from autotune.core.records import Goal, Limit, OptimizerFacts
 from autotune.sampler.guard import Guard
 from autotune.study.history import History
 from autotune.tuning.trades import Trades, Why
@@ -227,3 +228,24 @@ def test_who_lists_a_wait_policy_is_obeyed():
     rule = _on_a_cpu(Goal(limits={"omp_wait_policy": Limit(values=("passive",))}))
 
     assert rule.admits(config(omp_wait_policy="passive", num_workers=0))
+
+
+def _updating(share):
+    """The rule on a CPU whose baseline spent that share of its steps on updates; with configurations of each update."""
+    ways = OptimizerFacts(names=("AdamW",), usual="for-loop", possible=("for-loop", "foreach", "fused"), step_share=0.5)
+    found = space(goal=FREE, baseline=config(batch_size=64), of=facts(optimizer=ways, space={}), on=CPU)
+    ran = measured()
+    seconds = () if share is None else tuple(share * one for one in ran.measurement.step_seconds)
+    timed = replace(ran, measurement=replace(ran.measurement, update_seconds=seconds))
+    rule, *_ = _world(trial(timed, 0, batch_size=64), goal=FREE, searched=found)
+    return rule, [one for one in found.configs if one["fused_optimizer"] is not None]
+
+
+@pytest.mark.parametrize(("share", "why"), [(0.02, Why.UPDATE), (0.1, None), (None, None)])
+def test_another_update_is_not_probed_where_updates_are_a_small_part_of_a_step(share, why):
+    rule, others = _updating(share)
+
+    assert others
+    assert {rule.why(one) for one in others if one["omp_wait_policy"] is None and not one["num_workers"]} == {why}
+    said = [line for line in rule.exclusions(set()) if "update takes 2.0% of a step" in line]
+    assert len(said) == (why is Why.UPDATE)

@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader
 from autotune import telling
 from autotune.errors import TargetError
 from autotune.knobs.observed import Observed
-from autotune.targets import variables
+from autotune.targets import switches, variables
 from autotune.targets.commands import unseen
 from autotune.targets.commands.defaults import LoaderDefaults
 from autotune.targets.commands.exits import ExitHooks
@@ -75,7 +75,7 @@ class Witness:
         self._first = FirstPass()  # tells the samples, where there is no DataLoader
         self._losses, self._recomputed, self._vain = Losses(), Recomputed(), VainSteps()
         self._has_stepped, self.updates = False, 0  # within a call of a gradient scaler; steps of any optimizer
-        self._threads: int | None = None
+        self._settings: dict[str, Any] = {}  # of the process and the optimizer that counts, as `Observed` has them
 
     def observed(self) -> Observed:
         """The settings that it saw so far."""
@@ -86,11 +86,11 @@ class Witness:
             micro_batches=self.tally.micro_batches,
             workers=self.batches.workers,
             **self.batches.options,
-            threads=self._threads,
             precisions=frozenset(self._losses.precisions | self.trained.precisions),
             recomputes=self._recomputed.seen,
             channels_last=self.trained.channels_last,
             channels_last_inputs=self._first.channels_last,
+            **self._settings,
         )
 
     def begin(self) -> None:
@@ -283,7 +283,7 @@ class Witness:
         if not self.tally.steps:
             # Looked at here: with a closure, as Lightning's, gradients came within the step.
             self.trained = replace(self.trained, with_gradient=self.trained.count_gradients())
-            self._threads = torch.get_num_threads()
+            self._settings = {"threads": torch.get_num_threads(), **switches.standing(filter(None, [self._counted]))}
         self.tally.step()
         self.batches.step()
         if not self.tally.last:

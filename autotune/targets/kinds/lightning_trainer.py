@@ -23,6 +23,7 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, Plan
 from autotune.knobs.observed import Observed
 from autotune.knobs.wording import Framework
+from autotune.targets import implementations
 from autotune.targets.arguments import bind
 from autotune.targets.batches import move
 from autotune.targets.commands.defaults import LoaderDefaults
@@ -66,9 +67,8 @@ class LightningTrainer(OwnLoop):
         self._loader: DataLoader[Any] | None = None  # the user's own
         self._witness: Witness | None = None
         self._updates = 0  # of the steps that were told
-        self._trainable: list[Any] = []
         self._reached: set[int] = set()  # parameters that had a gradient in the first step, by identity
-        self._hooks: list[Any] = []
+        self._trainable, self._hooks = list[Any](), list[Any]()
 
     def build(self, config: Config | None, plan: Plan) -> None:
         """Make the Trainer with the user's arguments, or those of `config`. Raises `TargetError`."""
@@ -154,6 +154,7 @@ class LightningTrainer(OwnLoop):
             self._hooks.append(parameter.register_post_accumulate_grad_hook(lambda now: self._reached.add(id(now))))
         for transform in self._plan.model_transforms:
             transform(module)
+        implementations.choose(self._trainer.optimizers, self._plan.optimizer_options)
 
     def _end_batch(self) -> None:
         """A step is over when a batch is, in which an optimizer stepped: whichever, and however often."""

@@ -21,7 +21,9 @@ from torch import Tensor, nn
 from autotune.core.records import Config, Finding, TargetFacts, Value
 from autotune.errors import TargetError
 from autotune.knobs.base import Plan
+from autotune.knobs.observed import Observed
 from autotune.knobs.training_arguments import all_arguments, present
+from autotune.targets import implementations, switches
 from autotune.targets.arguments import bind
 from autotune.targets.batches import move
 from autotune.targets.contract import DATA, Contract
@@ -89,6 +91,8 @@ class HuggingFaceTrainer(OwnLoop):
             trainer.model = trainer.model_wrapped = transform(trainer.model)
         if plan.batch_transforms:
             _change_batches(trainer, plan)
+        if plan.optimizer_options:
+            _change_optimizer(trainer, plan)
         model: nn.Module = trainer.model
         return model
 
@@ -126,6 +130,11 @@ class HuggingFaceTrainer(OwnLoop):
         trainer.set_initial_training_values = lambda *given, **named: (ENDLESS, *begin(*given, **named)[1:])
         trainer.add_callback(Telling())
         trainer.train()
+
+    def observed(self) -> Observed:
+        """Torch's switches, and what its optimizer says; its arguments were checked when it was built."""
+        made = self._trainer.optimizer
+        return Observed(**switches.standing([_unwrapped(made)] if made is not None else []))
 
     def loss_scale(self) -> float | None:
         """The factor of Accelerate's gradient scaler."""
@@ -233,6 +242,23 @@ def _overriding(values: Mapping[str, Any]) -> Iterator[None]:
         yield
     finally:
         TrainingArguments.__post_init__ = original
+
+
+def _unwrapped(optimizer: Any) -> Any:
+    """Return torch's optimizer; Accelerate wraps it when training begins."""
+    return getattr(optimizer, "optimizer", optimizer)
+
+
+def _change_optimizer(trainer: Any, plan: Plan) -> None:
+    """Have the optimizer compute as the plan says, as soon as the Trainer has made it or was given it."""
+    create = trainer.create_optimizer
+
+    def created(*arguments: Any, **named: Any) -> Any:
+        made = create(*arguments, **named)
+        implementations.choose([_unwrapped(trainer.optimizer)], plan.optimizer_options)
+        return made
+
+    trainer.create_optimizer = created
 
 
 def _change_batches(trainer: Any, plan: Plan) -> None:

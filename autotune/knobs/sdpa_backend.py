@@ -1,0 +1,127 @@
+"""`sdpa_backend`: which kernel computes `torch.nn.functional.scaled_dot_product_attention`."""
+
+from __future__ import annotations
+
+from autotune.core.records import Value
+from autotune.knobs.base import LEFT_ALONE, Circumstances, Knob, MemoryEffect, Plan, allowed
+from autotune.knobs.influence import NEUTRAL, Factor, Influence
+from autotune.knobs.observed import Observed
+from autotune.knobs.wording import NOTHING, Framework, Wording
+
+MATH = "math"
+SWITCHES = {  # of torch.backends.cuda, for all devices (torch 2.13)
+    "cudnn": "enable_cudnn_sdp",
+    "flash": "enable_flash_sdp",
+    "efficient": "enable_mem_efficient_sdp",
+    MATH: "enable_math_sdp",
+}
+CHOICES: tuple[Value, ...] = (None, *SWITCHES)
+SHORT: dict[Value, str] = {None: LEFT_ALONE, "efficient": "effic."}
+# cuDNN 1.11 times as fast end to end as flash (Llama2-70B, H200, bf16), 1.05 elsewhere (docs/knobs.md); not measured by
+# this project. The math kernel holds the whole matrix of scores: on a CPU in bfloat16 0.16 to 1.2 times the time of
+# flash (benchmarks/attention.py), which is a part of a step.
+OTHER_KERNEL = Influence(sample_time=Factor(0.98, 0.12), sample_memory=Factor(1.0, 0.05))
+WHOLE_SCORES = Influence(sample_time=Factor(0.97, 0.2), sample_memory=Factor(1.15, 0.2))
+
+
+class SdpaBackend(Knob):
+    """The only kernel that attention may use; None leaves the choice to torch, call by call.
+
+    Offered on CUDA: those kernels that accept every call that was seen in a step, in the dtype that is tried, and that
+    torch does not take anyway. On a CPU torch takes its flash kernel wherever that can be used: in float32 nothing is
+    faster, in half precision the math kernel may be (benchmarks/attention.py).
+    """
+
+    name = "sdpa_backend"
+    alias = "sdpa"
+    option_help = "Attention kernel: none,cudnn,flash,efficient."
+    label = "attention"
+    ordered = False
+    default: Value = None
+    memory = MemoryEffect.CHANGES
+    only_computes = True
+    numerics = True
+    arguments = r"sdpa_(backend|kernel)"
+
+    def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
+        """Return None and the kernels that can be used in any dtype, or what the user's code leaves enabled."""
+        if own := circumstances.facts.found.get(self.name):
+            return allowed((own,), circumstances.limit)
+        facts, environment = circumstances.facts, circumstances.environment
+        dtypes = (
+            ("float32", *environment.native_dtypes) if environment.device_kind == "cuda" else environment.native_dtypes
+        )
+        usable = {kernel for dtype in dtypes for kernel in facts.attention.get(dtype, ())}
+        usable &= set(CHOICES) - {MATH} if environment.device_kind == "cuda" else {MATH}
+        return allowed(tuple(one for one in CHOICES if one is None or one in usable), circumstances.limit)
+
+    def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
+        """Return None where torch takes that kernel anyway, it cannot compute in that dtype, or cannot gain in it."""
+        facts, value = circumstances.facts, values[self.name]
+        if own := facts.found.get(self.name):
+            return own
+        if not facts.attention:
+            return value
+        if circumstances.environment.device_kind == "cpu" and values["amp_dtype"] is None:
+            return None
+        return value if value in facts.attention.get(str(values["amp_dtype"] or "float32"), ()) else None
+
+    def check(self, value: Value) -> None:
+        """Raise `ValueError` unless it is None or the name of a kernel."""
+        if value not in CHOICES or isinstance(value, bool):
+            names = ", ".join(f'"{one}"' for one in SWITCHES)
+            raise ValueError(f"{self.name} must be {names} or None, got {value!r}")
+
+    def parse(self, text: str) -> Value:
+        """Read the name of a kernel, or `none`."""
+        value = None if text.lower() in ("none", LEFT_ALONE) else text.lower()
+        self.check(value)
+        return value
+
+    def show(self, value: Value) -> str:
+        """Return such as `flash`, or `auto`."""
+        return SHORT.get(value, str(value))
+
+    def phrase(self, value: Value) -> str:
+        """Return such as `flash attention`, or nothing."""
+        return f"{value} attention" if value else ""
+
+    def caution(self, value: Value) -> float:
+        """Return 1 for one kernel only: a call that it cannot take is an error."""
+        return float(value is not None)
+
+    def influence(self, value: Value) -> Influence:
+        """Return little; a whole matrix of scores takes memory."""
+        return WHOLE_SCORES if value == MATH else OTHER_KERNEL if value else NEUTRAL
+
+    def wording(self, value: Value, framework: Framework, device: str) -> Wording:
+        """Return the lines: no framework has an argument for a kernel of torch's.
+
+        Models of transformers call it where their `attn_implementation` is "sdpa", which is their default.
+        """
+        if value is None:
+            return NOTHING
+        return Wording(setup=tuple(f"torch.backends.cuda.{call}({name == value})" for name, call in SWITCHES.items()))
+
+    def seen(self, observed: Observed) -> tuple[Value, ...]:
+        """Return the only kernel that was enabled; None where torch could choose."""
+        if observed.attention is None:
+            return ()
+        return (next(iter(observed.attention)) if len(observed.attention) == 1 else None,)
+
+    def written(self, observed: Observed) -> Value | None:
+        """Return the only kernel that the user's code leaves enabled."""
+        return next(iter(self.seen(observed)), None)
+
+    def apply(self, value: Value, plan: Plan) -> None:
+        """Enable that kernel alone for the whole process: what it cannot compute is an error, and no slower kernel."""
+        if value is None:
+            return
+
+        def switch() -> None:
+            import torch
+
+            for name, call in SWITCHES.items():
+                getattr(torch.backends.cuda, call)(name == value)
+
+        plan.setup.append(switch)

@@ -1,0 +1,108 @@
+"""How optimizers of torch.optim compute an update: one parameter after another, in lists (foreach), or fused.
+
+Each reads it from its parameter groups at every step, so that it is changed in an optimizer that exists: whoever holds
+it (a schedule, a Trainer) goes on holding it. The state is the same for all; counters of steps move to the device.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from autotune.knobs.update import ARGUMENTS, FOR_LOOP, FOREACH, FUSED, LEFT_TO_TORCH, OPTIONS
+
+_SCALES = "_step_supports_amp_scaling"  # a GradScaler hands a fused optimizer its factor, and asks for this attribute
+_CHECKS = "_need_device_dtype_check_for_fused"  # SGD and Adagrad check the device before the first fused step
+
+
+def said(optimizers: Iterable[Optimizer]) -> str | None:
+    """Return the one of `OPTIONS` that all groups of these optimizers say, or that they leave it to torch.
+
+    None if they differ, or none has a choice.
+    """
+    found = {_said(group) for one in optimizers for group in one.param_groups if "foreach" in group}
+    return found.pop() if len(found) == 1 else None
+
+
+def usual(optimizers: Iterable[Optimizer]) -> str:
+    """Return what torch chooses by itself: foreach where all parameters are on a device that it has kernels for."""
+    groups = (group for one in optimizers for group in one.param_groups)
+    kinds = {parameter.device.type for group in groups for parameter in group["params"]}
+    return FOREACH if kinds <= {"cuda", "xpu"} else FOR_LOOP  # torch 2.13, `_default_to_fused_or_foreach`
+
+
+def possible(optimizers: Sequence[Optimizer]) -> tuple[str, ...]:
+    """Return the implementations that all of these optimizers have for the device of their parameters.
+
+    Those without a choice (`foreach` is no option of theirs) are left out; none if all are. Each is tried on a
+    parameter of one element: torch refuses what a class, a device or an option has no kernel for.
+    """
+    choosing = [one for one in optimizers if _has_choice(one)]
+    return tuple(name for name in OPTIONS if choosing and all(_can(one, name) for one in choosing))
+
+
+def choose(optimizers: Iterable[Optimizer], options: Mapping[str, Any]) -> None:
+    """Set these of its `ARGUMENTS` in every optimizer that has a choice, without any leave it alone.
+
+    Its state keeps its meaning.
+    """
+    for one in optimizers if options else ():
+        if not _has_choice(one):
+            continue
+        for group in (one.defaults, *one.param_groups):
+            group.update({name: options.get(name) for name in ARGUMENTS if name in group})
+        setattr(one, _SCALES, bool(options.get("fused")))
+        setattr(one, _CHECKS, True)
+        if one.state:  # fused kernels count steps on the device: loading puts them there
+            one.load_state_dict(one.state_dict())
+
+
+def _said(group: Mapping[str, Any]) -> str:
+    foreach, fused = group["foreach"], group.get("fused")
+    if fused or foreach:
+        return FUSED if fused else FOREACH
+    return LEFT_TO_TORCH if foreach is None and fused is None else FOR_LOOP
+
+
+def _has_choice(optimizer: Optimizer) -> bool:
+    """Whether its groups say how it computes, and its step is torch's own, which reads them."""
+    theirs = _class_of_torch(optimizer)
+    unchanged = inspect.unwrap(type(optimizer).step) is inspect.unwrap(theirs.step)
+    groups = optimizer.param_groups
+    return unchanged and all("foreach" in group and not group.get("differentiable") for group in groups)
+
+
+def _class_of_torch(optimizer: Optimizer) -> type[Optimizer]:
+    """Return the first of its classes that torch.optim defines."""
+    return next(one for one in type(optimizer).__mro__ if one.__module__.startswith("torch.optim."))
+
+
+def _can(optimizer: Optimizer, name: str) -> bool:
+    return all(_can_group(optimizer, group, name) for group in optimizer.param_groups)
+
+
+def _can_group(optimizer: Optimizer, group: Mapping[str, Any], name: str) -> bool:
+    parameters = [one for one in group["params"] if isinstance(one, torch.Tensor)]
+    if not OPTIONS[name].keys() <= group.keys():
+        return False
+    if any(type(one) not in (torch.Tensor, torch.nn.Parameter) or not one.is_floating_point() for one in parameters):
+        return False
+    theirs: Any = _class_of_torch(optimizer)
+    options: dict[str, Any] = {key: value for key, value in group.items() if key in _asked(theirs)}
+    options |= {key: OPTIONS[name].get(key) for key in ARGUMENTS if key in group}
+    try:
+        for kind, dtype in {(one.device, one.dtype) for one in parameters}:
+            tried = torch.nn.Parameter(torch.zeros(1, device=kind, dtype=dtype))
+            tried.grad = torch.zeros_like(tried)
+            theirs([tried], **options).step()
+    except (RuntimeError, ValueError, NotImplementedError):
+        return False
+    return True
+
+
+def _asked(kind: type[Optimizer]) -> set[str]:
+    return set(inspect.signature(kind).parameters) - {"params"}

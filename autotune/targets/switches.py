@@ -1,0 +1,56 @@
+"""Torch's process-wide switches that decide how products, convolutions and attention are computed, as they stand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from autotune.core.records import Finding
+from autotune.knobs.tf32 import LEAST_CAPABILITY, state
+from autotune.targets import implementations
+
+KERNELS: dict[str, Callable[[], bool]] = {  # of attention: whether one is enabled, and its name
+    "cudnn": torch.backends.cuda.cudnn_sdp_enabled,
+    "flash": torch.backends.cuda.flash_sdp_enabled,
+    "efficient": torch.backends.cuda.mem_efficient_sdp_enabled,
+    "math": torch.backends.cuda.math_sdp_enabled,
+}
+
+
+def standing(optimizers: Iterable[Optimizer]) -> dict[str, Any]:
+    """Return them as `Observed` has them, with what these optimizers say; those of CUDA only where it is used."""
+    on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch 2.13
+    return {
+        "tf32_products": _has_tf32_products() if on_cuda else None,
+        "times_algorithms": torch.backends.cudnn.benchmark if on_cuda else None,
+        "attention": enabled(),
+        "update": implementations.said(optimizers),
+    }
+
+
+def enabled() -> frozenset[str]:
+    """Return the kernels that attention may use."""
+    return frozenset(name for name, is_enabled in KERNELS.items() if is_enabled())
+
+
+def is_deterministic() -> bool:
+    """Return whether the user's code asks for deterministic algorithms."""
+    return torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
+
+
+def float32_finding(device: str) -> list[Finding]:
+    """Return what float32 means on `device`: where it has TF32, convolutions use that unless the code forbids it."""
+    if not device.startswith("cuda") or torch.cuda.get_device_capability(device)[0] < LEAST_CAPABILITY:
+        return []
+    words = state(products=_has_tf32_products(), convolutions=torch.backends.cudnn.allow_tf32)
+    return [Finding(name="float32", text=words)]
+
+
+def _has_tf32_products() -> bool:
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # torch 2.13, where the newer switch alone was set
+        return str(torch.backends.cuda.matmul.fp32_precision) not in ("none", "ieee")

@@ -1,0 +1,48 @@
+"""The updates of the optimizers that step first: which they are, what they can, how long they take."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+
+from autotune.core.records import OptimizerFacts
+from autotune.targets import implementations
+
+
+class Updates:
+    """Hooks that time every update of the process while they are installed."""
+
+    def __init__(self) -> None:
+        self._stepped: dict[int, Optimizer] = {}
+        self._seconds = self._began = 0.0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Install the hooks."""
+        with ExitStack() as stack:
+            stack.callback(register_optimizer_step_pre_hook(self._begin).remove)
+            stack.callback(register_optimizer_step_post_hook(self._end).remove)
+            yield
+
+    def facts(self, step_seconds: float) -> OptimizerFacts | None:
+        """Return what was seen in a step of that time; None where no optimizer of torch.optim stepped."""
+        stepped = list(self._stepped.values())
+        if not stepped:
+            return None
+        return OptimizerFacts(
+            names=tuple(dict.fromkeys(type(one).__name__ for one in stepped)),
+            usual=implementations.usual(stepped),
+            possible=implementations.possible(stepped),
+            step_share=round(min(1.0, self._seconds / step_seconds), 4) if step_seconds > 0 else 0.0,
+        )
+
+    def _begin(self, optimizer: Optimizer, *_: Any) -> None:
+        self._began = time.perf_counter()
+
+    def _end(self, optimizer: Optimizer, *_: Any) -> None:
+        self._seconds += time.perf_counter() - self._began
+        self._stepped[id(optimizer)] = optimizer
