@@ -1,65 +1,84 @@
-"""What torch.compile is worth, and what it takes: targets plain and compiled, in turn, each in processes of its own.
+"""What torch.compile is worth on a CPU, and what it takes: a target plain and compiled, in turn, in one process.
 
-    python benchmarks/compiling.py benchmarks/targets/resnet.py '{"batch_size": 64}' 4 default regional
+    python benchmarks/compiling.py benchmarks/targets/resnet.py 32 default [FOLDER]
 
-prints for each mode the rate over that of the same configuration plain (geometric mean of as many rounds as asked, with
-the lowest and the highest), the seconds of compiling cold (first probe, empty cache) and warm (median of the later
-ones), what all of a first probe took, graphs, graph breaks, and the peak of memory over the plain one. Rates only mean
-something beside those of the same run: compare ratios.
+prints the processor time of a step compiled over that of a plain one (median of seven turns of both, one thread, with
+the lowest and the highest), and the processor seconds of compiling: Python's, and those of the C++ compiler. Processor
+time, because it stands still while others use the cores. `FOLDER` keeps the generated code: a second run is warm.
 """
 
-import json
+import importlib.util
+import os
+import resource
 import statistics
 import sys
 import tempfile
+import time
 from pathlib import Path
 
-from autotune.core.records import Config
-from autotune.core.requests import ProbeRequest
-from autotune.knobs import defaults
-from autotune.launch.subprocess import SubprocessLauncher
-from autotune.tuning.windows import SEARCH
+TURNS, SECONDS = 7, 1.0  # of a turn of each
 
 
-def main(target: str, values: dict, rounds: int, modes: list[str]) -> None:
-    contestants = [None, *modes]
-    found = {mode: [] for mode in contestants}
-    with tempfile.TemporaryDirectory(prefix="autotune-") as folder, SubprocessLauncher(isolation="fork") as launcher:
-        for number in range(rounds * len(contestants)):
-            turn, at = divmod(number, len(contestants))
-            mode = contestants[at if turn % 2 == 0 else -1 - at]
-            place = Path(folder) / "probes" / f"{number:04}"
-            place.mkdir(parents=True)
-            config = Config(values={**defaults(), **values, "compile_mode": mode})
-            result = launcher.run(ProbeRequest(target=target, config=config, device="cpu", budget=SEARCH), place)
-            if result.measurement is None:
-                raise SystemExit(f"{mode}: {result.outcome}: {result.failure.message}")
-            found[mode].append(result)
-            seen = result.measurement.compilation
-            print(
-                f"{mode or 'plain'}: {result.measurement.samples_per_second:,.0f} samples/s, "
-                f"{result.elapsed_seconds:.0f} s, compiling {seen.seconds if seen else 0:.1f} s",
-                flush=True,
-            )
-    for mode in modes:
-        print(told(mode, found[mode], found[None]), flush=True)
+def main(path: str, batch_size: int, mode: str) -> None:
+    import torch
 
+    from autotune.targets.checkpointing import blocks
+    from autotune.targets.compiling import compile_model
 
-def told(mode: str, results: list, plain: list) -> str:
-    rates = [one.measurement.samples_per_second for one in results]
-    ratios = [rate / other.measurement.samples_per_second for rate, other in zip(rates, plain, strict=True)]
-    seen = [one.measurement.compilation for one in results]
-    warm = [one.seconds for one in seen[1:]]
-    memory = statistics.median(one.measurement.memory.bytes for one in results) / statistics.median(
-        one.measurement.memory.bytes for one in plain
+    torch.set_num_threads(1)
+    spec = importlib.util.spec_from_file_location("target", path)
+    target = importlib.util.module_from_spec(spec)
+    sys.modules["target"] = target  # where Dynamo looks for it
+    spec.loader.exec_module(target)
+    loader = torch.utils.data.DataLoader(target.dataset(), batch_size, shuffle=True, drop_last=True)
+    batch = next(iter(loader))
+
+    def trained(model):
+        torch.manual_seed(0)
+        optimizer = target.optimizer(model.parameters())
+
+        def step():
+            began = time.process_time()
+            target.loss(model, batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            return time.process_time() - began
+
+        return step
+
+    plain, compiled = trained(target.model()), trained(model := compile_model(target.model(), mode))
+    print(f"{Path(path).stem}, batch {batch_size}, {mode}, {len(blocks(model))} blocks", flush=True)
+    plain()
+    children = processor_seconds_of_children()
+    first = compiled()
+    children = processor_seconds_of_children() - children
+    compiled()
+    print(f"  compiling: {first:.0f} s of Python and {children:.0f} s of the C++ compiler", flush=True)
+    ratios = [turn(compiled) / turn(plain) for _ in range(TURNS)]
+    seen = torch._dynamo.utils.counters
+    print(
+        f"  a step takes {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}) of a plain one's "
+        f"{1e3 * turn(plain):.1f} ms; {seen['stats']['unique_graphs']} graphs, {seen['graph_break'].total()} breaks"
     )
-    return (
-        f"{mode:<27} {statistics.geometric_mean(ratios):.2f}x ({min(ratios):.2f} to {max(ratios):.2f})  cold "
-        f"{seen[0].seconds:.0f} s, warm {statistics.median(warm):.1f} s, first probe "
-        f"{results[0].elapsed_seconds:.0f} s (plain {plain[0].elapsed_seconds:.0f} s), {seen[0].graphs} graphs, "
-        f"{seen[0].graph_breaks} breaks, memory {memory:.2f}x"
-    )
+
+
+def turn(step) -> float:
+    """Return the median processor seconds of the steps of one turn."""
+    found = []
+    while sum(found) < SECONDS or len(found) < 3:
+        found.append(step())
+    return statistics.median(found)
+
+
+def processor_seconds_of_children() -> float:
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], json.loads(sys.argv[2]), int(sys.argv[3]), sys.argv[4:])
+    with tempfile.TemporaryDirectory(prefix="autotune-") as own:
+        os.environ["TORCHINDUCTOR_CACHE_DIR"] = sys.argv[4] if len(sys.argv) > 4 else own
+        from autotune.child.compilations import write_to_cache
+
+        write_to_cache()
+        main(sys.argv[1], int(sys.argv[2]), sys.argv[3])

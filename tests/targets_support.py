@@ -12,7 +12,7 @@ from autotune.core.requests import StabilityRequest
 from autotune.core.results import Outcome
 from autotune.errors import TargetError
 from autotune.knobs import defaults, plan_of
-from autotune.launch.subprocess import SubprocessLauncher
+from autotune.launch.base import Launcher
 from autotune.targets import resolve
 from autotune.targets.base import Order, Session
 from autotune.testing.target_contract import Recorder, clean_imports
@@ -59,11 +59,11 @@ def write(folder: Path, text: str, name: str = "model.py") -> Path:
     return path
 
 
-def paired_losses(target: Path, folder: Path) -> dict[str, list[float]]:
+def paired_losses(launcher: Launcher, target: Path, folder: Path) -> dict[str, list[float]]:
     """The losses of a real precision check of bf16 with fp32 at batch 8, by role; each run has seen gradients."""
     full = Config(values=defaults() | {"batch_size": 8})
     half = Config(values=full.values | {"amp_dtype": "bfloat16"})
-    result = SubprocessLauncher().run(
+    result = launcher.run(
         StabilityRequest(target=str(target), reference=full, candidate=half, device="cpu", steps=8, seeds=(1,)),
         folder,
     )

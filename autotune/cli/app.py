@@ -16,6 +16,7 @@ from autotune.cli.compare import compare
 from autotune.cli.dashboard import dashboard
 from autotune.cli.defaults import check_variables, read_file
 from autotune.cli.doctor import doctor
+from autotune.cli.explain import explain
 from autotune.cli.export import export
 from autotune.cli.init import init
 from autotune.cli.log import log
@@ -43,7 +44,22 @@ app = typer.Typer(
     epilog="Exit status: 0 a recommendation · 1 nothing usable · 2 usage or target error · 3 machine unfit · "
     "70 a fault of autotune itself · 130 interrupted (the study is kept). `race` has verdicts of its own.",
 )
-for command in (init, check, search, show, best, run_command, export, report, compare, race, log, dashboard, doctor):
+for command in (
+    init,
+    check,
+    search,
+    show,
+    best,
+    explain,
+    run_command,
+    export,
+    report,
+    compare,
+    race,
+    log,
+    dashboard,
+    doctor,
+):
     app.command(cls=OfAScript if command in (check, search) else None)(command)
 
 

@@ -99,6 +99,9 @@ MESSAGES: tuple[MessageRule, ...] = (
     _rule(Outcome.OOM_DEVICE, r"Cuda failure (\d+ )?'out of memory'", "NCCL 2.29 issues"),
     _rule(Outcome.OOM_DEVICE, r"Invalid buffer size: [\d.]+ \w+", "MPS issues"),
     _rule(Outcome.OOM_DEVICE, r"PT_DEVMEM Allocation failed", "HPU, accelerate utils/memory.py"),
+    # activation checkpointing
+    _rule(Outcome.INVALID_CONFIG, r"cached during selective activation checkpoint has been mutated", "2.13 run"),
+    _rule(Outcome.INVALID_CONFIG, r"recomputes all of its blocks or none", "checkpoint_blocks"),
     # tensors beyond 32-bit indices
     _rule(Outcome.TOO_LARGE, r"canUse32BitIndexMath|32-bit index", "2.13 binary"),
     _rule(Outcome.TOO_LARGE, r"numeric_limits<u?int(32_t)?>::max|INT_MAX", "2.13 binary"),

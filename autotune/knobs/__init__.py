@@ -96,7 +96,8 @@ def plan_of(values: Mapping[str, Value], device: str) -> Plan:
     """Return what all knobs with these values make of a training run."""
     plan = Plan(device=device)
     for candidate in KNOBS:
-        candidate.apply(values[candidate.name], plan)
+        if is_ours(candidate.name):  # a declared one edits no plan
+            candidate.apply(values[candidate.name], plan)
     return plan
 
 

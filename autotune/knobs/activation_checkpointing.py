@@ -2,68 +2,147 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from autotune.core.records import TargetFacts, Value
-from autotune.knobs.base import NOT_DONE, MemoryEffect, Plan, SwitchKnob
-from autotune.knobs.influence import Factor, Influence
+from autotune.knobs.base import NOT_DONE, SWITCH_WORDS, Circumstances, Knob, MemoryEffect, Plan, allowed
+from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.observed import Observed
 from autotune.knobs.wording import NOTHING, Framework, Wording
 
 FEWEST_BLOCKS = 2  # one block alone needs all its memory again when it is recomputed
-# The forward pass is a third of the time and runs twice. Memory of a sample: -53 % in full precision and -37 % with
-# autocast for a small GPT (docs/notes/throughput.md 4), more for deeper models.
-RECOMPUTED = Influence(
-    fixed_time=Factor(4 / 3, 0.08),
-    sample_time=Factor(4 / 3, 0.08),
-    fixed_memory=Factor(1.0, 0.03),
-    sample_memory=Factor(0.5, 0.4),
-)
+THIRD, SECOND, SELECTIVE = "every_third", "every_second", "selective"
+EVERY: dict[Value, int] = {THIRD: 3, SECOND: 2, True: 1}  # of how many blocks one is recomputed
+CHOICES: tuple[Value, ...] = (False, THIRD, SECOND, SELECTIVE, True)  # by the memory that they need, the most first
+SPELLINGS: dict[str, Value] = {**SWITCH_WORDS, "none": False, "full": True}
+SHOWN: dict[Value, str] = {
+    False: NOT_DONE, THIRD: "every 3rd", SECOND: "every 2nd", SELECTIVE: "selective", True: "ckpt"
+}  # fmt: skip
+PHRASES: dict[Value, str] = {
+    False: "",
+    THIRD: "activation checkpointing of every third block",
+    SECOND: "activation checkpointing of every second block",
+    SELECTIVE: "selective activation checkpointing",
+    True: "activation checkpointing",
+}
+CALLS: dict[Value, str] = {
+    THIRD: "autotune.checkpoint_blocks(model, every=3)",
+    SECOND: "autotune.checkpoint_blocks(model, every=2)",
+    SELECTIVE: "autotune.checkpoint_blocks(model, selective=True)",
+    True: "autotune.checkpoint_blocks(model)",
+}
 
 
-class ActivationCheckpointing(SwitchKnob):
-    """Offered where the model has blocks to recompute.
+def _recomputed(longer: float, spread: float, kept: float) -> Influence:
+    return Influence(
+        fixed_time=Factor(longer, spread),
+        sample_time=Factor(longer, spread),
+        fixed_memory=Factor(1.0, 0.03),
+        sample_memory=Factor(kept, 0.4),
+    )
 
-    The arithmetic is the same: random numbers are replayed, and BatchNorm counts a batch once.
+
+# The forward pass is a third of the time, and what is recomputed of it runs twice. Memory of a sample:
+# benchmarks/checkpointing.py (docs/notes/throughput.md 4); deeper models keep less.
+RECOMPUTED: dict[Value, Influence] = {
+    SELECTIVE: _recomputed(1.1, 0.05, 0.8),
+    THIRD: _recomputed(10 / 9, 0.03, 0.8),
+    SECOND: _recomputed(7 / 6, 0.04, 0.7),
+    True: _recomputed(4 / 3, 0.08, 0.5),
+}
+
+
+class ActivationCheckpointing(Knob):
+    """A ladder of policies that trade more and more time for memory. Offered where the model has blocks to recompute.
+
+    True is all blocks, and False none, as in studies of earlier versions, which had these two only. The arithmetic is
+    the same: random numbers are replayed, and BatchNorm counts a batch once.
     """
 
     name = "activation_checkpointing"
     alias = "checkpointing"
     arguments = r"(use_|enable_)?(grad(ient)?|activation)_?checkpoint(ing|s)?"
-    option_help = "Recompute activations to save memory: true,false."
+    option_help = "Recompute activations to save memory: false,every_third,every_second,selective,true."
     label = "recompute"
-    shown = (NOT_DONE, "ckpt")
-    words = "activation checkpointing"
-    memory = MemoryEffect.CHANGES
+    ordered = False
+    default: Value = False
+    memory = MemoryEffect.SHRINKS
     only_computes = True
-    effect = RECOMPUTED
+    formats: Mapping[str, Mapping[Value, str]] = {"": {True: "true", False: "false"}}
 
-    def is_offered(self, facts: TargetFacts) -> bool:
-        """Return whether there are blocks to recompute."""
-        return facts.checkpointable_blocks >= FEWEST_BLOCKS
+    def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
+        """Return the policies that recompute different blocks, from the one that needs most memory."""
+        return allowed(tuple(dict.fromkeys(self._distinct(circumstances.facts))), circumstances.limit)
+
+    def _distinct(self, facts: TargetFacts) -> tuple[Value, ...]:
+        blocks = facts.checkpointable_blocks
+        if blocks < FEWEST_BLOCKS:
+            return (False,)
+        if self.name in facts.written:  # the argument of a Trainer, which knows all or none
+            return (False, True)
+        fewer = -(-blocks // EVERY[THIRD]) < -(-blocks // EVERY[SECOND])
+        return tuple(one for one in CHOICES if one != THIRD or fewer)
+
+    def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
+        """Return True for a selective policy of compiled blocks: their products go into buffers that are used again."""
+        value = values[self.name]
+        return True if value == SELECTIVE and values.get("compile_mode") is not None else value
+
+    def needs_no_less(self, value: Value, other: Value) -> bool:
+        """Return whether `value` recomputes no more than `other`; where neither contains the other it is not known."""
+        if SELECTIVE in (value, other):
+            return value in (other, False) or other is True
+        return CHOICES.index(value) <= CHOICES.index(other)
+
+    def check(self, value: Value) -> None:
+        """Raise `ValueError` unless it is one of `CHOICES`."""
+        if not isinstance(value, bool | str) or value not in CHOICES:
+            words = ", ".join(str(choice).lower() for choice in CHOICES)
+            raise ValueError(f"{self.name} must be one of {words}, got {value!r}")
+
+    def parse(self, text: str) -> Value:
+        """Return what `false` or `none`, `every_third`, `every_second`, `selective`, `true` or `full` stands for."""
+        value = SPELLINGS.get(text.lower(), text.lower())
+        self.check(value)
+        return value
+
+    def show(self, value: Value) -> str:
+        """Return such as `every 2nd`."""
+        return SHOWN[value]
+
+    def phrase(self, value: Value) -> str:
+        """Return such as `activation checkpointing of every second block`."""
+        return PHRASES[value]
 
     def caution(self, value: Value) -> float:
-        """Return 1 for on: it changes the classes of the model's blocks."""
+        """Return 1 unless off: it changes the classes of the model's blocks."""
         return float(bool(value))
+
+    def influence(self, value: Value) -> Influence:
+        """Return what the policy is expected to cost and save, next to none."""
+        return RECOMPUTED.get(value, NEUTRAL)
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
         """Return the function that the probes used: the frameworks' own cover other parts or their own models only."""
         if not value:
             return NOTHING
-        return Wording(setup=("import autotune",), model=("model = autotune.checkpoint_blocks(model)",))
+        return Wording(setup=("import autotune",), model=(f"model = {CALLS[value]}",))
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:
-        """Return whether activations were recomputed."""
-        return () if observed.recomputes is None else (observed.recomputes,)
+        """Return whether activations were recomputed; of which blocks is not seen."""
+        if observed.recomputes is None:
+            return ()
+        return CHOICES[1:] if observed.recomputes else (False,)
 
     def apply(self, value: Value, plan: Plan) -> None:
-        """Make the blocks of the model recompute."""
+        """Make blocks of the model recompute."""
         if not value:
             return
 
         def recompute(model: Any) -> Any:
             from autotune.targets.checkpointing import checkpoint_blocks  # torch
 
-            return checkpoint_blocks(model)
+            return checkpoint_blocks(model, every=EVERY.get(value, 1), selective=value == SELECTIVE)
 
         plan.model_transforms.append(recompute)

@@ -31,6 +31,7 @@ class MemoryEffect(StrEnum):
 
     GROWS = "grows"  # a larger value never needs less, on the device and on the host
     GROWS_HOST = "grows-host"  # the same, on the host only
+    SHRINKS = "shrinks"  # by `needs_no_less`: some values never need less than others, on the device and on the host
     CHANGES = "changes"  # nothing is concluded from one value about another
     NONE = "none"
 
@@ -160,6 +161,10 @@ class Knob(ABC):
         Two configurations with the same canonical form are one, and are probed once.
         """
         return values[self.name]
+
+    def needs_no_less(self, value: Value, other: Value) -> bool:
+        """Return whether `value` never needs less memory than `other`; only asked where memory shrinks."""
+        return value == other
 
     @abstractmethod
     def check(self, value: Value) -> None:

@@ -20,11 +20,11 @@ SPELLINGS: dict[str, Value] = {"none": None, "no": None, "false": None, "off": N
 SHORT: dict[Value, str] = {
     None: NOT_DONE, DEFAULT: "default", REGIONAL: "regional", GRAPHS: "graphs", TUNED: "tuned"
 }  # fmt: skip
-# A GPU's training becomes 1.43 times as fast in the mean of 163 models (pytorch.org/get-started/pytorch-2.0, A100),
-# less for what is bound by large matrix products, and slower for some. A CPU gains less: docs/notes/compiling.md 1.
-ON_A_GPU = Influence(
-    fixed_time=Factor(0.7, 0.35),
-    sample_time=Factor(0.8, 0.25),
+# A GPU's training becomes 1.43 times as fast in the mean of 163 models (pytorch.org/get-started/pytorch-2-x, A100), and
+# slower for some; small steps of a CPU take longer (docs/notes/compiling.md 1). One probe tells: the spreads are wide.
+COMPILED = Influence(
+    fixed_time=Factor(0.95, 0.4),
+    sample_time=Factor(0.85, 0.25),
     fixed_memory=Factor(1.0, 0.08),
     sample_memory=Factor(0.9, 0.2),
 )
@@ -96,7 +96,7 @@ class CompileMode(Knob):
 
     def influence(self, value: Value) -> Influence:
         """Return what compiling does at first sight; its effect is learned."""
-        return NEUTRAL if value is None else ON_A_GPU
+        return NEUTRAL if value is None else COMPILED
 
     def setup_seconds(self, value: Value) -> float:
         """Return `PRIOR_SECONDS`."""

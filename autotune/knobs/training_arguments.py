@@ -50,7 +50,7 @@ def in_a_script(arguments: Any) -> dict[str, Value]:
 
 def all_arguments(values: Mapping[str, Value], plan: Plan) -> dict[str, Any]:
     """Return the arguments that mean these values of all knobs, of which `plan` was made."""
-    words = (one.wording(values[one.name], Framework.HUGGING_FACE, plan.device) for one in KNOBS)
+    words = (one.wording(values[one.name], Framework.HUGGING_FACE, plan.device) for one in KNOBS if one.name in values)
     named = {name: value for word in words for name, value in word.arguments.items()}
     said = training_arguments(plan.loader_options, plan.accumulation_steps, named)
     return said | {name: value for name, value in UNSET.items() if name not in said}

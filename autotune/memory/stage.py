@@ -70,7 +70,7 @@ def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
     last, which matter only where the others do not fit. What is compiled is predicted by the same model as it is:
     probes tell how they differ.
     """
-    moving = (MemoryEffect.CHANGES, MemoryEffect.GROWS)
+    moving = (MemoryEffect.CHANGES, MemoryEffect.SHRINKS, MemoryEffect.GROWS)
     names = [one.name for one in KNOBS if one.memory in moving and one.name != "batch_size" and not one.compiles]
     own = {name: baseline[name] for name in names}
     found = space.configs.combinations(names)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
 
 from rich.cells import cell_len
@@ -32,6 +32,7 @@ TITLES = 12  # characters before each line
 NEXT_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 OF_GLOBAL_BATCH = (Code.GLOBAL_BATCH_UNDECLARED, Code.GLOBAL_BATCH_FREE, Code.FASTER_WITH_BASELINE_BATCH,
                    Code.NOT_FASTER_WITH_BASELINE_BATCH)  # fmt: skip
+OF_TIME = (Code.NOT_CONFIRMED, Code.ONLY_BASELINE_TRIED)  # ask for a longer budget, as what is open does by minutes
 BEFORE_PYTHON = "(in the shell, before Python starts)"
 IN_THE_SCRIPT, WITHOUT_WRITING = "Write in the script's TrainingArguments:", "(sets them, the script stays as it is)"
 
@@ -56,7 +57,8 @@ def answer_block(
     head = [line for text in sentences(best, view) for line in flow(plain(text).split(), width)]
     above, warnings = [*changes(best, view, width), *numbers(best, width)], costliest_first(to_know(best))
     room = MOST_LINES - len(head) - 1 - len(above) - len(following(best, width))
-    told = [one.text for one in costliest_first(best.warnings)] if verbose else fitting(warnings, room, width)
+    advised = OF_TIME if best.undecided else ()
+    told = [one.text for one in costliest_first(best.warnings)] if verbose else fitting(warnings, room, width, advised)
     below = following(best, width, left_out=0 if verbose else len(warnings) - len(told))
     lines = [*above, *(line for text in told for line in titled("!", text, width, "yellow")), *below]
     lines += details(best, view, width) if verbose else []
@@ -142,16 +144,20 @@ def to_know(best: Recommendation) -> list[Notice]:
     return [one for one in best.warnings if one.code is not Code.PRECISION_UNDECIDED]
 
 
-def fitting(warnings: Sequence[Notice], room: int, width: int) -> list[str]:
+def fitting(warnings: Sequence[Notice], room: int, width: int, advised: Collection[Code] = ()) -> list[str]:
     """Return the texts of at most three warnings that fill no more than `room` lines, but always one.
 
-    The last ones are shortened to what they mean first, then left out: the first one costs the most.
+    The last ones are shortened to what they mean first, then left out: the first one costs the most. What those with
+    an `advised` code ask for is told elsewhere.
     """
     most = min(len(warnings), MOST_WARNINGS)
     tries = [(most, whole) for whole in range(most, -1, -1)] + [(count, 0) for count in range(most - 1, 0, -1)]
     texts: list[str] = []
     for count, whole in tries:
-        texts = [(_whole if n < whole else _meaning)(one) for n, one in enumerate(warnings[:count])]
+        texts = [
+            (_whole if n < whole and one.code not in advised else _meaning)(one)
+            for n, one in enumerate(warnings[:count])
+        ]
         if sum(len(titled("!", text, width)) for text in texts) <= room:
             break
     return texts
@@ -229,9 +235,13 @@ def flow(parts: Sequence[str], width: int, between: str = " ") -> list[str]:
 
 
 def _whole(warning: Notice) -> str:
-    """The warning with what to do; its meaning alone if it lists too much, as probes with their causes."""
+    """The warning with what to do; its meaning alone if it is too long."""
+    if warning.code is Code.PROBES_LEFT_OUT:
+        return f"{_meaning(warning)} {warning.code.next_step}"
     return warning.text if len(warning.text) <= LONGEST_TEXT else _meaning(warning)
 
 
 def _meaning(warning: Notice) -> str:
+    if warning.code is Code.PROBES_LEFT_OUT:  # which they are, and why, is for --verbose
+        return f"{warning.text.partition(':')[0]}."
     return cropped(NEXT_SENTENCE.split(warning.text, maxsplit=1)[0], LONGEST_TEXT)

@@ -76,13 +76,9 @@ def short(values: Mapping[str, Value], knobs: Collection[Knob]) -> str:
     """
     told = [knob for knob in KNOBS if knob in knobs or values.get(knob.name, knob.default) != knob.default]
     batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in GLOBAL_BATCH)
-    others = [(knob, shown(knob, values)) for knob in told if knob.name not in GLOBAL_BATCH]
-    said = (
-        f"{knob.label} {text}" if text.isdigit() or text in BARE or knob.needs_label else text
-        for knob, text in others
-        if text not in TACIT or knob.needs_label
-    )
-    return " ".join([batch, *said])
+    others = ((knob, shown(knob, values)) for knob in told if knob.name not in GLOBAL_BATCH)
+    said = [(f"{one.label} " * (one.needs_label or text.isdigit() or text in BARE), text) for one, text in others]
+    return " ".join([batch, *(f"{label}{text}" for label, text in said if text not in TACIT)])
 
 
 def runners_up(recommendation: Recommendation) -> list[tuple[str, RunnerUp]]:

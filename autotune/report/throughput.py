@@ -174,7 +174,8 @@ def curves(view: StudyView, place: Callable[[Config], int] = batch_of) -> tuple[
 
 
 def _series_knobs() -> list[Knob]:
-    return [knob for knob in KNOBS if not knob.ordered and knob.memory is MemoryEffect.CHANGES]
+    moving = (MemoryEffect.CHANGES, MemoryEffect.SHRINKS)
+    return [knob for knob in KNOBS if not knob.ordered and knob.memory in moving]
 
 
 def _values_of(config: Config) -> tuple[Value, ...]:

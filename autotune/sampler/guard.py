@@ -8,7 +8,7 @@ from typing import Protocol
 from autotune.core.records import Config, Value
 from autotune.core.results import Outcome, Trial
 from autotune.knobs import KNOBS
-from autotune.knobs.base import MemoryEffect
+from autotune.knobs.base import Knob, MemoryEffect
 from autotune.sampler.space import SearchSpace
 
 # A configuration that took the searching process down with it twice (or that crashed twice) is poison: a machine
@@ -87,12 +87,14 @@ class Guard:
 def _no_smaller(config: Config, exhausted: Config, host: bool) -> bool:
     """Whether `config` needs at least the memory of `exhausted`, as far as the knobs can tell."""
     felt = (knob for knob in KNOBS if knob.memory is not MemoryEffect.NONE)
-    return all(_follows(knob.memory, config[knob.name], exhausted[knob.name], host) for knob in felt)
+    return all(_follows(knob, config[knob.name], exhausted[knob.name], host) for knob in felt)
 
 
-def _follows(effect: MemoryEffect, value: Value, exhausted: Value, host: bool) -> bool:
-    if effect is MemoryEffect.GROWS_HOST and not host:
+def _follows(knob: Knob, value: Value, exhausted: Value, host: bool) -> bool:
+    if knob.memory is MemoryEffect.GROWS_HOST and not host:
         return True
-    if effect is MemoryEffect.CHANGES:
+    if knob.memory is MemoryEffect.SHRINKS:
+        return knob.needs_no_less(value, exhausted)
+    if knob.memory is MemoryEffect.CHANGES:
         return value == exhausted
     return int(value or 0) >= int(exhausted or 0)

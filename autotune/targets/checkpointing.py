@@ -3,6 +3,9 @@
     forward   block ─► block ─► block      only what goes into a block is kept
     backward  block ◄─ block ◄─ block      each is computed again, then differentiated
 
+Less can be done for less memory won: every second or third block only, or, in every block, all but the operations that
+torch counts FLOPs of (matrix products, convolutions, attention), whose results are kept.
+
 A block's class is swapped for a subclass of it, as FSDP2 does: the names in the state dict stay, and a copy of the
 model runs its own weights. Blocks are what containers repeat (layers of a transformer, blocks of a residual network);
 a Hugging Face model knows its own, and has a switch.
@@ -19,11 +22,16 @@ from weakref import WeakKeyDictionary
 
 import torch
 from torch import nn
-from torch.utils.checkpoint import checkpoint
+from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selective_checkpoint_contexts
+from torch.utils.flop_counter import flop_registry
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
-_SUBCLASSES: dict[type[nn.Module], type[nn.Module]] = {}
+LAYER = "GradientCheckpointingLayer"  # the class of transformers, from 4.53 on, whose blocks are switched one by one
+# Attention on the CPU, which torch counts no FLOPs of (2.13).
+_UNCOUNTED = (torch.ops.aten._scaled_dot_product_flash_attention_for_cpu,)
+_SUBCLASSES: dict[tuple[type[nn.Module], type[nn.Module]], type[nn.Module]] = {}
 _COMPILED: WeakKeyDictionary[nn.Module, Callable[..., Any]] = WeakKeyDictionary()  # what runs for a block's forward
+Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
 
 class Checkpointed(nn.Module):
@@ -44,16 +52,29 @@ class Checkpointed(nn.Module):
         def positional(*given: Any) -> Any:
             return run(*given[: len(args)], **dict(zip(names, given[len(args) :], strict=True)))
 
-        def contexts() -> tuple[AbstractContextManager[Any], AbstractContextManager[Any]]:
-            return nullcontext(), _on_copies_of_buffers(self)
-
         # By position, because `checkpoint` looks there only: for devices to replay, and for inputs changed in place.
-        return checkpoint(positional, *args, *kwargs.values(), use_reentrant=False, context_fn=contexts)
+        return checkpoint(positional, *args, *kwargs.values(), use_reentrant=False, context_fn=self._contexts)
+
+    def _contexts(self) -> Contexts:
+        """What the forward pass is run in, and what its second run is."""
+        return nullcontext(), _on_copies_of_buffers(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         """Pickled by the class that it was: nobody can import the one that was made here."""
         reduced: tuple[Any, ...] = tuple(super().__reduce_ex__(protocol))  # how to make one, of what, its state, ...
-        return _revived, (type(self).__mro__[2],), *reduced[2:]
+        how, plain = type(self).__bases__
+        return _revived, (plain, how), *reduced[2:]
+
+
+class SelectivelyCheckpointed(Checkpointed):
+    """The same, where the results of what costs most to compute are kept.
+
+    Not covered: a block that writes into such a result, which torch refuses in the backward pass.
+    """
+
+    def _contexts(self) -> Contexts:
+        keeping, recalling = selective_contexts()
+        return keeping, _both(_on_copies_of_buffers(self), recalling)
 
 
 def blocks(module: nn.Module) -> list[nn.Module]:
@@ -78,18 +99,57 @@ def checkpointable_blocks(model: nn.Module) -> int:
     return 0 if any(_is_switched_on(module) for module in own) else len(blocks(model))
 
 
-def checkpoint_blocks(model: nn.Module) -> nn.Module:
-    """Let the blocks of a model recompute from now on while it trains, and return it."""
+def checkpoint_blocks(model: nn.Module, *, every: int = 1, selective: bool = False) -> nn.Module:
+    """Let the blocks of a model recompute from now on while it trains, and return it.
+
+    `every`: only the first block and every so many after it. `selective`: keep the results of matrix products,
+    convolutions and attention, and recompute the rest. Raises `ValueError` for an `every` below 1, and for a Hugging
+    Face model of transformers before 4.53, which recomputes all of its blocks or none.
+    """
+    if isinstance(every, bool) or not isinstance(every, int) or every < 1:
+        raise ValueError(f"every must be a whole number of at least 1, got {every!r}")
     switched = _with_switch(model)
     for module in switched:
-        name = _word(module)
-        switch: Any = getattr(module, f"{name}_checkpointing_enable")
-        switch(**{f"{name}_checkpointing_kwargs": {"use_reentrant": False}})
+        _switch(module, every, selective)
     theirs = {id(part) for module in switched for part in module.modules()}
-    for block in blocks(model):
-        if id(block) not in theirs and not isinstance(block, Checkpointed):
-            block.__class__ = _checkpointed(type(block))
+    own = [block for block in blocks(model) if id(block) not in theirs]
+    how = SelectivelyCheckpointed if selective else Checkpointed
+    for block in own[::every]:
+        if not isinstance(block, Checkpointed):
+            block.__class__ = _checkpointed(type(block), how)
     return model
+
+
+def selective_contexts() -> Contexts:
+    """Return what `checkpoint(context_fn=)` asks for: keep what costs FLOPs, and recompute the rest."""
+    keeping, recalling = create_selective_checkpoint_contexts(_policy)  # type: ignore[no-untyped-call]  # of torch 2.13
+    return keeping, recalling
+
+
+def _policy(context: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
+    packet = getattr(operation, "overloadpacket", operation)
+    is_dear = packet in flop_registry or packet in _UNCOUNTED
+    if operation._schema.is_mutable:  # of compiled code, into buffers that are used again
+        return CheckpointPolicy.PREFER_RECOMPUTE
+    return CheckpointPolicy.MUST_SAVE if is_dear else CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def _switch(module: nn.Module, every: int, selective: bool) -> None:
+    """Switch on the recomputing of a model that has its own."""
+    name = _word(module)
+    options = {"use_reentrant": False, **({"context_fn": selective_contexts} if selective else {})}
+    getattr(module, f"{name}_checkpointing_enable")(**{f"{name}_checkpointing_kwargs": options})
+    if every == 1:
+        return
+    layers = [part for part in module.modules() if any(one.__name__ == LAYER for one in type(part).__mro__)]
+    if not layers:
+        raise ValueError(
+            f"{type(module).__name__} recomputes all of its blocks or none: checkpoint_blocks got every={every}. Its "
+            f"transformers is probably older than 4.53. Install a later one, or recompute every block."
+        )
+    for number, layer in enumerate(layers):
+        if number % every:
+            layer.gradient_checkpointing = False  # type: ignore[assignment]  # a flag of transformers
 
 
 def compile_inside(block: Checkpointed, compiled: Callable[..., Any]) -> None:
@@ -99,12 +159,13 @@ def compile_inside(block: Checkpointed, compiled: Callable[..., Any]) -> None:
     """
     _COMPILED[block] = compiled
     if not hasattr(Checkpointed.forward, "_torchdynamo_disable"):
-        Checkpointed.forward = torch.compiler.disable(Checkpointed.forward)  # type: ignore[method-assign, no-untyped-call]  # not before: it imports Dynamo
+        unseen: Callable[..., Any] = torch.compiler.disable  # asked for now only: it imports Dynamo
+        Checkpointed.forward = unseen(Checkpointed.forward)  # type: ignore[method-assign]
 
 
 def own_forward(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
     """Call what a checkpointed block computes, once and without checkpointing."""
-    return type(block).__mro__[2].forward(block, *args, **kwargs)  # type: ignore[attr-defined]
+    return type(block).__bases__[1].forward(block, *args, **kwargs)  # type: ignore[attr-defined]
 
 
 def _with_switch(module: nn.Module) -> list[nn.Module]:
@@ -136,17 +197,23 @@ def _can_be_checkpointed(module: nn.Module) -> bool:
     )
 
 
-def _checkpointed(plain: type[nn.Module]) -> type[nn.Module]:
+def _checkpointed(plain: type[nn.Module], how: type[nn.Module]) -> type[nn.Module]:
     """One subclass for each class, so that blocks of one class stay so."""
-    if plain not in _SUBCLASSES:
-        _SUBCLASSES[plain] = type(f"Checkpointed{plain.__name__}", (Checkpointed, plain), {})
-    return _SUBCLASSES[plain]
+    if (plain, how) not in _SUBCLASSES:
+        _SUBCLASSES[plain, how] = type(f"{how.__name__}{plain.__name__}", (how, plain), {})
+    return _SUBCLASSES[plain, how]
 
 
-def _revived(plain: type[nn.Module]) -> nn.Module:
-    """An empty block, of which its state is still to be set."""
-    made = _checkpointed(plain)
+def _revived(plain: type[nn.Module], how: type[nn.Module] = Checkpointed) -> nn.Module:
+    """An empty block, of which its state is still to be set; earlier versions had one kind only."""
+    made = _checkpointed(plain, how)
     return made.__new__(made)
+
+
+@contextmanager
+def _both(outer: AbstractContextManager[Any], inner: AbstractContextManager[Any]) -> Iterator[None]:
+    with outer, inner:
+        yield
 
 
 @contextmanager

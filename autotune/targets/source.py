@@ -39,7 +39,7 @@ def digest_of(target: str) -> str:
 
 
 def may_declare(target: str, name: str) -> bool:
-    """Return whether the target may declare a knob of that name: it has the word, or cannot be read here.
+    """Return whether the target may declare a knob of that name: it has the word, or is installed code.
 
     So a mistyped name is an error before anything runs. Raises `TargetError` for a command that cannot be read.
     """
@@ -48,4 +48,4 @@ def may_declare(target: str, name: str) -> bool:
     with suppress(TargetError, OSError):
         file = source_of(target)
         return file is None or re.search(rf"\b{re.escape(name)}\b", file.read_text("utf-8", "replace")) is not None
-    return True
+    return False

@@ -49,6 +49,13 @@ ENVIRONMENT = Environment(
 )
 
 
+# Of what all blocks cost in time and save in memory, what each policy of activation checkpointing does.
+RECOMPUTED: dict[Value, tuple[float, float]] = {
+    None: (0.0, 0.0), False: (0.0, 0.0), "every_third": (1 / 3, 1 / 3), "every_second": (0.5, 0.5),
+    "selective": (0.3, 0.6), True: (1.0, 1.0),
+}  # fmt: skip
+
+
 @dataclass(frozen=True, kw_only=True)
 class Machine:
     """The constants of the model above; mappings are by `amp_dtype`, None being float32.
@@ -72,10 +79,10 @@ class Machine:
     per_sample_bytes: Mapping[str | None, float] = field(
         default_factory=lambda: {None: 0.040 * _GIB, "bfloat16": 0.024 * _GIB, "float16": 0.024 * _GIB}
     )
-    recomputing_factor: float = 4 / 3  # of computing with activation checkpointing
+    recomputing_factor: float = 4 / 3  # of computing with activation checkpointing of all blocks
     compiled_factor: float = 0.7  # of computing with torch.compile, in whatever mode
     compiling_seconds: float = 60.0  # of a first probe
-    kept_share: float = 0.4  # of the memory of a sample, with activation checkpointing
+    kept_share: float = 0.4  # of the memory of a sample, with activation checkpointing of all blocks
     memory_bytes: int = 16 * _GIB  # a configuration that needs this much or more runs out of memory
     optimizer_seconds: float = 0.002
     sample_loading_seconds: float = 0.0010  # by one worker
@@ -87,7 +94,7 @@ class Machine:
     def needed_bytes(self, config: Config) -> float:
         """Memory that the configuration needs on the device."""
         dtype = dtype_of(config)
-        kept = self.kept_share if config.values.get("activation_checkpointing") else 1.0
+        kept = 1.0 - RECOMPUTED[config.values.get("activation_checkpointing", False)][1] * (1.0 - self.kept_share)
         return self.static_bytes[dtype] + self.per_sample_bytes[dtype] * config.batch_size * kept
 
     def loading_seconds(self, config: Config) -> float:
@@ -100,7 +107,8 @@ class Machine:
         dtype = dtype_of(config)
         factor = self.channels_last_factor[dtype] if config.values.get("channels_last") else 1.0
         micro = self.fixed_seconds[dtype] + self.per_sample_seconds[dtype] * config.batch_size * factor
-        longer = self.recomputing_factor if config.values.get("activation_checkpointing") else 1.0
+        share = RECOMPUTED[config.values.get("activation_checkpointing", False)][0]
+        longer = 1.0 + share * (self.recomputing_factor - 1.0)
         compiled = self.compiled_factor if config.values.get("compile_mode") else 1.0
         return micro * longer * compiled * config.gradient_accumulation_steps
 

@@ -206,11 +206,14 @@ class _Ablation:
         return known is not None and not known.failure and len(known.scores) >= racing.FEWEST_ROUNDS
 
     def loses(self, config: Config) -> bool:
-        """Whether it cannot take the winner's place: it is measurably worse, it failed, or too little is known."""
+        """Whether it cannot take the winner's place: it is measurably worse, it failed, or too little is known.
+
+        Rounds that do not decide it are read with all other probes: two rounds lack the power to show 10 %.
+        """
         if self.has_failed(self.winner) or not self.has(config):
             return True
         comparison = self.comparison
-        is_told = self.has_enough(config) or comparison.needs_rounds(config)
+        is_told = comparison.needs_rounds(config) or comparison.is_decided(config)
         return comparison.loses(config) or (not is_told and self._seems_worse(config))
 
     def _seems_worse(self, config: Config) -> bool:

@@ -47,6 +47,7 @@ class TimeBudget:
         """The search `began` at that moment of `clock`."""
         self._history, self._clock, self._began = history, clock, began
         self.seconds, self._objective = seconds, objective_of(history.request.goal)
+        self.advised_minutes = 0  # told to be enough; 0: nothing was
         self._probes_after = self._objective.probes_after(history.request.goal)
 
     @property

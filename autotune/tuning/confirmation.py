@@ -90,7 +90,7 @@ def _with_micro_batch_held(context: SearchContext, chosen: list[ConfigSummary]) 
     beside = ConfigSummary(config=held, found=history.summary(held).found)
     if len(chosen) > 1:
         return [chosen[0], beside, *chosen[1 : max(2, len(chosen) - 1)]]
-    is_time = budget.race_seconds >= racing.probe_count(2, racing.FEWEST_ROUNDS, 1) * budget.least_seconds(held)
+    is_time = budget.left_seconds >= racing.probe_count(2, racing.FEWEST_ROUNDS, 1) * budget.least_seconds(held)
     return [chosen[0], beside] if is_time else [beside]
 
 
@@ -191,7 +191,9 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
 
     return racing.race(
         racers, plan.rounds, probe, context.request, resumed=context.interrupted_confirmation, again=again,
-        affords=lambda running: budget.affords_round(running, window, budget.ablation_seconds),
+        affords=lambda running, is_open: budget.affords_round(
+            running, window, 0.0 if is_open else budget.ablation_seconds
+        ),
     )  # fmt: skip
 
 

@@ -149,6 +149,9 @@ def recommendation_of(
         among=among,
         noise_scale=history.noise_scale,
     )
+    open_one, advised = answer.undecided, context.budget.advised_minutes
+    if open_one is not None and open_one.minutes_needed is not None and open_one.minutes_needed < advised:
+        answer = replace(answer, undecided=replace(open_one, minutes_needed=advised))  # one advice, not two
     if context.code_changed:
         answer = replace(answer, warnings=(context.code_changed, *answer.warnings))
     return with_compile_advice(with_batch_advice(answer, history), history)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 from autotune.core.notices import notice
-from autotune.core.records import Config, Declaration, Environment, Goal, Limit, StudyRequest, TargetFacts, Value
+from autotune.core.records import Config, Declaration, Environment, Goal, StudyRequest, TargetFacts, Value
 from autotune.core.requests import InspectRequest
 from autotune.core.results import Failure, Outcome, Trial, Verdict
 from autotune.core.run_length import epochs_of
 from autotune.errors import EnvironmentUnfit, TargetError, UsageError
-from autotune.knobs import KNOBS, check, is_ours, knob
-from autotune.knobs.declared import declare, text
-from autotune.knobs.limits import full_name
+from autotune.knobs import KNOBS, check
+from autotune.knobs.declared import declare
 from autotune.launch.base import LOG, Launcher
 from autotune.machine.host import USABLE_FRACTION, host_memory
 from autotune.objectives import completed, objective_of
@@ -22,6 +20,7 @@ from autotune.sampler.space import SearchSpace, build
 from autotune.study import layout as disk
 from autotune.targets.commands.command import Command, is_command
 from autotune.targets.source import digest_of
+from autotune.tuning.declared import with_declared
 from autotune.tuning.settings import Settings, options
 from autotune.units import format_bytes, parse_bytes
 
@@ -92,36 +91,6 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
         target_digest=digest_of(settings.target),
     )
     return request, space
-
-
-def with_declared(settings: Settings) -> Settings:
-    """Return the settings with values as the target declares them. Raises `UsageError` for a name that it does not."""
-
-    def known(option: str, name: str) -> str:
-        try:
-            return full_name(name)
-        except ValueError as error:
-            raise UsageError(f"{option}: {error} Knobs of your own are declared in `space` of the target.") from None
-
-    def meant(option: str, name: str, value: Value) -> Value:
-        if is_ours(known(option, name)):
-            return value
-        try:
-            return knob(name).parse(text(value))
-        except ValueError as error:
-            raise UsageError(f"{option}: {error}. It was probably mistyped. Correct it, or leave it out.") from error
-
-    return replace(
-        settings,
-        baseline={name: meant("--baseline", name, value) for name, value in settings.baseline.items()},
-        tune=None if settings.tune is None else tuple(known("--tune", name) for name in settings.tune),
-        limits={
-            known("--fix", name): limit
-            if limit.values is None
-            else Limit(values=tuple(meant("--fix", name, value) for value in limit.values))
-            for name, limit in settings.limits.items()
-        },
-    )
 
 
 def check_options(settings: Settings) -> None:

@@ -25,6 +25,7 @@ from autotune.core.stats import PROBE_NOISE
 from autotune.objectives import objective_of
 from autotune.study.interference import Judged, interference_causes, is_spoiled
 from autotune.study.summary import Compared, ConfigSummary
+from autotune.tuning import micro_batch
 from autotune.tuning.choice import FEWEST_FINALISTS, TIE, claim_confidence, preferences
 from autotune.tuning.outliers import without_outliers
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
@@ -139,7 +140,7 @@ def is_decided(rounds: Rounds, running: Sequence[int], tie: float = TIE) -> bool
 
 def race(
     finalists: Sequence[ConfigSummary], rounds: int, probe: Callable[[Config], Judged], request: StudyRequest, *,
-    affords: Callable[[Sequence[Config]], bool] | None = None, resumed: ResumedConfirmation | None = None,
+    affords: Callable[[Sequence[Config], bool], bool] | None = None, resumed: ResumedConfirmation | None = None,
     again: Callable[[Trial], Judged | None] = lambda trial: None,
 ) -> list[ConfigSummary]:  # fmt: skip
     """Measure all that are still in the race once per round, and return them with their rounds.
@@ -149,8 +150,9 @@ def race(
     than all other rounds of its configuration is measured `again` (None: there is no time), or left out.
     The slower half drops out after rounds three and six, though never the baseline; if all that went on failed, those
     that dropped out are recalled. It ends sooner when it is decided, or, once the fewest rounds are over, when time no
-    longer `affords` another; and later while the gain is open and it does. The rounds of a baseline that ran in an
-    earlier race count on, and so do those of the same race that was interrupted (`resumed`).
+    longer `affords` another; and later while it does and the gain is open, or if another micro-batch is worth it (its
+    second argument: that takes time from the ablation). The rounds of a baseline that ran in an earlier race count on,
+    and so do those of the same race that was interrupted (`resumed`).
     """
     baseline = request.baseline
     racers = {one.config: one for one in finalists}
@@ -161,12 +163,14 @@ def race(
         number = first + done
         running = [one for one in racers.values() if not (one.failure or one.is_behind)]
         claims = sum(not one.failure and one.config != baseline for one in racers.values())  # as the answer counts them
-        if not running or (done >= rounds and not _is_open(running, baseline, request.goal, claims)):
+        is_batch_open = _have_met(running) and micro_batch.is_open(running, request)
+        goes_on = done < rounds or is_batch_open or _is_open(running, baseline, request.goal, claims)
+        if not running or not goes_on:
             break
         configs = [one.config for one in running][:: 1 if number % 2 == 0 else -1]
         before = resumed.round(configs) if resumed else None
         enough = done >= fewest or (done >= FEWEST_ROUNDS and _is_clear(running, baseline, request.goal, claims))
-        if before is None and affords and (enough or done >= rounds) and not affords(configs):
+        if before is None and affords and (enough or done >= rounds) and not affords(configs, is_batch_open):
             break
         for config, judged in zip(configs, before or map(probe, configs), strict=True):
             racers[config] = with_round(racers[config], number, judged)

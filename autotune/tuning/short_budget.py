@@ -73,6 +73,7 @@ def note_short_budget(context: SearchContext) -> None:
     least = budget.shortest_confirmation_seconds + (context.time_guard.shortest_probe_seconds() if probes else 0.0)
     fits = least <= budget.left_seconds
     less = "fewer probes are run" if fits else "there is probably no time for a confirmation"
+    budget.advised_minutes = minutes
     context.reporter.note(
         f"The time budget is short: {wanted} about {format_seconds(over)} more than is left; {less}. "
         f"Use --time-budget {minutes}m or more."

@@ -2,7 +2,8 @@
 
 Memory (activation checkpointing):
 
-Where a batch fits without the trade, the trade can only be slower: the same samples, and more to compute for each.
+Where a batch fits without the trade, or with a lighter one, the trade can only be slower: the same samples, and more to
+compute for each. So of a ladder of trades the lightest that fits is left for each batch.
 Where it does not, a larger batch can win back no more than what is fixed: with fixed + sample * b seconds of computing,
 and a trade that makes them longer by a share x, only if b_mem < (fixed / sample) / x, with b_mem the largest batch that
 fits without (docs/notes/throughput.md 4).
@@ -16,7 +17,7 @@ Nothing here names a knob: its influence says what it trades.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -26,6 +27,7 @@ from msgspec.structs import replace
 from autotune.core.records import Config, Value
 from autotune.core.results import Measurement
 from autotune.knobs import KNOBS, knob, loader_workers, traded, worker_knob
+from autotune.knobs.base import Knob
 from autotune.memory.prediction import MemoryPrediction
 from autotune.objectives import objective_of
 from autotune.sampler.guard import Guard
@@ -38,7 +40,7 @@ APART = 2.0  # the largest over the smallest batch, from which on measured times
 class Why(Enum):
     """The reasons why a trade cannot win."""
 
-    FITS = "the same batch fits without"
+    FITS = "the same batch fits without, or with less"
     SATURATED = "larger batches gain too little"
     CORES = "threads and workers have a core each"
 
@@ -67,13 +69,14 @@ class Trades:
         self._without: dict[Config, Config | None] = {}
         values = [(one, value) for one in KNOBS for value in space.configs.values(one.name)] if space.configs else []
         decides = objective_of(self._request.goal).is_speed
-        self._decides = decides and any(self._spared({one.name: value}) for one, value in values)
+        self._decides = decides and any(self._lighter_values(one, value) for one, value in values)
         self._yielding = {
             (one.name, value) for one, value in values
             if decides and one.name not in self._request.goal.limits and one.influence(value).trades_time_for_cores
         }  # fmt: skip
         self._known: dict[Config, Why | None] = {}
         self._saturations: dict[tuple[Value, ...], Saturation | None] = {}
+        self._refuted: list[tuple[tuple[Value, ...], int]] = []  # predictions: the batch did not fit after all
         self._version = -1
 
     @property
@@ -93,6 +96,8 @@ class Trades:
         """Return why `config` can only be slower than what fits without its trade; None if it may win."""
         if self._version != self._history.version:
             self._version, self._known, self._saturations = self._history.version, {}, {}
+            overflows = (trial.config for trial, _ in self._history.judged if trial.result.outcome.out_of_memory)
+            self._refuted = [(_pace(one), one.batch_size) for one in overflows if self._memory.expects_to_fit(one)]
         if config not in self._known:
             self._known[config] = self._decided(config)
         return self._known[config]
@@ -113,11 +118,14 @@ class Trades:
         skipping = f"Skipping {about}{count:,} of {every:,} configurations"
         if why is Why.CORES:
             return f"{skipping}: threads that sleep while they wait are slower where each has a core of its own."
-        name = " and ".join(knob(one).phrase(out[0][one]) for one in traded(out[0].values))
-        if why is Why.FITS and len(out) == sum(self._plain(config) is not None for config in looked_at):
+        trades = [config for config in looked_at if any(self._lighter(config))]
+        most = max(out, key=_longer)
+        name = " and ".join(knob(one).phrase(most[one]) for one in traded(most.values))
+        if why is Why.FITS and len(out) == len(trades):
             return f"{skipping}: every batch fits without {name}, which can only be slower."
         if why is Why.FITS:
-            return f"{skipping}: the same batch is predicted to fit without {name}, which can only be slower."
+            less = " or with less of it" if len({_trade(config) for config in trades}) > 1 else ""
+            return f"{skipping}: the same batch is predicted to fit without {name}{less}, which can only be slower."
         found = self._saturation(out[0])
         assert found is not None, "it was the reason"
         return (
@@ -126,10 +134,9 @@ class Trades:
         )
 
     def _decided(self, config: Config) -> Why | None:
-        plain = self._plain(config) if self.decides else None
-        if plain is not None and self._fits(plain):
+        if self.decides and any(map(self._fits, self._lighter(config))):
             return Why.FITS
-        found = self._saturation(config) if plain is not None else None
+        found = self._saturation(config) if self.decides and self._plain(config) is not None else None
         if found is not None and found.forbids(_longer(config)):
             return Why.SATURATED
         yields = any((name, value) in self._yielding for name, value in config.values.items())
@@ -156,9 +163,24 @@ class Trades:
         possible = all(value in self._space.domains[name] for name, value in without.items())
         return without if possible else {}
 
-    def _fits(self, plain: Config) -> bool:
-        known = self._guard.fits(plain)
-        return self._memory.expects_to_fit(plain) if known is None else known
+    def _lighter(self, config: Config) -> Iterator[Config]:
+        """Return the configurations that trade less time for memory, and are alike but for that."""
+        for name in traded(config.values):
+            for value in self._lighter_values(knob(name), config[name]):
+                yield replace(config, values={**config.values, name: value})
+
+    def _lighter_values(self, one: Knob, value: Value) -> list[Value]:
+        own = one.influence(value)
+        if not own.trades_time_for_memory:
+            return []
+        domain = self._space.domains[one.name]
+        return [other for other in domain if one.influence(other).sample_time.center < own.sample_time.center]
+
+    def _fits(self, config: Config) -> bool:
+        known = self._guard.fits(config)
+        if known is not None or not self._memory.expects_to_fit(config):
+            return bool(known)
+        return all(batch > config.batch_size or pace != _pace(config) for pace, batch in self._refuted)
 
     def _saturation(self, config: Config) -> Saturation | None:
         pace = _pace(config)
@@ -211,6 +233,10 @@ def _longer(config: Config) -> float:
     """Return the share by which trades make computing longer, at least: one standard deviation below the mean."""
     factors = [knob(name).influence(config[name]).sample_time for name in traded(config.values)]
     return math.prod(factor.center * math.exp(-factor.spread) for factor in factors) - 1
+
+
+def _trade(config: Config) -> tuple[Value, ...]:
+    return tuple(config[name] for name in traded(config.values))
 
 
 def _pace(config: Config) -> tuple[Value, ...]:

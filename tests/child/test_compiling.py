@@ -74,8 +74,9 @@ def study(tmp_path_factory):
 
 
 @pytest.fixture
-def probe(forking_launcher, study):
+def probe(forking_launcher, study, monkeypatch):
     """`probe(target, **values)`: one probe in that folder."""
+    monkeypatch.delenv("CXX")  # that of tests is none
 
     def probed(target, **values):
         (study / f"{target}.py").write_text(TARGETS[target])

@@ -424,3 +424,15 @@ def test_a_torch_that_cannot_be_imported_is_the_environments_fault(target, tmp_p
 
     assert inspection.outcome is Outcome.ENVIRONMENT
     assert "libtorch.so" in inspection.failure.message
+
+
+def test_tests_share_a_fork_server_whatever_their_targets_import_and_wherever_they_work(
+    probe, target, forking_launcher
+):
+    first = probe("import html\n" + TARGET, "first", batch_size=8)
+    servers = forking_launcher.fork_servers.running
+
+    second = _probe(forking_launcher, target.parent, "import msgspec\n" + TARGET, "second", batch_size=8)
+
+    assert (first.isolation, second.isolation) == ("fork", "fork")
+    assert forking_launcher.fork_servers.running == servers

@@ -40,6 +40,7 @@ def study(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow  # inspects it
 def test_search_says_what_it_took_for_what(home):
     ended = run_here(home, "search", "--dry-run", "--", sys.executable, "train.py", "--bs", "16")
 

@@ -246,7 +246,17 @@ def test_channels_last_needs_convolutions():
     assert knob("channels_last").domain(circumstances(facts=facts(has_convolution=False))) == (False,)
 
 
-@pytest.mark.parametrize(("blocks", "domain"), [(0, (False,)), (1, (False,)), (2, (False, True))])
+@pytest.mark.parametrize(
+    ("blocks", "domain"),
+    [
+        (0, (False,)),
+        (1, (False,)),
+        (2, (False, "every_second", "selective", True)),
+        (3, (False, "every_third", "every_second", "selective", True)),
+        (4, (False, "every_second", "selective", True)),  # the third would be two of four, too
+        (12, (False, "every_third", "every_second", "selective", True)),
+    ],
+)
 def test_checkpointing_needs_several_blocks(blocks, domain):
     here = circumstances(facts=facts(checkpointable_blocks=blocks))
 
@@ -261,7 +271,41 @@ def test_only_checkpointing_trades_time_for_memory():
         if tested.influence(value).trades_time_for_memory
     ]
 
-    assert trading == [("activation_checkpointing", True)]
+    assert {name for name, _ in trading} == {"activation_checkpointing"}
+    assert [value for _, value in trading] == ["every_third", "every_second", "selective", True]
+
+
+def test_a_trainers_own_argument_recomputes_all_blocks_or_none():
+    here = circumstances(facts=facts(checkpointable_blocks=12, written=("activation_checkpointing",)))
+
+    assert knob("activation_checkpointing").domain(here) == (False, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("true", True), ("false", False), ("full", True), ("none", False), ("every_second", "every_second"), ("1", True)],
+)
+def test_policies_are_typed_in_words_and_the_former_switch_still_is(text, value):
+    assert knob("checkpointing").parse(text) is value or knob("checkpointing").parse(text) == value != 1
+
+
+@pytest.mark.parametrize(
+    ("value", "other", "needs_no_less"),
+    [
+        (False, "every_third", True),
+        ("every_third", "every_second", True),
+        ("every_second", "every_third", False),
+        ("every_second", True, True),
+        (False, "selective", True),
+        ("selective", True, True),
+        ("selective", "every_second", False),  # which of these needs more depends on the model
+        ("every_second", "selective", False),
+        (True, "selective", False),
+        ("selective", "selective", True),
+    ],
+)
+def test_more_recomputing_never_needs_more_memory_where_it_contains_the_other(value, other, needs_no_less):
+    assert knob("checkpointing").needs_no_less(value, other) is needs_no_less
 
 
 def test_autocast_that_would_be_disabled_silently_is_an_error():

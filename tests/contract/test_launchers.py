@@ -24,11 +24,13 @@ def fate(request: Request) -> Outcome | None:
     return Outcome.CRASHED if request.target == "kill" else None
 
 
+@pytest.mark.slow  # starts processes for every kind of measurement
 class TestSubprocessLauncher(LauncherContract):
     def launcher(self) -> Launcher:
         return SubprocessLauncher(command=CHILD)
 
 
+@pytest.mark.slow  # the same
 class TestForkingLauncher(LauncherContract):
     @pytest.fixture(autouse=True)
     def _one_for_all(self) -> Iterator[None]:

@@ -14,6 +14,7 @@ from autotune.core.results import Isolation, Outcome
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
 
+pytestmark = pytest.mark.slow  # real probes
 SCRIPT = """
 import torch
 from torch.utils.data import DataLoader, TensorDataset

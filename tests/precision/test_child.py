@@ -12,7 +12,6 @@ from autotune.core.requests import ROLES, StabilityRequest
 from autotune.core.results import Outcome, StabilityResult
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Plan
-from autotune.launch.subprocess import SubprocessLauncher
 from autotune.precision.child import compare_losses, train
 from autotune.precision.judge import judge
 from tests.targets_support import clean_imports, write
@@ -306,15 +305,20 @@ def dataset():
     assert runs["reference"].zero_gradient_shares[0] == pytest.approx(unused, abs=1e-6)
 
 
-def _launched(folder, text, **changes):
-    request = _request(folder, text, "bfloat16", **changes)
-    place = folder / "0000"
-    place.mkdir()
-    return request, SubprocessLauncher(environ={"OMP_NUM_THREADS": "1"}).run(request, place)
+@pytest.fixture
+def launched(forking_launcher, tmp_path):
+    """`launched(text)`: the request for a comparison of a target with this text, and the answer of its own process."""
+
+    def run(text):
+        request = _request(tmp_path, text, "bfloat16", steps=25)
+        (place := tmp_path / "0000").mkdir()
+        return request, forking_launcher.run(request, place)
+
+    return run
 
 
-def test_a_comparison_in_its_own_process_is_judged_like_one_in_ours(tmp_path):
-    request, result = _launched(tmp_path, MLP, steps=25)
+def test_a_comparison_in_its_own_process_is_judged_like_one_in_ours(launched):
+    request, result = launched(MLP)
 
     verdict = judge(request, result)
 
@@ -322,10 +326,10 @@ def test_a_comparison_in_its_own_process_is_judged_like_one_in_ours(tmp_path):
     assert {"start", "load", "build", "measure", "done"} <= set(result.phase_seconds)
 
 
-def test_an_error_in_the_comparison_is_a_result_that_names_the_users_line(tmp_path):
+def test_an_error_in_the_comparison_is_a_result_that_names_the_users_line(launched):
     broken = MLP + "def loss(model, batch): return 1 / 0\n"
 
-    request, result = _launched(tmp_path, broken, steps=25)
+    request, result = launched(broken)
 
     assert (result.outcome, result.runs) == (Outcome.USER_ERROR, ())
     assert result.failure.phase == "measure"

@@ -55,6 +55,28 @@ def probed(best: Recommendation, **rates: float) -> Any:
     return view((*ends, *between), best)
 
 
+def test_a_longer_budget_is_advised_once() -> None:
+    warning = notice(Code.NOT_CONFIRMED)
+    open_ = answer(params=BASE.values, undecided=RIVAL, **OPEN | {"warnings": (warning,)})
+
+    told = answer_block(open_, probed(open_)).plain
+
+    assert "There was no time to confirm this" in told
+    assert told.count("--time-budget") == 1
+    assert answer_block(answer(warnings=(warning,))).plain.count("--time-budget") == 1
+
+
+def test_which_probes_were_left_out_is_for_verbose() -> None:
+    listed = "probe 17 at 39,200 samples/s (other processes kept 0.9 cores busy)"
+    best = answer(warnings=(notice(Code.PROBES_LEFT_OUT, count=4, probes=listed),))
+
+    told = " ".join(answer_block(best).plain.split())
+
+    assert "leaves out 4 probes that something slowed. Close other work while a search runs." in told
+    assert "probe 17" not in told
+    assert "probe 17" in " ".join(answer_block(best, verbose=True).plain.split())
+
+
 def lines(block: Text) -> list[str]:
     return block.plain.splitlines()
 

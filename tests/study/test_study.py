@@ -2,6 +2,7 @@
 
 import os
 import sqlite3
+from types import SimpleNamespace
 
 import pytest
 from optuna.trial import TrialState
@@ -218,7 +219,10 @@ def _other_version(path):
 
 
 @pytest.mark.parametrize("damage", [_random, _text, _truncated, _undecodable, _unknown_state, _other_version])
-def test_a_damaged_database_is_said_and_can_be_moved_away(tmp_path, opened, damage):
+def test_a_damaged_database_is_said_and_can_be_moved_away(tmp_path, opened, damage, monkeypatch):
+    monkeypatch.setattr(
+        "optuna.storages._rdb.storage.time", SimpleNamespace(sleep=lambda seconds: None)
+    )  # between tries
     trials = [_trial(number, result) for number, result in enumerate(OUTCOMES)]
     _filled(tmp_path)
     damage(tmp_path / disk.DATABASE)

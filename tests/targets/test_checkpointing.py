@@ -6,8 +6,15 @@ import pickle
 import pytest
 import torch
 from torch import nn
+from torch.utils.flop_counter import FlopCounterMode
 
-from autotune.targets.checkpointing import Checkpointed, blocks, checkpoint_blocks, checkpointable_blocks
+from autotune.targets.checkpointing import (
+    Checkpointed,
+    blocks,
+    checkpoint_blocks,
+    checkpointable_blocks,
+    selective_contexts,
+)
 from tests.targets_support import DATASET, HEAD, inspect
 from tests.worlds import config
 
@@ -38,10 +45,13 @@ class Net(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
-def _pair():
+POLICIES = ({}, {"every": 2}, {"every": 3}, {"selective": True})
+
+
+def _pair(**policy):
     torch.manual_seed(0)
     plain = Net()
-    return plain, checkpoint_blocks(copy.deepcopy(plain))
+    return plain, checkpoint_blocks(copy.deepcopy(plain), **policy)
 
 
 def _trained(model, *, half=False):
@@ -68,9 +78,10 @@ def _kept_bytes(model):
     return sum(sizes)
 
 
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
 @pytest.mark.parametrize("half", [False, True])
-def test_losses_gradients_and_statistics_are_the_same_to_the_bit(half):
-    plain, checkpointed = _pair()
+def test_losses_gradients_and_statistics_are_the_same_to_the_bit(half, policy):
+    plain, checkpointed = _pair(**policy)
 
     expected, found = _trained(plain, half=half), _trained(checkpointed, half=half)
 
@@ -82,6 +93,38 @@ def test_much_less_is_kept_for_the_backward_pass():
     plain, checkpointed = _pair()
 
     assert _kept_bytes(checkpointed) < 0.5 * _kept_bytes(plain)
+
+
+@pytest.mark.parametrize(
+    ("policy", "treated"),
+    [({}, [True] * 3), ({"every": 2}, [True, False, True]), ({"every": 3}, [True, False, False])],
+)
+def test_only_so_many_blocks_are_recomputed(policy, treated):
+    _, checkpointed = _pair(**policy)
+
+    assert [isinstance(block, Checkpointed) for block in checkpointed.blocks] == treated
+
+
+def _convolutions(model):
+    """How often a convolution is computed in a forward and backward pass, its gradients not counted."""
+    with FlopCounterMode(display=False) as counted:
+        model(torch.randn(8, 4, 6, 6)).sum().backward()
+    per = counted.get_flop_counts()["Global"]
+    return per[torch.ops.aten.convolution] // (8 * 36 * 4 * 4 * 9 * 2)
+
+
+def test_selectively_the_cheap_is_recomputed_and_the_dear_is_kept():
+    plain, selective = _pair(selective=True)
+    _, full = _pair()
+
+    assert [_convolutions(model) for model in (plain, selective, full)] == [3, 3, 6]
+    assert _kept_bytes(selective) < _kept_bytes(plain)
+
+
+@pytest.mark.parametrize("every", [0, -1, 1.5, True, "2"])
+def test_a_number_of_blocks_that_is_none_is_refused(every):
+    with pytest.raises(ValueError, match="every must be a whole number of at least 1"):
+        checkpoint_blocks(Net(), every=every)
 
 
 def test_nothing_is_recomputed_where_nothing_is_trained():
@@ -99,15 +142,16 @@ def test_the_state_dict_keeps_its_names():
     assert list(checkpointed.state_dict()) == list(plain.state_dict())
 
 
+@pytest.mark.parametrize("policy", POLICIES, ids=str)
 @pytest.mark.parametrize("copied", [copy.deepcopy, lambda model: pickle.loads(pickle.dumps(model))])
-def test_a_copy_trains_its_own_weights(copied):
-    plain, checkpointed = _pair()
+def test_a_copy_trains_its_own_weights(copied, policy):
+    plain, checkpointed = _pair(**policy)
 
     twin = copied(checkpointed)
 
     assert all(map(torch.equal, _trained(plain), _trained(twin)))
     assert all(parameter.grad is None for parameter in checkpointed.parameters())
-    assert isinstance(twin.blocks[0], Checkpointed) and isinstance(twin.blocks[0], Block)
+    assert type(twin.blocks[0]) is type(checkpointed.blocks[0]) and isinstance(twin.blocks[0], Block)
 
 
 def test_twice_is_once():
@@ -191,6 +235,42 @@ def test_a_model_with_a_switch_of_its_own_is_switched_and_left_alone():
     assert model[0].is_gradient_checkpointing
     assert not any(isinstance(block, Checkpointed) for block in model[0].blocks)
     assert all(isinstance(block, Checkpointed) for block in model[1])
+
+
+class GradientCheckpointingLayer(nn.Linear):
+    """A layer as transformers has them from 4.53 on."""
+
+    gradient_checkpointing = True
+
+
+class Layered(Switched):
+    """A model of such layers, whose switch remembers what it was asked."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList(GradientCheckpointingLayer(2, 2) for _ in range(5))
+
+    def gradient_checkpointing_enable(self, gradient_checkpointing_kwargs):
+        self.asked = gradient_checkpointing_kwargs
+
+
+def test_of_a_model_with_a_switch_every_second_layer_is_left_on():
+    model = checkpoint_blocks(Layered(), every=2)
+
+    assert [layer.gradient_checkpointing for layer in model.layers] == [True, False, True, False, True]
+    assert model.asked == {"use_reentrant": False}
+
+
+def test_of_a_model_with_a_switch_the_dear_is_kept():
+    model = checkpoint_blocks(Layered(), selective=True)
+
+    assert model.asked == {"use_reentrant": False, "context_fn": selective_contexts}
+    assert all(layer.gradient_checkpointing for layer in model.layers)
+
+
+def test_an_old_switch_that_knows_all_or_nothing_refuses_a_part():
+    with pytest.raises(ValueError, match="recomputes all of its blocks or none"):
+        checkpoint_blocks(Switched(), every=2)
 
 
 class Renamed(Switched):

@@ -33,7 +33,7 @@ def test_an_unknown_name_that_a_function_takes_is_a_knob(tmp_path: Path) -> None
 def test_a_probe_hands_its_value_to_every_function_that_names_it(tmp_path: Path) -> None:
     seen = tmp_path / "seen.txt"
     text = HEAD + (
-        f"def note(who, width): print(who, width, file=open({str(seen)!r}, 'a'))\n"
+        f"def note(who, width):\n    with open({str(seen)!r}, 'a') as f: print(who, width, file=f)\n"
         "def model(width): note('model', width); return nn.Linear(4, 2)\n"
         "def dataset(width=1):\n    note('dataset', width)\n"
         "    return TensorDataset(torch.randn(100, 4), torch.randint(2, (100,)))\n"

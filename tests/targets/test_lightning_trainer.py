@@ -12,7 +12,7 @@ from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome
 from autotune.errors import TargetError
 from autotune.knobs import defaults
-from autotune.launch.subprocess import SubprocessLauncher
+from autotune.launch.base import Launcher
 from autotune.study import layout as disk
 from tests.targets_support import inspect, paired_losses, refused, start, watch, write
 
@@ -449,13 +449,13 @@ def test_the_other_name_of_the_library_has_a_trainer_of_its_own(tmp_path: Path) 
     assert "is called for a pytorch_lightning.Trainer" in str(refused(tmp_path, mixed))
 
 
-def test_a_probe_measures_it_as_a_process_of_its_own(tmp_path: Path) -> None:
+def test_a_probe_measures_it_as_a_process_of_its_own(tmp_path: Path, forking_launcher: Launcher) -> None:
     target = write(tmp_path, HEAD + GAN.replace("EVERY", "True"))
     config = Config(values=defaults() | {"batch_size": 8, "num_workers": 1})
     budget = ProbeBudget(min_seconds=0.3, max_seconds=0.6, min_warmup_seconds=0.1)
 
     (tmp_path / "probe").mkdir()
-    result = SubprocessLauncher().run(
+    result = forking_launcher.run(
         ProbeRequest(target=str(target), config=config, device="cpu", budget=budget), tmp_path / "probe"
     )
 
@@ -465,8 +465,10 @@ def test_a_probe_measures_it_as_a_process_of_its_own(tmp_path: Path) -> None:
     assert result.measurement.compute_only is None and result.measurement.loader_only is None
 
 
-def test_its_losses_in_half_precision_are_paired_with_those_in_full(tmp_path: Path) -> None:
-    losses = paired_losses(write(tmp_path, HEAD + GAN.replace("EVERY", "True")), disk.make(tmp_path / "pairs"))
+def test_its_losses_in_half_precision_are_paired_with_those_in_full(tmp_path: Path, forking_launcher: Launcher) -> None:
+    losses = paired_losses(
+        forking_launcher, write(tmp_path, HEAD + GAN.replace("EVERY", "True")), disk.make(tmp_path / "pairs")
+    )
 
     assert losses["perturbed"] == pytest.approx(losses["reference"], rel=1e-4)
     assert losses["candidate"] == pytest.approx(losses["reference"], rel=5e-2)

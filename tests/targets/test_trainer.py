@@ -17,7 +17,7 @@ from autotune.core.results import Outcome
 from autotune.errors import TargetError
 from autotune.knobs import defaults
 from autotune.knobs.training_arguments import UNSET, present, training_arguments
-from autotune.launch.subprocess import SubprocessLauncher
+from autotune.launch.base import Launcher
 from autotune.study import layout as disk
 from tests.targets_support import inspect, paired_losses, start, watch, write
 
@@ -258,13 +258,13 @@ def test_a_configuration_and_what_is_read_back_of_it_agree() -> None:
         }  # fmt: skip
 
 
-def test_a_probe_measures_it_as_a_process_of_its_own(tmp_path: Path) -> None:
+def test_a_probe_measures_it_as_a_process_of_its_own(tmp_path: Path, forking_launcher: Launcher) -> None:
     target = write(tmp_path, COMPLETE)
     config = Config(values=defaults() | {"batch_size": 8, "gradient_accumulation_steps": 2})
     budget = ProbeBudget(min_seconds=0.3, max_seconds=0.6, min_warmup_seconds=0.1)
 
     (tmp_path / "probe").mkdir()
-    result = SubprocessLauncher().run(
+    result = forking_launcher.run(
         ProbeRequest(target=str(target), config=config, device="cpu", budget=budget), tmp_path / "probe"
     )
 
@@ -275,8 +275,8 @@ def test_a_probe_measures_it_as_a_process_of_its_own(tmp_path: Path) -> None:
     assert result.measurement.samples_per_second > 0
 
 
-def test_its_losses_in_half_precision_are_paired_with_those_in_full(tmp_path: Path) -> None:
-    losses = paired_losses(write(tmp_path, COMPLETE), disk.make(tmp_path / "pairs"))
+def test_its_losses_in_half_precision_are_paired_with_those_in_full(tmp_path: Path, forking_launcher: Launcher) -> None:
+    losses = paired_losses(forking_launcher, write(tmp_path, COMPLETE), disk.make(tmp_path / "pairs"))
 
     assert losses["perturbed"] == pytest.approx(losses["reference"], rel=1e-4)
     assert losses["candidate"] == pytest.approx(losses["reference"], rel=2e-2)

@@ -398,6 +398,24 @@ def test_where_there_was_time_for_one_round_only_the_probes_of_the_search_count_
     assert rounds.loses(other) is loses
 
 
+@pytest.mark.parametrize(("searched_at", "loses"), [(98.0, False), (80.0, True)])
+def test_rounds_that_do_not_decide_are_read_with_the_probes_of_the_search(tmp_path, searched_at, loses):
+    other = config(**WINNER.values | {"channels_last": False})
+    rates = {WINNER: (100.0, 100.0, 104.0), other: (searched_at, 102.0, 96.0)}  # of the search, and of two rounds
+    probes = [
+        trial(measured(rate), 0, "ablation" if place else "search", **one.values)
+        for one, own in rates.items() for place, rate in enumerate(own)
+    ]  # fmt: skip
+    rounds = _Ablation(context(tmp_path, trials=probes), (), WINNER)
+    for one, (_, *own) in rates.items():
+        ran = tuple(probe for probe in probes if probe.config == one and probe.purpose == "ablation")
+        rounds.racers[one] = ConfigSummary(config=one, trials=ran, verdicts=tuple(map(good, own)), rounds=(0, 1))
+
+    assert rounds.has_enough(other)
+    assert not rounds.comparison.loses(other)
+    assert rounds.loses(other) is loses
+
+
 @pytest.mark.parametrize(("knob", "loses"), [("channels_last", True), ("omp_wait_policy", False)])
 def test_probes_outside_of_rounds_never_keep_an_environment_variable(tmp_path, knob, loses):
     winner = config(**WINNER.values | {"omp_wait_policy": "passive"})

@@ -10,6 +10,7 @@ from autotune.core.results import Trial
 from autotune.study.summary import ConfigSummary
 from autotune.testing import FakeLauncher
 from autotune.testing.machine import Machine
+from autotune.tuning import racing
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.probing import probe_with_retry
 from autotune.tuning.recommend import recommend
@@ -113,9 +114,30 @@ def test_without_time_for_both_the_one_that_holds_it_races(tmp_path):
     assert {one.config for one in confirm(search)} == {BASE, HELD}
 
 
-@pytest.mark.parametrize("seed", range(4))
+def test_rounds_go_on_while_it_is_open_if_it_is_worth_it():
+    rates = {BASE: [50.0] * 9, HELD: [100.0, 103.0, 99.0] * 3, OTHER: [118.0, 99.0, 116.0, 112.0, 115.0, 113.0] * 2}
+    asked, ran = [], dict.fromkeys(rates, 0)
+
+    def probe(where):
+        ran[where] += 1
+        rate = rates[where][ran[where] - 1]
+        return Trial(number=sum(ran.values()), purpose="confirm", config=where, result=measured(rate)), good(rate)
+
+    def affords(running, is_open):
+        asked.append(is_open)
+        return is_open
+
+    raced = racing.race([ConfigSummary(config=one) for one in rates], 2, probe, _asked(), affords=affords)
+
+    assert asked == [True]
+    assert ran == dict.fromkeys(rates, 3)
+    answer = recommend(raced, _asked(), study="s", probes=1, seconds=1.0)
+    assert answer.params == OTHER.values
+
+
+@pytest.mark.parametrize("seed", [6, 11, 12])
 def test_a_noisy_machine_does_not_change_the_micro_batch_for_nothing(tmp_path, seed):
-    machine = dataclasses.replace(_machine(0.01), noise_between_probes=0.06)
+    machine = dataclasses.replace(_machine(0.01), noise_between_probes=0.08)
     told = facts(has_batch_norm=True, baseline={"batch_size": 16, "gradient_accumulation_steps": 4})
     launcher = FakeLauncher(machine=machine, facts=told, seed=seed, starting_seconds={"start": 1.0})
 

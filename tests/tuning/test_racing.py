@@ -221,7 +221,7 @@ def test_if_all_that_went_on_fail_who_stayed_behind_is_recalled():
 def test_after_two_rounds_of_four_each_must_be_affordable():
     log, asked = [], []
 
-    def affords(running):
+    def affords(running, is_open):
         asked.append(running)
         return len(asked) < 2
 
@@ -235,7 +235,7 @@ def test_after_two_rounds_of_four_each_must_be_affordable():
 def test_few_rivals_run_the_rounds_that_an_interval_takes_however_late_it_is(raced, rounds):
     log = []
 
-    run(_candidates(*raced), 8, _rated(log, _wobbling), affords=lambda running: False)
+    run(_candidates(*raced), 8, _rated(log, _wobbling), affords=lambda running, is_open: False)
 
     assert len(log) == rounds * len(raced)
 

@@ -71,6 +71,52 @@ def test_what_was_left_out_comes_back_where_the_prediction_was_wrong():
     assert not rule.admits(_recomputed(64))
 
 
+LADDER = (False, "every_third", "every_second", "selective", True)
+
+
+class PredictedEach(Predicted):
+    """A prediction that knows up to which batch each policy fits."""
+
+    def __init__(self, **fits_up_to):
+        self._each = fits_up_to
+
+    def expects_to_fit(self, asked):
+        return asked.batch_size <= self._each[str(asked["activation_checkpointing"])]
+
+
+def _policies(rule, batch):
+    asked = (config(batch_size=batch, activation_checkpointing=one) for one in LADDER)
+    return [one["activation_checkpointing"] for one in asked if rule.admits(one)]
+
+
+def test_of_a_ladder_the_lightest_that_fits_a_batch_is_left_and_what_may_yet_fit():
+    each = {"False": 64, "every_third": 128, "every_second": 128, "selective": 256, "True": 512}
+    here = space(goal=FREE, baseline=config(batch_size=64), of=DEEP)
+    rule = Trades(here, History(study_request(goal=FREE)), Guard(here), PredictedEach(**each))
+
+    assert _policies(rule, 64) == [False]
+    # By the time that they are expected to cost, selective is lighter than whole blocks.
+    assert _policies(rule, 128) == [False, "selective"]
+    assert True not in _policies(rule, 256)
+    assert True in _policies(rule, 512)
+
+
+def test_an_overflow_of_one_policy_is_one_of_all_that_recompute_less():
+    rule, history, guard = _world()
+
+    _add(history, guard, trial(failed(), number=1, batch_size=128, activation_checkpointing="every_second"))
+
+    assert _policies(rule, 256) == ["selective", True]
+    assert _policies(rule, 64) == list(LADDER)
+
+
+def test_a_policy_that_was_seen_to_fit_rules_out_all_that_recompute_more():
+    rule, _, _ = _world(_ran(0, 128, 1.0, activation_checkpointing="every_second"), trial(failed(), 1, batch_size=128))
+
+    assert True not in _policies(rule, 128)
+    assert True in _policies(rule, 256)
+
+
 @pytest.mark.parametrize(
     ("fixed", "why"),
     [

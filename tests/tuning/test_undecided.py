@@ -4,12 +4,13 @@ import pytest
 
 from autotune.core import codec
 from autotune.core.codes import Code
-from autotune.core.notices import notice
+from autotune.core.notices import earlier, notice
 from autotune.report.phrases import headline
 from autotune.study.recommendation import Recommendation
+from autotune.tuning.engine import recommendation_of
 from autotune.tuning.recommend import recommend
 from tests.tuning.test_recommend import BASE, FAST, FREE, _candidate, _recommended
-from tests.worlds import config, study_request
+from tests.worlds import config, context, study_request
 
 NOISY = (100, 130, 90), (150, 140, 160)
 
@@ -109,3 +110,15 @@ def test_a_larger_global_batch_that_may_gain_a_tenth_is_open_though_the_knee_is_
 
     assert found.params == BASE.values
     assert (found.undecided is not None) is is_open
+
+
+def test_an_open_answer_asks_for_no_less_than_the_search_has_asked_for(tmp_path):
+    search = context(tmp_path)
+    raced = [_candidate(BASE, *NOISY[0]), _candidate(FAST, *NOISY[1])]
+
+    answer = recommendation_of(search, earlier("nothing is known"), raced)
+    search.budget.advised_minutes = 1000 + answer.undecided.minutes_needed
+    advised = recommendation_of(search, earlier("nothing is known"), raced)
+
+    assert advised.undecided.minutes_needed == search.budget.advised_minutes
+    assert advised.undecided.rounds_needed == answer.undecided.rounds_needed

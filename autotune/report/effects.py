@@ -1,0 +1,75 @@
+"""An estimate of what one setting is worth, by probes that differ in more than it: one factor for every setting."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import numpy as np
+
+from autotune.core.records import Record, Value
+from autotune.core.stats import MOST_PROBE_NOISE, Floats
+from autotune.knobs import KNOBS
+from autotune.study.summary import ConfigSummary
+
+# Logarithms of factors with a normal prior, a third up or down, and a scatter of what settings do to one another
+# besides the noise of probes. Where the probes leave most of the prior, nothing is estimated. Judgements.
+PRIOR, SCATTER, LEAST_LEARNED = 0.3, 0.1, 0.5
+
+Basis = Literal["rounds", "probes", "estimate"]
+
+
+class Gain(Record, frozen=True, kw_only=True):
+    """A ratio of two speeds (of two scores, with another objective), and what it rests on."""
+
+    ratio: float
+    low: float | None  # 95 % interval; None: not known
+    high: float | None
+    by: Basis
+    count: int | None = None  # probes that an estimate rests on
+
+
+class Effects:
+    """The factor of each value of each setting, fitted to all configurations that ran."""
+
+    def __init__(self, measured: Sequence[ConfigSummary]) -> None:
+        names = [knob.name for knob in KNOBS]
+        self._columns: dict[str, int] = {}
+        for one in measured:
+            for name in names:
+                self._columns.setdefault(f"{name}={one.config.values.get(name)!r}", len(self._columns))
+        self._probes = [one.config for one in measured]
+        self._mean: Floats = np.zeros(len(self._columns) + 1)
+        self._covariance: Floats = np.eye(len(self._columns) + 1) * PRIOR**2
+        if len(measured) < 2:
+            return
+        rows = np.zeros((len(measured), len(self._columns) + 1))
+        rows[:, -1] = 1.0
+        for row, one in zip(rows, measured, strict=True):
+            for name in names:
+                row[self._columns[f"{name}={one.config.values.get(name)!r}"]] = 1.0
+        logs = np.log([one.score for one in measured])
+        noise = math.hypot(MOST_PROBE_NOISE, SCATTER)
+        precision = rows.T @ rows / noise**2 + np.diag([1 / PRIOR**2] * len(self._columns) + [1e-6])
+        self._covariance = np.linalg.inv(precision).astype(np.float64)
+        self._mean = (self._covariance @ rows.T @ logs / noise**2).astype(np.float64)
+
+    def between(self, values: Mapping[str, Value], against: Mapping[str, Value]) -> Gain | None:
+        """Return the factor of `values` over `against`; None where the probes tell next to nothing of it."""
+        contrast = np.zeros(len(self._mean))
+        for sign, side in ((1.0, values), (-1.0, against)):
+            for name, value in side.items():
+                column = self._columns.get(f"{name}={value!r}")
+                if column is None:
+                    return None
+                contrast[column] += sign
+        spread = math.sqrt(contrast @ self._covariance @ contrast)
+        if spread > LEAST_LEARNED * PRIOR * float(np.linalg.norm(contrast)):
+            return None
+        center = float(contrast @ self._mean)
+        having = [all(one.values.get(n) == v for n, v in values.items()) for one in self._probes]
+        return Gain(
+            ratio=math.exp(center), low=math.exp(center - 1.96 * spread), high=math.exp(center + 1.96 * spread),
+            by="estimate", count=min(sum(having), len(having) - sum(having)) or None,
+        )  # fmt: skip

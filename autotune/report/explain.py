@@ -1,0 +1,258 @@
+"""What each single setting is worth here: in the recommendation, and alone beside the baseline. From the study alone.
+
+For a change of the recommendation, the ratio of with it to without it; for a setting that it leaves alone, of another
+value to the one that stays. By the strongest evidence there is:
+
+    rounds      interleaved, with an interval: of the ablation, of the race, or of `autotune explain --measure`
+    probes      single ones that differ in this setting only
+    estimate    by probes that differ in more: every setting has one factor, whatever the others are
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from autotune.core import codec
+from autotune.core.records import Config, Record, Value
+from autotune.core.rounds import Rounds
+from autotune.core.stats import MOST_PROBE_NOISE
+from autotune.errors import StudyError
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Circumstances
+from autotune.knobs.changes import HELD_TOGETHER, changes_between
+from autotune.objectives import objective_of
+from autotune.races.records import RaceResult
+from autotune.report.effects import Basis, Effects, Gain
+from autotune.sampler.space import canonical, held_by_a_rank
+from autotune.study import layout as disk
+from autotune.study.recommendation import Recommendation
+from autotune.study.summary import ConfigSummary
+from autotune.study.view import StudyView, summaries
+
+FOLDER = "explain"  # in a study: its races by `--measure`, each in a folder of its own
+FEWEST_ROUNDS = 2  # for an interval
+TIE = 0.02  # what differs by less is not worth a change (`choice.py`)
+
+Pair = tuple[Config, Config]
+
+
+class SettingWorth(Record, frozen=True, kw_only=True):
+    """One setting: `values` over `against`, with all others as in the recommendation, or as in the baseline."""
+
+    values: dict[str, Value]  # of the knobs that move together
+    against: dict[str, Value]
+    is_change: bool  # the recommendation changes it: `values` are its own, `against` the baseline's
+    is_same: bool = False  # both are one training here: it cannot do anything
+    inside: Gain | None = None  # in the recommendation; None: not measured
+    alone: Gain | None = None  # beside the baseline; None: not measured
+    estimate: Gain | None = None  # where neither was measured
+    failure: str = ""  # why `values` do not run in the recommendation
+
+
+class Explanation(Record, frozen=True, kw_only=True):
+    """All settings that were searched, those that the recommendation changes first."""
+
+    study: str
+    settings: tuple[SettingWorth, ...]
+
+
+def explain(view: StudyView, best: Recommendation) -> Explanation:
+    """Return what each setting of the study is worth, as far as it was measured."""
+    evidence = _Evidence(view, best)
+    changed = [names for names in changes_between(best.baseline, best.params)]
+    found = [evidence.of_change(names) for names in changed]
+    done = {name for names in changed for name in names}
+    for names in _questions(view):
+        if done.isdisjoint(names):
+            found += evidence.of_kept(names)
+    return Explanation(study=str(view.folder), settings=tuple(found))
+
+
+def _questions(view: StudyView) -> Iterator[tuple[str, ...]]:
+    """Yield what was searched, micro-batch and accumulation as one."""
+    moving = [knob.name for knob in KNOBS if len(view.request.domains.get(knob.name, ())) > 1]
+    if set(moving) & set(HELD_TOGETHER):
+        yield HELD_TOGETHER
+    yield from ((name,) for name in moving if name not in HELD_TOGETHER)
+
+
+class _Evidence:
+    def __init__(self, view: StudyView, best: Recommendation) -> None:
+        self._view, self._best = view, best
+        request = view.request
+        held = held_by_a_rank(request.goal, request.facts)
+        self._here = Circumstances(facts=request.facts, environment=request.environment, global_batch=held)
+        self.params = self._canonical(best.params)
+        self.baseline = self._canonical(best.baseline)
+        self._summaries = {one.config: one for one in summaries(view)}
+        self._rounds = dict(_in_turns(best)) | dict(_in_rounds(best, self.params, self.baseline))
+        self._rounds |= {
+            (self._canonical(one.values), self._canonical(other.values)): gain
+            for (one, other), gain in _measured_since(view.folder)
+        }
+        self._effects = Effects([one for one in self._summaries.values() if one.feasible])
+
+    def of_change(self, names: Sequence[str]) -> SettingWorth:
+        values, against = ({name: of[name] for name in names} for of in (self._best.params, self._best.baseline))
+        inside = self._compared(self.params, self._with(self.params, against))
+        alone = self._compared(self._with(self.baseline, values), self.baseline)
+        return self._worth(values, against, inside, alone, is_change=True)
+
+    def of_kept(self, names: Sequence[str]) -> list[SettingWorth]:
+        """Return the alternatives to what stays of which something is known, else one; none if there is no other."""
+        against = {name: self._best.params[name] for name in names}
+        found = []
+        for values in self._alternatives(names, against):
+            other = self._with(self.params, values)
+            inside = self._compared(other, self.params)
+            alone = inside
+            if self.params != self.baseline:
+                alone = self._compared(self._with(self.baseline, values), self.baseline)
+            worth = self._worth(values, against, inside, alone, is_change=False, is_same=other == self.params)
+            found.append(worth)
+        known = [one for one in found if one.inside or one.alone or one.is_same or one.failure]
+        return sorted(known, key=_strength) or sorted(found, key=_strength)[:1]
+
+    def _alternatives(self, names: Sequence[str], against: Mapping[str, Value]) -> list[dict[str, Value]]:
+        domains = self._view.request.domains
+        if tuple(names) == HELD_TOGETHER:  # those that were probed: others need not make up the global batch
+            probed = [{name: config[name] for name in names} for config in self._summaries]
+            probed += [{name: trial.config[name] for name in names} for trial in self._view.trials]
+        else:
+            (name,) = names
+            probed = [{name: value} for value in domains[name]]
+        unlike = [one for one in probed if repr(one) != repr(dict(against))]
+        return list({repr(one): one for one in unlike}.values())
+
+    def _worth(
+        self, values: dict[str, Value], against: dict[str, Value], inside: Gain | None, alone: Gain | None, *,
+        is_change: bool, is_same: bool = False,
+    ) -> SettingWorth:  # fmt: skip
+        measured = inside or alone
+        estimate = None if measured or is_same else self._effects.between(values, against)
+        failure = "" if inside else self._failure(self._with(self.params, values))
+        return SettingWorth(
+            values=values, against=against, is_change=is_change, is_same=is_same, inside=inside, alone=alone,
+            estimate=estimate, failure=failure,
+        )  # fmt: skip
+
+    def _failure(self, config: Config) -> str:
+        """Return why this configuration cannot be used, where its last probe says so."""
+        known = self._summaries.get(config)
+        if known is not None:
+            return known.failure
+        tried = (self._view.verdict(trial) for trial in reversed(self._view.trials) if trial.config == config)
+        return next((verdict.why for verdict in tried if not verdict.feasible), "")
+
+    def _compared(self, one: Config, other: Config) -> Gain | None:
+        """Return the ratio of the one to the other as it was measured; None: it was not."""
+        if one == other:
+            return None
+        if gain := self._rounds.get((one, other)):
+            return gain
+        if gain := self._rounds.get((other, one)):
+            return _inverse(gain)
+        a, b = (self._summaries.get(config) for config in (one, other))
+        if a is None or b is None or not (a.feasible and b.feasible):
+            return None
+        is_race = a.compared is not None and b.compared is not None
+        if not is_race and (a.compared is not None or b.compared is not None):
+            a, b = _by_probes(a), _by_probes(b)  # a lucky probe is not compared with rounds
+            if not (a.trials and b.trials):
+                return None
+        least = 0.0 if is_race else MOST_PROBE_NOISE
+        spread = math.hypot(*(max(least, it.relative_half_width or MOST_PROBE_NOISE) for it in (a, b)))
+        ratio = a.score / b.score
+        return Gain(
+            ratio=ratio,
+            low=ratio * max(0.0, 1 - spread),
+            high=ratio * (1 + spread),
+            by="rounds" if is_race else "probes",
+        )
+
+    def _with(self, config: Config, values: Mapping[str, Value]) -> Config:
+        return self._canonical({**config.values, **values})
+
+    def _canonical(self, values: Mapping[str, Value]) -> Config:
+        return canonical(Config(values=dict(values)), self._here)
+
+
+def _by_probes(one: ConfigSummary) -> ConfigSummary:
+    """Return the summary by the probes of the search alone."""
+    kept = [(t, v) for t, v in zip(one.trials, one.verdicts, strict=True) if t.purpose in ("baseline", "search")]
+    return ConfigSummary(config=one.config, trials=tuple(t for t, _ in kept), verdicts=tuple(v for _, v in kept))
+
+
+def _in_turns(best: Recommendation) -> Iterator[tuple[Pair, Gain]]:
+    """Yield the ratios of all who ran in every round of the confirmation, by their rates in each."""
+    whole = [one for one in best.confirmations if len(one.rounds) == best.rounds]
+    if best.rounds < FEWEST_ROUNDS or not objective_of(best.goal).is_speed:
+        return
+    rates = Rounds([one.rounds for one in whole])
+    for (a, one), (b, other) in itertools.permutations(enumerate(whole), 2):
+        ratio, low, high = rates.ratio(a, b)
+        yield (one.config, other.config), Gain(ratio=ratio, low=low, high=high, by="rounds")
+
+
+def _in_rounds(best: Recommendation, params: Config, baseline: Config) -> Iterator[tuple[Pair, Gain]]:
+    """Yield the ratios that the answer itself was measured by."""
+    achieved = best.achieved
+    ratio, low, high = (
+        (achieved.gain, achieved.gain_low, achieved.gain_high)
+        if achieved
+        else (best.speedup, best.speedup_low, best.speedup_high)
+    )
+    if ratio and params != baseline:
+        yield (params, baseline), Gain(ratio=ratio, low=low, high=high, by="rounds")
+    if (open_one := best.undecided) and params == baseline:
+        yield (
+            (open_one.config, baseline),
+            Gain(ratio=open_one.gain, low=open_one.gain_low, high=open_one.gain_high, by="rounds"),
+        )
+    winner = {**best.params, **{k: v for one in best.changes or () for k, v in one.values.items()}}
+    for one in best.changes or ():
+        if one.ratio:
+            without = Config(values={**winner, **one.before})
+            by: Basis = "probes" if one.untested else "rounds"
+            low, high = (bound and 1 / bound for bound in (one.ratio_high, one.ratio_low))
+            gain = Gain(ratio=1 / one.ratio, low=low, high=high, by=by)
+            # What was dropped beside others was measured with those; it is told as if they did not matter.
+            yield (Config(values=winner), without), gain
+            yield (Config(values={**params.values, **one.values}), Config(values={**params.values, **one.before})), gain
+
+
+def _measured_since(folder: Path) -> Iterator[tuple[Pair, Gain]]:
+    """Yield what `--measure` found, the latest race last."""
+    for place in sorted(folder.glob(f"{FOLDER}/*/{disk.RACE}")):
+        try:
+            race = codec.read(place, RaceResult)
+        except StudyError:
+            continue  # a race that a later version wrote
+        first, *others = race.standings
+        for one in others:
+            if one.ratio is not None:
+                yield (
+                    (one.config, first.config),
+                    Gain(ratio=one.ratio, low=one.ratio_low, high=one.ratio_high, by="rounds"),
+                )
+
+
+def _inverse(gain: Gain) -> Gain:
+    return Gain(
+        ratio=1 / gain.ratio,
+        low=gain.high and 1 / gain.high,
+        high=gain.low and 1 / gain.low,
+        by=gain.by,
+        count=gain.count,
+    )
+
+
+def _strength(one: SettingWorth) -> tuple[int, float]:
+    """Return a sort key: what is best known first, then what is fastest."""
+    gain = one.inside or one.alone or one.estimate
+    if gain is None:
+        return (3 if not one.failure else 2), float(one.is_same)
+    return ("rounds", "probes", "estimate").index(gain.by), -gain.ratio

@@ -1,0 +1,201 @@
+"""What each setting is worth: by rounds where there are any, else by probes, else an estimate, else nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from autotune.core import codec
+from autotune.report.effects import Effects, Gain
+from autotune.report.explain import Explanation, SettingWorth, explain
+from autotune.report.explain_text import explain_block, unmeasured, worth_phrase
+from autotune.study import layout as disk
+from autotune.study.recommendation import Change
+from autotune.study.summary import ConfigSummary
+from autotune.study.view import StudyView
+from tests.reporting import confirmed, measured, recommendation, trial, view, whole
+from tests.worlds import config
+from tests.worlds import good as feasible
+
+DOMAINS = {
+    "batch_size": (64, 1024), "gradient_accumulation_steps": (1, 16), "amp_dtype": (None, "bfloat16"),
+    "num_workers": (0, 12), "channels_last": (False, True), "num_threads": (None, 1), "omp_wait_policy": (None,),
+    "activation_checkpointing": (False, True),
+}  # fmt: skip
+
+
+def explained(study: StudyView) -> dict[str, SettingWorth]:
+    best = study.recommendation
+    assert best is not None
+    searched = replace(study.request, domains={**study.request.domains, **DOMAINS})
+    object.__setattr__(study, "request", searched)
+    return {next(iter(one.values)): one for one in explain(study, best).settings}
+
+
+def told(study: StudyView) -> str:
+    best = study.recommendation
+    assert best is not None
+    return explain_block(explain(study, best), best, study, 100).plain
+
+
+def changed(name: str, **known: Any) -> Change:
+    best = recommendation()
+    return Change(values={name: best.params[name]}, before={name: best.baseline[name]}, kept=True, **known)
+
+
+def test_a_change_is_worth_what_its_rounds_say() -> None:
+    one = changed("amp_dtype", ratio=0.5, ratio_low=0.4, ratio_high=0.625)
+
+    found = explained(view(whole(), recommendation(changes=(one,))))["amp_dtype"]
+
+    assert found.is_change
+    assert found.inside == Gain(ratio=2.0, low=1.6, high=2.5, by="rounds")
+
+
+def test_what_single_probes_say_is_called_so() -> None:
+    best = recommendation()
+    without = config(**{**best.params, "channels_last": False})
+    trials = (
+        trial(0, config(**best.baseline), measured(152), "baseline"),
+        trial(1, config(**best.params), measured(2000)),
+        trial(2, without, measured(1000)),
+    )
+
+    found = explained(view(trials, best))["channels_last"]
+
+    assert found.inside is not None
+    assert (found.inside.ratio, found.inside.by) == (2.0, "probes")
+    assert found.inside.low is not None
+    assert found.inside.low < 1.9  # two probes differ by more than their windows show
+
+
+def test_what_was_never_probed_was_not_measured() -> None:
+    study = view((trial(0, config(**recommendation().baseline), measured(152), "baseline"),), recommendation())
+
+    found = explained(study)
+
+    assert found["activation_checkpointing"].inside is None
+    assert found["activation_checkpointing"].estimate is None
+    assert "recompute yes instead of no: was not measured" in told(study)
+
+
+def test_rounds_of_the_race_tell_a_single_change_with_their_interval() -> None:
+    best = recommendation(params=config(64, gradient_accumulation_steps=16, amp_dtype="bfloat16").values, speedup=1.5,
+                          speedup_low=1.4, speedup_high=1.6)  # fmt: skip
+
+    found = explained(view(whole(), best))["amp_dtype"]
+
+    assert found.inside == found.alone == Gain(ratio=1.5, low=1.4, high=1.6, by="rounds")
+
+
+def test_all_who_ran_in_every_round_are_compared_by_them() -> None:
+    study = confirmed(whole())
+    best = study.recommendation
+    assert best is not None
+    other = replace(best.confirmations[1], config=config(**{**best.params, "channels_last": False}),
+                    rounds=(1150.0, 1160.0))  # fmt: skip
+    object.__setattr__(study, "recommendation", replace(best, rounds=2, confirmations=(*best.confirmations, other)))
+
+    found = explained(study)["channels_last"].inside
+
+    assert found is not None
+    assert found.by == "rounds"
+    assert found.ratio == pytest.approx(2.02, abs=0.02)
+
+
+def test_two_values_that_train_in_the_same_way_do_nothing() -> None:
+    best = recommendation(params=config(64, gradient_accumulation_steps=16, num_threads=1).values)
+    study = view((), best, environment=replace(recommendation().environment, device="cpu", usable_cores=4))
+    object.__setattr__(
+        study,
+        "request",
+        replace(study.request, domains={"omp_wait_policy": (None, "passive"), "num_threads": (None, 1)}),
+    )
+
+    found = {next(iter(one.values)): one for one in explain(study, best).settings}
+
+    assert found["omp_wait_policy"].is_same
+    assert "omp wait  passive instead of auto: does nothing here: both train in the same way" in told(study)
+    assert found["omp_wait_policy"] not in unmeasured(Explanation(study="", settings=tuple(found.values())))
+
+
+def test_a_value_that_failed_says_why() -> None:
+    from tests.worlds import failed
+
+    best = recommendation()
+    study = view((trial(0, config(**{**best.params, "activation_checkpointing": True}), failed()),), best)
+
+    found = explained(study)["activation_checkpointing"]
+
+    assert found.failure
+    assert "does not run" in told(study)
+
+
+def test_what_was_measured_since_counts_more(tmp_path: Path) -> None:
+    from autotune.races.records import RaceResult, Standing
+
+    best = recommendation()
+    study = view(whole(), best)
+    object.__setattr__(study, "folder", tmp_path)
+    first = Standing(
+        label="it", target="model.py", commit="", target_digest="", config=config(**best.params),
+        global_batch_size=1024,
+        samples_per_second=100.0, relative_half_width=0.01, rounds=(100.0,), trials=(0,), ratio=None, ratio_low=None,
+        ratio_high=None, verdict=None,
+    )  # fmt: skip
+    other = replace(first, config=config(**{**best.params, "activation_checkpointing": True}), ratio=0.7, ratio_low=0.6,
+                    ratio_high=0.8, verdict="slower")  # fmt: skip
+    race = RaceResult(
+        folder="", standings=(first, other), tolerance=0.02, ended="decided", probes=2, with_interference=0,
+        seconds=1.0,
+        environment=best.environment, measured_at="",
+    )  # fmt: skip
+    place = tmp_path / "explain" / "001"
+    place.mkdir(parents=True)
+    codec.write(place / disk.RACE, race)
+
+    found = explained(study)["activation_checkpointing"].inside
+
+    assert found == Gain(ratio=0.7, low=0.6, high=0.8, by="rounds")
+
+
+def test_an_estimate_needs_probes_that_tell_the_setting_from_others() -> None:
+    def summary(rate: float, **values: Any) -> ConfigSummary:
+        one = trial(0, config(64, **values), measured(rate))
+        return ConfigSummary(config=one.config, trials=(one,), verdicts=(feasible(rate),))
+
+    crossed = Effects([
+        summary(100), summary(50, channels_last=True), summary(200, amp_dtype="bfloat16"),
+        summary(100, amp_dtype="bfloat16", channels_last=True),
+    ])  # fmt: skip
+    confounded = Effects([summary(100), summary(200, amp_dtype="bfloat16", channels_last=True)])
+
+    found = crossed.between({"amp_dtype": "bfloat16"}, {"amp_dtype": None})
+
+    assert found is not None
+    assert found.by == "estimate"
+    assert found.low is not None
+    assert found.low < 2.0 < found.ratio * 1.3  # drawn towards nothing by the prior
+    assert confounded.between({"amp_dtype": "bfloat16"}, {"amp_dtype": None}) is None
+    assert crossed.between({"num_workers": 2}, {"num_workers": 0}) is None
+
+
+@pytest.mark.parametrize(
+    ("gain", "words"),
+    [
+        (Gain(ratio=1.35, low=1.2, high=1.52, by="rounds"), "faster, 1.35× (1.20 to 1.52), in interleaved rounds"),
+        (Gain(ratio=0.8, low=0.7, high=0.9, by="probes"), "slower, 0.80× (0.70 to 0.90), by single probes"),
+        (Gain(ratio=1.0, low=0.99, high=1.01, by="rounds"), "does nothing here: 1.00× (0.99 to 1.01)"),
+        (Gain(ratio=1.1, low=0.9, high=1.3, by="rounds"), "undecided, 1.10× (0.90 to 1.30)"),
+        (Gain(ratio=1.1, low=None, high=None, by="rounds"), "1.10×, without an interval"),
+        (
+            Gain(ratio=1.03, low=0.9, high=1.2, by="estimate", count=4),
+            "not measured; an estimate is about 3% faster (0.90 to 1.20), by 4 probes that differ in more than this",
+        ),
+    ],
+)
+def test_every_answer_has_its_words(gain: Gain, words: str) -> None:
+    assert worth_phrase(gain, recommendation()).startswith(words)
