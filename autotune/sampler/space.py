@@ -16,6 +16,7 @@ from autotune.knobs.base import Circumstances, Knob, allowed
 from autotune.knobs.changes import HELD_TOGETHER, changes_between
 from autotune.knobs.limits import option
 from autotune.sampler.blocks import Configurations, Values, Watched, split
+from autotune.sampler.space_errors import nothing_left, unsettable
 
 # Of more configurations than so many a random sample stands for all, beside what is near to those that were probed: a
 # proposal over 4,096 of them takes 0.1 s (`benchmarks/search_simulated.py`).
@@ -190,7 +191,7 @@ def build(
     fixed = {knob.name: Limit(values=(today[knob.name],)) for knob in KNOBS if not is_settable(knob.name, facts)}
     space = SearchSpace(domains, everything, {**facts.space, **goal.limits, **fixed})
     if not space.configs:
-        raise UsageError(_nothing_left(facts, goal, domains["batch_size"]))
+        raise UsageError(nothing_left(facts, goal, domains["batch_size"]))
     return space
 
 
@@ -212,41 +213,12 @@ def _takeable(
     return found
 
 
-def _unsettable(knob: Knob, facts: TargetFacts) -> str:
-    if not facts.owns_loop:
-        return (
-            f"{knob.name} cannot be set: step() of the target takes its optimizer steps for each batch by itself. How "
-            f"losses of several batches add up is not known. Leave {option(knob.name)} out."
-        )
-    if why := next((one.text for one in facts.findings if one.name == knob.label), ""):
-        return f"{knob.name} is {why}. A loop of the target's own is only observed. Leave {option(knob.name)} out."
-    return (
-        f"{knob.name} cannot be set: the command takes no argument for it, and it cannot be set from outside. "
-        f"Say which argument it is with --map {knob.alias}=--argument, or leave {option(knob.name)} out."
-    )
-
-
-def _nothing_left(facts: TargetFacts, goal: Goal, batches: tuple[Value, ...]) -> str:
-    if goal.global_batch is None:
-        return (
-            f"No configuration is left to search: every combination takes more than the {facts.dataset_samples} "
-            f"samples of the dataset in one optimizer step. The batch was probably meant for a larger dataset. "
-            f"Lower --batch."
-        )
-    return (
-        f"No configuration is left to search: batch_size {', '.join(map(str, batches))} cannot make up the held global "
-        f"batch {goal.global_batch} within the limits. It has to divide it, and the accumulation that follows has to "
-        f"be allowed. Widen --batch, change {option('gradient_accumulation_steps')} (or `space` in the "
-        f"target), tune batch_size too, or change --global-batch."
-    )
-
-
 def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Config) -> tuple[Value, ...]:
     today = baseline[knob.name]
     if not is_settable(knob.name, circumstances.facts):
         limit = goal.limits.get(knob.name)
         if (limit is not None and not _within(today, limit)) or knob.name in (goal.tune or ()):
-            raise UsageError(_unsettable(knob, circumstances.facts))
+            raise UsageError(unsettable(knob, circumstances.facts))
         return (today,)
     if goal.exact and not knob.is_exact(circumstances.facts):
         limit = goal.limits.get(knob.name)

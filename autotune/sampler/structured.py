@@ -26,17 +26,17 @@ from autotune.sampler.candidates import CLIMBERS, climbed, known_candidates
 from autotune.sampler.data import gather
 from autotune.sampler.encoding import Encoding
 from autotune.sampler.grid import Floats, Grid, Hardware, Integers
-from autotune.sampler.observation import ATTRIBUTE, Observation, recalled
+from autotune.sampler.observation import ATTRIBUTE, recalled
 from autotune.sampler.performance_model import PerformanceModel
 from autotune.sampler.posterior import Fit, fit, posterior_of
 from autotune.sampler.prediction import Prediction
+from autotune.sampler.trials import Trials
 
 # Matrices of a hundred columns: a second thread of the BLAS spins for more time than it saves, the more so where other
 # processes want the cores (250 ms of processor time a proposal with two threads, 130 with one). The limit applies to
 # the whole process, so that the thread that restores it must be the one that set it.
 _ONE_AT_A_TIME = Lock()
 MOST_DRY_RUNS = 128  # memory groups of candidates that a dry run predicts, in the order of the candidates
-ROUNDING = 1e-3  # relative; values of a sample/s that differ by no more are the same
 
 
 @dataclass(frozen=True)
@@ -48,51 +48,8 @@ class Knee:
 
 
 @dataclass(frozen=True)
-class _Trials:
-    observations: Sequence[tuple[Config, Observation]]  # of finished trials that did not fail
-    values: Sequence[float | None]  # of these trials
-    running: Sequence[Config]
-    finished: int  # trials, failed ones too
-
-    @cached_property
-    def row(self) -> dict[Config, int]:
-        """The row of each configuration that was probed or is running: the best measured one first."""
-        rates = {config: seen.samples_per_second or 0.0 for config, seen in self.observations if seen.within_memory}
-        found = (config for config, _ in self.observations)
-        merit = sorted(found, key=lambda config: -rates.get(config, 0.0))
-        return {config: row for row, config in enumerate(dict.fromkeys((*merit, *self.running)))}
-
-    @property
-    def measured(self) -> Integers:
-        """The rows that ran and fit."""
-        ran = [config for config, seen in self.observations if seen.within_memory and seen.samples_per_second]
-        return np.array([self.row[config] for config in ran], np.int64)
-
-    @property
-    def running_rows(self) -> Integers:
-        """The rows whose probes are not finished."""
-        return np.array([self.row[config] for config in self.running], np.int64)
-
-    @property
-    def limit_bytes(self) -> int | None:
-        """The usable memory according to the latest observation."""
-        return next((seen.limit_bytes for _, seen in reversed(self.observations) if seen.limit_bytes), None)
-
-    @property
-    def is_throughput(self) -> bool:
-        """Whether the study's values are samples/s in some unit, up to rounding."""
-        pairs = zip(self.observations, self.values, strict=True)
-        units = [
-            value / seen.samples_per_second / seen.training_share
-            for (_, seen), value in pairs
-            if value and seen.samples_per_second
-        ]
-        return not units or max(units) <= (1 + ROUNDING) * min(units)
-
-
-@dataclass(frozen=True)
 class _Fitted:
-    known: _Trials
+    known: Trials
     model: PerformanceModel  # of the candidates, those probed and running first
     points: Points  # of the rows that are candidates
     forecast: Forecast  # rates in units of the study's value, where the value of a sample is known
@@ -243,7 +200,7 @@ class StructuredSampler(BaseSampler):
         best = acquisition.incumbents(fitted.forecast, known.measured)
         return [fitted.prediction(best, row) for row in range(len(fitted.points), len(fitted.model.grid))]
 
-    def _fitted(self, known: _Trials, further: Sequence[Mapping[str, Value]] | None = None) -> _Fitted:
+    def _fitted(self, known: Trials, further: Sequence[Mapping[str, Value]] | None = None) -> _Fitted:
         """Fit the model and return the forecast of the candidates, or of `further` ones in the last rows instead."""
         chance = np.random.default_rng([self._seed, known.finished])
         points = known_candidates(self._configs, [self._configs.point(config) or () for config in known.row])
@@ -288,7 +245,7 @@ class StructuredSampler(BaseSampler):
         predicted = ((int(row), self._dry_run(self._configs.at(points[row]))) for row in rows)
         return [(row, peak) for row, peak in predicted if peak is not None]
 
-    def _known(self, study: optuna.Study, own: int | None = None) -> _Trials:
+    def _known(self, study: optuna.Study, own: int | None = None) -> Trials:
         """Return what the trials say, without the trial numbered `own`, which is about to be proposed."""
         observations, values, running, finished = [], [], [], 0
         for trial in study.get_trials(deepcopy=False):
@@ -302,4 +259,4 @@ class StructuredSampler(BaseSampler):
             if inside is not None and trial.state is not TrialState.FAIL and ATTRIBUTE in trial.user_attrs:
                 observations.append((inside, recalled(trial.user_attrs)))
                 values.append(trial.value if trial.state is TrialState.COMPLETE else None)
-        return _Trials(observations, values, running, finished)
+        return Trials(observations, values, running, finished)

@@ -1,0 +1,38 @@
+"""Why nothing of a knob, or of a whole space, is left to search."""
+
+from __future__ import annotations
+
+from autotune.core.records import Goal, TargetFacts, Value
+from autotune.knobs.base import Knob
+from autotune.knobs.limits import option
+
+
+def unsettable(knob: Knob, facts: TargetFacts) -> str:
+    """Return the message."""
+    if not facts.owns_loop:
+        return (
+            f"{knob.name} cannot be set: step() of the target takes its optimizer steps for each batch by itself. How "
+            f"losses of several batches add up is not known. Leave {option(knob.name)} out."
+        )
+    if why := next((one.text for one in facts.findings if one.name == knob.label), ""):
+        return f"{knob.name} is {why}. A loop of the target's own is only observed. Leave {option(knob.name)} out."
+    return (
+        f"{knob.name} cannot be set: the command takes no argument for it, and it cannot be set from outside. "
+        f"Say which argument it is with --map {knob.alias}=--argument, or leave {option(knob.name)} out."
+    )
+
+
+def nothing_left(facts: TargetFacts, goal: Goal, batches: tuple[Value, ...]) -> str:
+    """Return the message."""
+    if goal.global_batch is None:
+        return (
+            f"No configuration is left to search: every combination takes more than the {facts.dataset_samples} "
+            f"samples of the dataset in one optimizer step. The batch was probably meant for a larger dataset. "
+            f"Lower --batch."
+        )
+    return (
+        f"No configuration is left to search: batch_size {', '.join(map(str, batches))} cannot make up the held global "
+        f"batch {goal.global_batch} within the limits. It has to divide it, and the accumulation that follows has to "
+        f"be allowed. Widen --batch, change {option('gradient_accumulation_steps')} (or `space` in the "
+        f"target), tune batch_size too, or change --global-batch."
+    )
