@@ -29,12 +29,12 @@ from msgspec.structs import replace
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
-from autotune.core.records import Record, Value
+from autotune.core.records import Config, Record, Value
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossRun, LossVerdict, Outcome, StabilityResult
 from autotune.core.stats import mean_bounds
 from autotune.objectives.verdict import MOST_SKIPS_PER_STEP
-from autotune.precision.arithmetic import names, precision_of
+from autotune.precision.arithmetic import contains, names, precision_of
 
 FIRST, LAST = 3, 10  # steps whose mean is the loss at the beginning, and at the end
 PrecisionCheck = tuple[StabilityRequest, StabilityResult]
@@ -151,6 +151,16 @@ def judge(request: StabilityRequest, result: StabilityResult, lines: Thresholds 
 def settled(checks: Sequence[PrecisionCheck], lines: Thresholds = THRESHOLDS) -> tuple[LossVerdict, ...]:
     """Return the verdict on every precision that was compared, in the order of the first."""
     return tuple(judge(request, result, lines) for request, result in pooled(checks))
+
+
+def refusal(config: Config, verdicts: Sequence[LossVerdict]) -> Notice | None:
+    """Return why the arithmetic of `config` may not be recommended; None if it may.
+
+    What was refused stays refused with more changes to the arithmetic: those compute no more exactly.
+    """
+    own = precision_of(config)
+    found = [one for one in verdicts if one.excludes and contains(own, one.values)]
+    return min(found, key=lambda one: one.values != own).reason if found else None
 
 
 def pooled(checks: Sequence[PrecisionCheck]) -> list[PrecisionCheck]:

@@ -21,8 +21,7 @@ from autotune.knobs.base import SHORT_CYCLE
 from autotune.memory.model import DryRun
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge_among
-from autotune.precision.arithmetic import contains, precision_of
-from autotune.precision.judge import PrecisionCheck, Thresholds, settled
+from autotune.precision.judge import PrecisionCheck, Thresholds, refusal, settled
 from autotune.study import interference
 from autotune.study import layout as disk
 from autotune.study.interference import MOST_VAIN_REPEATS, Judged, interference_causes, valid_trials
@@ -260,13 +259,8 @@ class History:
         return settled(self.precision_checks, Thresholds(tolerance=self.request.goal.loss_tolerance))
 
     def refusal(self, config: Config) -> Notice | None:
-        """Return why the precision of `config` may not be recommended; None if it may.
-
-        What was refused stays refused with more changes to the arithmetic: those compute no more exactly.
-        """
-        own, refused = precision_of(config), [one for one in self.loss_verdicts if one.excludes]
-        found = [one for one in refused if contains(own, one.values)]
-        return min(found, key=lambda one: one.values != own).reason if found else None
+        """Return why the precision of `config` may not be recommended; None if it may."""
+        return refusal(config, self.loss_verdicts)
 
     @property
     def gradient_noise(self) -> NoiseScale | None:
