@@ -27,6 +27,8 @@ SINGLE: list[tuple[str, str, int | None, Outcome, str]] = [
     (MEMORY, "", None, Outcome.OOM_DEVICE, BINARY),
     ("torch.cuda.OutOfMemoryError", "whatever it says in another language", None, Outcome.OOM_DEVICE, BINARY),
     (RUNTIME, "XPU out of memory. Tried to allocate 2.00 GiB.", None, Outcome.OOM_DEVICE, ACCELERATE),
+    (RUNTIME, "Tensor cached during selective activation checkpoint has been mutated", None, Outcome.INVALID_CONFIG, "torch 2.13.0, utils/checkpoint.py"),
+    ("builtins.ValueError", "GPT2Model recomputes all of its blocks or none: checkpoint_blocks got every=2. Its transformers is probably older than 4.53. Install a later one, or recompute every block.", None, Outcome.INVALID_CONFIG, "checkpoint_blocks, transformers 4.49"),
     (ACCELERATOR, "CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported", 2, Outcome.OOM_DEVICE, CUDA),
     (MEMORY, "CUDA out of memory. Tried to allocate 10.00 GiB. GPU 0 has a total capacity of 139.81 GiB of which 139.32 GiB is free. 1.40 GiB allowed; Of the allocated memory 0 bytes is allocated by PyTorch, and 0 bytes is reserved by PyTorch but unallocated. " + ADVICE, None, Outcome.OOM_DEVICE, CUDA_RUN),
     (MEMORY, "Allocation on device 0 would exceed allowed memory. (out of memory)\nCurrently allocated     : 44.89 MiB\nRequested               : 32.00 MiB\nDevice limit            : 139.81 GiB\nFree (according to CUDA): 139.28 GiB\nPyTorch limit (set by user-supplied memory fraction)\n                        : 57.22 MiB", None, Outcome.OOM_DEVICE, CUDA_RUN),

@@ -135,10 +135,10 @@ class ActivationCheckpointing(Knob):
         return Wording(setup=("import autotune",), model=(f"model = {CALLS[value]}",))
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:
-        """Return whether activations were recomputed; of which blocks is not seen."""
+        """Return whether activations were recomputed; of which blocks is not seen, so that all stand at both ends."""
         if observed.recomputes is None:
             return ()
-        return CHOICES[1:] if observed.recomputes else (False,)
+        return (True, *CHOICES[1:]) if observed.recomputes else (False,)
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Make blocks of the model recompute."""

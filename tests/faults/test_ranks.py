@@ -89,7 +89,8 @@ def test_two_ranks_are_measured_together(probe, tmp_path):
     assert result.outcome is Outcome.OK, result.failure
     assert set(result.measurement.samples) == {2 * 16 * result.measurement.steps_per_block}
     assert (result.isolation, result.isolation_reason) == ("fresh", "")
-    assert sorted(path.name for path in (tmp_path / "probe").iterdir()) == [LOG, "request.json", "result.json"]
+    left = {path.name for path in (tmp_path / "probe").iterdir()} - {"compiled"}  # by torch, in a study beside it
+    assert left == {LOG, "request.json", "result.json"}
 
 
 def test_what_ranks_do_today_is_looked_at_once(launcher, tmp_path):

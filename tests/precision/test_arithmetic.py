@@ -8,7 +8,7 @@ from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossVerdict
-from autotune.knobs import KNOBS
+from autotune.knobs import KNOBS, OURS
 from autotune.knobs.base import MemoryEffect, SwitchKnob
 from autotune.precision.arithmetic import full_precision, names, precision_of
 from autotune.precision.stage import precise_finalists
@@ -55,8 +55,9 @@ def _asked(**values):
 def test_both_are_compared_with_neither():
     request = _asked(amp_dtype="bfloat16", coarse=True)
 
-    assert precision_of(request.reference) == {"amp_dtype": None, "coarse": False}
-    assert precision_of(request.candidate) == {"amp_dtype": "bfloat16", "coarse": True}
+    usual = {one.name: one.default for one in OURS if one.numerics}
+    assert precision_of(request.reference) == {**usual, "coarse": False}
+    assert precision_of(request.candidate) == {**usual, "amp_dtype": "bfloat16", "coarse": True}
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,8 @@ def _search(folder, *probes, launcher=None):
 
 
 def _verdicts(search):
-    return [(*one.values.values(), one.verdict) for one in search.history.loss_verdicts]
+    verdicts = search.history.loss_verdicts
+    return [(one.values["amp_dtype"], one.values["coarse"], one.verdict) for one in verdicts]
 
 
 def test_every_combination_of_a_finalist_is_compared_for_itself(tmp_path):
