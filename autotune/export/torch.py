@@ -47,7 +47,7 @@ def apply(
     if check:
         warn_of_mismatches(result)
     for name, text in environ(result.params).items() if check else ():
-        if os.environ.get(name, "").lower() != text:
+        if os.environ.get(name, "").lower() != text.lower():
             warnings.warn(
                 f"{name}={text} belongs to the recommendation, and this process was started without it. It is read "
                 f"when torch is imported, so it cannot be set from here. Run `export {name}={text}` before Python "

@@ -136,6 +136,10 @@ class Knob(ABC):
         """Return the value that follows from the others, or None if this knob is free."""
         return None
 
+    def size(self, value: Value) -> float:
+        """Return what memory grows with; only asked where it grows."""
+        return float(value or 0)
+
     def position(self, value: Value, circumstances: Circumstances) -> float:
         """Return the position of `value` in the order of an ordered knob."""
         return float(value or 0)
