@@ -37,8 +37,8 @@ class Plan:
     batch_transforms: list[Callable[[Any], Any]] = field(default_factory=list)  # on each tensor, on the device
     forward_contexts: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)  # forward and loss
     loader_options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the DataLoader
+    loader_asked: set[str] = field(default_factory=set)  # those of these options that their own knob was asked for
     optimizer_options: dict[str, Any] = field(default_factory=dict)  # of an optimizer that has them; {}: as it is made
-    loader_asked: set[str] = field(default_factory=set)  # those of them that a knob was asked for
     accumulation_steps: int = 1
     short_cycles: bool = False  # a loop of ours takes an optimizer step after two micro-batches (decisions/0046)
     scale_loss: bool = False  # float16 needs a gradient scaler

@@ -62,7 +62,7 @@ class Explanation(Record, frozen=True, kw_only=True):
 def explain(view: StudyView, best: Recommendation) -> Explanation:
     """Return what each setting of the study is worth, as far as it was measured."""
     evidence = _Evidence(view, best)
-    changed = [names for names in changes_between(best.baseline, best.params)]
+    changed = changes_between(best.baseline, best.params)
     found = [evidence.of_change(names) for names in changed]
     done = {name for names in changed for name in names}
     for names in _questions(view):
