@@ -104,10 +104,10 @@ def _malloc(here: Environment) -> list[Check]:
     if here.device != "cpu" or not (here.mallocs or here.variables):
         return []
     if own := [name for name in malloc.VARIABLES if name in here.variables]:
-        return [Check(name="malloc", text=f"not tuned: your environment sets {', '.join(own)}")]
+        return [Check(name=malloc.Malloc.name, text=f"not tuned: your environment sets {', '.join(own)}")]
     missing = [library for name, library in malloc.LIBRARIES.items() if name not in here.mallocs]
     absent = f"; not installed: {', '.join(missing)}" if missing else ""
-    return [Check(name="malloc", text=f"can be {', '.join(here.mallocs)}{absent}")]
+    return [Check(name=malloc.Malloc.name, text=f"can be tuned: {', '.join(here.mallocs)}{absent}")]
 
 
 def _shared_memory() -> list[Check]:
