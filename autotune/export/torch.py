@@ -89,7 +89,7 @@ class Tuned(dict[str, Any]):
 
         Call it after `optimizer.load_state_dict`: a checkpoint brings the options along that it was saved with.
         """
-        from autotune.targets.implementations import choose  # torch
+        from autotune.targets.optimizer_implementations import choose  # torch
 
         choose([optimizer], self._plan.optimizer_options)
         return optimizer

@@ -183,8 +183,8 @@ class Knob(ABC):
         """Return the prior of what `value` does to time and memory. By default its effect is learned from probes."""
         return UNKNOWN if value != self.default else NEUTRAL
 
-    def setup_seconds(self, value: Value) -> float:
-        """Return the seconds that a first probe takes longer with `value` before its steps are steady, at a guess."""
+    def compiling_seconds(self, value: Value) -> float:
+        """Return the seconds that a first probe compiles with `value`, at a guess."""
         return 0.0
 
     def computing_threads(self, value: Value, own: int) -> int | None:
@@ -207,7 +207,7 @@ class Knob(ABC):
         """Return the values that what was seen of a training agrees with; none where it shows nothing of this knob."""
         return ()
 
-    def written(self, observed: Observed) -> Value | None:
+    def found(self, observed: Observed) -> Value | None:
         """Return the value that the user's own code was seen to set, of a knob that leaves things as they are; or None.
 
         It is what the user trains with today (`TargetFacts.found`).

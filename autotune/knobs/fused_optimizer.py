@@ -10,7 +10,7 @@ from autotune.knobs.base import Circumstances, MemoryEffect, Plan, allowed
 from autotune.knobs.choice import ChoiceKnob
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.observed import Observed
-from autotune.knobs.update import FOR_LOOP, FOREACH, FUSED, OPTIONS
+from autotune.knobs.optimizer_implementations import FOR_LOOP, FOREACH, FUSED, OPTIONS
 from autotune.knobs.wording import NOTHING, Framework, Wording
 
 CHOICES: tuple[Value, ...] = (None, FOR_LOOP, FOREACH, FUSED)
@@ -78,7 +78,7 @@ class FusedOptimizer(ChoiceKnob):
             return ()
         return (None, observed.update) if observed.update in OPTIONS else (None,)
 
-    def written(self, observed: Observed) -> Value | None:
+    def found(self, observed: Observed) -> Value | None:
         """Return what the optimizer says, unless it leaves that to torch."""
         return observed.update if observed.update in OPTIONS else None
 

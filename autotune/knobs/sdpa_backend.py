@@ -91,7 +91,7 @@ class SdpaBackend(ChoiceKnob):
             return ()
         return (next(iter(observed.attention)) if len(observed.attention) == 1 else None,)
 
-    def written(self, observed: Observed) -> Value | None:
+    def found(self, observed: Observed) -> Value | None:
         """Return the only kernel that the user's code leaves enabled."""
         return next(iter(self.seen(observed)), None)
 
