@@ -31,7 +31,7 @@ def explain(
     """Say what each setting is worth here.
 
     In the recommendation, and alone beside your baseline. "Does nothing here" and "was not measured" are answers.
-    Reads the study alone, unless it is to measure.
+    Without --measure nothing is run.
     """
     from autotune.cli.options import Options
     from autotune.core import codec
