@@ -145,9 +145,9 @@ class World:
         """The highest rate of a configuration that fits: of all, or of what climbing from many places arrives at."""
         configs = self.space.space.configs
         if len(configs) <= EXHAUSTIVE:
-            return max(self._fitting(part).max() for part in np.array_split(configs.sample(EXHAUSTIVE), 16))
+            return max(self._fitting(part).max() for part in np.array_split(configs.sample(EXHAUSTIVE, EXHAUSTIVE), 16))
         best = 0.0
-        for point in configs.sample(CLIMBS):
+        for point in configs.sample(CLIMBS, CLIMBS):
             rate = -1.0
             while (near := np.concatenate([point[None], configs.near(point.tolist(), 2)])) is not None:
                 rates = self._fitting(near)

@@ -31,7 +31,7 @@ class Allocator(ChoiceKnob):
     option_help = "CUDA's caching allocator: none,expandable_segments."
     label = "allocator"
     on_request = True
-    memory = MemoryEffect.CHANGES
+    memory = MemoryEffect.UNSEEN
     reach = Reach.PROCESS
     choices: ClassVar[Mapping[Value, str]] = {EXPANDABLE: "expand"}
 

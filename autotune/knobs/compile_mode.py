@@ -45,7 +45,7 @@ class CompileMode(Knob):
     label = "compile"
     ordered = False
     default: Value = None
-    memory = MemoryEffect.CHANGES
+    memory = MemoryEffect.UNSEEN
     only_computes = True
     compiles = True
     arguments = r"(torch_)?compile_mode"

@@ -24,7 +24,7 @@ class CudnnBenchmark(SwitchKnob):
     option_help = "Let cuDNN time its algorithms: true,false."
     label = "cudnn"
     words = "cudnn.benchmark"
-    memory = MemoryEffect.CHANGES
+    memory = MemoryEffect.UNSEEN
     only_computes = True
     arguments = r"cudnn_?benchmark"
     effect = TRIED

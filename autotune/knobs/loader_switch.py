@@ -18,7 +18,7 @@ class LoaderSwitch(ChoiceKnob):
     True in the second.
     """
 
-    memory = MemoryEffect.CHANGES
+    memory = MemoryEffect.UNSEEN
     reach = Reach.LOADER
     formats: Mapping[str, Mapping[Value, str]] = {"": {True: "true", False: "false"}}
     phrases: ClassVar[tuple[str, str]]  # for off and on, in a sentence

@@ -49,7 +49,7 @@ class Malloc(ChoiceKnob):
     option_help = "On a CPU, a malloc that keeps freed memory: none,glibc,jemalloc,tcmalloc."
     label = "malloc"
     on_request = True
-    memory = MemoryEffect.CHANGES
+    memory = MemoryEffect.UNSEEN
     reach = Reach.PROCESS
     choices: ClassVar[Mapping[Value, str]] = {name: name for name in SETTINGS}
 

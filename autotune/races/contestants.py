@@ -79,8 +79,11 @@ def named_contestant(name: Name) -> NamedContestant:
 
 
 def may_declare(name: Name, knob: str) -> bool:
-    """Return whether the contestant may declare a knob of that name."""
-    one = named_contestant(name)
+    """Return whether the contestant may declare a knob of that name; one that is not there does not."""
+    try:
+        one = named_contestant(name)
+    except TargetError:
+        return False
     return knob in one.values or source.may_declare(one.target, knob)
 
 

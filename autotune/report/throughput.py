@@ -174,7 +174,7 @@ def curves(view: StudyView, place: Callable[[Config], int] = batch_of) -> tuple[
 
 
 def _series_knobs() -> list[Knob]:
-    moving = (MemoryEffect.CHANGES, MemoryEffect.SHRINKS)
+    moving = (MemoryEffect.CHANGES, MemoryEffect.UNSEEN, MemoryEffect.SHRINKS)
     return [knob for knob in KNOBS if not knob.ordered and knob.memory in moving]
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from autotune.sampler.blocks import Configurations, Points, distinct
 from autotune.sampler.grid import Floats
-from autotune.sampler.space import LISTED
+from autotune.sampler.space import LISTED, SAMPLED
 
 CLIMBERS = 32  # guesses of which the fastest configuration is sought
 ROUNDS = 3  # of improving every knob at once; the later ones see batch and memory as the earlier ones left them
@@ -28,7 +28,7 @@ def known_candidates(configs: Configurations, probed: Sequence[Sequence[int]]) -
         for rank, point in enumerate(probed):
             near = configs.near(point, 1 if rank else 2)
             found.append(near[np.random.default_rng(0).permutation(len(near))[:PAIRS]] if len(near) > PAIRS else near)
-    return distinct(np.concatenate([*found, configs.sample(LISTED)]))
+    return distinct(np.concatenate([*found, configs.sample(LISTED, SAMPLED)]))
 
 
 def climbed(configs: Configurations, start: Sequence[int], rates: Callable[[Points], Floats]) -> Points:

@@ -95,6 +95,6 @@ def _follows(knob: Knob, value: Value, exhausted: Value, host: bool) -> bool:
         return True
     if knob.memory is MemoryEffect.SHRINKS:
         return knob.needs_no_less(value, exhausted)
-    if knob.memory is MemoryEffect.CHANGES:
+    if knob.memory in (MemoryEffect.CHANGES, MemoryEffect.UNSEEN):
         return value == exhausted
     return int(value or 0) >= int(exhausted or 0)

@@ -18,9 +18,8 @@ from autotune.knobs.limits import option
 from autotune.sampler.blocks import Configurations, Values, Watched, split
 from autotune.sampler.space_errors import nothing_left, unsettable
 
-# Of more configurations than so many a random sample stands for all, beside what is near to those that were probed: a
-# proposal over 4,096 of them takes 0.1 s (`benchmarks/search_simulated.py`).
-LISTED = 4096
+LISTED = 12_288  # configurations, all of which are looked at: a proposal then takes about 0.1 s
+SAMPLED = 4_096  # of more, at random; beside them what is near to those that were probed
 
 
 class SearchSpace:
@@ -101,7 +100,7 @@ class SearchSpace:
 
     @cached_property
     def _sample(self) -> tuple[Config, ...]:
-        return tuple(map(self.configs.at, self.configs.sample(LISTED).tolist()))
+        return tuple(map(self.configs.at, self.configs.sample(LISTED, SAMPLED).tolist()))
 
     @property
     def is_listed(self) -> bool:

@@ -185,8 +185,7 @@ class History:
 
         Everything but the window takes what it took, and the window what it took within the bounds of the new one, two
         steps at least. A configuration that never ran takes what others took, and longer where its steps are longer.
-        With `short_cycles` the seconds of a search probe, which may run fewer micro-batches than a full step has.
-        Compiling comes on top.
+        With `short_cycles` those of a search probe, which may run fewer micro-batches. What compiling takes counts.
         """
         compiling = 0.0 if config is None else self.compiling_seconds(config)
         longest = self._longest_cycle if short_cycles else math.inf
@@ -202,7 +201,7 @@ class History:
 
     def compiling_seconds(self, config: Config) -> float:
         """Return the seconds that the next probe of `config` will compile."""
-        return self._compiling.next(config) if self._paces else CompilingSeconds(()).next(config)
+        return (self._compiling if self._paces else CompilingSeconds(())).next(config)
 
     def _expected_of_others(self, window: ProbeBudget, samples: float) -> float:
         """Return the seconds of a probe with cycles of so many samples, which never ran; 0: that of others."""

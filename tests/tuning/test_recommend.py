@@ -9,6 +9,7 @@ from autotune.core.notices import earlier, notice
 from autotune.core.records import Goal
 from autotune.core.results import LossVerdict, Trial
 from autotune.errors import NoRecommendation
+from autotune.precision.arithmetic import precision_of
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.recommend import recommend
 from tests.worlds import GIB, bad, config, facts, good, measured, study_request
@@ -310,7 +311,8 @@ def test_what_stability_means_is_said():
 
 
 def _verdict(word, reason, dtype="bfloat16"):
-    return LossVerdict(verdict=word, values={"amp_dtype": dtype}, reason=earlier(reason), batch_size=64)
+    values = precision_of(config(amp_dtype=dtype))
+    return LossVerdict(verdict=word, values=values, reason=earlier(reason), batch_size=64)
 
 
 def test_a_comparison_of_losses_is_told_as_it_came_out_for_the_winners_arithmetic():
