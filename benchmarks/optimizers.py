@@ -15,10 +15,10 @@ from pathlib import Path
 
 import torch
 
-from autotune.knobs.update import OPTIONS
+from autotune.knobs.optimizer_implementations import OPTIONS
 from autotune.machine.environment import torch_version
 from autotune.machine.host import cpu_name, usable_cores
-from autotune.targets.implementations import choose
+from autotune.targets.optimizer_implementations import choose
 
 TARGETS = Path(__file__).parent / "targets"
 KINDS = {"AdamW": (torch.optim.AdamW, {}), "SGD, momentum": (torch.optim.SGD, {"momentum": 0.9})}

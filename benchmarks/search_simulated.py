@@ -215,7 +215,7 @@ def _optuna(name: str, world: World, seed: int) -> Generator[Config, Shown, None
     inner = make_sampler(
         plain, seed, space.encoding, guard, Hardware(cores=world.machine.cores), dry.of if dry else None,
         probe_duration=None if name == BY_GAIN else lambda: replace(DURATION, most_seconds=STEP_UP * longest),
-        setup_seconds=None if name == BY_GAIN else compiling,
+        compiling_seconds=None if name == BY_GAIN else compiling,
     )  # fmt: skip
     study = optuna.create_study(direction="maximize", sampler=GuardedSampler(inner, space.encoding, guard))
     proposal = space.space.configs[0]

@@ -18,7 +18,7 @@ FLOORS = {  # the highest floor that a room may import from; a file of a feature
     "errors": 0, "units": 0, "harmless": 0, "telling": 0,
     "core": 1, "sampler/names": 1, "sampler/prediction": 1, "memory/model": 1,
     "machine": 2, "failures": 2, "knobs": 2, "targets": 2, "objectives": 2,
-    "gradient_noise/estimate": 2, "study/summary": 2, "study/setup": 2,
+    "gradient_noise/estimate": 2, "study/summary": 2, "study/compiling_seconds": 2,
     "child": 3, "launch": 3, "sampler": 3, "study": 3,
     "tuning": 4, "races": 4, "export": 4, "testing": 4,
     "report": 5, "dashboard": 5,

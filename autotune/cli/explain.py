@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from autotune.study.recommendation import Recommendation
     from autotune.study.view import StudyView
 
-FEWEST_ROUNDS = 2  # of a race, for an interval
-
 
 def explain(
     context: typer.Context,
@@ -33,7 +31,7 @@ def explain(
     """Say what each setting is worth here.
 
     In the recommendation, and alone beside your baseline. "Does nothing here" and "was not measured" are answers.
-    Reads the study alone, unless it is to measure.
+    Without --measure nothing is run.
     """
     from autotune.cli.options import Options
     from autotune.core import codec
@@ -62,6 +60,8 @@ def explain(
 
 def affordable(asked: list[SettingWorth], view: StudyView, seconds: float) -> list[SettingWorth]:
     """Return the first settings that two rounds beside the recommendation fit into that time for; one at least."""
+    from autotune.tuning.racing import FEWEST_ROUNDS
+
     took = [trial.result.elapsed_seconds for trial in view.trials if trial.result.elapsed_seconds]
     probe_seconds = sum(took) / len(took) if took else 0.0
     count = max(1, int(seconds / (FEWEST_ROUNDS * probe_seconds)) - 1) if probe_seconds else len(asked)

@@ -121,8 +121,8 @@ class Code(StrEnum):
         "skipped all of it.",
         "Compile the part that is called, in your own code, or search with --compile none.")
     COMPILED_IN_WINDOW = ("compiled-in-window", 127,
-        "torch.compile compiled {frames:counted frame} again inside the timed window of {probes} of {of} probes, which "
-        "took {seconds:.3g} s: batches change their shape, or something else that the code was compiled for.",
+        "torch.compile compiled {frames:counted frame} inside the timed window of {probes} of {of} probes, which took "
+        "{seconds:.3g} s: batches change their shape, or something else changes that the compiled code depends on.",
         "Pad batches to few lengths, or mark what changes with torch._dynamo.mark_dynamic; TORCH_LOGS=recompiles says "
         "why.")
 

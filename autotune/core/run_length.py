@@ -32,25 +32,25 @@ def epochs_of(text: str) -> float | None:
     return epochs if 0 < epochs < math.inf else None
 
 
-def training_share(run_length: str | None, setup_seconds: float, rate: float, samples: int | None) -> float:
-    """Return the share of the planned run in which it trains, if it sets up for so many seconds first; 1: no plan.
+def training_share(run_length: str | None, compiling_seconds: float, rate: float, samples: int | None) -> float:
+    """Return the share of the planned run in which it trains, if it compiles for so many seconds first; 1: no plan.
 
     `rate` in samples/s; `samples` of an epoch, None where they are not counted.
     """
-    if run_length is None or setup_seconds <= 0:
+    if run_length is None or compiling_seconds <= 0:
         return 1.0
     epochs = epochs_of(run_length)
     if epochs is None:
-        return max(LEAST_SHARE, 1 - setup_seconds / parse_seconds(run_length))
+        return max(LEAST_SHARE, 1 - compiling_seconds / parse_seconds(run_length))
     if samples is None:
         return 1.0
     training = epochs * samples / rate
-    return max(LEAST_SHARE, training / (training + setup_seconds))
+    return max(LEAST_SHARE, training / (training + compiling_seconds))
 
 
-def break_even_seconds(setup_seconds: float, speedup: float) -> float | None:
-    """Return the seconds after which a run that sets up first is ahead of one that does not; None: never.
+def break_even_seconds(compiling_seconds: float, speedup: float) -> float | None:
+    """Return the seconds after which a run that compiles first is ahead of one that does not; None: never.
 
-    With C seconds of setting up and s times the speed, both have trained on as many samples when C + t / s = t.
+    With C seconds of compiling and s times the speed, both have trained on as many samples when C + t / s = t.
     """
-    return setup_seconds * speedup / (speedup - 1) if speedup > 1 else None
+    return compiling_seconds * speedup / (speedup - 1) if speedup > 1 else None

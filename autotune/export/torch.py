@@ -47,7 +47,7 @@ def apply(
     if check:
         warn_of_mismatches(result)
     for name, text in environ(result.params).items() if check else ():
-        if os.environ.get(name, "").lower() != text:
+        if os.environ.get(name, "").lower() != text.lower():
             warnings.warn(
                 f"{name}={text} belongs to the recommendation, and this process was started without it. It is read "
                 f"when torch is imported, so it cannot be set from here. Run `export {name}={text}` before Python "
@@ -89,7 +89,7 @@ class Tuned(dict[str, Any]):
 
         Call it after `optimizer.load_state_dict`: a checkpoint brings the options along that it was saved with.
         """
-        from autotune.targets.implementations import choose  # torch
+        from autotune.targets.optimizer_implementations import choose  # torch
 
         choose([optimizer], self._plan.optimizer_options)
         return optimizer

@@ -134,10 +134,10 @@ def not_done(values: Mapping[str, Value], observed: Observed) -> tuple[str, str]
     return None
 
 
-def written(values: Mapping[str, Value], observed: Observed) -> dict[str, Value]:
+def found(values: Mapping[str, Value], observed: Observed) -> dict[str, Value]:
     """Return, by knob name, what the user's own code was seen to set, where these values did not ask for the same."""
-    found = {one.name: one.written(observed) for one in KNOBS}
-    return {name: value for name, value in found.items() if value is not None and value != values[name]}
+    own = {one.name: one.found(observed) for one in KNOBS}
+    return {name: value for name, value in own.items() if value is not None and value != values[name]}
 
 
 def _said(candidate: Knob, value: Value) -> str:

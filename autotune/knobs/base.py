@@ -37,8 +37,8 @@ class Plan:
     batch_transforms: list[Callable[[Any], Any]] = field(default_factory=list)  # on each tensor, on the device
     forward_contexts: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)  # forward and loss
     loader_options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the DataLoader
+    loader_asked: set[str] = field(default_factory=set)  # those of these options that their own knob was asked for
     optimizer_options: dict[str, Any] = field(default_factory=dict)  # of an optimizer that has them; {}: as it is made
-    loader_asked: set[str] = field(default_factory=set)  # those of them that a knob was asked for
     accumulation_steps: int = 1
     short_cycles: bool = False  # a loop of ours takes an optimizer step after two micro-batches (decisions/0046)
     scale_loss: bool = False  # float16 needs a gradient scaler
@@ -136,6 +136,10 @@ class Knob(ABC):
         """Return the value that follows from the others, or None if this knob is free."""
         return None
 
+    def size(self, value: Value) -> float:
+        """Return what memory grows with; only asked where it grows."""
+        return float(value or 0)
+
     def position(self, value: Value, circumstances: Circumstances) -> float:
         """Return the position of `value` in the order of an ordered knob."""
         return float(value or 0)
@@ -183,8 +187,8 @@ class Knob(ABC):
         """Return the prior of what `value` does to time and memory. By default its effect is learned from probes."""
         return UNKNOWN if value != self.default else NEUTRAL
 
-    def setup_seconds(self, value: Value) -> float:
-        """Return the seconds that a first probe takes longer with `value` before its steps are steady, at a guess."""
+    def compiling_seconds(self, value: Value) -> float:
+        """Return the seconds that a first probe compiles with `value`, at a guess."""
         return 0.0
 
     def computing_threads(self, value: Value, own: int) -> int | None:
@@ -207,7 +211,7 @@ class Knob(ABC):
         """Return the values that what was seen of a training agrees with; none where it shows nothing of this knob."""
         return ()
 
-    def written(self, observed: Observed) -> Value | None:
+    def found(self, observed: Observed) -> Value | None:
         """Return the value that the user's own code was seen to set, of a knob that leaves things as they are; or None.
 
         It is what the user trains with today (`TargetFacts.found`).

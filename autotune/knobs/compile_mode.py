@@ -29,7 +29,7 @@ COMPILED = Influence(
     sample_memory=Factor(0.9, 0.2),
 )
 # The seconds of a first probe beyond its steps, before any was seen: compiled C++ on two cores, Triton on a GPU
-# (benchmarks/compiling.py; docs/notes/compiling.md 1). What a probe took replaces them (`History.setup_seconds`).
+# (benchmarks/compiling.py; docs/notes/compiling.md 1). What a probe took replaces them (`History.compiling_seconds`).
 PRIOR_SECONDS: dict[Value, float] = {None: 0.0, DEFAULT: 45.0, REGIONAL: 25.0, GRAPHS: 60.0, TUNED: 180.0}
 
 
@@ -98,7 +98,7 @@ class CompileMode(Knob):
         """Return what compiling does at first sight; its effect is learned."""
         return NEUTRAL if value is None else COMPILED
 
-    def setup_seconds(self, value: Value) -> float:
+    def compiling_seconds(self, value: Value) -> float:
         """Return `PRIOR_SECONDS`."""
         return PRIOR_SECONDS[value]
 

@@ -61,7 +61,7 @@ class CudnnBenchmark(SwitchKnob):
         """Return whether it was on."""
         return () if observed.times_algorithms is None else (observed.times_algorithms,)
 
-    def written(self, observed: Observed) -> Value | None:
+    def found(self, observed: Observed) -> Value | None:
         """Return True where the user's code sets it."""
         return observed.times_algorithms or None
 

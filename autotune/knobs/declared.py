@@ -85,7 +85,7 @@ def _values(name: str, written: Any) -> tuple[Value, ...]:
             )
     if not listed:
         raise ValueError(f"{name} has no value: list at least one")
-    if len(set(map(repr, listed))) < len(listed) or len(set(map(text, listed))) < len(listed):
+    if len(set(listed)) < len(listed) or len(set(map(text, listed))) < len(listed):
         raise ValueError(f"{name} has the same value twice: {', '.join(map(text, listed))}")
     return listed
 
@@ -143,6 +143,10 @@ class DeclaredKnob(Knob):
 
     def position(self, value: Value, circumstances: Circumstances) -> float:
         """Return the number itself, or the place in the list."""
+        return self.size(value)
+
+    def size(self, value: Value) -> float:
+        """Return the same: memory grows with the order."""
         if self._by_size:
             return float(value or 0)
         return float(self.values.index(value)) if value in self.values else -1.0

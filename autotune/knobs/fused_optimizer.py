@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import ClassVar
 
 from autotune.core.records import TargetFacts, Value
-from autotune.knobs.base import LEFT_ALONE, Circumstances, Knob, MemoryEffect, Plan, allowed
+from autotune.knobs.base import Circumstances, MemoryEffect, Plan, allowed
+from autotune.knobs.choice import ChoiceKnob
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.observed import Observed
-from autotune.knobs.update import FOR_LOOP, FOREACH, FUSED, OPTIONS
+from autotune.knobs.optimizer_implementations import FOR_LOOP, FOREACH, FUSED, OPTIONS
 from autotune.knobs.wording import NOTHING, Framework, Wording
 
 CHOICES: tuple[Value, ...] = (None, FOR_LOOP, FOREACH, FUSED)
-SHORT: dict[Value, str] = {None: LEFT_ALONE, FOR_LOOP: "loop", FOREACH: FOREACH, FUSED: FUSED}
 # The time of an update belongs to the step and not to its samples. On a CPU 0.05 to 2 times the time of a for-loop
 # (benchmarks/optimizers.py), of which an update takes a part; on a GPU a step gains 0 to 20 % (docs/knobs.md).
 UPDATE = Influence(fixed_time=Factor(0.95, 0.2))
@@ -21,7 +22,7 @@ UPDATE = Influence(fixed_time=Factor(0.95, 0.2))
 LEAST_SHARE = 0.01
 
 
-class FusedOptimizer(Knob):
+class FusedOptimizer(ChoiceKnob):
     """The implementation of the optimizer's update. None leaves it as the code has it.
 
     The formula is the same, rounding is not. Offered is what torch has for class and device of the optimizer: on a CPU
@@ -32,8 +33,7 @@ class FusedOptimizer(Knob):
     alias = "fused_optimizer"
     option_help = "Optimizer's update: none,for-loop,foreach,fused."
     label = "update"
-    ordered = False
-    default: Value = None
+    choices: ClassVar[Mapping[Value, str]] = {FOR_LOOP: "loop", FOREACH: FOREACH, FUSED: FUSED}
     memory = MemoryEffect.NONE  # foreach on a CPU: temporaries of one parameter after another, as the for-loop has
     only_computes = only_updates = True
     arguments = r"fused_optimizer|optimizer_implementation"
@@ -58,28 +58,9 @@ class FusedOptimizer(Knob):
         """Return what the code says for None, and None for what torch would choose where the code says nothing."""
         return _shortest(values[self.name], circumstances.facts)
 
-    def check(self, value: Value) -> None:
-        """Raise `ValueError` unless it is None or one of the three."""
-        if value not in CHOICES or isinstance(value, bool):
-            raise ValueError(f'{self.name} must be "{FOR_LOOP}", "{FOREACH}", "{FUSED}" or None, got {value!r}')
-
-    def parse(self, text: str) -> Value:
-        """Read `fused`, `foreach`, `for-loop`, or `none`."""
-        value = None if text.lower() in ("none", LEFT_ALONE) else text.lower()
-        self.check(value)
-        return value
-
-    def show(self, value: Value) -> str:
-        """Return `fused`, `foreach`, `loop` or `auto`."""
-        return SHORT[value]
-
     def phrase(self, value: Value) -> str:
         """Return such as `fused optimizer`, or nothing."""
         return f"{value} optimizer" if value else ""
-
-    def caution(self, value: Value) -> float:
-        """Return 1 where it is set."""
-        return float(value is not None)
 
     def influence(self, value: Value) -> Influence:
         """Return a small gain of every step, which may be a loss."""
@@ -97,7 +78,7 @@ class FusedOptimizer(Knob):
             return ()
         return (None, observed.update) if observed.update in OPTIONS else (None,)
 
-    def written(self, observed: Observed) -> Value | None:
+    def found(self, observed: Observed) -> Value | None:
         """Return what the optimizer says, unless it leaves that to torch."""
         return observed.update if observed.update in OPTIONS else None
 

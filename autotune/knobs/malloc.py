@@ -46,7 +46,7 @@ class Malloc(ChoiceKnob):
 
     name = "malloc"
     alias = "malloc"
-    option_help = "Malloc on a CPU that keeps freed memory: none,glibc,jemalloc,tcmalloc."
+    option_help = "On a CPU, a malloc that keeps freed memory: none,glibc,jemalloc,tcmalloc."
     label = "malloc"
     on_request = True
     memory = MemoryEffect.UNSEEN

@@ -45,6 +45,10 @@ class PrefetchFactor(CountKnob):
 
     def position(self, value: Value, circumstances: Circumstances) -> float:
         """Return the count, DataLoader's own for None."""
+        return self.size(value)
+
+    def size(self, value: Value) -> float:
+        """Return the same."""
         return float(PREFETCH if value is None else value)
 
     def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from autotune.core.records import Value
-from autotune.knobs.base import LEFT_ALONE, Circumstances, Knob, MemoryEffect, Plan, allowed
+from autotune.knobs.base import Circumstances, MemoryEffect, Plan, allowed
+from autotune.knobs.choice import ChoiceKnob
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.observed import Observed
 from autotune.knobs.wording import NOTHING, Framework, Wording
@@ -16,7 +20,6 @@ SWITCHES = {  # of torch.backends.cuda, for all devices (torch 2.13)
     MATH: "enable_math_sdp",
 }
 CHOICES: tuple[Value, ...] = (None, *SWITCHES)
-SHORT: dict[Value, str] = {None: LEFT_ALONE, "efficient": "effic."}
 # cuDNN 1.11 times as fast end to end as flash (Llama2-70B, H200, bf16), 1.05 elsewhere (docs/knobs.md); not measured by
 # this project. The math kernel holds the whole matrix of scores: on a CPU in bfloat16 0.16 to 1.2 times the time of
 # flash (benchmarks/attention.py), which is a part of a step.
@@ -24,7 +27,7 @@ OTHER_KERNEL = Influence(sample_time=Factor(0.98, 0.12), sample_memory=Factor(1.
 WHOLE_SCORES = Influence(sample_time=Factor(0.97, 0.2), sample_memory=Factor(1.15, 0.2))
 
 
-class SdpaBackend(Knob):
+class SdpaBackend(ChoiceKnob):
     """The only kernel that attention may use; None leaves the choice to torch, call by call.
 
     Offered on CUDA: those kernels that accept every call that was seen in a step, in the dtype that is tried, and that
@@ -34,10 +37,9 @@ class SdpaBackend(Knob):
 
     name = "sdpa_backend"
     alias = "sdpa"
-    option_help = "Attention kernel: none,cudnn,flash,efficient."
+    option_help = "Attention kernel: none,cudnn,flash,efficient,math."
     label = "attention"
-    ordered = False
-    default: Value = None
+    choices: ClassVar[Mapping[Value, str]] = {**{name: name for name in SWITCHES}, "efficient": "effic."}
     memory = MemoryEffect.CHANGES
     only_computes = True
     numerics = True
@@ -66,29 +68,9 @@ class SdpaBackend(Knob):
             return None
         return value if value in facts.attention.get(str(values["amp_dtype"] or "float32"), ()) else None
 
-    def check(self, value: Value) -> None:
-        """Raise `ValueError` unless it is None or the name of a kernel."""
-        if value not in CHOICES or isinstance(value, bool):
-            names = ", ".join(f'"{one}"' for one in SWITCHES)
-            raise ValueError(f"{self.name} must be {names} or None, got {value!r}")
-
-    def parse(self, text: str) -> Value:
-        """Read the name of a kernel, or `none`."""
-        value = None if text.lower() in ("none", LEFT_ALONE) else text.lower()
-        self.check(value)
-        return value
-
-    def show(self, value: Value) -> str:
-        """Return such as `flash`, or `auto`."""
-        return SHORT.get(value, str(value))
-
     def phrase(self, value: Value) -> str:
         """Return such as `flash attention`, or nothing."""
         return f"{value} attention" if value else ""
-
-    def caution(self, value: Value) -> float:
-        """Return 1 for one kernel only: a call that it cannot take is an error."""
-        return float(value is not None)
 
     def influence(self, value: Value) -> Influence:
         """Return little; a whole matrix of scores takes memory."""
@@ -109,7 +91,7 @@ class SdpaBackend(Knob):
             return ()
         return (next(iter(observed.attention)) if len(observed.attention) == 1 else None,)
 
-    def written(self, observed: Observed) -> Value | None:
+    def found(self, observed: Observed) -> Value | None:
         """Return the only kernel that the user's code leaves enabled."""
         return next(iter(self.seen(observed)), None)
 

@@ -61,7 +61,7 @@ class Tf32(SwitchKnob):
         """Return whether products were computed in it."""
         return () if observed.tf32_products is None else (observed.tf32_products,)
 
-    def written(self, observed: Observed) -> Value | None:
+    def found(self, observed: Observed) -> Value | None:
         """Return True where the user's code sets it."""
         return observed.tf32_products or None
 

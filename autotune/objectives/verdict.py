@@ -13,7 +13,7 @@ from autotune.core.records import Config, StudyRequest, Value
 from autotune.core.results import Measurement, Outcome, ProbeResult, Trial, Verdict
 from autotune.core.run_length import training_share
 from autotune.objectives import objective_of
-from autotune.study.setup import SetupSeconds
+from autotune.study.compiling_seconds import CompilingSeconds
 
 # Every trial carries all of these, in this order: Optuna's GP sampler stacks constraint values without their names. The
 # order is the alphabet's, because that is what comes back from the database's index.
@@ -89,7 +89,7 @@ def judge_among(
 ) -> Verdict:
     """Judge one of several: memory is violated, too, where smaller batches among `others` show that it was spilled."""
     others = tuple(others)
-    verdict = judge(trial.result, request, noise_scale, SetupSeconds(others).cold(trial.config))
+    verdict = judge(trial.result, request, noise_scale, CompilingSeconds(others).cold(trial.config))
     spilled = spill(trial, others, request) if verdict.feasible else None
     if not spilled:
         return verdict

@@ -107,7 +107,7 @@ def _malloc(here: Environment) -> list[Check]:
         return [Check(name=malloc.Malloc.name, text=f"not tuned: your environment sets {', '.join(own)}")]
     missing = [library for name, library in malloc.LIBRARIES.items() if name not in here.mallocs]
     absent = f"; not installed: {', '.join(missing)}" if missing else ""
-    return [Check(name=malloc.Malloc.name, text=f"can be {', '.join(here.mallocs)}{absent}")]
+    return [Check(name=malloc.Malloc.name, text=f"can be tuned: {', '.join(here.mallocs)}{absent}")]
 
 
 def _shared_memory() -> list[Check]:

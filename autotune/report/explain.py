@@ -25,16 +25,15 @@ from autotune.knobs.base import Circumstances
 from autotune.knobs.changes import HELD_TOGETHER, changes_between
 from autotune.objectives import objective_of
 from autotune.races.records import RaceResult
-from autotune.report.effects import Basis, Effects, Gain
+from autotune.report.estimate import Basis, Effects, Gain
 from autotune.sampler.space import canonical, held_by_a_rank
 from autotune.study import layout as disk
 from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
+from autotune.tuning.racing import FEWEST_ROUNDS
 
 FOLDER = "explain"  # in a study: its races by `--measure`, each in a folder of its own
-FEWEST_ROUNDS = 2  # for an interval
-TIE = 0.02  # what differs by less is not worth a change (`choice.py`)
 
 Pair = tuple[Config, Config]
 
@@ -62,7 +61,7 @@ class Explanation(Record, frozen=True, kw_only=True):
 def explain(view: StudyView, best: Recommendation) -> Explanation:
     """Return what each setting of the study is worth, as far as it was measured."""
     evidence = _Evidence(view, best)
-    changed = [names for names in changes_between(best.baseline, best.params)]
+    changed = changes_between(best.baseline, best.params)
     found = [evidence.of_change(names) for names in changed]
     done = {name for names in changed for name in names}
     for names in _questions(view):

@@ -15,11 +15,12 @@ from autotune.objectives import objective_of
 from autotune.report import phrases
 from autotune.report.answer import TITLES, WIDEST, Line, sentences, titled
 from autotune.report.changes import value_of
-from autotune.report.effects import Gain
-from autotune.report.explain import TIE, Explanation, SettingWorth
+from autotune.report.estimate import Gain
+from autotune.report.explain import Explanation, SettingWorth
 from autotune.report.phrases import plain
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
+from autotune.tuning.choice import TIE
 from autotune.units import counted
 
 LONGEST_REASON = 120  # characters of an error message
@@ -56,7 +57,7 @@ def _next(found: Explanation) -> str:
     count = len(unmeasured(found))
     return (
         f"{counted(count, 'setting')} {'was' if count == 1 else 'were'} not measured in the recommendation: "
-        f"autotune explain {found.study} --measure does it, in minutes."
+        f"autotune explain {found.study} --measure measures {'it' if count == 1 else 'them'}."
     )
 
 
@@ -94,15 +95,15 @@ def _sentences(one: SettingWorth, best: Recommendation) -> list[str]:
 
 
 def worth_phrase(gain: Gain, best: Recommendation) -> str:
-    """Return `1.35× faster (1.20 to 1.52), in interleaved rounds`."""
+    """Return `faster, 1.35× (1.20 to 1.52), in interleaved rounds`."""
     objective = objective_of(best.goal)
     factor = phrases.factor_phrase(gain.ratio, gain.low, gain.high)
     if gain.by == "estimate":
         share = f"{abs(gain.ratio - 1):.0%}"
         word = objective.better if gain.ratio > 1 else objective.worse
-        told = f"about {share} {word}" if abs(gain.ratio - 1) > TIE else "about nothing"
+        told = f"about {share} {word}" if abs(gain.ratio - 1) > TIE else "to do about nothing"
         by = "1 probe that differs" if gain.count == 1 else f"{gain.count} probes that differ"
-        return f"not measured; an estimate is {told} ({gain.low:.2f} to {gain.high:.2f}), by {by} in more than this"
+        return f"not measured; estimated {told} ({gain.low:.2f} to {gain.high:.2f}), by {by} in other settings too"
     return f"{_verdict(gain, factor, objective.better, objective.worse)}, {BASES[gain.by]}"
 
 

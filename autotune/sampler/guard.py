@@ -97,4 +97,4 @@ def _follows(knob: Knob, value: Value, exhausted: Value, host: bool) -> bool:
         return knob.needs_no_less(value, exhausted)
     if knob.memory in (MemoryEffect.CHANGES, MemoryEffect.UNSEEN):
         return value == exhausted
-    return int(value or 0) >= int(exhausted or 0)
+    return knob.size(value) >= knob.size(exhausted)

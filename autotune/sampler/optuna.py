@@ -38,13 +38,13 @@ def make_sampler(
     dry_run: Callable[[Config], PredictedPeak | None] | None = None,
     value_per_sample: Callable[[Config], float] | None = None,
     probe_duration: Callable[[], ProbeDuration] | None = None, knee: Knee | None = None,
-    setup_seconds: Callable[[Config], float] | None = None,
+    compiling_seconds: Callable[[Config], float] | None = None,
 ) -> BaseSampler:  # fmt: skip
     """Return a sampler. `gp` computes with torch, in this process, on the CPU; only `structured` uses more than a seed.
 
     `dry_run` predicts the memory of a configuration, None where it cannot. `value_per_sample` is the score for one
     sample/s of a configuration, where it is known beforehand. `probe_duration` tells how long a probe takes now, and
-    `setup_seconds` how much longer the next one of a configuration, which compiles. With
+    `compiling_seconds` how much longer the next one of a configuration, which compiles. With
     `knee` the smallest global batch that is fast enough is sought.
 
     `seed` should depend on the number of trials so far: after a resume a sampler must not repeat its first draws.
@@ -52,7 +52,8 @@ def make_sampler(
     if name == "structured":
         return StructuredSampler(
             seed=seed, hardware=machine, encoding=encoding, admits=guard.admits, dry_run=dry_run,
-            value_per_sample=value_per_sample, probe_duration=probe_duration, knee=knee, setup_seconds=setup_seconds,
+            value_per_sample=value_per_sample, probe_duration=probe_duration, knee=knee,
+            compiling_seconds=compiling_seconds,
         )  # fmt: skip
     if name == "gp":
         return GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS)

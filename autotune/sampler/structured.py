@@ -82,17 +82,17 @@ class StructuredSampler(BaseSampler):
         dry_run: Callable[[Config], PredictedPeak | None] | None = None,
         value_per_sample: Callable[[Config], float] | None = None,
         probe_duration: Callable[[], ProbeDuration] | None = None, knee: Knee | None = None,
-        setup_seconds: Callable[[Config], float] | None = None,
+        compiling_seconds: Callable[[Config], float] | None = None,
     ) -> None:  # fmt: skip
         """`encoding` knows the space, `admits` which of its configurations may be proposed.
 
         `dry_run` predicts the memory of a configuration. `value_per_sample` is the study's value for one sample/s of
         it, where that is known beforehand. `probe_duration` tells at any time how long a probe takes; None: all take
-        as long. `setup_seconds` is what the next probe of a configuration takes besides; None: none does. `knee`: the
-        smallest global batch that is fast enough is sought; None: the fastest configuration.
+        as long. `compiling_seconds` is what the next probe of a configuration takes besides; None: none does. `knee`:
+        the smallest global batch that is fast enough is sought; None: the fastest configuration.
         """
         self._knee = knee
-        self._probe_duration, self._setup_seconds = probe_duration, setup_seconds
+        self._probe_duration, self._compiling_seconds = probe_duration, compiling_seconds
         self._seed, self._hardware, self._encoding, self._configs = seed, hardware, encoding, encoding.configs
         self._admits, self._dry_run, self._value_per_sample = admits, dry_run, value_per_sample
         self.prediction: Prediction | None = None  # for the latest proposal
@@ -147,9 +147,9 @@ class StructuredSampler(BaseSampler):
         """Return the seconds that the next probe of every row compiles."""
         grid = fitted.model.grid
         found = np.zeros(len(grid))
-        if self._setup_seconds is not None:
+        if self._compiling_seconds is not None:
             for row in np.flatnonzero(grid.compiles):
-                found[row] = self._setup_seconds(self._configs.at(fitted.points[row]))
+                found[row] = self._compiling_seconds(self._configs.at(fitted.points[row]))
         return found
 
     def _most_gain(self, gain: Floats, best: Floats, fitted: _Fitted) -> float | None:

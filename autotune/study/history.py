@@ -24,9 +24,9 @@ from autotune.objectives.verdict import judge_among
 from autotune.precision.judge import PrecisionCheck, Thresholds, refusal, settled
 from autotune.study import interference
 from autotune.study import layout as disk
+from autotune.study.compiling_seconds import CompilingSeconds
 from autotune.study.interference import MOST_VAIN_REPEATS, Judged, interference_causes, valid_trials
 from autotune.study.pace import Pace, compiling_seconds
-from autotune.study.setup import SetupSeconds
 from autotune.study.summary import ConfigSummary
 
 FIRST_GUESS_SECONDS = 10.0  # of one probe, before any has been seen
@@ -47,7 +47,7 @@ class History:
         self.request, self.version = request, 0
         self.precision_checks, self.samples, self.dry_run = tuple(precision_checks), tuple(samples), dry_run
         self._known_paces: tuple[int, dict[Config, list[Pace]]] = (-1, {})
-        self._setup = SetupSeconds(())  # of the paces
+        self._compiling = CompilingSeconds(())  # of the paces
         self._expected: dict[tuple[ProbeBudget, float], float] = {}
         self.judged = self._judge(trials)  # every probe with its verdict, in order
         self.before = len(self.judged)  # probes that were there when this run of the search began
@@ -187,21 +187,21 @@ class History:
         steps at least. A configuration that never ran takes what others took, and longer where its steps are longer.
         With `short_cycles` those of a search probe, which may run fewer micro-batches. What compiling takes counts.
         """
-        setup = 0.0 if config is None else self.setup_seconds(config)
+        compiling = 0.0 if config is None else self.compiling_seconds(config)
         longest = self._longest_cycle if short_cycles else math.inf
         if config in self._paces:
             cycle = min(1.0, longest / config.gradient_accumulation_steps)
-            return setup + statistics.fmean(pace.again(window, cycle * pace.step) for pace in self._paces[config])
+            return compiling + statistics.fmean(pace.again(window, cycle * pace.step) for pace in self._paces[config])
         if not self._paces:
-            return setup + FIRST_GUESS_SECONDS
+            return compiling + FIRST_GUESS_SECONDS
         batch = 0 if config is None else config.batch_size * min(longest, config.gradient_accumulation_steps)
         if (window, batch) not in self._expected:  # asked of hundreds of configurations before every probe
             self._expected[window, batch] = self._expected_of_others(window, batch)
-        return setup + self._expected[window, batch]
+        return compiling + self._expected[window, batch]
 
-    def setup_seconds(self, config: Config) -> float:
+    def compiling_seconds(self, config: Config) -> float:
         """Return the seconds that the next probe of `config` will compile."""
-        return (self._setup if self._paces else SetupSeconds(())).next(config)
+        return (self._compiling if self._paces else CompilingSeconds(())).next(config)
 
     def _expected_of_others(self, window: ProbeBudget, samples: float) -> float:
         """Return the seconds of a probe with cycles of so many samples, which never ran; 0: that of others."""
@@ -227,11 +227,10 @@ class History:
     def _paces(self) -> dict[Config, list[Pace]]:
         if self._known_paces[0] != self.version:
             found: dict[Config, list[Pace]] = {}
-            for trial, _ in self.judged:
-                if trial.result.measurement is not None:
-                    found.setdefault(trial.config, []).append(Pace.of(trial.result))
+            for trial in (trial for trial, _ in self.judged if trial.result.measurement is not None):
+                found.setdefault(trial.config, []).append(Pace.of(trial.result))
             self._known_paces, self._expected = (self.version, found), {}
-            self._setup = SetupSeconds(trial for trial, _ in self.judged)
+            self._compiling = CompilingSeconds(trial for trial, _ in self.judged)
         return self._known_paces[1]
 
     @property
@@ -239,7 +238,7 @@ class History:
         """The duration of search probes by those that ran: the median of what they took beyond their cycles is fixed.
 
         The first probe after the baseline is bounded by the baseline's, the next ones by the longest so far, all
-        without compiling (`setup_seconds`).
+        without compiling (`compiling_seconds`).
         """
         duration, ran = ProbeDuration(longest_cycle=self._longest_cycle), self._without_compiling
         beyond = [seconds - duration.seconds(sum(m.step_seconds) / m.steps, 1) for seconds, m in ran]

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
-from autotune.core.records import Goal, Limit, StudyRequest
+from autotune.core.records import Environment, Goal, Limit, StudyRequest, TargetFacts
 from autotune.harmless import cropped
 from autotune.knobs import KNOBS
 from autotune.knobs.limits import option
@@ -43,9 +43,26 @@ def differences_of(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str
     if old.facts.batch_layout is None:
         noted_of_target = {name: getattr(new.facts, name) for name in NEWLY_NOTED}
         old = replace(old, facts=replace(old.facts, **noted_of_target))
+    environment, facts = as_begun(old, new.environment, new.facts)
+    new = replace(new, environment=environment, facts=facts)
     if fingerprint(old.environment) == fingerprint(new.environment):
         old = _moved_here(old, new)
     return list(_asked(old, new, goal_names)) or list(_followed(old, new))
+
+
+def as_begun(begun: StudyRequest, environment: Environment, facts: TargetFacts) -> tuple[Environment, TargetFacts]:
+    """Return what was found of machine and target, as the study that `begun` asks for goes on with it.
+
+    What the update of an optimizer takes is another in each inspection: that of then counts. A study of an earlier
+    version goes on without what that version did not look at.
+    """
+    if begun.environment.no_compiler is None:
+        environment = replace(environment, no_compiler=None)
+        facts = replace(facts, optimizer=begun.facts.optimizer, attention=begun.facts.attention)
+    then, now = begun.facts.optimizer, facts.optimizer
+    if then is not None and now is not None:
+        facts = replace(facts, optimizer=replace(now, step_share=then.step_share))
+    return environment, facts
 
 
 def code_changed(old: StudyRequest, new: StudyRequest) -> Notice | None:

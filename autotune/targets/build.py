@@ -13,7 +13,7 @@ from autotune.errors import TargetError
 from autotune.knobs import declared_values, loader_workers
 from autotune.knobs.base import Plan
 from autotune.targets import data as sources
-from autotune.targets import implementations, kinds, optimizers, update
+from autotune.targets import kinds, optimizer_implementations, optimizers, update
 from autotune.targets.arguments import bind, takes, takes_just
 from autotune.targets.base import Session
 from autotune.targets.contract import NAMES, Contract
@@ -96,7 +96,7 @@ def _optimizers(
 
     def made(batch: Any) -> list[torch.optim.Optimizer]:
         found = make(batch)
-        implementations.choose(found, plan.optimizer_options)
+        optimizer_implementations.choose(found, plan.optimizer_options)
         return found
 
     return made

@@ -94,9 +94,14 @@ def blocks(module: nn.Module) -> list[nn.Module]:
 
 
 def checkpointable_blocks(model: nn.Module) -> int:
-    """Return the number of blocks that `checkpoint_blocks` would treat; 0 too where the model's own switch does so."""
-    own = _with_switch(model)
-    return 0 if any(_is_switched_on(module) for module in own) else len(blocks(model))
+    """Return the number of blocks that `checkpoint_blocks` would treat; 0 too where they recompute already.
+
+    By the model's own switch, or because the user's code has called `checkpoint_blocks`.
+    """
+    if any(_is_switched_on(module) for module in _with_switch(model)):
+        return 0
+    found = blocks(model)
+    return 0 if any(isinstance(block, Checkpointed) for block in found) else len(found)
 
 
 def checkpoint_blocks(model: nn.Module, *, every: int = 1, selective: bool = False) -> nn.Module:

@@ -20,10 +20,9 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
+from autotune.knobs.compile_mode import DEFAULT, REGIONAL
 from autotune.targets.checkpointing import Checkpointed, blocks, compile_inside, own_forward
 
-REGIONAL = "regional"
-DEFAULT = "default"
 Module = TypeVar("Module", bound=nn.Module)
 
 

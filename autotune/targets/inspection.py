@@ -17,7 +17,7 @@ from torch.utils.data import get_worker_info
 
 from autotune.core.records import Config, Declaration, Finding, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
-from autotune.knobs import KNOBS, defaults, plan_of, worker_knob, written
+from autotune.knobs import KNOBS, defaults, found, plan_of, worker_knob
 from autotune.knobs.base import SHORT_CYCLE, Plan
 from autotune.knobs.declared import declaring
 from autotune.targets import data as sources
@@ -33,10 +33,10 @@ from autotune.targets.declared import described
 from autotune.targets.findings import findings, loader_options, step_finding, takes_workers
 from autotune.targets.loop import Training
 from autotune.targets.model_facts import model_facts
+from autotune.targets.optimizer_facts import Updates
 from autotune.targets.own_loop import OwnLoop, OwnSession
 from autotune.targets.reference import Reference
 from autotune.targets.settings import DeclaredSettings, read_settings
-from autotune.targets.updates import Updates
 from autotune.targets.user_errors import blaming
 
 _OF_THE_LOADER = ("torch.utils.data._utils", "torch.utils.data.dataloader", "torch.random")  # ask for each batch
@@ -84,7 +84,7 @@ def _contract(
     training.source = first.remembering(training.source)
     with blaming(first, contract.root):
         facts = _take_step(training, training.model, first, device)
-    own, optimizer = written(values, training.observed()), first.updates.facts(facts.seconds)
+    own, optimizer = found(values, training.observed()), first.updates.facts(facts.seconds)
     _confirm_count(contract, data, training, values, phase)
     return TargetFacts(
         **of_model,
@@ -141,7 +141,7 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable
         optimizer=first.updates.facts(step.seconds),
         attention=first.attention.found(),
         is_deterministic=switches.is_deterministic(),
-        found={} if config else written(defaults() | known, session.observed()),
+        found={} if config else found(defaults() | known, session.observed()),
         findings=(*facts.findings, step_finding(step), *switches.float32_finding(device)),
     )
 

@@ -10,7 +10,7 @@ from torch.optim import Optimizer
 
 from autotune.core.records import Finding
 from autotune.knobs.tf32 import LEAST_CAPABILITY, state
-from autotune.targets import implementations
+from autotune.targets import optimizer_implementations
 
 KERNELS: dict[str, Callable[[], bool]] = {  # of attention: whether one is enabled, and its name
     "cudnn": torch.backends.cuda.cudnn_sdp_enabled,
@@ -27,7 +27,7 @@ def standing(optimizers: Iterable[Optimizer]) -> dict[str, Any]:
         "tf32_products": _has_tf32_products() if on_cuda else None,
         "times_algorithms": torch.backends.cudnn.benchmark if on_cuda else None,
         "attention": enabled(),
-        "update": implementations.said(optimizers),
+        "update": optimizer_implementations.said(optimizers),
     }
 
 

@@ -195,7 +195,7 @@ def _context(
     confirmation, ablation = interrupted(history.judged, answered_probes(folder, request), request.baseline)
     sampler = make_sampler(
         settings.sampler, seed, encoding, time_guard, hardware(request.environment), memory.of, value,
-        lambda: history.probe_duration, knee, history.setup_seconds,
+        lambda: history.probe_duration, knee, history.compiling_seconds,
     )  # fmt: skip
     store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
     try:

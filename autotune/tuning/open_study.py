@@ -22,7 +22,7 @@ from autotune.launch.base import RESULT, Launcher
 from autotune.launch.files import store
 from autotune.sampler.space import SearchSpace
 from autotune.study import layout as disk
-from autotune.study.identity import code_changed, differences_of
+from autotune.study.identity import as_begun, code_changed, differences_of
 from autotune.study.lock import Lock
 from autotune.targets.commands.command import is_command
 from autotune.tuning.prepare import inspect, settle
@@ -63,8 +63,8 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
             settings.target, settings.device, settings.seed, folder / disk.INSPECT, launcher,
             memory_limit=settings.memory_limit, declared=settings.declared,
         )  # fmt: skip
-        if begun is not None and begun.environment.no_compiler is None:  # by an earlier version: it goes on as it was
-            environment = replace(environment, no_compiler=None)
+        if begun is not None:
+            environment, facts = as_begun(begun, environment, facts)
         request, space = settle(settings, environment, facts)
         earlier = begin(folder, request, settings.mode, lock)
         yield OpenStudy(
@@ -129,6 +129,9 @@ def preview(
             settings.target, settings.device, settings.seed, Path(place), launcher, keeps_log=False,
             memory_limit=memory_limit or settings.memory_limit, declared=settings.declared,
         )  # fmt: skip
+    with suppress(StudyError):  # what is wrong with it is told by whoever would go on with it
+        if (begun := check_resumable(settings.folder, settings.mode)) is not None:
+            environment, facts = as_begun(begun, environment, facts)
     return *settle(settings, environment, facts), seconds
 
 

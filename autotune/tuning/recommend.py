@@ -44,10 +44,9 @@ def recommend(
     """Choose among candidates that were measured in the same rounds (`choice.py`); the baseline is one if it runs.
 
     A candidate that is refused never wins, nor one that dropped out of the race, unless all others failed. `losses` are
-    the verdicts on dtypes; `busy`: there was interference throughout; `certificate`: what is known of
-    configurations that were not measured; `probed`: all that the study has tried; `noise_scale`: of the gradient, in
-    samples, where it is known; `among`: who may be recommended, if any are given. Raises `NoRecommendation` if no
-    candidate could be measured.
+    the verdicts on dtypes; `busy`: there was interference throughout; `certificate`: what is known of configurations
+    that were not measured; `probed`: all that the study has tried; `noise_scale`: of the gradient, in samples, where it
+    is known; `among`: who may be recommended, if any are given. Raises `NoRecommendation` if none could be measured.
     """
     ranking = _ranking(candidates, request, losses, among)
     winner, unchanged = ranking.winner, at_baseline_batch(ranking, lambda one: _stability(one, request, losses)[0])

@@ -214,8 +214,8 @@ def _below(anchor: Config, knob: Knob, configs: Sequence[Config]) -> list[Config
     """
     nearest: dict[float, Config] = {}
     for config in configs:
-        value = float(config[knob.name] or 0)
-        if value >= float(anchor[knob.name] or 0) or _others(config, knob) != _others(anchor, knob):
+        value = knob.size(config[knob.name])
+        if value >= knob.size(anchor[knob.name]) or _others(config, knob) != _others(anchor, knob):
             continue
         known = nearest.get(value)
         if known is None or _distance(config, anchor) < _distance(known, anchor):

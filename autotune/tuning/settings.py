@@ -114,7 +114,7 @@ class Settings:
     run_length: Annotated[
         str | None,
         Option(
-            help="Of the training that is planned: 12h or 30epochs. Compiling is counted against it.",
+            help="How long the planned training is: 12h or 30epochs. Compiling counts against it.",
             read=parse_run_length,
             called="the run length",
             goal="run_length",

@@ -69,7 +69,7 @@ SAID = [
     (notice(Code.NOTHING_COMPILED, mode='default'),
      'compile_mode default compiled nothing: training calls the model by another way than model(...), or torch skipped all of it. Compile the part that is called, in your own code, or search with --compile none.'),
     (notice(Code.COMPILED_IN_WINDOW, frames=2, seconds=3.21, probes=1, of=4),
-     'torch.compile compiled 2 frames again inside the timed window of 1 of 4 probes, which took 3.21 s: batches change their shape, or something else that the code was compiled for. Pad batches to few lengths, or mark what changes with torch._dynamo.mark_dynamic; TORCH_LOGS=recompiles says why.'),
+     'torch.compile compiled 2 frames inside the timed window of 1 of 4 probes, which took 3.21 s: batches change their shape, or something else changes that the compiled code depends on. Pad batches to few lengths, or mark what changes with torch._dynamo.mark_dynamic; TORCH_LOGS=recompiles says why.'),
     (notice(Code.GLOBAL_BATCH_HELD, batch=64),
      'global batch held at 64'),
     (notice(Code.EXACT),

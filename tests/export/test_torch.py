@@ -264,6 +264,14 @@ def test_a_variable_that_python_was_started_without_is_asked_for(
     assert tuned["omp_wait_policy"] == again["omp_wait_policy"] == "passive"
 
 
+def test_a_variable_that_python_was_started_with_is_not_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+
+    assert apply(kept(tmp_path, {**PASSIVE, "omp_wait_policy": None, "allocator": "expandable_segments"}))
+
+
 def test_a_study_that_is_not_there_is_not_found(tmp_path: Path) -> None:
     with pytest.raises(StudyNotFound):
         apply(tmp_path / "nowhere")

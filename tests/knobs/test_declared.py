@@ -76,3 +76,9 @@ def test_a_value_of_another_type_is_another_value() -> None:
     with pytest.raises(ValueError, match="got 1"):
         switch.check(1)
     assert switch.parse("true") is True
+
+
+@pytest.mark.parametrize("values", [[1, True], [0.0, 0], [False, 0]])
+def test_values_that_python_takes_for_one_are_one(values: list[float]) -> None:
+    with pytest.raises(ValueError, match="same value twice"):
+        declaration("flag", values)

@@ -158,7 +158,7 @@ def test_one_kernel_alone_is_enabled_and_that_is_seen(torchs_own, value):
 
     assert switches.enabled() == {value}
     assert knob("sdpa_backend").seen(Observed(**switches.standing([]))) == (value,)
-    assert knob("sdpa_backend").written(Observed(**switches.standing([]))) == value
+    assert knob("sdpa_backend").found(Observed(**switches.standing([]))) == value
 
 
 def test_what_one_kernel_cannot_take_is_an_error_and_not_slow_in_silence(torchs_own):

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.core import codec
-from autotune.report.effects import Effects, Gain
+from autotune.report.estimate import Effects, Gain
 from autotune.report.explain import Explanation, SettingWorth, explain
 from autotune.report.explain_text import explain_block, unmeasured, worth_phrase
 from autotune.study import layout as disk
@@ -193,7 +193,7 @@ def test_an_estimate_needs_probes_that_tell_the_setting_from_others() -> None:
         (Gain(ratio=1.1, low=None, high=None, by="rounds"), "1.10×, without an interval"),
         (
             Gain(ratio=1.03, low=0.9, high=1.2, by="estimate", count=4),
-            "not measured; an estimate is about 3% faster (0.90 to 1.20), by 4 probes that differ in more than this",
+            "not measured; estimated about 3% faster (0.90 to 1.20), by 4 probes that differ in other settings too",
         ),
     ],
 )

@@ -5,8 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from autotune.core.records import Goal
+from autotune.core.records import Config, Goal
 from autotune.core.results import MemoryPeak, Outcome, Trial
+from autotune.knobs.declared import declaration, declaring
 from autotune.sampler.guard import Guard
 from tests.worlds import GIB, config, failed, measured, space
 
@@ -154,3 +155,22 @@ def test_on_the_host_exactly_what_has_no_fewer_workers_and_no_smaller_batch_is_r
         return _arm(where) == _arm(oom) and not fewer
 
     assert refused == {where for where in FREE.configs if any(_no_less(where, oom) for oom in exhausted)}
+
+
+@pytest.mark.parametrize("values", [[0.25, 0.5, 0.75], ["small", "medium", "large"]])
+def test_memory_of_a_declared_knob_grows_with_its_order_whatever_its_values_are(values):
+    with declaring(declaration("width", {"values": values, "memory": "grows", "ordered": True})):
+        small, medium, large = (Config(values={**config(batch_size=64).values, "width": value}) for value in values)
+        guard = Guard(HELD)
+        guard.learn(Trial(number=0, purpose="search", config=medium, result=failed()))
+
+        assert guard.admits(small)
+        assert not guard.admits(large)
+
+
+def test_two_batches_ahead_need_more_than_one():
+    one, usual = (config(num_workers=2, prefetch_factor=count) for count in (1, None))
+
+    guard = _learned(HELD, (usual, failed(Outcome.OOM_HOST)))
+
+    assert guard.admits(one)

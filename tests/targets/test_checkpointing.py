@@ -341,3 +341,9 @@ def test_inspection_counts_the_blocks_as_the_user_built_them(tmp_path, baseline)
     found = inspect(tmp_path, text, config(activation_checkpointing=baseline))
 
     assert found.checkpointable_blocks == 2
+
+
+def test_nothing_is_offered_where_the_users_code_has_called_it_already():
+    _, checkpointed = _pair()
+
+    assert checkpointable_blocks(checkpointed) == 0

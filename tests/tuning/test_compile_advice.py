@@ -8,7 +8,7 @@ from autotune.study.history import History
 from autotune.study.recommendation import Confirmation
 from autotune.tuning.compile_advice import doubts, with_compile_advice
 from tests.reporting import recommendation
-from tests.study.test_setup import COMPILED, PLAIN, compiled
+from tests.study.test_compiling_seconds import COMPILED, PLAIN, compiled
 from tests.worlds import measured, study_request, trial
 
 COLD, WARM = compiled(60.0), compiled(2.0, cold=False, number=1)
@@ -69,7 +69,7 @@ def test_a_compilation_inside_the_window_is_a_warning_of_answer_and_probe():
 
     assert [one.code for one in found.warnings] == [Code.COMPILED_IN_WINDOW]
     assert found.warnings[0].numbers == {"frames": 2, "seconds": 3.0, "probes": 1, "of": 2}
-    assert "2 frames again inside the timed window" in doubts(late)
+    assert "2 frames inside the timed window" in doubts(late)
     assert doubts(COLD) == doubts(trial(measured(), **PLAIN.values)) == ""
 
 

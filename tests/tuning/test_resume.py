@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.core import codec
-from autotune.core.records import Config, Goal, Limit
+from autotune.core.records import Config, Goal, Limit, OptimizerFacts
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Failure, Inspection, Outcome
 from autotune.errors import NoRecommendation, StudyError, StudyNotFound, TargetError
@@ -428,3 +428,40 @@ def test_a_search_whose_target_fails_leaves_the_inspection_of_the_study(folder):
         pass
 
     assert (folder / disk.INSPECT / RESULT).read_bytes() == before
+
+
+UPDATED = OptimizerFacts(names=("AdamW",), usual="for-loop", possible=("for-loop", "foreach", "fused"), step_share=0.02)
+
+
+def test_what_an_update_took_is_another_in_each_inspection_and_the_study_goes_on(folder):
+    begun = facts(optimizer=UPDATED)
+    _begin(folder, replace(REQUEST, facts=begun))
+    faster = replace(begun, optimizer=replace(UPDATED, step_share=0.005))
+
+    assert _begin(folder, replace(REQUEST, facts=faster)) == (folder, True)
+    assert identity.as_begun(replace(REQUEST, facts=begun), REQUEST.environment, faster)[1] == begun
+
+
+def test_another_optimizer_is_another_target(folder):
+    here = replace(REQUEST, environment=environment(no_compiler=""))
+    _begin(folder, replace(here, facts=facts(optimizer=UPDATED)))
+
+    with pytest.raises(StudyError, match="the target's optimizer was"):
+        _begin(folder, replace(here, facts=facts(optimizer=replace(UPDATED, names=("SGD",)))))
+
+
+def test_a_study_of_a_version_that_looked_at_no_optimizer_goes_on(folder):
+    _begin(folder)
+
+    newer = replace(REQUEST, facts=facts(optimizer=UPDATED, attention={"bfloat16": ("math",)}))
+    assert _begin(folder, newer) == (folder, True)
+
+
+def test_a_search_goes_on_whatever_an_update_took_when_it_was_looked_at_again(tmp_path):
+    begun = declared()
+    for share in (0.02, 0.005):
+        launcher = FakeLauncher(facts=replace(begun, optimizer=replace(UPDATED, step_share=share)))
+        with open_study(Settings.of(study=tmp_path / "study", target="model.py"), launcher) as study:
+            assert study.space.domains["fused_optimizer"] == study.request.domains["fused_optimizer"]
+
+    assert study.is_resumed

@@ -83,5 +83,5 @@ class Reachable:
         return not self._is_carried(knob) or knob.name in self.command.baseline
 
     def _today(self, knob: Knob) -> Value:
-        own = knob.written(self.seen)
+        own = knob.found(self.seen)
         return own if own is not None else next(iter(knob.seen(self.seen)), knob.default)

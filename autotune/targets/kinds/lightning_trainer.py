@@ -23,7 +23,7 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, Plan
 from autotune.knobs.observed import Observed
 from autotune.knobs.wording import Framework
-from autotune.targets import implementations
+from autotune.targets import optimizer_implementations
 from autotune.targets.arguments import bind
 from autotune.targets.batches import move
 from autotune.targets.commands.defaults import LoaderDefaults
@@ -154,7 +154,7 @@ class LightningTrainer(OwnLoop):
             self._hooks.append(parameter.register_post_accumulate_grad_hook(lambda now: self._reached.add(id(now))))
         for transform in self._plan.model_transforms:
             transform(module)
-        implementations.choose(self._trainer.optimizers, self._plan.optimizer_options)
+        optimizer_implementations.choose(self._trainer.optimizers, self._plan.optimizer_options)
 
     def _end_batch(self) -> None:
         """A step is over when a batch is, in which an optimizer stepped: whichever, and however often."""

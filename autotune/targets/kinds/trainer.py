@@ -23,7 +23,7 @@ from autotune.errors import TargetError
 from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
 from autotune.knobs.training_arguments import all_arguments, present
-from autotune.targets import implementations, switches
+from autotune.targets import optimizer_implementations, switches
 from autotune.targets.arguments import bind
 from autotune.targets.batches import move
 from autotune.targets.contract import DATA, Contract
@@ -255,7 +255,7 @@ def _change_optimizer(trainer: Any, plan: Plan) -> None:
 
     def created(*arguments: Any, **named: Any) -> Any:
         made = create(*arguments, **named)
-        implementations.choose([_unwrapped(trainer.optimizer)], plan.optimizer_options)
+        optimizer_implementations.choose([_unwrapped(trainer.optimizer)], plan.optimizer_options)
         return made
 
     trainer.create_optimizer = created

@@ -11,8 +11,8 @@ from autotune.errors import UsageError
 from autotune.knobs.compile_mode import PRIOR_SECONDS
 from autotune.launch.files import cache_of
 from autotune.objectives.verdict import judge_among
+from autotune.study.compiling_seconds import WARM_SHARE, CompilingSeconds
 from autotune.study.history import History
-from autotune.study.setup import WARM_SHARE, SetupSeconds
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher
 from tests.worlds import config, declared, environment, measured, searched, study_request, trial
@@ -32,23 +32,23 @@ def compiled(seconds=30.0, *, cold=True, number=0, rate=100.0, of=COMPILED, **co
 
 
 def test_before_a_probe_the_knob_guesses_and_nothing_else_compiles():
-    known = SetupSeconds([])
+    known = CompilingSeconds([])
 
     assert known.next(PLAIN) == 0
     assert known.next(COMPILED) == PRIOR_SECONDS["default"]
 
 
 def test_a_first_probe_takes_what_others_of_its_mode_took():
-    known = SetupSeconds([compiled(30.0), compiled(20.0, of=config(32, compile_mode="default"))])
+    known = CompilingSeconds([compiled(30.0), compiled(20.0, of=config(32, compile_mode="default"))])
 
     assert known.next(config(128, compile_mode="default")) == 25.0
     assert known.next(config(128, compile_mode="regional")) == PRIOR_SECONDS["regional"]
 
 
 def test_a_second_probe_finds_the_code_in_the_cache():
-    assert SetupSeconds([compiled(30.0)]).next(COMPILED) == 30.0 * WARM_SHARE
+    assert CompilingSeconds([compiled(30.0)]).next(COMPILED) == 30.0 * WARM_SHARE
 
-    known = SetupSeconds([compiled(30.0), compiled(2.0, cold=False, number=1)])
+    known = CompilingSeconds([compiled(30.0), compiled(2.0, cold=False, number=1)])
 
     assert known.next(COMPILED) == 2.0
     assert known.cold(COMPILED) == 30.0

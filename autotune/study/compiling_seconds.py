@@ -13,7 +13,7 @@ from autotune.knobs import KNOBS
 WARM_SHARE = 0.5
 
 
-class SetupSeconds:
+class CompilingSeconds:
     """What the trials so far say of compiling."""
 
     def __init__(self, trials: Iterable[Trial]) -> None:
@@ -41,7 +41,7 @@ class SetupSeconds:
 
 def _guessed(config: Config) -> float:
     """Return what the knobs say of a first probe, before any was seen."""
-    return sum(knob.setup_seconds(config.values.get(knob.name, knob.default)) for knob in KNOBS if knob.compiles)
+    return sum(knob.compiling_seconds(config.values.get(knob.name, knob.default)) for knob in KNOBS if knob.compiles)
 
 
 def _mode(config: Config) -> tuple[Value, ...]:

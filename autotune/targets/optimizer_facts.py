@@ -10,7 +10,7 @@ from typing import Any
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
 from autotune.core.records import OptimizerFacts
-from autotune.targets import implementations
+from autotune.targets import optimizer_implementations
 
 
 class Updates:
@@ -35,8 +35,8 @@ class Updates:
             return None
         return OptimizerFacts(
             names=tuple(dict.fromkeys(type(one).__name__ for one in stepped)),
-            usual=implementations.usual(stepped),
-            possible=implementations.possible(stepped),
+            usual=optimizer_implementations.usual(stepped),
+            possible=optimizer_implementations.possible(stepped),
             step_share=round(min(1.0, self._seconds / step_seconds), 4) if step_seconds > 0 else 0.0,
         )
 

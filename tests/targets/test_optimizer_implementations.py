@@ -7,9 +7,9 @@ import torch
 
 from autotune.core.records import Config
 from autotune.knobs import defaults
-from autotune.knobs.update import OPTIONS
+from autotune.knobs.optimizer_implementations import OPTIONS
 from autotune.targets.base import check_effect
-from autotune.targets.implementations import choose, possible, said, usual
+from autotune.targets.optimizer_implementations import choose, possible, said, usual
 from tests.targets_support import COMPLETE, inspect, start, watch
 
 FUSING = [

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from autotune.knobs.update import ARGUMENTS, FOR_LOOP, FOREACH, FUSED, LEFT_TO_TORCH, OPTIONS
+from autotune.knobs.optimizer_implementations import ARGUMENTS, FOR_LOOP, FOREACH, FUSED, LEFT_TO_TORCH, OPTIONS
 
 _SCALES = "_step_supports_amp_scaling"  # a GradScaler hands a fused optimizer its factor, and asks for this attribute
 _CHECKS = "_need_device_dtype_check_for_fused"  # SGD and Adagrad check the device before the first fused step
