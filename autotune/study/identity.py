@@ -24,7 +24,7 @@ MOMENTARY = ("shm_bytes", "mallocs", "variables")  # of the environment: how it 
 # versions did not note.
 OBSERVED = (
     "findings", "step", "baseline", "space", "global_batch_size", "framework", "is_program", "loader_options",
-    "declared", "optimizer", "attention", "found", "is_deterministic",
+    "declared",
 )  # fmt: skip
 NEWLY_NOTED = ("has_collate", "has_sampler", "batch_layout")  # of the target; an earlier version did not
 OF_DECLARATIONS = ("changes_arithmetic", "memory", "ordered")  # of knobs of the user's own: probes are judged by them
@@ -115,10 +115,7 @@ def _of_goal(goal: Goal, name: str) -> Any:
 
 def _followed(old: StudyRequest, new: StudyRequest) -> Iterator[str]:
     """Yield the differences that follow from that: said only where the same question has another answer."""
-    measured = {knob.name for knob in KNOBS if knob.only_updates}  # offered by what one step showed: once so, once not
     for name, values in new.domains.items():
-        if name in measured:
-            continue
         yield from _difference(f"the search of {name}", old.domains.get(name, ()), values)
     for field in ("memory_limit_bytes", "headroom_bytes", "baseline_assumed"):
         yield from _difference(field.replace("_", " "), getattr(old, field), getattr(new, field))
