@@ -52,7 +52,7 @@ def test_what_is_no_target_is_explained_once(target: str, text: str | None, name
         ("import torch\ndef model(:\n", "model.py:2", "SyntaxError", run_here),
         (
             TARGET + "def loss(model, batch):\n    raise RuntimeError('boom [bold]100 %s[/bold]')\n",
-            "model.py:10",
+            f"model.py:{len(TARGET.splitlines()) + 2}",
             "RuntimeError: boom [bold]100 %s[/bold]",
             run,  # one of them with a process for the command, a fork server, and a fresh process that is asked again
         ),
