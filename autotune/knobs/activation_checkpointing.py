@@ -94,8 +94,11 @@ class ActivationCheckpointing(Knob):
         """Return whether `value` recomputes no more than `other`.
 
         Of a selective policy only that all blocks need no more: it keeps products whose results training without it
-        would not keep, so that it may even need more than none (docs/notes/throughput.md 4).
+        would not keep, so that it may even need more than none (docs/notes/throughput.md 4). Every third
+        block and every second are others, which may be larger: the fourth is none of every second.
         """
+        if (value, other) == (THIRD, SECOND):
+            return False
         if SELECTIVE in (value, other):
             return value == other or other is True
         return CHOICES.index(value) <= CHOICES.index(other)

@@ -293,7 +293,7 @@ def test_policies_are_typed_in_words_and_the_former_switch_still_is(text, value)
     ("value", "other", "needs_no_less"),
     [
         (False, "every_third", True),
-        ("every_third", "every_second", True),
+        ("every_third", "every_second", False),  # the fourth block is none of every second
         ("every_second", "every_third", False),
         ("every_second", True, True),
         (False, "selective", False),  # it keeps results that training without it does not keep
