@@ -9,6 +9,7 @@ import pytest
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import Failure, LossRun, Outcome, StabilityResult
 from autotune.core.stats import mean_bounds
+from autotune.knobs import KNOBS
 from autotune.precision.arithmetic import full_precision, names, precision_of
 from autotune.precision.judge import LAST, Thresholds, judge, pooled, settled
 from tests.worlds import config
@@ -304,10 +305,7 @@ def test_the_last_comparison_of_an_arithmetic_counts():
 
     verdicts = settled([(_request(), bad), (other, bad), (_request(), good)])
 
-    assert [(v.values, v.verdict) for v in verdicts] == [
-        ({"amp_dtype": "float16"}, "ok"),
-        ({"amp_dtype": "bfloat16"}, "worse"),
-    ]
+    assert [(v.values["amp_dtype"], v.verdict) for v in verdicts] == [("float16", "ok"), ("bfloat16", "worse")]
 
 
 def test_seeds_that_were_compared_one_after_the_other_are_judged_together():
@@ -325,5 +323,6 @@ def test_seeds_that_were_compared_one_after_the_other_are_judged_together():
 
 def test_an_arithmetic_is_named_as_the_table_names_it():
     assert names(_request()) == ("fp16", "fp32")
-    assert precision_of(config(amp_dtype="float16", batch_size=3)) == {"amp_dtype": "float16"}
+    usual = {knob.name: knob.default for knob in KNOBS if knob.numerics}
+    assert precision_of(config(amp_dtype="float16", batch_size=3)) == {**usual, "amp_dtype": "float16"}
     assert full_precision(config(amp_dtype="float16", batch_size=3)) == config(batch_size=3)
