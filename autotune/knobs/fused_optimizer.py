@@ -74,13 +74,13 @@ class FusedOptimizer(ChoiceKnob):
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:
         """Return None, which leaves any, and what the optimizer says."""
-        if observed.update is None:
+        if observed.optimizer_implementation is None:
             return ()
-        return (None, observed.update) if observed.update in OPTIONS else (None,)
+        return (None, observed.optimizer_implementation) if observed.optimizer_implementation in OPTIONS else (None,)
 
     def found(self, observed: Observed) -> Value | None:
         """Return what the optimizer says, unless it leaves that to torch."""
-        return observed.update if observed.update in OPTIONS else None
+        return observed.optimizer_implementation if observed.optimizer_implementation in OPTIONS else None
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Set the options of optimizers."""

@@ -20,7 +20,7 @@ class Observed:
     tf32_products: bool | None = None  # products of float32 matrices on a GPU were computed in TF32
     times_algorithms: bool | None = None  # cuDNN timed its algorithms
     attention: frozenset[str] | None = None  # the kernels that attention might use
-    update: str | None = None  # what its optimizers say of how they compute: default, for-loop, foreach, fused
+    optimizer_implementation: str | None = None  # what its optimizers say: default, for-loop, foreach, fused
     # Options of the training loader, by DataLoader's names.
     prefetch_factor: int | None = None
     persistent_workers: bool | None = None

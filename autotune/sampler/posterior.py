@@ -64,11 +64,6 @@ def posterior_of(model: PerformanceModel, data: ProbeData, fitted: Fit) -> Poste
     return Posterior(particles, *fields.compute_field(late), *fields.loader_field(late), *fields.memory_field(heavy))
 
 
-def fit_posterior(model: PerformanceModel, data: ProbeData, chance: np.random.Generator) -> Posterior:
-    """Fit the unknowns, and return what follows for all rows of the model's grid."""
-    return posterior_of(model, data, fit(model, data, chance))
-
-
 def _sample_clocks(
     model: PerformanceModel, data: ProbeData, fields: Discrepancy, particles: Floats, chance: np.random.Generator
 ) -> tuple[Discrepancy, Floats]:

@@ -27,7 +27,7 @@ def standing(optimizers: Iterable[Optimizer]) -> dict[str, Any]:
         "tf32_products": _has_tf32_products() if on_cuda else None,
         "times_algorithms": torch.backends.cudnn.benchmark if on_cuda else None,
         "attention": enabled(),
-        "update": optimizer_implementations.said(optimizers),
+        "optimizer_implementation": optimizer_implementations.said(optimizers),
     }
 
 

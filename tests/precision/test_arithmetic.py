@@ -8,7 +8,7 @@ from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossVerdict
-from autotune.knobs import KNOBS, OURS
+from autotune.knobs import KNOBS
 from autotune.knobs.base import MemoryEffect, SwitchKnob
 from autotune.precision.arithmetic import full_precision, names, precision_of
 from autotune.precision.stage import precise_finalists
@@ -34,8 +34,8 @@ class Coarse(SwitchKnob):
 
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
-    """A second knob of arithmetic beside the dtype."""
-    registry = (*KNOBS, Coarse())
+    """A second knob of arithmetic beside the dtype, and no third."""
+    registry = (*(knob for knob in KNOBS if not knob.numerics or knob.name == "amp_dtype"), Coarse())
     for module in [m for name, m in sys.modules.items() if name.startswith("autotune")]:
         if getattr(module, "KNOBS", None) is KNOBS:
             monkeypatch.setattr(module, "KNOBS", registry)
@@ -55,9 +55,8 @@ def _asked(**values):
 def test_both_are_compared_with_neither():
     request = _asked(amp_dtype="bfloat16", coarse=True)
 
-    usual = {one.name: one.default for one in OURS if one.numerics}
-    assert precision_of(request.reference) == {**usual, "coarse": False}
-    assert precision_of(request.candidate) == {**usual, "amp_dtype": "bfloat16", "coarse": True}
+    assert precision_of(request.reference) == {"amp_dtype": None, "coarse": False}
+    assert precision_of(request.candidate) == {"amp_dtype": "bfloat16", "coarse": True}
 
 
 @pytest.mark.parametrize(
@@ -78,8 +77,7 @@ def _search(folder, *probes, launcher=None):
 
 
 def _verdicts(search):
-    verdicts = search.history.loss_verdicts
-    return [(one.values["amp_dtype"], one.values["coarse"], one.verdict) for one in verdicts]
+    return [(*one.values.values(), one.verdict) for one in search.history.loss_verdicts]
 
 
 def test_every_combination_of_a_finalist_is_compared_for_itself(tmp_path):

@@ -10,7 +10,7 @@ from autotune.sampler.data import gather
 from autotune.sampler.grid import Hardware
 from autotune.sampler.observation import Observation
 from autotune.sampler.performance_model import PerformanceModel
-from autotune.sampler.posterior import fit_posterior
+from autotune.sampler.posterior import fit, posterior_of
 from tests.proposing import Proposals, grid_of
 
 MIB = 2**20
@@ -27,11 +27,15 @@ def _hog(batch, base=400, per_sample=0.5):
     return Observation(samples_per_second=batch / (2e-3 + 3e-5 * batch), memory_bytes=peak, limit_bytes=LIMIT)
 
 
+def _posterior(model, data, chance):
+    return posterior_of(model, data, fit(model, data, chance))
+
+
 def _chances(seen, seed=0):
     model = PerformanceModel(grid_of(batch_size=BATCHES), CPU)
     chance = np.random.default_rng(seed)
     observations = [(BATCHES.index(batch), observation) for batch, observation in seen.items()]
-    forecast = predict(model, fit_posterior(model, gather(model, observations), chance), chance)
+    forecast = predict(model, _posterior(model, gather(model, observations), chance), chance)
     return dict(zip(BATCHES, forecast.fits.mean(0).tolist(), strict=True))
 
 
@@ -80,7 +84,7 @@ def _foreseen(together, seen):
     found = [(rows[place], observation) for place, observation in seen.items()]
     forecast = predict(
         model,
-        fit_posterior(model, gather(model, found, [(row, dry_run(row)) for row in range(len(grid))]), chance),
+        _posterior(model, gather(model, found, [(row, dry_run(row)) for row in range(len(grid))]), chance),
         chance,
     )
     fits = forecast.fits.mean(0)

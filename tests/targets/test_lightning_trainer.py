@@ -483,4 +483,4 @@ def test_the_update_of_its_optimizers_is_found_and_set(tmp_path: Path, text: str
 
     assert facts.optimizer is not None and "fused" in facts.optimizer.possible
     assert facts.found == {}
-    assert session.observed().update == "fused"
+    assert session.observed().optimizer_implementation == "fused"

@@ -185,7 +185,7 @@ def test_our_loop_trains_with_it(tmp_path, value, said_by_it):
     session = start(tmp_path, _of("AdamW(params)"), batch_size=4, fused_optimizer=value)
     session.train(watch(2))
 
-    assert session.observed().update == said_by_it
+    assert session.observed().optimizer_implementation == said_by_it
     check_effect(session, {"fused_optimizer": value})
 
 
@@ -194,7 +194,7 @@ def test_groups_that_differ_are_left_as_they_are(tmp_path):
     session = start(tmp_path, _of(line), batch_size=4)
     session.train(watch(1))
 
-    assert session.observed().update is None  # its groups differ
+    assert session.observed().optimizer_implementation is None  # its groups differ
 
 
 def test_float16_is_scaled_with_a_fused_optimizer_too(tmp_path):
@@ -202,5 +202,5 @@ def test_float16_is_scaled_with_a_fused_optimizer_too(tmp_path):
     recorder = watch(3)
     session.train(recorder)
 
-    assert session.observed().update == "fused"
+    assert session.observed().optimizer_implementation == "fused"
     assert session.loss_scale() is not None

@@ -290,4 +290,4 @@ def test_the_update_of_its_optimizer_is_found_and_set(tmp_path: Path) -> None:
 
     assert facts.optimizer is not None and "foreach" in facts.optimizer.possible
     assert facts.found == {"fused_optimizer": "fused"}  # what transformers 5 writes by itself
-    assert session.observed().update == "foreach"
+    assert session.observed().optimizer_implementation == "foreach"
