@@ -53,10 +53,7 @@ class Grid:
         further: Sequence[Mapping[str, Value]] = (),
     ) -> Grid:  # fmt: skip
         """Return these configurations, and then further ones given as values of every knob, even beyond `domains`."""
-        wider = {
-            name: tuple(dict.fromkeys((*values, *configs.values(name), *(row[name] for row in further))))
-            for name, values in domains.items()
-        }  # a limit may leave out a value that stands for others: what they all do without workers, say
+        wider = widened(configs, domains, further)
         places = {name: {value: place for place, value in enumerate(values)} for name, values in wider.items()}
         added = {name: np.array([places[name][row[name]] for row in further], np.int64) for name in wider}
         codes = configs.codes(points, places)
@@ -122,6 +119,19 @@ class Grid:
     def _column(self, name: str) -> Floats:
         found: Floats = np.array(self.domains[name], float)[self._coded(name)]
         return found
+
+
+def widened(
+    configs: Configurations, domains: Mapping[str, Sequence[Value]], further: Sequence[Mapping[str, Value]]
+) -> dict[str, Sequence[Value]]:
+    """Return `domains` with all values of `configs` and of `further`: a limit may leave some of them out.
+
+    The baseline's, say, or one that stands for others: what they all do without workers.
+    """
+    return {
+        name: tuple(dict.fromkeys((*values, *configs.values(name), *(row[name] for row in further))))
+        for name, values in domains.items()
+    }
 
 
 def influence(name: str, value: Value) -> Influence:

@@ -25,7 +25,7 @@ from autotune.sampler.blocks import Points, distinct
 from autotune.sampler.candidates import CLIMBERS, climbed, known_candidates
 from autotune.sampler.data import gather
 from autotune.sampler.encoding import Encoding
-from autotune.sampler.grid import Floats, Grid, Hardware, Integers
+from autotune.sampler.grid import Floats, Grid, Hardware, Integers, widened
 from autotune.sampler.observation import ATTRIBUTE, recalled
 from autotune.sampler.performance_model import PerformanceModel
 from autotune.sampler.posterior import Fit, fit, posterior_of
@@ -212,8 +212,9 @@ class StructuredSampler(BaseSampler):
         observed = [(known.row[config], seen) for config, seen in known.observations]
         predicted = [(int(row), peak) for row, (_, peak) in zip(rows, dry, strict=True)]
         learned += int(added[-1]) if len(added) else 0
+        domains = widened(self._configs, self._encoding.domains, further or ())  # the fit has all their unknowns
         with _ONE_AT_A_TIME, threadpool_limits(1, user_api="blas"):
-            model = self._model(points[: max(learned, 1)])
+            model = self._model(points[: max(learned, 1)], domains)
             data = gather(model, observed, predicted)
             found = fit(model, data, chance)
             if further is None:
@@ -221,16 +222,23 @@ class StructuredSampler(BaseSampler):
                 points = distinct(np.concatenate([points[:learned], climbs, points]))
             else:
                 points = points[: max(learned, 1)]
-            model = self._model(points, further or ())
+            model = self._model(points, domains, further or ())
             forecast = acquisition.predict(model, posterior_of(model, data, found), chance)
         if self._value_per_sample is None:
             return _Fitted(known, model, points, forecast, np.ones(len(model.grid)), known.is_throughput, chance)
         values = np.array([self._value_per_sample(self._configs.at(point)) for point in points.tolist()])
         return _Fitted(known, model, points, replace(forecast, rates=forecast.rates * values), values, True, chance)
 
-    def _model(self, points: Points, further: Sequence[Mapping[str, Value]] = ()) -> PerformanceModel:
-        """Return the model on these configurations of the space, and on further ones given by their values."""
-        return PerformanceModel(Grid.at(self._configs, points, self._encoding.domains, further), self._hardware)
+    def _model(
+        self, points: Points, domains: Mapping[str, Sequence[Value]] | None = None,
+        further: Sequence[Mapping[str, Value]] = (),
+    ) -> PerformanceModel:  # fmt: skip
+        """Return the model on these configurations of the space, and on further ones given by their values.
+
+        Of equal `domains` it has equal unknowns; None: those of the space.
+        """
+        grid = Grid.at(self._configs, points, domains or self._encoding.domains, further)
+        return PerformanceModel(grid, self._hardware)
 
     def _speeds(self, points: Points, found: Fit) -> Floats:
         """Return what some guesses make of these configurations, (guesses, configurations)."""

@@ -224,3 +224,15 @@ def test_what_a_probe_tells_of_its_memory(result, within):
     seen = observed(result, judge(result, request), request.memory_limit_bytes - request.headroom_bytes)
 
     assert seen.within_memory is within
+
+
+def test_what_a_limit_leaves_out_is_forecast_all_the_same():
+    """The baseline's precision, say, where another one alone may be searched."""
+    proposals = Proposals({"batch_size": (32, 64), "num_workers": (0, 2)})
+    proposals.begin(Observation(samples_per_second=100.0), batch_size=32, num_workers=0)
+    known = proposals.space.complete({"batch_size": 32, "num_workers": 0}).values
+
+    same, half = proposals.sampler.expected(proposals.study, [known, known | {"amp_dtype": "bfloat16"}])
+
+    assert same.samples_per_second == pytest.approx(100, rel=0.1)
+    assert half.samples_per_second > 0
