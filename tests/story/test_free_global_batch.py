@@ -48,10 +48,11 @@ def fastest(launcher, folder):
 
 
 @pytest.mark.parametrize("sampler", ["structured", "tpe"])
-@pytest.mark.parametrize("fixed_milliseconds", [0.5, 3.0, 12.0])
+@pytest.mark.parametrize("fixed_milliseconds", [0.375, 3.0, 12.0])
 def test_the_answer_is_the_knee_and_the_fastest_without_a_change_stands_beside_it(
     tmp_path, fixed_milliseconds, sampler
 ):
+    """Each knee has 1.5 % more speed than is asked of it, which the rounds tell; at 0.4 % chance alone decides."""
     launcher, listener = FakeLauncher(machine=machine(fixed_milliseconds)), Listener()
 
     answer = searched(tmp_path, launcher, listener, sampler=sampler, **LONG)
