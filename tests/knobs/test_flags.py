@@ -31,6 +31,7 @@ def _offered(name, on=AMPERE, limit=None, **changed):
 def torchs_own():
     """Torch's switches are given back."""
     before, benchmark = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
+    torch.set_float32_matmul_precision("highest")  # whatever tests before left behind
     yield
     torch.set_float32_matmul_precision(before)
     torch.backends.cudnn.benchmark = benchmark

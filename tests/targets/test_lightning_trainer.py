@@ -19,6 +19,7 @@ from tests.targets_support import inspect, paired_losses, refused, start, watch,
 pytest.importorskip("lightning", reason="needs lightning, which is tuned for and not needed")
 pytestmark = pytest.mark.filterwarnings("default")  # what it warns of is not ours to mend
 
+LEFT_ALONE = {"prefetch_factor": None, "persistent_workers": None}  # left to the loader
 HEAD = """
 import torch
 from lightning import LightningDataModule, LightningModule, Trainer
@@ -90,7 +91,7 @@ def test_a_gan_under_manual_optimization_steps_both_in_one_step(tmp_path: Path) 
     session.train(told)
 
     assert facts.baseline == {
-        "batch_size": 16, "gradient_accumulation_steps": 1, "num_workers": 0, "amp_dtype": None
+        "batch_size": 16, "gradient_accumulation_steps": 1, "num_workers": 0, "amp_dtype": None, **LEFT_ALONE
     }  # fmt: skip
     assert facts.step.parameters_with_gradient == facts.step.trainable_parameters == 4
     assert _told(facts)["loop"] == "Trainer.fit(), because Net optimizes manually"
@@ -202,7 +203,7 @@ def test_what_the_trainer_is_made_with_today_is_the_baseline(tmp_path: Path) -> 
     facts = inspect(tmp_path, _trainer("accumulate_grad_batches=3, precision='bf16-mixed', max_epochs=2"))
 
     assert facts.baseline == {
-        "batch_size": 16, "gradient_accumulation_steps": 3, "num_workers": 0, "amp_dtype": "bfloat16"
+        "batch_size": 16, "gradient_accumulation_steps": 3, "num_workers": 0, "amp_dtype": "bfloat16", **LEFT_ALONE
     }  # fmt: skip
     assert facts.settable is None and facts.dataset_samples == 64
     assert [finding.name for finding in facts.findings] == ["model", "data", "loop", "left out", "step"]
