@@ -203,7 +203,8 @@ def test_what_the_trainer_is_made_with_today_is_the_baseline(tmp_path: Path) -> 
     facts = inspect(tmp_path, _trainer("accumulate_grad_batches=3, precision='bf16-mixed', max_epochs=2"))
 
     assert facts.baseline == {
-        "batch_size": 16, "gradient_accumulation_steps": 3, "num_workers": 0, "amp_dtype": "bfloat16", **LEFT_ALONE
+        "batch_size": 16, "gradient_accumulation_steps": 3, "num_workers": 0, "amp_dtype": "bfloat16",
+        **LEFT_ALONE,
     }  # fmt: skip
     assert facts.settable is None and facts.dataset_samples == 64
     assert [finding.name for finding in facts.findings] == ["model", "data", "loop", "left out", "step"]

@@ -58,7 +58,8 @@ def test_what_it_trains_with_today_is_the_baseline(tmp_path: Path) -> None:
     facts = inspect(tmp_path, COMPLETE)
 
     assert facts.baseline == {
-        "batch_size": 4, "gradient_accumulation_steps": 3, "num_workers": 0, "amp_dtype": "bfloat16", **LEFT_ALONE
+        "batch_size": 4, "gradient_accumulation_steps": 3, "num_workers": 0, "amp_dtype": "bfloat16",
+        **LEFT_ALONE,
     }  # fmt: skip
     assert facts.owns_loop
     assert facts.framework == "hf"
@@ -236,7 +237,8 @@ def test_the_baseline_is_that_of_the_arguments_it_trains_with(tmp_path: Path) ->
     for more, size in ((teacher, 4), (changed, 16)):
         facts = inspect(tmp_path, COMPLETE.replace("    made =", more))
         assert facts.baseline == {
-            "batch_size": size, "gradient_accumulation_steps": 3, "num_workers": 0, "amp_dtype": "bfloat16", **LEFT_ALONE
+            "batch_size": size, "gradient_accumulation_steps": 3, "num_workers": 0, "amp_dtype": "bfloat16",
+            **LEFT_ALONE,
         }  # fmt: skip
     config = Config(values=defaults() | {"batch_size": 8})
     assert inspect(tmp_path, COMPLETE.replace("    made =", teacher), config).baseline["batch_size"] == 4
@@ -255,7 +257,8 @@ def test_a_configuration_and_what_is_read_back_of_it_agree() -> None:
         loader = {"batch_size": 8, "num_workers": 2, "pin_memory": False, "drop_last": True}
 
         assert present(UNSET | training_arguments(loader, 4, words)) == {
-            "batch_size": 8, "gradient_accumulation_steps": 4, "num_workers": 2, "amp_dtype": dtype, **LEFT_ALONE
+            "batch_size": 8, "gradient_accumulation_steps": 4, "num_workers": 2, "amp_dtype": dtype,
+            **LEFT_ALONE,
         }  # fmt: skip
 
 
