@@ -1,10 +1,11 @@
-"""What a knob is worth to a search: with it and without, in turn, and their answers in a plain loop, in turn.
+"""What knobs are worth to a search: with them and without, in turn, and their answers in a plain loop, in turn.
 
-    python -m benchmarks.with_and_without [--knob malloc --values none,glibc] [--only resnet] [--rounds 2]
+    python -m benchmarks.with_and_without [--knob malloc=none,glibc] [--knob fused_optimizer] [--only resnet]
 
-Without: the knob is held at none. Each search is a process of its own with the same time budget. The answers, and the
-baseline, are then trained in a plain loop that knows nothing of autotune; ratios are geometric means over the rounds of
-loops, with their 95 % interval.
+With: each knob may take the values that are listed, or what is offered by default. Without: each is held at its
+default. Each search is a process of its own with the same time budget. The answers, and the baseline, are then trained
+in a plain loop that knows nothing of autotune; ratios are geometric means over the rounds of loops, with their 95 %
+interval.
 """
 
 from __future__ import annotations
@@ -46,18 +47,25 @@ def interval(ratios: list[float]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--knob", default="malloc")
-    parser.add_argument("--values", help="that the search with it may choose; left out: what is offered")
+    parser.add_argument(
+        "--knob", action="append", metavar="NAME[=VALUE,...]", help="may be repeated; left out: malloc=none,glibc"
+    )
     parser.add_argument("--only", default="resnet,masked_lm,tabular,jpeg_cnn")
     parser.add_argument("--seconds", type=int, default=45, help="of each search")
     parser.add_argument("--rounds", type=int, default=2, help="of searches")
     parser.add_argument("--loops", type=int, default=3, help="rounds of plain loops")
     options = parser.parse_args()
     plain = argparse.Namespace(seconds=3, steps=5, device="cpu")
-    alias = knob(options.knob).alias
-    ways = {"with": (option(alias), options.values) if options.values else (), "without": ("--fix", f"{alias}=none")}
-    print(f"{here()}; searches of {options.seconds} s\n")
-    print(heading("target", f"answer with {options.knob}", "without", "with / without", "with / baseline", "probes"))
+    offered, held = list[str](), list[str]()
+    for asked in options.knob or ["malloc=none,glibc"]:
+        name, _, values = asked.partition("=")
+        limit = option(knob(name).alias)
+        offered += [limit, values] if values else []
+        held += ["--fix", f"{knob(name).alias}={str(knob(name).default).lower()}"]
+    ways = {"with": offered, "without": held}
+    print(f"{here()}; searches of {options.seconds} s")
+    print(f"with: {' '.join(offered) or 'what is offered'}; without: {' '.join(held)}\n")
+    print(heading("target", "answer with", "without", "with / without", "with / baseline", "probes"))
     for name in options.only.split(","):
         target = TARGETS / f"{name}.py"
         for number in range(options.rounds):
