@@ -32,7 +32,6 @@ from autotune.report.gain import Gain, gain_of, inverse
 from autotune.sampler.space import canonical, held_by_a_rank
 from autotune.study import layout as disk
 from autotune.study.recommendation import Recommendation
-from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
 from autotune.tuning.racing import FEWEST_ROUNDS
 
@@ -169,11 +168,9 @@ class Evidence:
         a, b = (self._summaries.get(config) for config in (one, other))
         if a is None or b is None or not (a.feasible and b.feasible):
             return None
-        is_race = a.compared is not None and b.compared is not None
-        if not is_race and (a.compared is not None or b.compared is not None):
-            a, b = _by_probes(a), _by_probes(b)  # a lucky probe is not compared with rounds
-            if not (a.trials and b.trials):
-                return None
+        is_race = a.compared is not None
+        if is_race != (b.compared is not None):
+            return None  # a lucky probe is not compared with rounds
         least = 0.0 if is_race else MOST_PROBE_NOISE
         spread = math.hypot(*(max(least, it.relative_half_width or MOST_PROBE_NOISE) for it in (a, b)))
         ratio = a.score / b.score
@@ -189,12 +186,6 @@ class Evidence:
 
     def _canonical(self, values: Mapping[str, Value]) -> Config:
         return canonical(Config(values=dict(values)), self._here)
-
-
-def _by_probes(one: ConfigSummary) -> ConfigSummary:
-    """Return the summary by the probes of the search alone."""
-    kept = [(t, v) for t, v in zip(one.trials, one.verdicts, strict=True) if t.purpose in ("baseline", "search")]
-    return ConfigSummary(config=one.config, trials=tuple(t for t, _ in kept), verdicts=tuple(v for _, v in kept))
 
 
 def _in_turns(best: Recommendation) -> Iterator[tuple[Pair, Gain]]:

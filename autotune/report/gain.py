@@ -49,7 +49,7 @@ def gain_phrase(gain: Gain, goal: Goal, *, has_interval: bool = True) -> str:
         interval = f" ({format_speedup(gain.low)} to {format_speedup(gain.high)})"
     if gain.by == "estimate":
         return f"{NOT_MEASURED}; estimated {factor}{interval}"
-    return f"{factor}{_verdict(gain, goal)}{interval}{', by single probes' if gain.by == 'probes' else ''}"
+    return f"{factor}{_verdict(gain, goal)}{interval}{', single probes' if gain.by == 'probes' else ''}"
 
 
 def basis_phrase(gain: Gain) -> str:
