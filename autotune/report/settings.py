@@ -97,12 +97,11 @@ def _drawn(rows: Sequence[tuple[SettingWorth, Gain]], best: Recommendation, size
     def x(ratio: float) -> float:
         return 12 + (math.log(ratio / low) / (math.log(high / low) or 1.0)) * room
 
-    one_x = x(1.0)
-    parts = [f'<path class="baseline" d="M{one_x:.1f} 16V{TOP + len(rows) * ROW - 4:.1f}"/>']
-    parts.append(drawing.text(max(one_x, 8), 11, "1×", "tick", "middle"))
+    parts = [drawing.text(max(x(1.0), 8), 11, "1×", "tick", "middle")]
     for index, ((one, gain), words, (left, right)) in enumerate(zip(rows, told, ends, strict=True)):
         y = TOP + index * ROW
         parts.append(drawing.text(4, y + 11, _fitting(one, size), "strong" if one.is_change else "setting"))
+        parts.append(f'<path class="baseline" d="M{x(1.0):.1f} {y + 17}V{y + 35}"/>')
         kind = "whisker dashed" if gain.by == "estimate" else "whisker"
         line = f'<path class="{kind}" d="M{x(left):.1f} {y + 26}H{x(right):.1f}"/>'
         dot = drawing.marker(0, x(gain.ratio), y + 26, is_hollow=gain.by != "rounds")
