@@ -264,6 +264,23 @@ def test_without_scripts_the_page_shows_the_same(browser: Browser, tmp_path: Pat
         assert not page.get_by_role("button", name="Copy Your loop").is_visible()
 
 
+def test_what_each_setting_is_worth_needs_no_script_and_no_mouse(browser: Browser, folder: Path) -> None:
+    file = folder / "settings.html"
+    file.write_text(render(ANSWERED["train-epyc"]()), encoding="utf-8")
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(file.as_uri())
+        card = page.locator("#settings")
+
+        assert "precision fp32 → bf16: 1.58× faster (1.34 to 1.87)" in str(
+            card.locator("svg.wide").get_attribute("aria-label")
+        )
+        card.locator("summary").press("Enter")
+        row = card.locator("tr", has_text="workers 1 instead of 0")
+        assert "not measured; estimated 1.06× (0.79 to 1.41)" in row.inner_text()
+        assert "1 probe that differs in other settings too" in row.inner_text()
+
+
 def test_a_script_in_a_study_does_not_run(browser: Browser, tmp_path: Path) -> None:
     hostile = "<script>document.title='owned'</script><img src=x onerror=\"document.title='owned'\">"
     trials = (trial(0, config(), failed(message=hostile)), trial(1, config(8, amp_dtype=hostile), measured(9)))
