@@ -27,7 +27,7 @@ class Tf32(TorchSwitch):
     name = "tf32"
     alias = "tf32"
     option_help = "TF32 for float32 products: true,false."
-    label = "matmul"
+    label = "tf32"
     shown = (NOT_DONE, "tf32")
     words = "TF32 products"
     memory = MemoryEffect.NONE

@@ -43,15 +43,14 @@ class SearchSpace:
         self._neighbours: dict[Config, tuple[Config, ...]] = {}
         names = [knob.name for knob in KNOBS]
         self.configs = Configurations(split(names, self._points), names)
-        kept = [name for name in self.domains if name in self._derived or name not in HELD_TOGETHER]
-        for name in kept if self.configs else ():
+        for name in self.domains if self.configs else ():
             self.domains[name] = self._left(name)
 
     def _left(self, name: str) -> Values:
         """Return the values of a knob that some configuration has, in search order: what does nothing is folded."""
         found = self.configs.values(name)
-        if name in self._derived:
-            return tuple(sorted(found, key=lambda value: int(value or 0)))
+        if name in HELD_TOGETHER:
+            return tuple(sorted(found, key=lambda v: int(v or 0))) if name in self._derived else self.domains[name]
         order = [*self.domains[name], *(value for value in found if value not in self.domains[name])]
         return tuple(value for value in order if value in found)
 
@@ -242,8 +241,7 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
     is_tuned, limit = not unasked if goal.tune is None else knob.name in goal.tune, goal.limits.get(knob.name)
     if not is_tuned and (limit is None or _within(today, limit)):
         return (today,)
-    where = f"{option(knob.name)}, --fix or `space` in the target"
-    values = possible(knob, knob.domain(circumstances), circumstances, where)
+    values = possible(knob, knob.domain(circumstances), circumstances, f"{option(knob.name)} or `space` in the target")
     if not values:
         raise UsageError(
             f"No value is left for {knob.name} within {_text(circumstances.limit)}"

@@ -8,6 +8,8 @@ from autotune.knobs.base import Circumstances, Knob
 from autotune.knobs.declared import text
 from autotune.knobs.limits import option
 
+Values = tuple[Value, ...]
+
 
 def unsettable(knob: Knob, facts: TargetFacts) -> str:
     """Return the message."""
@@ -24,10 +26,8 @@ def unsettable(knob: Knob, facts: TargetFacts) -> str:
     )
 
 
-def possible(
-    knob: Knob, values: tuple[Value, ...], circumstances: Circumstances, where: str
-) -> tuple[Value, ...]:  # fmt: skip
-    """Return those of `values` that can be had here. Raises `UsageError` if they were asked for `where`, and none can."""
+def possible(knob: Knob, values: Values, circumstances: Circumstances, where: str) -> Values:
+    """Return those of `values`, asked for `where`, that can be had here. Raises `UsageError` if none of them can."""
     reasons = {value: why for value in values if (why := lacking(knob, value, circumstances))}
     if values and len(reasons) == len(values):
         asked = ", ".join(f"{knob.alias}={text(value)}" for value in values)

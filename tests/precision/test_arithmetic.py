@@ -16,7 +16,7 @@ from autotune.report.losses import _verdict
 from autotune.testing import FakeLauncher
 from autotune.tuning.choice import FEWEST_FINALISTS
 from tests.reporting import recommendation
-from tests.worlds import config, context, measured, study_request, trial
+from tests.worlds import config, context, facts, measured, study_request, trial
 
 
 class Coarse(SwitchKnob):
@@ -48,7 +48,7 @@ def _config(**values):
 def _asked(**values):
     candidate = _config(**values)
     return StabilityRequest(
-        target="model.py", reference=full_precision(candidate), candidate=candidate, device="cuda:0"
+        target="model.py", reference=full_precision(candidate, facts()), candidate=candidate, device="cuda:0"
     )
 
 
