@@ -112,6 +112,10 @@ class ActivationCheckpointing(Knob):
             return value == other or other is True
         return CHOICES.index(value) <= CHOICES.index(other)
 
+    def takes_no_longer(self, value: Value, other: Value) -> bool:
+        """Return whether `value` recomputes fewer whole blocks; of selective policies nothing is sure."""
+        return SELECTIVE not in (value, other) and CHOICES.index(value) < CHOICES.index(other)
+
     def check(self, value: Value) -> None:
         """Raise `ValueError` unless it is one of `CHOICES`."""
         if not isinstance(value, bool | str) or value not in CHOICES:

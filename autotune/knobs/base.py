@@ -139,6 +139,10 @@ class Knob(ABC):
         """Return whether `value` never needs less memory than `other`; only asked where memory shrinks."""
         return value == other
 
+    def takes_no_longer(self, value: Value, other: Value) -> bool:
+        """Return whether `value` surely takes no longer than `other`, whatever their priors; asked of trades only."""
+        return False
+
     @abstractmethod
     def check(self, value: Value) -> None:
         """Raise `ValueError` (rule and value) unless `value` can be applied at all."""
