@@ -263,7 +263,7 @@ def test_what_is_not_given_is_left_out_with_its_words():
         notice(Code.LOSSES_FINITE, reference="full precision", steps=8, skipped=3),
     )
 
-    assert few.numbers == {"steps": 8}
+    assert few.numbers == {"reference": "full precision", "steps": 8}
     assert more.text == f"{few.text}, 3 skipped by the gradient scaler"
 
 
