@@ -202,7 +202,7 @@ def recommendation(**changes: Any) -> Recommendation:
         "memory_limit_bytes": 80 * GIB,
         "headroom_fraction": 0.39,
         "data_wait_share": 0.011,
-        "stability": notice(Code.LOSSES_FINITE, steps=240),
+        "stability": notice(Code.LOSSES_FINITE, reference="full precision", steps=240),
         "reasons": (notice(Code.GLOBAL_BATCH_HELD, batch=1024),),
         "warnings": (notice(Code.BATCH_NORM, now=1024, before=64),),
         "runners_up": (
