@@ -229,7 +229,7 @@ def probe_rates(rows: list[list[str]], titles: list[str]) -> dict[str, str]:
 
 def on_page(source: str) -> dict[str, str]:
     table = source.partition('id="probe-table"')[2].partition("</table>")[0]
-    titles = re.findall(r'<button type="button">(.*?)</button>', table)
+    titles = re.findall(r'<button type="button">(.*?)</button>', table.replace("<wbr>", ""))
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.S) for row in re.findall(r"<tr.*?</tr>", table, re.S)[1:]]
     return probe_rates(rows, titles)
 
