@@ -59,7 +59,7 @@ class Code(StrEnum):
         "times, unless __iter__ splits it by torch.utils.data.get_worker_info().",
         "Check that it does, or keep the workers with --fix workers={before}.")
     MEMORY_GROWS = ("memory-grows", 109,
-        "Memory grows by {step_bytes:bytes} with every step: it runs out after about {steps_left:,} steps, with any "
+        "Memory grows by {step_bytes:small bytes} with every step: it runs out after about {steps_left:,} steps, with any "
         "configuration. Something probably keeps the graph of every step, such as `total += loss` or a list of "
         "outputs.",
         "Keep numbers instead (`total += loss.item()`), or use `.detach()`.")

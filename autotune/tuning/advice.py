@@ -79,7 +79,7 @@ def _repeated_samples(winner: ConfigSummary, request: StudyRequest) -> Iterator[
 def _growth(winner: ConfigSummary, request: StudyRequest) -> Iterator[Notice]:
     """Yield a warning, for the baseline too: the code makes memory grow, not the configuration."""
     slopes = sorted(memory_growth(one.memory_track) for one in winner.measurements)
-    slope = slopes[len(slopes) // 2] if slopes else 0.0  # the median: one probe may have had interference
+    slope = slopes[(len(slopes) - 1) // 2] if slopes else 0.0  # the lower median: most probes must have grown
     left = int(max(0, request.memory_limit_bytes - winner.peak_bytes) / slope) if slope else MOST_STEPS_LEFT
     if left < MOST_STEPS_LEFT:
         yield notice(Code.MEMORY_GROWS, step_bytes=round(slope), steps_left=left)
