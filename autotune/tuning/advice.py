@@ -109,7 +109,10 @@ def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest
     left = [trial for candidate in candidates for trial in candidate.left_out]
     if left:
         yield notice(Code.PROBES_LEFT_OUT, count=len(left), probes=_listed(left))
-    raced = [c for c in candidates if any(trial.purpose == "confirm" for trial in (*c.trials, *c.left_out))]
+    raced = [
+        c for c in candidates
+        if is_unconfirmed(c) or any(trial.purpose == "confirm" for trial in (*c.trials, *c.left_out))
+    ]  # fmt: skip
     doubtful = [
         (c, clean)
         for c in raced

@@ -20,7 +20,7 @@ from autotune.tuning import racing
 from autotune.tuning.choice import FEWEST_FINALISTS, finalists
 from autotune.tuning.context import SearchContext
 from autotune.tuning.micro_batch import is_doubtful
-from autotune.tuning.no_answer import nothing_usable
+from autotune.tuning.no_answer import baseline_alone, nothing_usable
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.tuning.reversions import obstacle, search_scores, without
 from autotune.tuning.simplification import preferred
@@ -42,7 +42,9 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
         baseline = baseline or _baseline(context)  # after the finalists: whether it is refused is known then
         if not chosen and (number or not baseline):
             break
-        unconfirmed = [] if chosen else _unconfirmed(context)
+        unconfirmed = [] if chosen else _unconfirmed(context, is_compared=not (baseline and baseline[0].refused))
+        if not (raced or chosen or unconfirmed) and baseline and baseline[0].refused:
+            raise NoRecommendation(baseline_alone(baseline[0], context.history, context.folder))
         if unconfirmed or (not chosen and not _has_time_for_baseline(context)):
             baseline = [_as_probed(context, baseline[0])]
             raced += [_as_probed(context, one) for one in unconfirmed]
@@ -94,16 +96,20 @@ def _with_micro_batch_held(context: SearchContext, chosen: list[ConfigSummary]) 
     return [chosen[0], beside] if is_time else [beside]
 
 
-def _unconfirmed(context: SearchContext) -> list[ConfigSummary]:
+def _unconfirmed(context: SearchContext, *, is_compared: bool) -> list[ConfigSummary]:
     """Return who would race the baseline if there were time to measure it again, of those that were probed; if any.
 
-    Nobody where others slowed its probe or the baseline's: two probes at different times tell nothing then.
+    Nobody where others slowed its probe or the baseline's: two probes at different times tell nothing then. Unless
+    nothing has to be compared, because the baseline may not be recommended: an answer from a slowed probe is better
+    than none, and says so.
     """
     history, baseline = context.history, context.request.baseline
     first = preferred(context) if context.objective.is_speed else None
     found = [*([first] if first else []), *finalists(history.drift_corrected, context.request)]
     probed = search_scores(history)
     may = [one for one in found if one.config in probed.keys() - {baseline} and not history.refusal(one.config)][:1]
+    if not is_compared:
+        return may
     compared = [_calmest(context, config) for config in (baseline, *(one.config for one in may))]
     return [] if any(pair is None or is_spoiled(pair[0].result) for pair in compared) else may
 

@@ -10,6 +10,7 @@ from autotune.core.records import StudyRequest
 from autotune.core.results import Outcome
 from autotune.harmless import cropped
 from autotune.objectives.verdict import WORDS
+from autotune.study.history import History
 from autotune.study.interference import Judged
 from autotune.study.recommendation import UNANSWERED
 from autotune.study.shown import moving, shown_config
@@ -60,6 +61,27 @@ def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:
     return (
         f"None of {counted(len(judged), 'probe')} was usable. Most often: {cropped(reason)}. Look with "
         f"`autotune show {folder} --failed`{advice}."
+    )
+
+
+def baseline_alone(baseline: ConfigSummary, history: History, folder: Path) -> str:
+    """Return why a search ends without an answer where only the baseline ran, and may not be recommended itself."""
+    others = [pair for pair in history.judged if pair[0].config != baseline.config]
+    refused = [why.text.rstrip(".") for pair in others if pair[1].feasible and (why := history.refusal(pair[0].config))]
+    failed = [pair[1].why.partition("\n")[0].rstrip(".") for pair in others if not pair[1].feasible]
+    only = f"Nothing that may be recommended ran: the baseline may not ({_without_stop(baseline)})"
+    if not others:
+        return (
+            f"{only}, and there was no time for anything else. Search again with a longer --time-budget; the "
+            f"measurements are kept."
+        )
+    reason, count = Counter(refused or failed).most_common(1)[0]
+    often = "" if len(refused or failed) == 1 else f"{count} of them: "
+    if refused:
+        return f"{only}, and {counted(len(refused), 'other')} may not be recommended either. {often}{cropped(reason)}."
+    return (
+        f"{only}, and {counted(len(failed), 'other probe')} failed. {often}{cropped(reason)}. Look with "
+        f"`autotune show {folder} --failed`."
     )
 
 

@@ -73,6 +73,10 @@ def test_growth_in_one_probe_of_three_is_not_blamed_on_the_code():
     assert _warnings(_winner(_leaking(), {}, {})) == []
 
 
+def test_growth_in_one_probe_of_two_is_not_blamed_on_the_code():
+    assert _warnings(_winner(_leaking(), {})) == []
+
+
 def test_shapes_that_vary_without_a_worst_batch_are_said_with_the_name_to_write():
     (said,) = _warnings(_winner({"shapes_vary": True}))
 

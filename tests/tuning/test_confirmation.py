@@ -10,6 +10,8 @@ from autotune.core.codes import Code
 from autotune.core.interference import Contamination
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeRequest
+from autotune.core.results import Outcome
+from autotune.errors import NoRecommendation
 from autotune.launch.base import REQUEST
 from autotune.report.phrases import headline
 from autotune.study import layout as disk
@@ -18,7 +20,7 @@ from autotune.tuning.confirmation import confirm
 from autotune.tuning.probing import probe_with_retry
 from autotune.tuning.recommend import recommend
 from autotune.tuning.windows import BRIEF, LEAST
-from tests.worlds import Listener, config, context, study_request
+from tests.worlds import Listener, config, context, failed, study_request
 
 NO_LOADING = Machine(sample_loading_seconds=1e-6)
 
@@ -144,6 +146,58 @@ def test_a_probe_that_others_slowed_is_compared_with_nothing_by_itself(tmp_path,
 
     assert answer.params == search.request.baseline.values
     assert headline(answer) == "keep your baseline: nothing else could be compared with it"
+
+
+OUTSIDE = study_request(baseline=config(batch_size=32))  # of what may be searched: 64 samples are held
+
+
+@pytest.mark.parametrize("disturbed", ["baseline", "search"])
+def test_where_the_baseline_may_not_be_recommended_what_ran_is_and_is_said_to_rest_on_single_probes(
+    tmp_path, disturbed
+):
+    search = context(
+        tmp_path, Disturbed(NO_LOADING, disturbed), request=OUTSIDE, left=1.0, time_budget_seconds=30.0
+    )  # fmt: skip
+    probe_with_retry(search, search.request.baseline, "baseline")
+    probe_with_retry(search, config(batch_size=64), "search")
+
+    answer = recommend(confirm(search), search.request, study="x", probes=2, seconds=1.0)
+
+    assert answer.params == config(batch_size=64).values
+    codes = [one.code for one in answer.warnings]
+    assert {Code.NOT_CONFIRMED, Code.CONFIRMATION_INTERFERENCE} <= set(codes)
+
+
+def test_where_only_a_baseline_ran_that_may_not_be_recommended_the_reason_is_time(tmp_path):
+    search = context(tmp_path, FakeLauncher(machine=NO_LOADING), request=OUTSIDE, left=1.0, time_budget_seconds=30.0)
+    probe_with_retry(search, search.request.baseline, "baseline")
+
+    with pytest.raises(NoRecommendation) as ended:
+        confirm(search)
+
+    assert str(ended.value) == (
+        "Nothing that may be recommended ran: the baseline may not (measured for comparison only: its global batch is "
+        "32, and 64 is held), and there was no time for anything else. Search again with a longer --time-budget; the "
+        "measurements are kept."
+    )
+
+
+def test_where_all_but_such_a_baseline_failed_their_failure_is_the_reason(tmp_path):
+    search = context(tmp_path, Refusing(), request=OUTSIDE, left=1.0, time_budget_seconds=30.0)
+    probe_with_retry(search, search.request.baseline, "baseline")
+    probe_with_retry(search, config(batch_size=64), "search")
+
+    with pytest.raises(NoRecommendation, match=r"and 1 other probe failed\. .*act: invalid choice: 'swish'"):
+        confirm(search)
+
+
+class Refusing(FakeLauncher):
+    """Its program does not take another batch than the baseline's."""
+
+    def run(self, request, folder):
+        if request.config == OUTSIDE.baseline:
+            return super().run(request, folder)
+        return failed(Outcome.USER_ERROR, "train.py ended with exit status 2: act: invalid choice: 'swish'")
 
 
 class Disturbed(FakeLauncher):

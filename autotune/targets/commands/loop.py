@@ -20,6 +20,7 @@ from msgspec.structs import replace
 
 from autotune.core.records import Config, Finding, StepFacts, TargetFacts
 from autotune.errors import TargetError
+from autotune.harmless import cropped
 from autotune.knobs import KNOBS, plan_of
 from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
@@ -27,7 +28,7 @@ from autotune.targets import variables
 from autotune.targets.commands.command import Command
 from autotune.targets.commands.defaults import WORKERS, LoaderDefaults
 from autotune.targets.commands.distributed import world_size
-from autotune.targets.commands.log import with_last_lines
+from autotune.targets.commands.log import last_lines, with_last_lines
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.program import Program, configured
 from autotune.targets.commands.reachable import Reachable
@@ -37,6 +38,8 @@ from autotune.targets.commands.witness import Witness
 from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, Report
 from autotune.units import counted
+
+LONGEST_LAST_LINE = 160  # characters of it in the first line of a message
 
 
 class CommandLoop(OwnLoop):
@@ -205,24 +208,26 @@ def _facts_without_model(witness: Witness) -> dict[str, Any]:
 def _ended_early(label: str, witness: Witness, status: object) -> str:
     """Return why there was not enough to measure, in three sentences and the program's own last lines."""
     ended = f"{label} ended with exit status {status if status is not None else 0}"
+    said = last_lines().splitlines()[-1:] if isinstance(status, int) and status else []  # on the first line of the message, which tables show
+    last = f'Its last line: "{cropped(said[0].strip(), LONGEST_LAST_LINE)}". ' if said else ""
     elsewhere = f": it started {witness.exits.started}" if witness.exits.started else ""
     if witness.tally.steps:
         text = (
-            f"{ended} after {witness.tally.steps} optimizer steps, before it was measured. It has probably too "
+            f"{ended} after {witness.tally.steps} optimizer steps, before it was measured. {last}It has probably too "
             f"little to do. Let it train for more steps or epochs, which a probe ends by itself, and search with "
             f"--fresh: the changed command is another study."
         )
     elif witness.tally.backwards and witness.has_optimizer:
         text = (
             f"{ended} after {counted(witness.tally.backwards, 'call')} of backward(), before its optimizer took a "
-            f"step. It probably accumulates over more batches than it has, or updates parameters by hand. Give it more "
+            f"step. {last}It probably accumulates over more batches than it has, or updates parameters by hand. Give it more "
             f"data, or write autotune.step(loss=loss, samples=len(batch)) after each update."
         )
     elif witness.tally.backwards:
         text = BY_HAND.format(label)
     else:
         text = (
-            f"{ended} and did not train: there was no backward pass and no optimizer step. It probably needs other "
-            f"arguments, or trains in another process{elsewhere}. Run it by itself, and name the command that trains."
+            f"{ended} and did not train: there was no backward pass and no optimizer step. {last}It probably needs "
+            f"other arguments, or trains in another process{elsewhere}. Run it by itself, and name the command that trains."
         )
     return with_last_lines(text)

@@ -646,6 +646,20 @@ def test_what_is_no_training_is_told_with_what_to_do(tmp_path, monkeypatch, text
         assert re.search(words, refused(tmp_path, text))
 
 
+def test_the_last_line_of_one_that_fails_stands_in_the_line_that_tables_show(tmp_path, monkeypatch):
+    """A value of a placeholder that the script refuses: its own words say more than all guesses."""
+    said = "train.py: error: argument --act: invalid choice: 'swish' (choose from 'relu', 'tanh')"
+    (tmp_path / "log.txt").write_text(f"usage: train.py [--act ACT]\n{said}\n")
+    monkeypatch.setattr(log, "_LOG", tmp_path / "log.txt")
+
+    first, *rest = refused(tmp_path, "sys.exit(2)\n").splitlines()
+    calm = refused(tmp_path, "sys.exit(0)\n").partition("\n")[0]
+
+    assert f'and no optimizer step. Its last line: "{said}". It probably needs' in first
+    assert any(line.strip() == said for line in rest)
+    assert "Its last line: " not in calm
+
+
 def test_one_that_ends_before_it_was_measured_says_how(tmp_path):
     text = "for x, y in itertools.islice(batches(), 2): step(x, y)\nsys.exit('no more')\n"
 
