@@ -59,7 +59,7 @@ class Code(StrEnum):
         "times, unless __iter__ splits it by torch.utils.data.get_worker_info().",
         "Check that it does, or keep the workers with --fix workers={before}.")
     MEMORY_GROWS = ("memory-grows", 109,
-        "Memory grows by {step_bytes:small bytes} with every step: it runs out after about {steps_left:,} steps, with any "
+        "Memory grows by {step_bytes:growth} with every step: it runs out after about {steps_left:,} steps, with any "
         "configuration. Something probably keeps the graph of every step, such as `total += loss` or a list of "
         "outputs.",
         "Keep numbers instead (`total += loss.item()`), or use `.detach()`.")
@@ -84,15 +84,15 @@ class Code(StrEnum):
         "The confirmation leaves out {count:counted probe} that something slowed: {probes}.",
         "Close other work while a search runs.")
     CONFIRMATION_INTERFERENCE = ("confirmation-interference", 116,
-        "There was interference in too many rounds of the confirmation: {rounds}.[ These probes count for want of "
-        "better: {probes}.] The rates are probably too low, and which configuration is faster is not certain.",
+        "Which configuration is faster is not certain, and the rates are probably too low: there was interference in "
+        "too many of the rounds that count: {rounds}.[ These probes count for want of better: {probes}.]",
         "Close other work and run the same command again.")
     LOSSES_UNJUDGED = ("losses-unjudged", 117,
         "The losses were not checked (--stability off), and training is {doubt}.",
         "Search without --stability off.")
     PRECISION_UNDECIDED = ("precision-undecided", 118,
         "Whether this learns as {reference} does is undecided: {why}.",
-        "Compare a longer run of both, or hold what changes the arithmetic (--amp none, or --exact).")
+        "Compare a longer run of both, or hold what changes the arithmetic ([{hold}, or ]--exact).")
     NOISE_SCALE_UNKNOWN = ("noise-scale-unknown", 119,
         "{why} The recommendation has the most samples/s; nothing is known about large batches.",
         "Search again when the cause is gone, or with --objective throughput.")

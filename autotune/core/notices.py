@@ -99,14 +99,14 @@ def _money(amount: float) -> str:
     return f"{amount:,.2f}" if abs(amount) >= 1 else f"{amount:.3g}"
 
 
-def _small_bytes(count: float) -> str:
+def _growth(count: float) -> str:
     """As all bytes; below 1 MiB in KiB, because what is shown must not be 0."""
     return f"{count / 2**10:.0f} KiB" if count < 2**20 else format_bytes(count)
 
 
 _FORMATS = {
     "bytes": format_bytes,
-    "small": _small_bytes,
+    "growth": _growth,
     "rate": format_rate,
     "share": format_share,
     "seconds": format_seconds,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from autotune.core.records import Config, TargetFacts, Value
 from autotune.core.requests import StabilityRequest
-from autotune.knobs import KNOBS
+from autotune.knobs import KNOBS, is_ours
 from autotune.knobs.base import BARE, TACIT, Knob
 
 
@@ -44,6 +44,18 @@ def reference_phrase(facts: TargetFacts) -> str:
     own = own_arithmetic(facts)
     words = [knob.phrase(own[knob.name]) for knob in KNOBS if knob.numerics and own[knob.name] != knob.default]
     return f"your code's own arithmetic ({', '.join(words)})" if words else "full precision"
+
+
+def compared_phrase(config: Config, facts: TargetFacts) -> str:
+    """Return what this configuration's losses are compared with: `your code with groups 1`, else `reference_phrase`.
+
+    Where only settings that the target declares change the arithmetic, precision is not in question.
+    """
+    own, values = own_arithmetic(facts), precision_of(config)
+    changed = [knob for knob in KNOBS if knob.numerics and values[knob.name] != own[knob.name]]
+    if not changed or any(is_ours(knob.name) for knob in changed):
+        return reference_phrase(facts)
+    return f"your code with {', '.join(f'{knob.label} {knob.show(own[knob.name])}' for knob in changed)}"
 
 
 def names(request: StabilityRequest) -> tuple[str, str]:

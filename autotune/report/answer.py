@@ -18,7 +18,7 @@ from autotune.report.bottleneck import bottleneck_of
 from autotune.report.changes import changes_of, value_of, worth, worth_lines
 from autotune.report.durations import durations, steps_per_epoch
 from autotune.report.essentials import essential, kept
-from autotune.report.losses import is_doubtful, losses_phrase
+from autotune.report.losses import is_doubtful, losses_phrase, tells_doubt
 from autotune.report.phrases import plain
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
@@ -142,7 +142,7 @@ def numbers(best: Recommendation, width: int) -> Iterator[Line]:
 
 def to_know(best: Recommendation) -> list[Notice]:
     """Return the warnings that nothing else in the block tells."""
-    return [one for one in best.warnings if one.code is not Code.PRECISION_UNDECIDED]
+    return [one for one in best.warnings if one.code is not Code.PRECISION_UNDECIDED or not tells_doubt(best)]
 
 
 def fitting(warnings: Sequence[Notice], room: int, width: int, advised: Collection[Code] = ()) -> list[str]:

@@ -58,6 +58,12 @@ def is_doubtful(best: Recommendation) -> bool:
     return any(one.code in (Code.PRECISION_UNDECIDED, Code.LOSSES_UNJUDGED) for one in best.warnings)
 
 
+def tells_doubt(best: Recommendation) -> bool:
+    """Return whether the clause itself says what is open: not where nothing was compared."""
+    verdict = _verdict(best)
+    return verdict is not None and verdict.verdict != "ok"
+
+
 def _verdict(best: Recommendation) -> LossVerdict | None:
     """The verdict on the recommended precision; None for full precision, and for one that was not compared."""
     own = precision_of(Config(values=best.params))

@@ -12,11 +12,13 @@ from autotune.core.results import LossVerdict
 from autotune.core.rounds import Rounds
 from autotune.core.stats import mean_of_known
 from autotune.errors import NoRecommendation
+from autotune.knobs import knob
+from autotune.knobs.limits import option
 from autotune.machine.environment import fingerprint
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP, Decision
 from autotune.objectives.verdict import instability
-from autotune.precision.arithmetic import full_precision, own_arithmetic, precision_of, reference_phrase
+from autotune.precision.arithmetic import compared_phrase, full_precision, own_arithmetic, precision_of
 from autotune.study.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary, Status
@@ -253,19 +255,29 @@ def _stability(
     if request.goal.stability == "off":
         seen = next(filter(None, map(instability, measured)), None)
         return notice(Code.LOSSES_NOT_CHECKED), notice(Code.LOSSES_UNJUDGED, doubt=seen.text) if seen else None
-    steps, reference = sum(m.trained_steps for m in measured), reference_phrase(request.facts)
+    steps = sum(m.trained_steps for m in measured)
+    reference = compared_phrase(winner.config, request.facts)
     skipped = sum(m.skipped_steps + m.calibration_skips for m in measured) or None
     if full_precision(winner.config, request.facts) == winner.config:
         return notice(Code.LOSSES_FINITE, reference=reference, steps=steps, skipped=skipped), None
     is_own = precision_of(winner.config) == precision_of(request.baseline)  # which is not doubted
+    hold = _holding(winner.config, request)
     verdict = next((v for v in losses if v.values == precision_of(winner.config)), None)
     if verdict is None:
         late = f"there was no time to compare its losses with those of {reference}"
-        doubt = notice(Code.PRECISION_UNDECIDED, reference=reference, why=late)
+        doubt = notice(Code.PRECISION_UNDECIDED, reference=reference, why=late, hold=hold)
         return notice(
             Code.LOSSES_NOT_COMPARED, reference=reference, steps=steps, skipped=skipped
         ), None if is_own else doubt
     if verdict.verdict == "ok":
         return verdict.reason, None
-    doubt = notice(Code.PRECISION_UNDECIDED, reference=reference, why=verdict.reason.text)
+    doubt = notice(Code.PRECISION_UNDECIDED, reference=reference, why=verdict.reason.text, hold=hold)
     return notice(Code.LOSSES_NOT_CLEARED, reference=reference, steps=steps, skipped=skipped), None if is_own else doubt
+
+
+def _holding(winner: Config, request: StudyRequest) -> str | None:
+    """Return what keeps the baseline's arithmetic: `--amp none`, `--fix groups=1`; None: it is as the baseline's."""
+    own, values = precision_of(request.baseline), precision_of(winner)
+    texts = {name: "none" if value is None else knob(name).show(value) for name, value in own.items()}
+    asked = [(option(name), texts[name]) for name in own if values[name] != own[name]]
+    return " ".join(f"{one}{'=' if one.startswith('--fix') else ' '}{text}" for one, text in asked) or None

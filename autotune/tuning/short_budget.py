@@ -72,7 +72,7 @@ def note_short_budget(context: SearchContext) -> None:
     wanted = more if probes else "a short confirmation takes"
     least = budget.shortest_confirmation_seconds + (context.time_guard.shortest_probe_seconds() if probes else 0.0)
     fits = least <= budget.left_seconds
-    less = "fewer probes are run" if fits else "there is probably no time for a confirmation"
+    less = "fewer probes are run" if fits else "there may be no time for a confirmation"
     budget.advised_minutes = minutes
     context.reporter.note(
         f"The time budget is short: {wanted} about {format_seconds(over)} more than is left; {less}. "

@@ -52,11 +52,25 @@ def test_one_jump_of_the_allocator_does_not_move_the_slope():
         _track(60, -LEAK),
         tuple((n, 300 * MIB + 100 * MIB * (n > 30)) for n in range(60)),
         tuple((n, 300 * MIB + 30 * MIB * ((n > 10) + (n > 25) + (n > 40))) for n in range(60)),
-        *(tuple((n, 300 * MIB + 4096 * n + 9 * MIB * (n > jump)) for n in range(60)) for jump in (8, 20, 30, 33, 45, 55)),
+        *(
+            tuple((n, 300 * MIB + 4096 * n + 9 * MIB * (n > jump)) for n in range(60))
+            for jump in (8, 20, 30, 33, 45, 55)
+        ),
         tuple((n, 300 * MIB + int(40 * MIB * (1 - 0.9**n))) for n in range(60)),
     ],
-    ids=["none", "few", "flat", "clean", "slight", "noisy", "shrinking", "jump", "jumps",
-         *(f"pages and a jump at {n}" for n in (8, 20, 30, 33, 45, 55)), "settling"],
+    ids=[
+        "none",
+        "few",
+        "flat",
+        "clean",
+        "slight",
+        "noisy",
+        "shrinking",
+        "jump",
+        "jumps",
+        *(f"pages and a jump at {n}" for n in (8, 20, 30, 33, 45, 55)),
+        "settling",
+    ],
 )
 def test_what_is_no_steady_growth_is_none(track):
     assert memory_growth(track) == 0.0

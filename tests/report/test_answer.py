@@ -301,7 +301,23 @@ def test_a_warning_that_lists_much_says_what_it_means_in_a_file_too() -> None:
 
     told = lines(answer_block(answer(warnings=(many,)), width=None))
 
-    assert "  !         There was interference in too many rounds of the confirmation: 64×1 in 2 of 2." in told
+    (warning,) = [line for line in told if line.startswith("  !")]
+    assert warning.startswith(
+        "  !         Which configuration is faster is not certain, and the rates are probably too low: "
+    )
+    assert warning.endswith(": 64×1 in 2 of 2.")
+
+
+def test_a_precision_that_nothing_was_compared_with_is_warned_of_where_all_can_see_it() -> None:
+    """The clause on losses says "not compared", and not that it is open whether this learns the same."""
+    late = "there was no time to compare its losses with those of full precision"
+    doubt = notice(Code.PRECISION_UNDECIDED, reference="full precision", why=late, hold="--amp none")
+    losses = notice(Code.LOSSES_NOT_COMPARED, reference="full precision", steps=240)
+
+    told = lines(answer_block(answer(warnings=(SPREAD, doubt), stability=losses, loss_verdicts=())))
+
+    first = next(line for line in told if line.startswith("  !"))
+    assert "Whether this learns as full precision does is undecided: " in first
 
 
 def test_a_narrow_terminal_breaks_lines_between_words_and_never_a_command() -> None:

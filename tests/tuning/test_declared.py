@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
-from autotune.core.records import Declaration, Limit, StudyRequest
+from autotune.core.codes import Code
+from autotune.core.records import Config, Declaration, Limit, StudyRequest
+from autotune.core.results import Trial
 from autotune.errors import UsageError
 from autotune.knobs import KNOBS, knob
 from autotune.precision.arithmetic import full_precision
 from autotune.sampler.space import SearchSpace
+from autotune.study.summary import ConfigSummary
 from autotune.tuning.prepare import settle
+from autotune.tuning.recommend import recommend
 from autotune.tuning.settings import Settings
-from tests.worlds import environment, facts
+from tests.worlds import environment, facts, good, measured
 
 ATTN = Declaration(name="attn", values=("sdpa", "flash"), default="sdpa", takers=("model",))
 ROWS = Declaration(name="rows", values=(16, 4, 8), default=16, ordered=True, changes_arithmetic=False)
@@ -49,6 +53,25 @@ def test_exact_leaves_alone_what_may_change_the_arithmetic() -> None:
     _, space = settled(exact=True)
 
     assert (space.domains["attn"], space.domains["rows"]) == (("sdpa",), (4, 8, 16))
+
+
+def test_where_a_setting_of_the_users_own_is_in_doubt_precision_is_not_spoken_of() -> None:
+    def work() -> Any:
+        request, _ = settle(Settings(target="model.py"), environment(), facts(declared=(ATTN, ROWS)))
+        flash = Config(values={**request.baseline.values, "attn": "flash"})
+        ran = [
+            ConfigSummary(config=one, verdicts=(good(rate),) * 2, trials=tuple(
+                Trial(number=number, purpose="confirm", config=one, result=measured(rate)) for number in range(2)))
+            for one, rate in ((request.baseline, 100.0), (flash, 300.0))
+        ]  # fmt: skip
+        return recommend(ran, request, study="x", probes=4, seconds=1.0)
+
+    answer = copy_context().run(work)
+
+    (doubt,) = [one.text for one in answer.warnings if one.code is Code.PRECISION_UNDECIDED]
+    assert doubt.startswith("Whether this learns as your code with attn sdpa does is undecided: there was no time")
+    assert doubt.endswith("or hold what changes the arithmetic (--fix attn=sdpa, or --exact).")
+    assert answer.stability.text.endswith("not compared with your code with attn sdpa step by step")
 
 
 def test_values_are_those_declared_however_they_were_typed() -> None:

@@ -208,7 +208,9 @@ def _facts_without_model(witness: Witness) -> dict[str, Any]:
 def _ended_early(label: str, witness: Witness, status: object) -> str:
     """Return why there was not enough to measure, in three sentences and the program's own last lines."""
     ended = f"{label} ended with exit status {status if status is not None else 0}"
-    said = last_lines().splitlines()[-1:] if isinstance(status, int) and status else []  # on the first line of the message, which tables show
+    said = (
+        last_lines().splitlines()[-1:] if isinstance(status, int) and status else []
+    )  # on the first line of the message, which tables show
     last = f'Its last line: "{cropped(said[0].strip(), LONGEST_LAST_LINE)}". ' if said else ""
     elsewhere = f": it started {witness.exits.started}" if witness.exits.started else ""
     if witness.tally.steps:
