@@ -51,8 +51,6 @@ SAID = [
      'The losses were not checked (--stability off), and training is unstable: 3 of 4 losses are not finite. Search without --stability off.'),
     (notice(Code.PRECISION_UNDECIDED, reference="full precision", why='bf16 cannot be judged from one seed', hold="--amp none"),
      'Whether this learns as full precision does is undecided: bf16 cannot be judged from one seed. Compare a longer run of both, or hold what changes the arithmetic (--amp none, or --exact).'),
-    (notice(Code.PRECISION_UNDECIDED, reference="your code with groups 1", why='there was no time'),
-     'Whether this learns as your code with groups 1 does is undecided: there was no time. Compare a longer run of both, or hold what changes the arithmetic (--exact).'),
     (notice(Code.NOISE_SCALE_UNKNOWN, why='The gradient noise scale could not be measured: out of memory.'),
      'The gradient noise scale could not be measured: out of memory. The recommendation has the most samples/s; nothing is known about large batches. Search again when the cause is gone, or with --objective throughput.'),
     (notice(Code.NOISE_SCALE_EARLY, steps=30, factor=30),

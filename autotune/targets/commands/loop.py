@@ -208,9 +208,8 @@ def _facts_without_model(witness: Witness) -> dict[str, Any]:
 def _ended_early(label: str, witness: Witness, status: object) -> str:
     """Return why there was not enough to measure, in three sentences and the program's own last lines."""
     ended = f"{label} ended with exit status {status if status is not None else 0}"
-    said = (
-        last_lines().splitlines()[-1:] if isinstance(status, int) and status else []
-    )  # on the first line of the message, which tables show
+    # On the first line of the message, which tables show.
+    said = last_lines().splitlines()[-1:] if isinstance(status, int) and status else []
     last = f'Its last line: "{cropped(said[0].strip(), LONGEST_LAST_LINE)}". ' if said else ""
     elsewhere = f": it started {witness.exits.started}" if witness.exits.started else ""
     if witness.tally.steps:
@@ -222,14 +221,15 @@ def _ended_early(label: str, witness: Witness, status: object) -> str:
     elif witness.tally.backwards and witness.has_optimizer:
         text = (
             f"{ended} after {counted(witness.tally.backwards, 'call')} of backward(), before its optimizer took a "
-            f"step. {last}It probably accumulates over more batches than it has, or updates parameters by hand. Give it more "
-            f"data, or write autotune.step(loss=loss, samples=len(batch)) after each update."
+            f"step. {last}It probably accumulates over more batches than it has, or updates parameters by hand. Give "
+            f"it more data, or write autotune.step(loss=loss, samples=len(batch)) after each update."
         )
     elif witness.tally.backwards:
         text = BY_HAND.format(label)
     else:
         text = (
             f"{ended} and did not train: there was no backward pass and no optimizer step. {last}It probably needs "
-            f"other arguments, or trains in another process{elsewhere}. Run it by itself, and name the command that trains."
+            f"other arguments, or trains in another process{elsewhere}. Run it by itself, and name the command that "
+            f"trains."
         )
     return with_last_lines(text)
