@@ -7,7 +7,7 @@ adds where it was written.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from autotune.core.records import Limit, Value
@@ -21,6 +21,19 @@ def option(name: str) -> str:
     except KeyError:
         return f"--fix {name}"
     return f"--{one.alias.replace('_', '-')}" if is_ours(one.name) else f"--fix {name}"
+
+
+def typed(values: Mapping[str, Value]) -> str:
+    """Return the settings as --fix and --config take them: `threads=1,amp=none`."""
+    return ",".join(f"{_alias(name)}={_typed(name, value)}" for name, value in values.items())
+
+
+def _alias(name: str) -> str:
+    return knob(name).alias if is_ours(name) else name
+
+
+def _typed(name: str, value: Value) -> str:
+    return str(value).lower() if is_ours(name) else str(value)
 
 
 def full_name(name: str) -> str:

@@ -130,7 +130,7 @@ def numbers(best: Recommendation, width: int) -> Iterator[Line]:
     parts = [
         f"{phrases.rate_phrase(best)}{spread}",
         *([f"baseline {format_rate(baseline)}"] if compared and baseline is not None else []),
-        f"measured {phrases.times(best.rounds)} on {phrases.device(best.environment)}",
+        f"{_how_often(best.rounds)} on {phrases.device(best.environment)}",
     ]
     yield from (Line("Speed" * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, ", ")))
     waiting = f"waiting for data {format_share(best.data_wait_share)}"
@@ -138,6 +138,11 @@ def numbers(best: Recommendation, width: int) -> Iterator[Line]:
     yield from titled(
         "Losses", cropped(losses_phrase(best), LONGEST_TEXT), width, "yellow" if is_doubtful(best) else ""
     )
+
+
+def _how_often(rounds: int) -> str:
+    """`measured 3 times`; of a single round the probe is meant, for the search may have run more of it."""
+    return "by a single probe" if rounds == 1 else f"measured {phrases.times(rounds)}"
 
 
 def to_know(best: Recommendation) -> list[Notice]:

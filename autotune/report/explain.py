@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
@@ -59,6 +60,8 @@ class Explanation(Record, frozen=True, kw_only=True):
 
     study: str
     settings: tuple[SettingWorth, ...]
+    probes: int = 0  # of --measure
+    with_interference: int = 0  # of these
 
 
 def explain(view: StudyView, best: Recommendation) -> Explanation:
@@ -70,7 +73,11 @@ def explain(view: StudyView, best: Recommendation) -> Explanation:
     for names in _questions(view):
         if done.isdisjoint(names):
             found += evidence.of_kept(names)
-    return Explanation(study=str(view.folder), settings=tuple(found))
+    races = list(_races(view.folder))
+    return Explanation(
+        study=str(view.folder), settings=tuple(found), probes=sum(one.probes for one in races),
+        with_interference=sum(one.with_interference for one in races),
+    )  # fmt: skip
 
 
 def _questions(view: StudyView) -> Iterator[tuple[str, ...]]:
@@ -225,11 +232,7 @@ def _in_rounds(best: Recommendation, params: Config, baseline: Config) -> Iterat
 
 def _measured_since(folder: Path) -> Iterator[tuple[Pair, Gain]]:
     """Yield what `--measure` found, the latest race last."""
-    for place in sorted(folder.glob(f"{FOLDER}/*/{disk.RACE}")):
-        try:
-            race = codec.read(place, RaceResult)
-        except StudyError:
-            continue  # a race that a later version wrote
+    for race in _races(folder):
         first, *others = race.standings
         for one in others:
             if one.ratio is not None:
@@ -237,6 +240,13 @@ def _measured_since(folder: Path) -> Iterator[tuple[Pair, Gain]]:
                     (one.config, first.config),
                     Gain(ratio=one.ratio, low=one.ratio_low, high=one.ratio_high, by="rounds"),
                 )
+
+
+def _races(folder: Path) -> Iterator[RaceResult]:
+    """Yield the races of `--measure` in this study, the latest last."""
+    for place in sorted(folder.glob(f"{FOLDER}/*/{disk.RACE}")):
+        with suppress(StudyError):  # a race that a later version wrote
+            yield codec.read(place, RaceResult)
 
 
 def _strength(one: SettingWorth) -> tuple[int, float]:

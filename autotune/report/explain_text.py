@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from autotune.harmless import cropped
+from autotune.harmless import cropped, shell_word
+from autotune.knobs.limits import typed
 from autotune.report.answer import TITLES, WIDEST, Line, sentences, titled
 from autotune.report.changes import brief, label_of
 from autotune.report.explain import Explanation, SettingWorth
 from autotune.report.gain import NOT_MEASURED, basis_phrase, gain_phrase
-from autotune.report.phrases import plain
+from autotune.report.phrases import is_faster, plain, speedup_phrase
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
 from autotune.units import counted
@@ -35,6 +36,10 @@ def explain_block(found: Explanation, best: Recommendation, view: StudyView, wid
                 block.append(f"  {line.title.ljust(TITLES - 2)}", "bold" if line.title else "").append(f"{line.text}\n")
     if not found.settings:
         block.append("\nNothing was searched: every setting had a single value.\n")
+    for text in notes(found, best):
+        block.append("\n")
+        for line in titled("!", text, width, "yellow"):
+            block.append(f"  {line.title.ljust(TITLES - 2)}{line.text}\n", line.style)
     if unmeasured(found):
         block.append(f"\n{_next(found)}\n")
     block.right_crop(1)
@@ -44,6 +49,52 @@ def explain_block(found: Explanation, best: Recommendation, view: StudyView, wid
 def unmeasured(found: Explanation) -> list[SettingWorth]:
     """Return the settings of which nothing was measured, and which can do something."""
     return [one for one in found.settings if not (one.inside or one.is_same or one.failure)]
+
+
+def notes(found: Explanation, best: Recommendation) -> list[str]:
+    """Return what contradicts the recommendation or makes it doubtful, each with the next step."""
+    told = [*_faster(found), *_unsupported(found, best)]
+    if found.with_interference:
+        told.append(
+            f"{found.with_interference} of {counted(found.probes, 'probe')} of --measure had interference: others used "
+            f"the machine, and the factors may be off. When it is quiet, remove {shell_word(found.study)}/explain and "
+            f"measure again: autotune explain {shell_word(found.study)} --measure."
+        )
+    return told
+
+
+def _faster(found: Explanation) -> Iterator[str]:
+    """Yield each setting that measured faster otherwise than it is recommended."""
+    for one in found.settings:
+        gain = one.inside
+        if gain is None or gain.by == "estimate" or gain.low is None or gain.high is None:
+            continue
+        if one.is_change and gain.high < 1:
+            what, other = f"{label_of(one.values)} {brief(one.against)}, as in your baseline,", one.against
+        elif not one.is_change and gain.low > 1:
+            what, other = setting_phrase(one), one.values
+        else:
+            continue
+        values = typed(other)
+        yield (
+            f"{what} measured faster than what is recommended. To be sure: autotune race {shell_word(found.study)} "
+            f"--config {shell_word(values)}. If it is, search in a new --study with --fix {shell_word(values)}."
+        )
+
+
+def _unsupported(found: Explanation, best: Recommendation) -> Iterator[str]:
+    """Yield a note where no change is measurably faster alone, though all together are said to be."""
+    changes = [one for one in found.settings if one.is_change]
+    by_rounds = [one.inside for one in changes if one.inside and one.inside.by == "rounds"]
+    if not changes or len(by_rounds) < len(changes) or not is_faster(best):
+        return
+    if all(gain.low is not None and gain.low <= 1 for gain in by_rounds):
+        before = typed({name: value for one in changes for name, value in one.against.items()})
+        yield (
+            f"No change measured faster by itself, though together they did: {speedup_phrase(best)}. Either one makes "
+            f"up for another, or something slowed one of the measurements. To be sure: autotune race "
+            f"{shell_word(found.study)} --config {shell_word(before)}."
+        )
 
 
 def _next(found: Explanation) -> str:

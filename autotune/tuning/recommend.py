@@ -12,8 +12,7 @@ from autotune.core.results import LossVerdict
 from autotune.core.rounds import Rounds
 from autotune.core.stats import mean_of_known
 from autotune.errors import NoRecommendation
-from autotune.knobs import knob
-from autotune.knobs.limits import option
+from autotune.knobs.limits import typed
 from autotune.machine.environment import fingerprint
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP, Decision
@@ -276,8 +275,7 @@ def _stability(
 
 
 def _holding(winner: Config, request: StudyRequest) -> str | None:
-    """Return what keeps the baseline's arithmetic: `--amp none`, `--fix groups=1`; None: it is as the baseline's."""
+    """Return what keeps the baseline's arithmetic: `--fix amp=none,groups=1`; None: it is as the baseline's."""
     own, values = precision_of(request.baseline), precision_of(winner)
-    texts = {name: "none" if value is None else knob(name).show(value) for name, value in own.items()}
-    asked = [(option(name), texts[name]) for name in own if values[name] != own[name]]
-    return " ".join(f"{one}{'=' if one.startswith('--fix') else ' '}{text}" for one, text in asked) or None
+    changed = typed({name: own[name] for name in own if values[name] != own[name]})
+    return f"--fix {changed}" if changed else None

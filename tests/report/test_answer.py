@@ -311,7 +311,7 @@ def test_a_warning_that_lists_much_says_what_it_means_in_a_file_too() -> None:
 def test_a_precision_that_nothing_was_compared_with_is_warned_of_where_all_can_see_it() -> None:
     """The clause on losses says "not compared", and not that it is open whether this learns the same."""
     late = "there was no time to compare its losses with those of full precision"
-    doubt = notice(Code.PRECISION_UNDECIDED, reference="full precision", why=late, hold="--amp none")
+    doubt = notice(Code.PRECISION_UNDECIDED, reference="full precision", why=late, hold="--fix amp=none")
     losses = notice(Code.LOSSES_NOT_COMPARED, reference="full precision", steps=240)
 
     told = lines(answer_block(answer(warnings=(SPREAD, doubt), stability=losses, loss_verdicts=())))

@@ -13,7 +13,7 @@ from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.report.estimate import Effects
 from autotune.report.explain import Explanation, SettingWorth, explain
-from autotune.report.explain_text import explain_block, sentences_of, unmeasured
+from autotune.report.explain_text import explain_block, notes, sentences_of, unmeasured
 from autotune.report.gain import Gain, gain_phrase
 from autotune.study import layout as disk
 from autotune.study.recommendation import Change
@@ -152,7 +152,7 @@ def test_what_was_measured_since_counts_more(tmp_path: Path) -> None:
     other = replace(first, config=config(**{**best.params, "activation_checkpointing": True}), ratio=0.7, ratio_low=0.6,
                     ratio_high=0.8, verdict="slower")  # fmt: skip
     race = RaceResult(
-        folder="", standings=(first, other), tolerance=0.02, ended="decided", probes=2, with_interference=0,
+        folder="", standings=(first, other), tolerance=0.02, ended="decided", probes=2, with_interference=1,
         seconds=1.0,
         environment=best.environment, measured_at="",
     )  # fmt: skip
@@ -163,6 +163,57 @@ def test_what_was_measured_since_counts_more(tmp_path: Path) -> None:
     found = explained(study)["activation_checkpointing"].inside
 
     assert found == Gain(ratio=0.7, low=0.6, high=0.8, by="rounds")
+    assert (explain(study, best).probes, explain(study, best).with_interference) == (2, 1)
+    assert "  !         1 of 2 probes of --measure had interference: " in told(study)
+
+
+def settings_of(changed_gain: Gain, kept_gain: Gain | None = None, **measured_since: int) -> Explanation:
+    """The recommendation's change of precision, and one thread instead of all, which it leaves alone."""
+    change = SettingWorth(
+        values={"amp_dtype": "bfloat16"}, against={"amp_dtype": None}, is_change=True, inside=changed_gain
+    )
+    kept = SettingWorth(values={"num_threads": 1}, against={"num_threads": None}, is_change=False, inside=kept_gain)
+    return Explanation(study="studies/cnn", settings=(change, kept), **measured_since)
+
+
+FASTER = Gain(ratio=28.8, low=8.28, high=99.9, by="rounds")
+OPEN = Gain(ratio=0.97, low=0.28, high=3.36, by="rounds")
+WORSE = Gain(ratio=0.5, low=0.4, high=0.6, by="rounds")
+
+
+def test_what_measured_faster_than_the_recommendation_has_a_next_step() -> None:
+    (line,) = notes(settings_of(FASTER, FASTER), recommendation())
+
+    assert line == (
+        "threads 1 instead of auto measured faster than what is recommended. To be sure: autotune race studies/cnn "
+        "--config threads=1. If it is, search in a new --study with --fix threads=1."
+    )
+
+
+def test_a_change_that_measured_slower_than_the_baseline_has_one_too() -> None:
+    first, *_ = notes(settings_of(WORSE), recommendation())
+
+    assert first.startswith("precision fp32, as in your baseline, measured faster than what is recommended.")
+    assert "--config amp=none" in first
+
+
+def test_a_headline_that_no_line_below_supports_is_called_open() -> None:
+    best = recommendation(speedup=5.31, speedup_low=4.21, speedup_high=6.7)
+
+    (line,) = notes(settings_of(OPEN), best)
+
+    assert line.startswith("No change measured faster by itself, though together they did: 5.31× (4.21 to 6.70).")
+    assert line.endswith("autotune race studies/cnn --config amp=none.")
+    assert notes(settings_of(FASTER, OPEN), best) == []
+    assert notes(settings_of(Gain(ratio=1, low=0.9, high=1.1, by="probes")), best) == []
+
+
+def test_interference_with_what_was_measured_since_is_said_as_a_race_says_it() -> None:
+    (line,) = notes(settings_of(FASTER, probes=12, with_interference=11), recommendation())
+
+    assert line.startswith("11 of 12 probes of --measure had interference: others used the machine, ")
+    assert "autotune explain studies/cnn --measure" in line
+    assert notes(settings_of(FASTER, probes=12), recommendation()) == []
 
 
 def test_an_estimate_needs_probes_that_tell_the_setting_from_others() -> None:

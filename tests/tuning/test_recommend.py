@@ -294,7 +294,7 @@ def test_a_precision_that_there_was_no_time_to_compare_is_undecided():
 
     (doubt,) = [warning for warning in found.warnings if warning.code is Code.PRECISION_UNDECIDED]
     assert "there was no time to compare" in doubt.text
-    assert "(--amp none, or --exact)" in doubt.text
+    assert "(--fix amp=none, or --exact)" in doubt.text
 
 
 def test_a_held_global_batch_is_a_reason():
@@ -331,7 +331,9 @@ def test_a_comparison_that_came_to_nothing_is_a_warning_with_a_next_step():
 
     assert found.stability == notice(Code.LOSSES_NOT_CLEARED, reference="full precision", steps=8)
     assert found.warnings == (
-        notice(Code.PRECISION_UNDECIDED, reference="full precision", why="bf16 cannot be judged", hold="--amp none"),
+        notice(
+            Code.PRECISION_UNDECIDED, reference="full precision", why="bf16 cannot be judged", hold="--fix amp=none"
+        ),
     )
 
 
