@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
-from autotune.core.stats import MOST_PROBE_NOISE
+from autotune.core.stats import HALF_WIDTH_DEVIATIONS, MOST_PROBE_NOISE
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP
@@ -37,7 +37,6 @@ TIE = 0.02  # faster by less is not worth a change
 MOST_TIE = 0.05  # beyond it an interval that includes 0 is lack of rounds, and no tie of two finalists
 LEAST_UNPROVEN_GAIN = 0.05  # better than the baseline: is taken unproven, if by its interval it costs TIE at most
 LUCK_DEVIATIONS = 0.7  # of the difference of two probes: what is faster by less may be lucky
-HALF_WIDTH_DEVIATIONS = 1.96  # standard deviations in the half of a 95 % interval
 SCARCE = 0.3  # of the limit left free: with more, less memory is of no use to anybody
 
 
