@@ -130,7 +130,7 @@ def test_a_baseline_that_stays_is_told_without_changes() -> None:
     lost = RunnerUp(config=BEST, samples_per_second=900.0, reason=notice(Code.SLOWER, share=0.1, worse="slower"))
     kept = answer(
         params=BASE.values, samples_per_second=1000.0, speedup=1.0, speedup_low=1.0, speedup_high=1.0,
-        runners_up=(lost,), stability=notice(Code.LOSSES_FINITE, steps=240),
+        runners_up=(lost,), stability=notice(Code.LOSSES_FINITE, reference="full precision", steps=240),
     )  # fmt: skip
 
     assert (
@@ -153,7 +153,8 @@ def test_where_nothing_was_declared_a_changed_global_batch_comes_first() -> None
     today = notice(Code.FASTER_WITH_BASELINE_BATCH, batch=32, **numbers)
     free = answer(
         baseline_assumed=True, baseline=config(32).values, params=config(256).values, global_batch_size=256,
-        baseline_global_batch_size=32, warnings=(LOADER,), stability=notice(Code.LOSSES_FINITE, steps=240),
+        baseline_global_batch_size=32, warnings=(LOADER,),
+        stability=notice(Code.LOSSES_FINITE, reference="full precision", steps=240),
         global_batch_change=changed, reasons=(knee, today),
     )  # fmt: skip
 
@@ -180,7 +181,7 @@ If you train with 32 today: 1.70× (1.65 to 1.75), 1,700 samples/s without chang
 
 OPEN = {
     "samples_per_second": 1000.0, "relative_half_width": 0.4, "speedup": 1.0, "speedup_low": 1.0, "speedup_high": 1.0,
-    "warnings": (SPREAD,), "stability": notice(Code.LOSSES_FINITE, steps=240),
+    "warnings": (SPREAD,), "stability": notice(Code.LOSSES_FINITE, reference="full precision", steps=240),
 }  # fmt: skip
 RIVAL = Undecided(
     config=BEST, gain=1.46, gain_low=0.9, gain_high=2.37, rounds=3, rounds_needed=6, minutes_needed=2
@@ -235,7 +236,7 @@ def test_a_baseline_that_needs_too_much_memory_is_no_yardstick() -> None:
         baseline=config(512).values, params=config(128, gradient_accumulation_steps=4).values, speedup=None,
         speedup_low=None, speedup_high=None, baseline_samples_per_second=None, peak_bytes=71 * GIB,
         headroom_fraction=0.11, global_batch_size=512, baseline_global_batch_size=512, warnings=(shapes,),
-        stability=notice(Code.LOSSES_FINITE, steps=240),
+        stability=notice(Code.LOSSES_FINITE, reference="full precision", steps=240),
     )  # fmt: skip
 
     assert (
@@ -350,9 +351,9 @@ def test_what_matters_is_listed_whatever_it_is_and_what_the_baseline_already_has
 
 
 def test_each_thing_is_said_once() -> None:
-    doubt = notice(Code.PRECISION_UNDECIDED, why="bf16 may or may not match fp32")
+    doubt = notice(Code.PRECISION_UNDECIDED, reference="full precision", why="bf16 may or may not match fp32")
     unclear = answer(
-        warnings=(doubt,), stability=notice(Code.LOSSES_NOT_CLEARED, steps=240),
+        warnings=(doubt,), stability=notice(Code.LOSSES_NOT_CLEARED, reference="full precision", steps=240),
         loss_verdicts=(LossVerdict(
             verdict="inconclusive", values={"amp_dtype": "bfloat16"}, batch_size=64, steps=50, seeds=3,
             reason=notice(Code.LOSSES_UNDECIDED, **MATCH, low=0.01, high=0.05)),),
@@ -387,7 +388,7 @@ def test_losses_are_one_clause(changes: dict[str, Any], said: str) -> None:
 
 
 def test_the_verdict_on_a_precision_that_is_not_recommended_is_not_told_of_the_answer() -> None:
-    finite = notice(Code.LOSSES_FINITE, steps=240)
+    finite = notice(Code.LOSSES_FINITE, reference="full precision", steps=240)
 
     assert losses_phrase(answer(params=BASE.values, stability=finite)) == finite.text
 
