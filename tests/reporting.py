@@ -41,6 +41,7 @@ FACTS = TargetFacts(
     parameter_count=25_600_000,
     has_convolution=True,
     has_batch_norm=True,
+    checkpointable_blocks=16,
     data="dataset",
     dataset_samples=1_281_167,
     findings=(

@@ -281,7 +281,7 @@ class Code(StrEnum):
     CHANGE_CRASHED = "change-crashed", 806, "it crashed, or took the search down with it, twice"
     CHANGE_NEEDS_MEMORY = "change-needs-memory", 807, "it would not fit into memory"
     CHANGE_NOT_YET_MEASURED = "change-not-yet-measured", 808, "not measured yet"
-    CHANGE_NOT_ALONE = "change-not-alone", 809, "not measured alone"
+    CHANGE_NOT_ALONE = "change-not-alone", 809, "not measured"
 
     # 9xx: why the memory of an arm is not predicted
     NOT_PREDICTED_IN_TIME = "not-predicted-in-time", 901, "there was no time left for it"

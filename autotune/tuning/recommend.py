@@ -212,7 +212,7 @@ def _why_not(
         batch = request.global_batch_size(candidate.config)
         return notice(Code.FASTER_WITH_LARGER_BATCH, share=share, better=objective.better, batch=batch, **memory)
     if is_doubtful(candidate.config, request) and not is_doubtful(winner.config, request):
-        least = micro_batch.LEAST_GAIN
+        least = micro_batch.LEAST_MICRO_BATCH_GAIN
         return notice(Code.FASTER_OTHER_MICRO_BATCH, share=share, better=objective.better, least=least, **memory)
     if not is_allowed and not candidate.is_behind:
         least = LEAST_UNMATCHED_GAIN - 1
