@@ -24,8 +24,8 @@ SHORT: dict[Value, str] = {
 # slower for some. On two cores of a CPU a step takes 0.81 (residual network), 1.09 (BERT) and 1.54 of its time (a
 # perceptron, whose step is mostly its fixed part): docs/notes/compiling.md 1. One probe tells: the spreads are wide.
 COMPILED_ON_CORES = Influence(
-    fixed_time=Factor(1.5, 0.3),
-    sample_time=Factor(0.95, 0.15),
+    fixed_time=Factor(1.3, 0.4),
+    sample_time=Factor(0.95, 0.2),
     fixed_memory=Factor(1.0, 0.08),
     sample_memory=Factor(0.9, 0.2),
 )

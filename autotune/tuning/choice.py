@@ -36,7 +36,7 @@ FEWEST_FINALISTS = 3
 TIE = 0.02  # faster by less is not worth a change
 MOST_TIE = 0.05  # beyond it an interval that includes 0 is lack of rounds, and no tie of two finalists
 LEAST_UNPROVEN_GAIN = 0.05  # better than the baseline: is taken unproven, if by its interval it costs TIE at most
-PROBABLY = 0.6  # confidence of an interval, beyond whose upper end one in five lies
+PROBABLY = 0.8  # confidence of an interval, beyond whose upper end one in ten lies
 MODEL_ROUNDS = (
     4  # that the model of eight probes or more is worth, where it is a question of batches (benchmarks/knee.py)
 )

@@ -99,14 +99,19 @@ def _with_neighbours(context: SearchContext, chosen: list[ConfigSummary]) -> lis
     """Return the finalists with twice and half the global batch of the first one beside it, where that is free.
 
     Unless there are many of them, or no time for two rounds. Single probes and their curve miss the knee by a power of
-    two now and then, and of batches beyond a limit of the loader or a cache they expect too much: rounds tell.
+    two now and then, and of batches beyond a limit of the loader or a cache the curve expects too much: rounds tell.
+    Where the fastest single probe had a smaller batch than all these, it stands for the larger one.
     """
-    request, budget = context.request, context.budget
+    request, budget, scores = context.request, context.budget, search_scores(context.history)
     if not chosen or not _seeks_knee(context, len(chosen)) or context.interrupted_confirmation.finalists:
         return chosen
     first, beside = chosen[0].config, list[ConfigSummary]()
-    for batch in (2 * first.batch_size, first.batch_size // 2):
-        config = context.space.canonical(Config(values={**first.values, "batch_size": batch}))
+    larger, half = (
+        context.space.canonical(Config(values={**first.values, "batch_size": batch}))
+        for batch in (2 * first.batch_size, first.batch_size // 2)
+    )
+    fastest = max(scores, key=scores.__getitem__)
+    for config in (fastest if fastest.global_batch_size() < half.global_batch_size() else larger, half):
         is_small = config.global_batch_size() < request.baseline.global_batch_size()
         if config != request.baseline and not is_small and not obstacle(context, config):
             beside.append(ConfigSummary(config=config, found=context.history.summary(config).found))
@@ -122,9 +127,12 @@ def _with_neighbours(context: SearchContext, chosen: list[ConfigSummary]) -> lis
 
 
 def _seeks_knee(context: SearchContext, most: int) -> bool:
-    """Whether a race of so many is about the knee: where speed is sought, the global batch is free and time short."""
-    is_free = context.objective.knee(context.request.goal) is not None
-    return is_free and context.objective.is_speed and most <= KNEE_FINALISTS
+    """Whether a race of so many is about the knee: where the global batch is free and time is short.
+
+    Where the gain is not clear by now it is about that, which takes all the rounds that there are.
+    """
+    is_free = context.objective.knee(context.request.goal) is not None and context.objective.is_speed
+    return is_free and most <= KNEE_FINALISTS and context.budget.has_clear_gain
 
 
 def _unconfirmed(context: SearchContext) -> list[ConfigSummary]:
