@@ -147,9 +147,7 @@ def main() -> None:
     found = [one for pair in pairs for one in pair]
     shares = [one.share for one in found]
     means = {field: statistics.fmean(getattr(one, field) for one in found) for field in ("probes", "beyond", "seconds")}
-    print(
-        "| at the knee | near | share, median | least | below 93 % | same twice | probes | beyond | of the budget |"
-    )
+    print("| at the knee | near | share, median | least | below 93 % | same twice | probes | beyond | of the budget |")
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     print(
         f"| {statistics.fmean(one.octaves == 0 for one in found):.0%} | "
