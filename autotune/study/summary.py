@@ -44,6 +44,7 @@ class ConfigSummary:
 
     config: Config
     found: float | None = None  # its score in the search, corrected for drift; None: the search did not measure it
+    expected: float | None = None  # its score by the sampler's model of all probes before the race; None: not asked
     trials: tuple[Trial, ...] = ()
     verdicts: tuple[Verdict, ...] = ()  # one per trial
     rounds: tuple[int, ...] = ()  # of the race, in which each trial ran; empty: the first ones

@@ -114,7 +114,7 @@ class TimeBudget:
     @property
     def short_confirmation_seconds(self) -> float:
         """The seconds of a short confirmation of the same two: four rounds, two where the gain is clear by now."""
-        return self._race_seconds(self.round_window, racing.FEWEST_ROUNDS if self._has_clear_gain else SHORT_ROUNDS)
+        return self._race_seconds(self.round_window, racing.FEWEST_ROUNDS if self.has_clear_gain else SHORT_ROUNDS)
 
     @property
     def full_confirmation_seconds(self) -> float:
@@ -275,7 +275,8 @@ class TimeBudget:
         return self.probe_seconds(self._racers(1), window) * racing.probe_count(1, rounds, 1)
 
     @property
-    def _has_clear_gain(self) -> bool:
+    def has_clear_gain(self) -> bool:
+        """Whether single probes show that the best one is surely faster than the baseline."""
         score = self._history.summary(self._history.request.baseline).found
         return score is not None and self._history.best >= CLEAR * score
 

@@ -26,7 +26,7 @@ from autotune.objectives import objective_of
 from autotune.study.interference import Judged, interference_causes, is_spoiled
 from autotune.study.summary import Compared, ConfigSummary, rounds_of
 from autotune.tuning import micro_batch
-from autotune.tuning.choice import FEWEST_FINALISTS, TIE, claim_confidence, preferences
+from autotune.tuning.choice import FEWEST_FINALISTS, TIE, claim_confidence, differ_in_batch, preferences
 from autotune.tuning.outliers import without_outliers
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
 
@@ -145,13 +145,12 @@ def race(
 ) -> list[ConfigSummary]:  # fmt: skip
     """Measure all that are still in the race once per round, and return them with their rounds.
 
-    Every other round runs in reverse, so that drift meets all alike (ABBA). What fails is not measured again; a probe
-    with interference, its repeat included, does not decide where others of its configuration can. What is far slower
-    than all its other rounds is measured `again` (None: there is no time), or left out. The slower half drops out after
-    rounds three and six, though never the baseline; if all that went on failed, those that dropped out are recalled. It
-    ends sooner when it is decided, or, after the fewest rounds, when time no longer `affords` another; later while it
-    does and the gain is open, or if another micro-batch is worth it (its second argument). Rounds of a baseline in an
-    earlier race count on, and those of the same one, interrupted (`resumed`).
+    What fails is not measured again; a probe with interference, its repeat included, does not decide where others of
+    its configuration can. What is far slower than all its other rounds is measured `again` (None: there is no time), or
+    left out. The slower half drops out after rounds three and six, though never the baseline; if all that went on
+    failed, those that dropped out are recalled. It ends sooner when it is decided, or, after the fewest rounds, when
+    time no longer `affords` another; later while it does and the gain is open, or the batch (its second argument):
+    another micro-batch's worth, or in three rounds the global batch. `resumed` and earlier rounds of a baseline count.
     """
     baseline = request.baseline
     racers = {one.config: one for one in finalists}
@@ -163,6 +162,7 @@ def race(
         running = [one for one in racers.values() if not (one.failure or one.is_behind)]
         claims = sum(not one.failure and one.config != baseline for one in racers.values())  # as the answer counts them
         is_batch_open = _have_met(running) and micro_batch.is_open(running, request)
+        is_batch_open |= done < SURE_ROUNDS and differ_in_batch([one.config for one in running], request)
         if not running or not (done < rounds or is_batch_open or _is_open(running, baseline, request.goal, claims)):
             break
         configs = [one.config for one in running][:: 1 if number % 2 == 0 else -1]
