@@ -37,9 +37,8 @@ TIE = 0.02  # faster by less is not worth a change
 MOST_TIE = 0.05  # beyond it an interval that includes 0 is lack of rounds, and no tie of two finalists
 LEAST_UNPROVEN_GAIN = 0.05  # better than the baseline: is taken unproven, if by its interval it costs TIE at most
 PROBABLY = 0.8  # confidence of an interval, beyond whose upper end one in ten lies
-MODEL_ROUNDS = (
-    4  # that the model of eight probes or more is worth, where it is a question of batches (benchmarks/knee.py)
-)
+# That the model of eight probes or more is worth, where it is a question of batches (benchmarks/knee.py).
+MODEL_ROUNDS = 4
 LUCK_DEVIATIONS = 0.7  # of the difference of two probes: what is faster by less may be lucky
 SCARCE = 0.3  # of the limit left free: with more, less memory is of no use to anybody
 
