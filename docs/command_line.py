@@ -32,9 +32,17 @@ def _section(name: str, command: Any) -> str:
     arguments = [parameter for parameter in command.params if parameter.param_type_name == "argument"]
     options = [parameter for parameter in command.params if parameter.param_type_name == "option"]
     usage = " ".join([f"autotune {name}", *(_placeholder(one) for one in arguments)])
-    rows = [*(_row(one, _placeholder(one)) for one in arguments), *(_row(one, _spelling(one)) for one in options)]
-    table = ["| argument or option | meaning |", "| --- | --- |", *rows]
-    return "\n".join([f"## {usage}", "", *_paragraphs(command.help), "", *table, ""])
+    panels: dict[str, list[str]] = {"": [_row(one, _placeholder(one)) for one in arguments]}
+    for one in options:
+        panels.setdefault(getattr(one, "rich_help_panel", None) or "", []).append(_row(one, _spelling(one)))
+    tables = [line for title, rows in panels.items() for line in _table(title, rows)]
+    return "\n".join([f"## {usage}", "", *_paragraphs(command.help), "", *tables])
+
+
+def _table(title: str, rows: list[str]) -> list[str]:
+    """The options below one heading."""
+    head = [f"{title}:", ""] if title else []
+    return [*head, "| argument or option | meaning |", "| --- | --- |", *rows, ""]
 
 
 def _paragraphs(written: str) -> Iterator[str]:

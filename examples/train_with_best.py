@@ -61,7 +61,8 @@ def accuracy(model: nn.Module, tuned: autotune.Tuned, batch: list[torch.Tensor])
 def main() -> int:
     """0 if the goal was reached, else 1."""
     tuned = autotune.apply(sys.argv[1] if len(sys.argv) > 1 else "studies/digits_cnn")
-    print(f"using {dict(tuned)} on {tuned.device}")
+    asked = {name: value for name, value in tuned.items() if value is not None and value is not False}
+    print(f"using {asked} on {tuned.device}, all else as torch has it")
     steps, reached = train(tuned)
     print(f"{steps} optimizer steps, {reached:.1%} of {digits_cnn.HELD_OUT} held-out digits read correctly")
     return 0 if reached >= GOAL else 1

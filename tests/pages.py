@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html.parser import HTMLParser
 
-VOID = {"meta", "br", "link", "img", "input"}
+VOID = {"meta", "br", "wbr", "link", "img", "input"}
 
 
 class Page(HTMLParser):

@@ -41,6 +41,7 @@ FACTS = TargetFacts(
     parameter_count=25_600_000,
     has_convolution=True,
     has_batch_norm=True,
+    checkpointable_blocks=16,
     data="dataset",
     dataset_samples=1_281_167,
     findings=(
@@ -202,7 +203,7 @@ def recommendation(**changes: Any) -> Recommendation:
         "memory_limit_bytes": 80 * GIB,
         "headroom_fraction": 0.39,
         "data_wait_share": 0.011,
-        "stability": notice(Code.LOSSES_FINITE, steps=240),
+        "stability": notice(Code.LOSSES_FINITE, reference="full precision", steps=240),
         "reasons": (notice(Code.GLOBAL_BATCH_HELD, batch=1024),),
         "warnings": (notice(Code.BATCH_NORM, now=1024, before=64),),
         "runners_up": (

@@ -66,7 +66,7 @@ def check(
     predicts, console = memory or memory_limit is not None, plain_console()
     if not json_output:
         settled = (f"hold {held_phrase(request)}", f"baseline {baseline_phrase(request, space, settings)}")
-        left_out = not_searched(request, space)
+        left_out = not_searched(request, space, settings)
         console.print(
             check_block(text, request.facts, request.environment, space.free, settled, left_out), soft_wrap=True
         )

@@ -21,6 +21,7 @@ from autotune.tuning.settings import options
 from autotune.units import MOST_TOLD
 
 T = TypeVar("T")
+KNOB_PANEL = "Knobs, each with the values that may be searched"
 MISTYPED = "It was probably mistyped."
 
 
@@ -50,12 +51,15 @@ def _setting(one: Option) -> Any:
     """A setting as typer has it: what is neither switch, number nor path is a text, which `Options` reads."""
     kind: Any = next((kind for kind in (bool, int, Path) if kind in one.parts and not one.choices), str)
     flags = (one.flag, one.short) if one.short else (one.flag,)
-    typed = typer.Option(*flags, envvar=_variable(one.name), help=one.help)
+    typed = typer.Option(*flags, envvar=_variable(one.name), help=one.help, rich_help_panel=one.panel or None)
     return Annotated[kind if one.default is not None else kind | None, typed]
 
 
 def _knob(one: Knob) -> Any:
-    return Annotated[str | None, typer.Option(option(one.name), envvar=_variable(one.alias), help=one.option_help)]
+    typed = typer.Option(
+        option(one.name), envvar=_variable(one.alias), help=one.option_help, rich_help_panel=KNOB_PANEL
+    )
+    return Annotated[str | None, typed]
 
 
 def _variable(name: str) -> str:

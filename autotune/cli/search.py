@@ -18,6 +18,8 @@ from autotune.core.records import Limit
 from autotune.errors import UsageError
 from autotune.tuning.settings import Settings
 
+OUTPUT = "Output"  # a heading in `--help`
+
 
 @with_search_options
 def search(
@@ -35,13 +37,17 @@ def search(
     ] = None,
     fix: Annotated[str | None, typer.Option(envvar="AUTOTUNE_FIX", help="Hold knobs: amp=bf16,workers=2.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be searched; run no probe.")] = False,
-    json_output: Annotated[bool, typer.Option("--json", help="The recommendation as JSON on standard output.")] = False,
-    output: Annotated[Path | None, typer.Option("--output", "-o", help="Copy best.json to this file too.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
+    json_output: Annotated[
+        bool, typer.Option("--json", help="The recommendation as JSON on standard output.", rich_help_panel=OUTPUT)
+    ] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Copy best.json to this file too.", rich_help_panel=OUTPUT)
+    ] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.", rich_help_panel=OUTPUT)] = False,
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="Also what the search decides, why probes failed, and all details.")
     ] = False,
-    no_progress: Annotated[bool, typer.Option("--no-progress", help="No live line.")] = False,
+    no_progress: Annotated[bool, typer.Option("--no-progress", help="No live line.", rich_help_panel=OUTPUT)] = False,
     **typed: Any,
 ) -> None:
     """Search the fastest training configuration, and confirm it.

@@ -48,7 +48,18 @@ Device = Annotated[
 
 
 class OfAScript(TyperCommand):
-    """A command that tells where the arguments of a script go, if one of them is taken for an option of ours."""
+    """A command of many options, below headings, that tells where a script's arguments go if one is taken for ours."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """Write arguments and options, each below the heading that it names; typer itself does so in its boxes only."""
+        panels: dict[str, list[tuple[str, str]]] = {}
+        for one in self.get_params(ctx):
+            usual = "Arguments" if one.param_type_name == "argument" else "Options"
+            if record := one.get_help_record(ctx):
+                panels.setdefault(getattr(one, "rich_help_panel", None) or usual, []).append(record)
+        for title, records in panels.items():
+            with formatter.section(title):
+                formatter.write_dl(records)
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the words that were typed."""

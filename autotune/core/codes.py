@@ -91,7 +91,7 @@ class Code(StrEnum):
         "The losses were not checked (--stability off), and training is {doubt}.",
         "Search without --stability off.")
     PRECISION_UNDECIDED = ("precision-undecided", 118,
-        "Whether this learns as full precision does is undecided: {why}.",
+        "Whether this learns as {reference} does is undecided: {why}.",
         "Compare a longer run of both, or hold what changes the arithmetic (--amp none, or --exact).")
     NOISE_SCALE_UNKNOWN = ("noise-scale-unknown", 119,
         "{why} The recommendation has the most samples/s; nothing is known about large batches.",
@@ -198,13 +198,13 @@ class Code(StrEnum):
     # 4xx: what is known of the losses
     LOSSES_NOT_CHECKED = "losses-not-checked", 401, "not checked (--stability off)"
     LOSSES_FINITE = ("losses-finite", 402,
-        "full precision; losses finite over {steps} optimizer steps[, {skipped} skipped by the gradient scaler]")
+        "{reference}; losses finite over {steps} optimizer steps[, {skipped} skipped by the gradient scaler]")
     LOSSES_NOT_COMPARED = ("losses-not-compared", 403,
         "losses finite over {steps} optimizer steps[, {skipped} skipped by the gradient scaler]; not compared with "
-        "full precision step by step")
+        "{reference} step by step")
     LOSSES_NOT_CLEARED = ("losses-not-cleared", 404,
         "losses finite over {steps} optimizer steps[, {skipped} skipped by the gradient scaler]; not shown to match "
-        "full precision")
+        "{reference}")
     LOSSES_MATCH = ("losses-match", 405,
         "{candidate} loss matches {reference}: {difference:.2%} apart after " + PAIRED + " (tolerance {allowed:.1%})")
     LEARNS_LESS = ("learns-less", 406,
@@ -281,7 +281,7 @@ class Code(StrEnum):
     CHANGE_CRASHED = "change-crashed", 806, "it crashed, or took the search down with it, twice"
     CHANGE_NEEDS_MEMORY = "change-needs-memory", 807, "it would not fit into memory"
     CHANGE_NOT_YET_MEASURED = "change-not-yet-measured", 808, "not measured yet"
-    CHANGE_NOT_ALONE = "change-not-alone", 809, "not measured alone"
+    CHANGE_NOT_ALONE = "change-not-alone", 809, "not measured"
 
     # 9xx: why the memory of an arm is not predicted
     NOT_PREDICTED_IN_TIME = "not-predicted-in-time", 901, "there was no time left for it"

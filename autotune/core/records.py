@@ -212,7 +212,8 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     framework: OwnFramework = "torch"  # whose arguments the user's own object takes
     ranks: int = 1  # processes that train together, each with a micro-batch of its own
     optimizer: OptimizerFacts | None = None  # None: an earlier version did not look, or none was seen to step
-    attention: dict[str, tuple[str, ...]] = {}  # dtype -> the kernels that take every call of it, beside torch's own
+    attention: dict[str, tuple[str, ...]] = {}  # dtype -> kernels that take every call of it, beside torch's own
+    calls_attention: bool | None = None  # its step called it; None: an earlier version did not look
     is_deterministic: bool = False  # its code asks for deterministic algorithms
     found: dict[str, Value] = {}  # knob name -> the value that the user's own code sets, where it is another
     update: tuple[str, ...] = ()  # agreed names that the file has for the end of a step: clip_grad_norm, step, ...

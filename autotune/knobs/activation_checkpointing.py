@@ -85,10 +85,19 @@ class ActivationCheckpointing(Knob):
         fewer = -(-blocks // EVERY[THIRD]) < -(-blocks // EVERY[SECOND])
         return tuple(one for one in CHOICES if one != THIRD or fewer)
 
-    def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """Return True for a selective policy of compiled blocks: their products go into buffers that are used again."""
-        value = values[self.name]
-        return True if value == SELECTIVE and values.get("compile_mode") is not None else value
+    def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
+        """Return that there are no blocks; or, of a selective policy, that they are compiled.
+
+        Their products go into buffers that are used again.
+        """
+        if not _may_recompute(circumstances.facts):
+            return "the model has no repeated blocks, or your code recomputes them already"
+        is_compiled = values[self.name] == SELECTIVE and values.get("compile_mode") is not None
+        return "compiled blocks are recomputed as a whole" if is_compiled else ""
+
+    def instead(self, value: Value, circumstances: Circumstances) -> Value:
+        """Return all blocks for a selective policy, if there are blocks."""
+        return True if _may_recompute(circumstances.facts) else super().instead(value, circumstances)
 
     def needs_no_less(self, value: Value, other: Value) -> bool:
         """Return whether `value` recomputes no more than `other`.
@@ -102,6 +111,10 @@ class ActivationCheckpointing(Knob):
         if SELECTIVE in (value, other):
             return value == other or other is True
         return CHOICES.index(value) <= CHOICES.index(other)
+
+    def takes_no_longer(self, value: Value, other: Value) -> bool:
+        """Return whether `value` recomputes fewer whole blocks; of selective policies nothing is sure."""
+        return SELECTIVE not in (value, other) and CHOICES.index(value) < CHOICES.index(other)
 
     def check(self, value: Value) -> None:
         """Raise `ValueError` unless it is one of `CHOICES`."""
@@ -154,3 +167,8 @@ class ActivationCheckpointing(Knob):
             return checkpoint_blocks(model, every=EVERY.get(value, 1), selective=value == SELECTIVE)
 
         plan.model_transforms.append(recompute)
+
+
+def _may_recompute(facts: TargetFacts) -> bool:
+    """Return whether there are blocks, or an argument of the user's own loop decides about them."""
+    return bool(facts.checkpointable_blocks) or facts.owns_loop

@@ -41,9 +41,9 @@ class Allocator(ChoiceKnob):
             return circumstances.limit.values
         return (None, EXPANDABLE) if _can_expand(circumstances.environment) else (None,)
 
-    def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """Return None where there is no such allocator."""
-        return values[self.name] if circumstances.environment.device_kind == "cuda" else None
+    def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
+        """Return that this allocator is CUDA's."""
+        return "" if circumstances.environment.device_kind == "cuda" else "only CUDA devices have that allocator"
 
     def phrase(self, value: Value) -> str:
         """Return `PYTORCH_ALLOC_CONF=expandable_segments:True`, or nothing."""

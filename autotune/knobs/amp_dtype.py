@@ -45,7 +45,7 @@ class AmpDtype(Knob):
 
     name = "amp_dtype"
     alias = "amp"
-    option_help = "Autocast dtypes: none,bf16,fp16."
+    option_help = "Precision of autocast: none,bf16,fp16."
     label = "precision"
     ordered = False
     default: Value = None

@@ -1,4 +1,4 @@
-"""The base classes of knobs, and the plan: the complete list of places where a knob may touch a training run.
+"""The base classes of knobs, and the circumstances that their values may depend on.
 
 A knob is written in a file of its own and listed in `knobs/__init__.py`. No other code names a knob (a test keeps it),
 apart from `batch_size` and `gradient_accumulation_steps`, whose product is the global batch of a `Config`.
@@ -7,63 +7,23 @@ apart from `batch_size` and `gradient_accumulation_steps`, whose product is the 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from autotune.core.records import Environment, Limit, TargetFacts, Value
 from autotune.knobs.effects import MemoryEffect as MemoryEffect  # of every knob, with its base class
 from autotune.knobs.effects import Reach as Reach
 from autotune.knobs.influence import NEUTRAL, UNKNOWN, Influence
 from autotune.knobs.observed import Observed
+from autotune.knobs.plan import SHORT_CYCLE as SHORT_CYCLE
+from autotune.knobs.plan import Plan as Plan
 from autotune.knobs.wording import NOTHING, Framework, Wording
 
 LEFT_ALONE = "auto"  # shown for a value that sets nothing
 NOT_DONE = "no"  # shown for a value that does nothing
-SHORT_CYCLE = 2  # micro-batches: one without a gradient before, and one that adds to it, which decides the peak
 TACIT = (LEFT_ALONE, NOT_DONE)  # left out where space is short
 BARE = ("yes", "passive")  # values that say nothing without the name of their knob
 SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
-
-
-@dataclass(kw_only=True)
-class Plan:
-    """The set-up of one training run. It exists in the child only; knobs edit it in the order of the registry."""
-
-    device: str
-    setup: list[Callable[[], None]] = field(default_factory=list)  # process-wide switches, before the model exists
-    model_transforms: list[Callable[[Any], Any]] = field(default_factory=list)  # after the model is on the device
-    batch_transforms: list[Callable[[Any], Any]] = field(default_factory=list)  # on each tensor, on the device
-    forward_contexts: list[Callable[[], AbstractContextManager[Any]]] = field(default_factory=list)  # forward and loss
-    loader_options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the DataLoader
-    loader_asked: set[str] = field(default_factory=set)  # those of these options that their own knob was asked for
-    optimizer_options: dict[str, Any] = field(default_factory=dict)  # of an optimizer that has them; {}: as it is made
-    accumulation_steps: int = 1
-    short_cycles: bool = False  # a loop of ours takes an optimizer step after two micro-batches (decisions/0046)
-    scale_loss: bool = False  # float16 needs a gradient scaler
-    compiles: bool = False  # torch.compile has work to do
-    settable: tuple[str, ...] | None = None  # the knobs that may be set in what was not written to be tuned; None: all
-
-    def ask_loader(self, option: str, value: Any) -> None:
-        """Set an option of the DataLoader that its own knob was asked for."""
-        self.loader_options[option] = value
-        self.loader_asked.add(option)
-
-    @property
-    def micro_batches_per_step(self) -> int:
-        """Micro-batches that are run per optimizer step; losses are divided by `accumulation_steps` all the same."""
-        return min(self.accumulation_steps, SHORT_CYCLE) if self.short_cycles else self.accumulation_steps
-
-    @property
-    def workers(self) -> int:
-        """Processes that load."""
-        return int(self.loader_options["num_workers"])
-
-    @property
-    def prefetched_batches(self) -> int:
-        """Batches that all workers together prepare ahead."""
-        return self.workers * int(self.loader_options.get("prefetch_factor", 0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -144,16 +104,44 @@ class Knob(ABC):
         """Return the position of `value` in the order of an ordered knob."""
         return float(value or 0)
 
+    def left_alone(self, facts: TargetFacts) -> Value:
+        """Return the value that changes nothing here: what the user's code or command has today, else the default."""
+        today = (facts.baseline or {}) if facts.is_program else {}
+        return facts.found.get(self.name, today.get(self.name, self.default))
+
+    def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
+        """Return why its value does nothing here beside the others among `values`; empty where it may do something.
+
+        The rest of a sentence that begins with knob and value: "does nothing here: ...". Not asked of the value that
+        leaves things alone.
+        """
+        return ""
+
+    def lacking(self, value: Value, circumstances: Circumstances) -> str:
+        """Return what this machine or target lacks to train with `value` at all; empty if nothing that is known."""
+        return ""
+
+    def instead(self, value: Value, circumstances: Circumstances) -> Value:
+        """Return the value that does what an idle `value` does: what changes nothing, unless a knob says another."""
+        return self.left_alone(circumstances.facts)
+
     def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """Return the canonical one of all values that do exactly the same here.
+        """Return the canonical one of all values that do exactly the same here: of an idle one what it does.
 
         Two configurations with the same canonical form are one, and are probed once.
         """
-        return values[self.name]
+        value = values[self.name]
+        if value == self.left_alone(circumstances.facts) or not self.idle(values, circumstances):
+            return value
+        return self.instead(value, circumstances)
 
     def needs_no_less(self, value: Value, other: Value) -> bool:
         """Return whether `value` never needs less memory than `other`; only asked where memory shrinks."""
         return value == other
+
+    def takes_no_longer(self, value: Value, other: Value) -> bool:
+        """Return whether `value` surely takes no longer than `other`, whatever their priors; asked of trades only."""
+        return False
 
     @abstractmethod
     def check(self, value: Value) -> None:
@@ -268,12 +256,12 @@ class SwitchKnob(Knob):
     effect: Influence = UNKNOWN  # of on against off
 
     @abstractmethod
-    def is_offered(self, facts: TargetFacts) -> bool:
-        """Return whether switching it on can gain anything for this target."""
+    def is_offered(self, circumstances: Circumstances) -> bool:
+        """Return whether switching it on can gain anything for this target on this machine."""
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Return both values, or only False where it cannot gain."""
-        offered: tuple[Value, ...] = (False, True) if self.is_offered(circumstances.facts) else (False,)
+        offered: tuple[Value, ...] = (False, True) if self.is_offered(circumstances) else (False,)
         return allowed(offered, circumstances.limit)
 
     def check(self, value: Value) -> None:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
-from autotune.core.records import TargetFacts, Value
-from autotune.knobs.base import MemoryEffect, Plan, SwitchKnob
+from autotune.core.records import Value
+from autotune.knobs.base import Circumstances, MemoryEffect, Plan, SwitchKnob
 from autotune.knobs.influence import Factor, Influence
 from autotune.knobs.observed import Observed
 from autotune.knobs.wording import IMAGE_DIMENSIONS, NOTHING, Framework, Wording
@@ -29,9 +30,14 @@ class ChannelsLast(SwitchKnob):
     arguments = r"(use_)?channels_last"
     effect = LAYOUT
 
-    def is_offered(self, facts: TargetFacts) -> bool:
+    def is_offered(self, circumstances: Circumstances) -> bool:
         """Return whether there are convolutions."""
-        return facts.has_convolution
+        return circumstances.facts.has_convolution
+
+    def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
+        """Return that there are none; of a program nobody knows."""
+        facts = circumstances.facts
+        return "" if facts.has_convolution or facts.is_program else "the model has no two-dimensional convolutions"
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
         """Return lines for model and images: no framework has an argument for it."""

@@ -62,12 +62,21 @@ class CompileMode(Knob):
             offered += (GRAPHS, TUNED) * (environment.device_kind in ON_GPUS)
         return allowed(offered, circumstances.limit)
 
-    def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """Return "default" for what does the same: graphs of launches on a CPU, regions of a model without any."""
+    def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
+        """Return what a mode cannot do beyond the default one: graphs of launches without CUDA, regions without any."""
         value = values[self.name]
-        no_graphs = value == GRAPHS and circumstances.environment.device_kind != "cuda"
+        if value == GRAPHS and circumstances.environment.device_kind != "cuda":
+            return "there are no graphs of launches without CUDA"
         no_regions = value == REGIONAL and not circumstances.facts.checkpointable_blocks
-        return DEFAULT if no_graphs or no_regions else value
+        return "the model has no repeated blocks" if no_regions else ""
+
+    def instead(self, value: Value, circumstances: Circumstances) -> Value:
+        """Return the default mode."""
+        return DEFAULT
+
+    def lacking(self, value: Value, circumstances: Circumstances) -> str:
+        """Return what torch.compile lacks."""
+        return circumstances.environment.no_compiler or ""
 
     def check(self, value: Value) -> None:
         """Raise `ValueError` unless it is None or a mode."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from autotune.core.records import TargetFacts, Value
-from autotune.knobs.base import Circumstances, MemoryEffect, Plan, SwitchKnob, allowed
+from autotune.core.records import Value
+from autotune.knobs.base import Circumstances, MemoryEffect
 from autotune.knobs.influence import Factor, Influence
-from autotune.knobs.observed import Observed
+from autotune.knobs.torch_switch import TorchSwitch
 from autotune.knobs.wording import NOTHING, Framework, Wording
 
 # Model-dependent: a few per cent in most, 20 times as fast where the heuristic choice is a cliff (docs/knobs.md). Not
@@ -13,7 +13,7 @@ from autotune.knobs.wording import NOTHING, Framework, Wording
 TRIED = Influence(sample_time=Factor(0.95, 0.15), fixed_memory=Factor(1.0, 0.05), sample_memory=Factor(1.0, 0.05))
 
 
-class CudnnBenchmark(SwitchKnob):
+class CudnnBenchmark(TorchSwitch):
     """Offered for models with convolutions on CUDA, unless the user's code asks for deterministic algorithms.
 
     Shapes that vary are timed each: where they do, the probe shows what that costs.
@@ -28,22 +28,16 @@ class CudnnBenchmark(SwitchKnob):
     only_computes = True
     arguments = r"cudnn_?benchmark"
     effect = TRIED
+    field = "times_algorithms"
 
-    def is_offered(self, facts: TargetFacts) -> bool:
-        """Return whether there are convolutions, and no wish for deterministic ones."""
-        return facts.has_convolution and not facts.is_deterministic
+    def is_offered(self, circumstances: Circumstances) -> bool:
+        """Return whether there are convolutions on CUDA, and no wish for deterministic ones."""
+        facts = circumstances.facts
+        return facts.has_convolution and not facts.is_deterministic and not self.missing(circumstances)
 
-    def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Return both values on CUDA where it can gain, or what the user's code sets."""
-        if circumstances.facts.found.get(self.name):
-            return allowed((True,), circumstances.limit)
-        if circumstances.environment.device_kind != "cuda":
-            return allowed((False,), circumstances.limit)
-        return super().domain(circumstances)
-
-    def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """Return True where the user's code sets it."""
-        return True if circumstances.facts.found.get(self.name) else values[self.name]
+    def missing(self, circumstances: Circumstances) -> str:
+        """Return that the device is none of cuDNN's."""
+        return "" if circumstances.environment.device_kind == "cuda" else "only CUDA devices have cuDNN"
 
     def caution(self, value: Value) -> float:
         """Return 1 for on: it may take another algorithm in the next run."""
@@ -57,22 +51,8 @@ class CudnnBenchmark(SwitchKnob):
             return Wording(arguments={"benchmark": True})
         return Wording(setup=("torch.backends.cudnn.benchmark = True",))
 
-    def seen(self, observed: Observed) -> tuple[Value, ...]:
-        """Return whether it was on."""
-        return () if observed.times_algorithms is None else (observed.times_algorithms,)
+    def switch_on(self) -> None:
+        """Set it."""
+        import torch
 
-    def found(self, observed: Observed) -> Value | None:
-        """Return True where the user's code sets it."""
-        return observed.times_algorithms or None
-
-    def apply(self, value: Value, plan: Plan) -> None:
-        """Switch it on for the whole process."""
-        if not value:
-            return
-
-        def switch() -> None:
-            import torch
-
-            torch.backends.cudnn.benchmark = True
-
-        plan.setup.append(switch)
+        torch.backends.cudnn.benchmark = True

@@ -58,6 +58,13 @@ class FusedOptimizer(ChoiceKnob):
         """Return what the code says for None, and None for what torch would choose where the code says nothing."""
         return _shortest(values[self.name], circumstances.facts)
 
+    def lacking(self, value: Value, circumstances: Circumstances) -> str:
+        """Return that the optimizer has no such update, where it was looked at."""
+        optimizer = circumstances.facts.optimizer
+        if optimizer is None or value in optimizer.possible:
+            return ""
+        return f"{', '.join(optimizer.names)} has no such update in torch, for its parameters on this device"
+
     def phrase(self, value: Value) -> str:
         """Return such as `fused optimizer`, or nothing."""
         return f"{value} optimizer" if value else ""

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from autotune.core.records import Value
+from autotune.core.records import TargetFacts, Value
 from autotune.knobs.base import Circumstances, MemoryEffect, Plan, Reach
 from autotune.knobs.choice import ChoiceKnob
+from autotune.knobs.num_workers import NO_LOADER
 from autotune.knobs.observed import Observed
 
 
@@ -27,12 +28,9 @@ class LoaderSwitch(ChoiceKnob):
         """Return None and the value that differs from it."""
         return (None, True) if circumstances.facts.is_program else (None, False)
 
-    def listed(self, circumstances: Circumstances) -> tuple[Value, ...] | None:
-        """Return what the user lists, or only None where there is no such option; None: neither."""
-        facts, limit = circumstances.facts, circumstances.limit
-        if not facts.tunes_loader or not facts.takes_option(self.name):
-            return (None,)
-        return limit.values if limit is not None and limit.values is not None else None
+    def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
+        """Return that there is no loader that takes it."""
+        return no_option(self.name, circumstances.facts)
 
     def phrase(self, value: Value) -> str:
         """Return one of `phrases`, or nothing."""
@@ -47,3 +45,10 @@ class LoaderSwitch(ChoiceKnob):
         """Set the loader's option."""
         if value is not None:
             plan.ask_loader(self.name, value)
+
+
+def no_option(name: str, facts: TargetFacts) -> str:
+    """Return why an option of a DataLoader does nothing for a target, whatever its value; empty if it may."""
+    if not facts.tunes_loader:
+        return NO_LOADER
+    return "" if facts.takes_option(name) else f"dataloader() takes no {name}"

@@ -60,6 +60,13 @@ class Malloc(ChoiceKnob):
         best = [name for name in BEST_FIRST if name in (environment.mallocs)][:1]
         return allowed((None, *best) if is_free else (None,), circumstances.limit)
 
+    def lacking(self, value: Value, circumstances: Circumstances) -> str:
+        """Return the library that is missing, or the glibc."""
+        if value in circumstances.environment.mallocs:
+            return ""
+        of_glibc = "glibc " + ".".join(map(str, LEAST_GLIBC)) + " or later"
+        return f"{LIBRARIES.get(str(value), of_glibc)} is not installed"
+
     def phrase(self, value: Value) -> str:
         """Return such as `tcmalloc`, or nothing."""
         return "" if value is None else "glibc that keeps freed memory" if value == GLIBC else str(value)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from autotune.core.records import Limit, Value
 from autotune.knobs.base import Circumstances, CountKnob, MemoryEffect, Plan, Reach, allowed
 from autotune.knobs.influence import NEUTRAL, Influence
 from autotune.knobs.observed import Observed
 
 MOST = 32  # PyTorch itself warns above the number of cores
+NO_LOADER = "the batches are synthetic"  # why an option of a loader does nothing
+NO_WORKERS = "there are no loader workers"
 PREFETCH = 2  # batches prepared ahead by each worker: DataLoader's default, written down because it is part of the run
 
 
@@ -40,9 +44,11 @@ class NumWorkers(CountKnob):
         ladder = {0, *(1 << exponent for exponent in range(8)), min(most, 128)}
         return allowed(tuple(sorted(count for count in ladder if count <= most)), limit)
 
-    def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """Return 0 where no loader takes workers."""
-        return values[self.name] if circumstances.facts.tunes_workers else 0
+    def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
+        """Return that no loader takes workers."""
+        if not circumstances.facts.tunes_loader:
+            return NO_LOADER
+        return "" if circumstances.facts.takes_workers else "dataloader() takes no num_workers"
 
     def phrase(self, value: Value) -> str:
         """Return such as `4 loader workers`."""

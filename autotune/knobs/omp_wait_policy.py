@@ -48,10 +48,10 @@ class OmpWaitPolicy(ChoiceKnob):
         )
         return allowed((None, PASSIVE) if worthwhile else (None,), circumstances.limit)
 
-    def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """Return None for a single thread, which waits for no other."""
+    def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
+        """Return that there is a single thread."""
         alone = threads(values["num_threads"], circumstances.environment) == 1
-        return None if alone else values[self.name]
+        return "a single thread waits for no other" if alone else ""
 
     def phrase(self, value: Value) -> str:
         """Return `OMP_WAIT_POLICY=passive`, or nothing."""

@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from autotune.core.records import Value
-from autotune.knobs.base import Circumstances, Plan
+from autotune.knobs.base import Circumstances, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Influence
-from autotune.knobs.loader_switch import LoaderSwitch
+from autotune.knobs.loader_switch import LoaderSwitch, no_option
+from autotune.knobs.num_workers import NO_WORKERS
 from autotune.knobs.observed import Observed
 
 
@@ -30,15 +31,18 @@ class PersistentWorkers(LoaderSwitch):
     arguments = r"((train_)?data_?)?(loader_?)?persistent_workers"
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Return both, or what the user lists; only None where there are no workers to tune."""
-        listed = self.listed(circumstances)
-        return self.other(circumstances) if listed is None else listed
+        """Return both, or what the user lists; only None where no loader takes it."""
+        is_none = bool(no_option(self.name, circumstances.facts))
+        return allowed((None,) if is_none else self.other(circumstances), circumstances.limit)
+
+    def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
+        """Return that there is no loader that takes it, or that it has no workers."""
+        return super().idle(values, circumstances) or ("" if values["num_workers"] else NO_WORKERS)
 
     def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
         """Return None for what a loop of ours does by itself; what a program is given stays."""
-        if circumstances.facts.is_program:
-            return values[self.name]
-        return None if values[self.name] or not values["num_workers"] else values[self.name]
+        found = super().canonical(values, circumstances)
+        return found if circumstances.facts.is_program or not found else None
 
     def influence(self, value: Value) -> Influence:
         """Return nothing: within an epoch it changes nothing."""

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import ClassVar
 
 from autotune.core.records import Value
-from autotune.knobs.base import Circumstances
+from autotune.knobs.base import Circumstances, allowed
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
-from autotune.knobs.loader_switch import LoaderSwitch
+from autotune.knobs.loader_switch import LoaderSwitch, no_option
 
 # The copy is a few percent of most steps, and hidden by a pinned batch. Not measured: no GPU was at hand. A judgement.
 PINNED = Influence(sample_time=Factor(0.97, 0.05))
@@ -32,19 +32,21 @@ class PinMemory(LoaderSwitch):
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Return None and True for a program on CUDA; what the user lists."""
-        listed = self.listed(circumstances)
-        if listed is not None:
-            return listed
         is_offered = circumstances.environment.device_kind == "cuda" and circumstances.facts.is_program
-        return self.other(circumstances) if is_offered else (None,)
+        is_offered &= not no_option(self.name, circumstances.facts)
+        return allowed(self.other(circumstances) if is_offered else (None,), circumstances.limit)
+
+    def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
+        """Return that there is no loader that takes it, or that nothing copies to CUDA."""
+        on_cuda = circumstances.environment.device_kind == "cuda"
+        why = super().idle(values, circumstances)
+        return why or ("only CUDA copies faster from such memory" if values[self.name] and not on_cuda else "")
 
     def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
         """Return None for what a loop of ours does by itself; what a program is given stays."""
-        is_default = values[self.name] is (circumstances.environment.device_kind == "cuda")
-        is_ours = not circumstances.facts.is_program
-        return (
-            None if is_ours and (is_default or circumstances.environment.device_kind != "cuda") else values[self.name]
-        )
+        found = super().canonical(values, circumstances)
+        is_usual = found is (circumstances.environment.device_kind == "cuda")
+        return None if is_usual and not circumstances.facts.is_program else found
 
     def influence(self, value: Value) -> Influence:
         """Return a slightly shorter or longer step."""

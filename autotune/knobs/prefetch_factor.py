@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from autotune.core.records import Value
 from autotune.knobs.base import LEFT_ALONE, Circumstances, CountKnob, MemoryEffect, Plan, Reach, allowed
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
-from autotune.knobs.num_workers import PREFETCH
+from autotune.knobs.loader_switch import no_option
+from autotune.knobs.num_workers import NO_WORKERS, PREFETCH
 from autotune.knobs.observed import Observed
 
 ACCELERATED: tuple[Value, ...] = (None, 4)
@@ -34,10 +37,10 @@ class PrefetchFactor(CountKnob):
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Return None and 4 beside an accelerator; what a user asks for from 1 to 16, or as listed."""
         facts, limit = circumstances.facts, circumstances.limit
-        if not facts.tunes_loader or not facts.takes_option(self.name):
-            return (None,)
         if limit is not None and limit.values is not None:
             return limit.values
+        if no_option(self.name, facts):
+            return (None,)
         if limit is None:
             return ACCELERATED if circumstances.environment.device_kind != "cpu" and facts.tunes_workers else (None,)
         counts = allowed(tuple(PREFETCH if value is None else value for value in ON_REQUEST), limit)
@@ -51,13 +54,14 @@ class PrefetchFactor(CountKnob):
         """Return the same."""
         return float(PREFETCH if value is None else value)
 
+    def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
+        """Return that there is no loader that takes it, or that it has no workers."""
+        return no_option(self.name, circumstances.facts) or ("" if values["num_workers"] else NO_WORKERS)
+
     def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """Return None for DataLoader's own count, and where there are no workers; or what a command says today."""
-        facts, value = circumstances.facts, values[self.name]
-        today = (facts.baseline or {}).get(self.name) if facts.is_program else None
-        if not values["num_workers"]:
-            return today
-        return None if value == PREFETCH and today is None else value
+        """Return None for DataLoader's own count, unless a command says that today."""
+        found = super().canonical(values, circumstances)
+        return None if found == PREFETCH and self.left_alone(circumstances.facts) is None else found
 
     def phrase(self, value: Value) -> str:
         """Return such as `4 batches ahead of each worker`; empty for DataLoader's own count."""

@@ -3,23 +3,43 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from autotune.core.records import Value
 from autotune.knobs.base import Circumstances, MemoryEffect, Plan, allowed
 from autotune.knobs.choice import ChoiceKnob
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.observed import Observed
+from autotune.knobs.torch_switch import SET_BY_CODE
 from autotune.knobs.wording import NOTHING, Framework, Wording
 
 MATH = "math"
-SWITCHES = {  # of torch.backends.cuda, for all devices (torch 2.13)
-    "cudnn": "enable_cudnn_sdp",
-    "flash": "enable_flash_sdp",
-    "efficient": "enable_mem_efficient_sdp",
-    MATH: "enable_math_sdp",
+
+
+class Kernel(NamedTuple):
+    """A kernel of attention, as torch 2.13 names it."""
+
+    switch: str  # `torch.backends.cuda.enable_<switch>_sdp` and `<switch>_sdp_enabled`, for all devices
+    backend: str  # of `torch.nn.attention.SDPBackend`
+
+    @property
+    def enable(self) -> str:
+        """The function of `torch.backends.cuda` that enables or disables it."""
+        return f"enable_{self.switch}_sdp"
+
+    @property
+    def is_enabled(self) -> str:
+        """The function of `torch.backends.cuda` that tells whether it is enabled."""
+        return f"{self.switch}_sdp_enabled"
+
+
+KERNELS = {
+    "cudnn": Kernel("cudnn", "CUDNN_ATTENTION"),
+    "flash": Kernel("flash", "FLASH_ATTENTION"),
+    "efficient": Kernel("mem_efficient", "EFFICIENT_ATTENTION"),
+    MATH: Kernel("math", "MATH"),
 }
-CHOICES: tuple[Value, ...] = (None, *SWITCHES)
+CHOICES: tuple[Value, ...] = (None, *KERNELS)
 # cuDNN 1.11 times as fast end to end as flash (Llama2-70B, H200, bf16), 1.05 elsewhere (docs/knobs.md); not measured by
 # this project. The math kernel holds the whole matrix of scores: on a CPU in bfloat16 0.16 to 1.2 times the time of
 # flash (benchmarks/attention.py), which is a part of a step.
@@ -39,7 +59,7 @@ class SdpaBackend(ChoiceKnob):
     alias = "sdpa"
     option_help = "Attention kernel: none,cudnn,flash,efficient,math."
     label = "attention"
-    choices: ClassVar[Mapping[Value, str]] = {**{name: name for name in SWITCHES}, "efficient": "effic."}
+    choices: ClassVar[Mapping[Value, str]] = {**{name: name for name in KERNELS}, "efficient": "effic."}
     memory = MemoryEffect.CHANGES
     only_computes = True
     numerics = True
@@ -57,16 +77,20 @@ class SdpaBackend(ChoiceKnob):
         usable &= set(CHOICES) - {MATH} if environment.device_kind == "cuda" else {MATH}
         return allowed(tuple(one for one in CHOICES if one is None or one in usable), circumstances.limit)
 
-    def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """Return None where torch takes that kernel anyway, it cannot compute in that dtype, or cannot gain in it."""
-        facts, value = circumstances.facts, values[self.name]
-        if own := facts.found.get(self.name):
-            return own
-        if not facts.attention:
-            return value
+    def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
+        """Return that torch takes that kernel anyway, that it cannot compute in that dtype, or cannot gain in it."""
+        facts = circumstances.facts
+        if self.name in facts.found:
+            return SET_BY_CODE
+        if facts.calls_attention is False:
+            return "no step calls scaled_dot_product_attention"
+        if not facts.attention:  # of an earlier version, or the code has disabled some kernels
+            return ""
         if circumstances.environment.device_kind == "cpu" and values["amp_dtype"] is None:
-            return None
-        return value if value in facts.attention.get(str(values["amp_dtype"] or "float32"), ()) else None
+            return "in float32 torch's own choice is the fastest on a CPU"
+        dtype = str(values["amp_dtype"] or "float32")
+        usable = values[self.name] in facts.attention.get(dtype, ())
+        return "" if usable else f"in {dtype} torch takes it anyway, or it cannot take every call"
 
     def phrase(self, value: Value) -> str:
         """Return such as `flash attention`, or nothing."""
@@ -83,7 +107,9 @@ class SdpaBackend(ChoiceKnob):
         """
         if value is None:
             return NOTHING
-        return Wording(setup=tuple(f"torch.backends.cuda.{call}({name == value})" for name, call in SWITCHES.items()))
+        return Wording(
+            setup=tuple(f"torch.backends.cuda.{one.enable}({name == value})" for name, one in KERNELS.items())
+        )
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:
         """Return the only kernel that was enabled; None where torch could choose."""
@@ -103,7 +129,7 @@ class SdpaBackend(ChoiceKnob):
         def switch() -> None:
             import torch
 
-            for name, call in SWITCHES.items():
-                getattr(torch.backends.cuda, call)(name == value)
+            for name, one in KERNELS.items():
+                getattr(torch.backends.cuda, one.enable)(name == value)
 
         plan.setup.append(switch)

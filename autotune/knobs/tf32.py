@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from autotune.core.records import Environment, TargetFacts, Value
-from autotune.knobs.base import NOT_DONE, Circumstances, MemoryEffect, Plan, SwitchKnob, allowed
+from collections.abc import Mapping
+
+from autotune.core.records import Environment, Value
+from autotune.knobs.base import NOT_DONE, Circumstances, MemoryEffect
 from autotune.knobs.influence import Factor, Influence
-from autotune.knobs.observed import Observed
+from autotune.knobs.torch_switch import TorchSwitch
 from autotune.knobs.wording import NOTHING, Framework, Wording
 
 LEAST_CAPABILITY = 8  # Ampere: the first with TF32 cores
@@ -15,7 +17,7 @@ TENSOR_CORES = Influence(sample_time=Factor(0.75, 0.3))
 LINE = 'torch.set_float32_matmul_precision("high")'
 
 
-class Tf32(SwitchKnob):
+class Tf32(TorchSwitch):
     """Offered on CUDA devices of capability 8.0 and above; without autocast only, which leaves no float32 products.
 
     Of three states torch's own is the middle one: convolutions and recurrent layers compute in TF32, other products in
@@ -25,7 +27,7 @@ class Tf32(SwitchKnob):
     name = "tf32"
     alias = "tf32"
     option_help = "TF32 for float32 products: true,false."
-    label = "matmul"
+    label = "tf32"
     shown = (NOT_DONE, "tf32")
     words = "TF32 products"
     memory = MemoryEffect.NONE
@@ -33,22 +35,20 @@ class Tf32(SwitchKnob):
     numerics = True
     arguments = r"(use_|allow_|enable_)?tf32"
     effect = TENSOR_CORES
+    field = "tf32_products"
 
-    def is_offered(self, facts: TargetFacts) -> bool:
-        """Return True: the device decides."""
-        return True
+    def is_offered(self, circumstances: Circumstances) -> bool:
+        """Return whether the device has TF32."""
+        return not self.missing(circumstances)
 
-    def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Return both values where the device has TF32 and the user's code does not set it already."""
-        if circumstances.facts.found.get(self.name):
-            return allowed((True,), circumstances.limit)
-        return allowed((False, True) if has_tf32(circumstances.environment) else (False,), circumstances.limit)
+    def missing(self, circumstances: Circumstances) -> str:
+        """Return that the device has no TF32."""
+        return "" if has_tf32(circumstances.environment) else "only CUDA devices of capability 8.0 and above have it"
 
-    def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """Return what the user's code sets, and False under autocast."""
-        if circumstances.facts.found.get(self.name):
-            return True
-        return False if values["amp_dtype"] is not None else values[self.name]
+    def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
+        """Return, beside what every switch may be idle for, that autocast leaves no products of float32."""
+        why = super().idle(values, circumstances)
+        return why or ("autocast leaves no float32 products" if values["amp_dtype"] is not None else "")
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
         """Return the one call that old and new switches of torch agree with, and the argument of transformers."""
@@ -57,25 +57,11 @@ class Tf32(SwitchKnob):
         is_theirs = framework is Framework.HUGGING_FACE and device.startswith("cuda")  # it refuses others
         return Wording(setup=(LINE,), arguments={"tf32": True} if is_theirs else {})
 
-    def seen(self, observed: Observed) -> tuple[Value, ...]:
-        """Return whether products were computed in it."""
-        return () if observed.tf32_products is None else (observed.tf32_products,)
+    def switch_on(self) -> None:
+        """Set it by the older call, as readers of the older switches fail after others."""
+        import torch
 
-    def found(self, observed: Observed) -> Value | None:
-        """Return True where the user's code sets it."""
-        return observed.tf32_products or None
-
-    def apply(self, value: Value, plan: Plan) -> None:
-        """Switch it on for the whole process: by the older call, as readers of the older switches fail after others."""
-        if not value:
-            return
-
-        def switch() -> None:
-            import torch
-
-            torch.set_float32_matmul_precision("high")
-
-        plan.setup.append(switch)
+        torch.set_float32_matmul_precision("high")
 
 
 def has_tf32(environment: Environment) -> bool:

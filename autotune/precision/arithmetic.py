@@ -1,16 +1,17 @@
 """The arithmetic of a configuration: the values of the knobs that change what is computed, and its name.
 
-Several of them at once are one arithmetic: what is compared is their combination, with all of them at their defaults.
+Several of them at once are one arithmetic: what is compared is their combination, with the arithmetic of the user's own
+code.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
-from autotune.core.records import Config, Value
+from autotune.core.records import Config, TargetFacts, Value
 from autotune.core.requests import StabilityRequest
 from autotune.knobs import KNOBS
-from autotune.knobs.base import BARE, TACIT
+from autotune.knobs.base import BARE, TACIT, Knob
 
 
 def precision_of(config: Config) -> dict[str, Value]:
@@ -25,16 +26,42 @@ def contains(values: Mapping[str, Value], part: Mapping[str, Value]) -> bool:
     return bool(changed) and changed.items() <= values.items()
 
 
-def full_precision(config: Config) -> Config:
-    """Return the configuration with these knobs at their default."""
-    return Config(values={**config.values, **{knob.name: knob.default for knob in KNOBS if knob.numerics}})
+def own_arithmetic(facts: TargetFacts) -> dict[str, Value]:
+    """Return the arithmetic of the user's code when no knob is set, by knob name: what others are compared with.
+
+    Full precision, unless the code itself sets something else, which cannot be undone from outside (decisions/0060).
+    """
+    return {knob.name: facts.found.get(knob.name, knob.default) for knob in KNOBS if knob.numerics}
+
+
+def full_precision(config: Config, facts: TargetFacts) -> Config:
+    """Return the configuration with the arithmetic of the user's code."""
+    return Config(values={**config.values, **own_arithmetic(facts)})
+
+
+def reference_phrase(facts: TargetFacts) -> str:
+    """Return what arithmetics are compared with, in words: `full precision`, or what the user's code sets."""
+    own = own_arithmetic(facts)
+    words = [knob.phrase(own[knob.name]) for knob in KNOBS if knob.numerics and own[knob.name] != knob.default]
+    return f"your code's own arithmetic ({', '.join(words)})" if words else "full precision"
 
 
 def names(request: StabilityRequest) -> tuple[str, str]:
     """Return the names of candidate and reference, as in a table: `bf16` and `fp32`."""
-    one, other = precision_of(request.candidate), precision_of(request.reference)
-    differing = [k for k in KNOBS if k.numerics and one[k.name] != other[k.name]]
-    first, second = (arithmetic([(k.label, k.show(values[k.name])) for k in differing]) for values in (one, other))
+    return names_of(
+        precision_of(request.candidate), precision_of(request.reference), lambda one, value: one.show(value)
+    )
+
+
+def names_of(
+    candidate: Mapping[str, Value], reference: Mapping[str, Value], show: Callable[[Knob, Value], str]
+) -> tuple[str, str]:
+    """Return the names of two arithmetics by what differs, and by what both change: `bf16 tf32` and `fp32 tf32`."""
+    known = [one for one in KNOBS if one.numerics and one.name in candidate and one.name in reference]
+    said = [one for one in known if {candidate[one.name], reference[one.name]} != {one.default}]
+    first, second = (
+        arithmetic([(k.label, show(k, values[k.name])) for k in said]) for values in (candidate, reference)
+    )
     return first, second
 
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossRun, LossVerdict, StabilityResult
-from autotune.precision.arithmetic import names
+from autotune.precision.arithmetic import names, precision_of
 from autotune.precision.judge import LAST, Paired, PrecisionCheck, Thresholds, judge, paired, pooled
 from autotune.report import drawing
 from autotune.report.chart import Absence, Chart, Table
@@ -20,8 +20,8 @@ from autotune.units import format_share
 TITLE = "Precision check"
 BEHIND = "behind, % of the loss decrease"
 READING = (
-    "Same weights, same data in the same order: loss minus that of full precision, one line per seed. Grey line: full "
-    f"precision with weights off by 1e-6. The mean of the last {LAST} steps is judged."
+    "Same weights, same data in the same order: loss minus that of {reference}, one line per seed. Grey line: "
+    f"{{reference}} with weights off by 1e-6. The mean of the last {LAST} steps is judged."
 )
 ROOM = 1.5  # times the tolerance that the axis reaches at least
 
@@ -63,7 +63,10 @@ def paired_losses(checks: Sequence[PrecisionCheck], tolerance: float) -> Chart |
     verdicts = [judge(*pair, Thresholds(tolerance=tolerance)) for pair, _ in tested]
     rows = [_row(*pair, verdict) for (pair, _), verdict in zip(tested, verdicts, strict=True)]
     compared = (f"loss, last {LAST}", "of", "difference", "allowed")
-    finding = "; ".join(match_phrase(it) if it.verdict == "ok" else plain(it.reason.text) for it in verdicts)
+    finding = "; ".join(
+        match_phrase(it, precision_of(pair[0].reference)) if it.verdict == "ok" else plain(it.reason.text)
+        for it, (pair, _) in zip(verdicts, tested, strict=True)
+    )
     return Chart(
         name="precision",
         title=TITLE,
@@ -74,7 +77,7 @@ def paired_losses(checks: Sequence[PrecisionCheck], tolerance: float) -> Chart |
         ),
         draw=draw,
         finding=finding,
-        note=READING,
+        note=READING.format(reference=" or ".join(dict.fromkeys(names(request)[1] for (request, _), _ in tested))),
     )
 
 

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from autotune.core.records import Config
 from autotune.core.results import Outcome, ProbeResult
-from autotune.precision.arithmetic import precision_of
+from autotune.precision.arithmetic import own_arithmetic, precision_of
 from autotune.study.history import History
 from autotune.study.pace import starting_seconds
 
@@ -16,7 +15,7 @@ RUNS_SLOWER = 1.5  # than the fastest probe: two of them are in full precision (
 
 def is_open(history: History) -> bool:
     """Return whether an arithmetic may still be compared: any that is offered at first, later one that was probed."""
-    plain = precision_of(Config(values={}))
+    plain = own_arithmetic(history.request.facts)
     compared = [verdict.values for verdict in history.loss_verdicts]
     if not compared:
         return any(set(history.request.domains.get(name, ())) - {value} for name, value in plain.items())

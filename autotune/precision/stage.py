@@ -1,4 +1,4 @@
-"""The precision check: each precision of a finalist is compared with full precision, once per study.
+"""The precision check: each arithmetic of a finalist is compared with that of the user's code, once per study.
 
     finalists ─► one not yet judged? compare it ─► refused? its configurations are out ─► finalists ─► ...
 
@@ -18,9 +18,9 @@ from autotune.core.requests import StabilityRequest
 from autotune.core.results import Outcome, StabilityResult
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS, loader_workers, worker_knob
-from autotune.knobs.base import Knob
+from autotune.knobs.declared import text
 from autotune.knobs.limits import option
-from autotune.precision.arithmetic import full_precision, names, precision_of
+from autotune.precision.arithmetic import full_precision, names, own_arithmetic, precision_of, reference_phrase
 from autotune.precision.duration import SEED_SECONDS, STEPS, check_batch
 from autotune.precision.judge import PrecisionCheck, Thresholds, judge, pooled
 from autotune.study.history import History
@@ -63,10 +63,15 @@ def precise_finalists(
     refused = _refused(history)
     if refused and not chosen:
         reasons = "; ".join(one.refused.text for one in refused if one.refused)
-        exact = " ".join(_option(one) for one in KNOBS if one.numerics and any(_changes(it, one) for it in refused))
+        own, facts = own_arithmetic(context.request.facts), context.request.facts
+        differing = (
+            one for one in KNOBS if any(precision_of(it.config).get(one.name) != own.get(one.name) for it in refused)
+        )
+        exact = " ".join(f"{option(one.name)} {text(own[one.name])},..." for one in differing)
         raise NoRecommendation(
             f"No configuration that ran may be recommended: {reasons}. The model or its loss is probably not "
-            f"suited to this arithmetic. Allow full precision ({exact}), or skip this check (--stability off)."
+            f"suited to this arithmetic. Allow {reference_phrase(facts)} with {exact}, or skip this check "
+            f"(--stability off)."
         )
     return chosen
 
@@ -83,15 +88,6 @@ def _refused(history: History) -> list[ConfigSummary]:
         first = finalists(own, history.request)[:1] if verdict.excludes else []
         found += [dataclasses.replace(one, refused=verdict.reason) for one in first]
     return found
-
-
-def _changes(refused: ConfigSummary, knob: Knob) -> bool:
-    return refused.config.values.get(knob.name, knob.default) != knob.default
-
-
-def _option(knob: Knob) -> str:
-    """Return the option with the default among its values: `--amp none,...`."""
-    return f"{option(knob.name)} {str(knob.default).lower()},..."
 
 
 def _compare(context: SearchContext, config: Config) -> None:
@@ -131,7 +127,7 @@ def _run(context: SearchContext, request: StabilityRequest) -> StabilityResult:
 
 def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
     request, history = context.request, context.history
-    if request.goal.stability == "off" or full_precision(config) == config:
+    if request.goal.stability == "off" or full_precision(config, request.facts) == config:
         return None
     # All runs with the same workers, who are seeded from the run's own seed: they see the same batches and the same
     # augmentation, and a slow loader costs what it costs in training.
@@ -143,7 +139,7 @@ def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
     seeds = tuple(request.seed + number for number in range(most))
     first = StabilityRequest(
         target=request.target,
-        reference=full_precision(candidate),
+        reference=full_precision(candidate, request.facts),
         candidate=candidate,
         device=request.environment.device,
         steps=STEPS,

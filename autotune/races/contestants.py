@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
 from os import PathLike, fspath
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from autotune.targets.commands.typed import typed_target
 from autotune.tuning.prepare import inspect, settle
 from autotune.tuning.settings import Settings
 
+MOST_NAMED = 5  # studies in an error
 Name = str | PathLike[str] | Sequence[str]  # of a contestant
 
 
@@ -74,7 +76,17 @@ def named_contestant(name: Name) -> NamedContestant:
         return NamedContestant(label=text, target=best.target, values=best.params)
     is_command = len(text.split()) > 1 and not _is_file(text)
     target = typed_target([f"{PREFIX}{text}" if is_command else text], {}, is_typed_command=False).text
-    resolve(target)  # a missing file is an error before a folder is made for the race
+    try:
+        resolve(target)  # a missing file is an error before a folder is made for the race
+    except TargetError as error:
+        if is_command or text.endswith(".py"):
+            raise
+        raise TargetError(f"There is no study {text}. {error} {_studies()}") from error
+    if target.isidentifier() and not Path(target).exists() and find_spec(target) is None:
+        raise TargetError(
+            f"{text} is neither a study nor a module. The name was probably mistyped, or is that of a file without its "
+            f".py. {_studies()}"
+        )
     return NamedContestant(label=text, target=target)
 
 
@@ -124,6 +136,15 @@ def settle_contestant(
     return Contestant(
         label=one.label, commit=commit, request=structs.replace(request, target_digest=digest), launcher=launcher
     )
+
+
+def _studies() -> str:
+    """Return which studies there are, to choose from."""
+    names = sorted(one.name for one in STUDIES.iterdir() if is_study(one)) if STUDIES.is_dir() else []
+    if not names:
+        return f"There are no studies in {STUDIES} here."
+    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+    return f"The studies in {STUDIES} are {', '.join(names[:MOST_NAMED])}{more}."
 
 
 def _is_file(text: str) -> bool:

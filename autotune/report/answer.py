@@ -17,6 +17,7 @@ from autotune.report import phrases
 from autotune.report.bottleneck import bottleneck_of
 from autotune.report.changes import changes_of, value_of, worth, worth_lines
 from autotune.report.durations import durations, steps_per_epoch
+from autotune.report.essentials import essential, kept
 from autotune.report.losses import is_doubtful, losses_phrase
 from autotune.report.phrases import plain
 from autotune.study.recommendation import Recommendation
@@ -27,7 +28,7 @@ from autotune.units import counted, format_rate, format_share
 WIDEST = 100  # characters: longer lines are hard to read
 MOST_LINES = 15  # of that width: one look
 MOST_WARNINGS = 3
-LONGEST_TEXT, LONGEST_NAME = 240, 48  # characters: a warning may quote a message of any length
+LONGEST_TEXT, LONGEST_NAME, LONGEST_WORTH = 240, 48, 72  # characters: a warning may quote a message of any length
 TITLES = 12  # characters before each line
 NEXT_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 OF_GLOBAL_BATCH = (Code.GLOBAL_BATCH_UNDECLARED, Code.GLOBAL_BATCH_FREE, Code.FASTER_WITH_BASELINE_BATCH,
@@ -113,12 +114,12 @@ def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterato
     for number, (one, row) in enumerate(zip(made, rows, strict=True)):
         cells = "  ".join(text + " " * (size - cell_len(text)) for text, size in zip(row, widths, strict=True))
         told = worth(one, best) if view or best.changes is not None or len(made) == 1 else ""
-        told = cropped(told, LONGEST_NAME)
+        told = cropped(told, LONGEST_WORTH)
         first, *rest = flow([cells, f"  {told}".rstrip()], width - TITLES)
         yield Line("" if number else "Change", first.rstrip())
         yield from (Line("", text) for text in rest)
-    kept = phrases.kept(best, [name for one in made for name in one.values], facts_of(best, view))
-    yield from titled("Kept" if made else "Settings", kept, width)
+    stays = kept(best, [name for one in made for name in one.values], facts_of(best, view))
+    yield from titled("Kept" if made else "Settings", stays, width)
 
 
 def numbers(best: Recommendation, width: int) -> Iterator[Line]:
@@ -210,9 +211,13 @@ def details(best: Recommendation, view: StudyView | None, width: int) -> Iterato
         f"{one.reason.text}"
         for name, one in phrases.runners_up(best)
     ]
+    matter, others = essential(best)
+    everything = [f"{name}: {python(value)}" for name, value in matter.items()]
+    if others:
+        everything.append(f"as torch has it: {', '.join(others)}")
     environment = f"{phrases.environment_line(best.environment)} · {best.measured_at[:10]}"
     for title, texts in (
-        ("All", [f"{name}: {python(value)}" for name, value in best.params.items()]),
+        ("All", everything),
         ("Time", [durations(best, facts_of(best, view))]),
         ("Step", [bottleneck_of(view)] if view and bottleneck_of(view) else []),
         ("Why", list(dict.fromkeys(one.text for one in told if one is not None))),

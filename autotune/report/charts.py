@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from autotune.precision.chart import precision
-from autotune.report.changes import changes_chart
 from autotune.report.chart import Absence, Chart
 from autotune.report.finalists import finalists
 from autotune.report.history import history
+from autotune.report.settings import settings_chart
 from autotune.report.step import step
 from autotune.report.throughput import throughput
 from autotune.study.view import StudyView
@@ -16,7 +16,7 @@ from autotune.study.view import StudyView
 CHARTS: dict[str, Callable[[StudyView], Chart | Absence]] = {
     "finalists": finalists,  # is it really better than the others?
     "step": step,  # what limits it now?
-    "changes": changes_chart,  # what did each change bring?
+    "settings": settings_chart,  # what does each setting bring here?
     "throughput": throughput,  # which batch, and what fits?
     "precision": precision,  # does it learn the same?
     "history": history,  # how did the search go, and would more of it help?

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.harmless import markup
+from autotune.harmless import cropped, markup
 
 CHARACTER = 6.9  # pixels of a character of 12 px, on average over numbers and words (DejaVu Sans, the widest usual one)
 LINE = 15  # pixels that a line of text needs
@@ -193,7 +193,8 @@ def legend_lines(names: Sequence[str], size: Size) -> list[list[tuple[int, str]]
     """The names with their places among the series, broken into lines that fit."""
     lines: list[list[tuple[int, str]]] = []
     room = 0.0
-    for series, name in enumerate(names):
+    most = int(size.width / CHARACTER) - 6
+    for series, name in enumerate(cropped(name, most) for name in names):
         need = width_of(name) + 32
         if not lines or need > room:
             lines.append([])

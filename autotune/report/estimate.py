@@ -4,30 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import numpy as np
 
-from autotune.core.records import Record, Value
+from autotune.core.records import Value
 from autotune.core.stats import MOST_PROBE_NOISE, Floats
 from autotune.knobs import KNOBS
+from autotune.report.gain import Gain
 from autotune.study.summary import ConfigSummary
 
 # Logarithms of factors with a normal prior, a third up or down, and a scatter of what settings do to one another
 # besides the noise of probes. Where the probes leave most of the prior, nothing is estimated. Judgements.
 PRIOR, SCATTER, LEAST_LEARNED = 0.3, 0.1, 0.5
-
-Basis = Literal["rounds", "probes", "estimate"]
-
-
-class Gain(Record, frozen=True, kw_only=True):
-    """A ratio of two speeds (of two scores, with another objective), and what it rests on."""
-
-    ratio: float
-    low: float | None  # 95 % interval; None: not known
-    high: float | None
-    by: Basis
-    count: int | None = None  # probes that an estimate rests on
 
 
 class Effects:

@@ -11,7 +11,7 @@ from autotune.study import layout as disk
 from autotune.study.view import StudyView
 from autotune.units import format_bytes, format_rate, format_share
 
-LEAST_GAIN = 0.005  # smaller ones round to nothing
+LEAST_SHOWN_GAIN = 0.005  # smaller ones round to nothing
 WIDTH = 10  # of the words before the colon's place
 
 
@@ -27,7 +27,7 @@ def expectation(predicted: Prediction) -> str:
 
 def why(predicted: Prediction) -> str:
     """Return in words why this configuration was proposed."""
-    gain = "" if predicted.gain is None or predicted.gain < LEAST_GAIN else f" ({format_share(predicted.gain)})"
+    gain = "" if predicted.gain is None or predicted.gain < LEAST_SHOWN_GAIN else f" ({format_share(predicted.gain)})"
     if predicted.why == "direct":
         return f"the model is off by more than 15% here, so batches near the best one are tried directly{gain}"
     if predicted.gain is None:

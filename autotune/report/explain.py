@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
 from pathlib import Path
 
 from autotune.core import codec
@@ -20,16 +21,17 @@ from autotune.core.records import Config, Record, Value
 from autotune.core.rounds import Rounds
 from autotune.core.stats import MOST_PROBE_NOISE
 from autotune.errors import StudyError
+from autotune.harmless import plain
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Circumstances
 from autotune.knobs.changes import HELD_TOGETHER, changes_between
 from autotune.objectives import objective_of
 from autotune.races.records import RaceResult
-from autotune.report.estimate import Basis, Effects, Gain
+from autotune.report.estimate import Effects
+from autotune.report.gain import Gain, gain_of, inverse
 from autotune.sampler.space import canonical, held_by_a_rank
 from autotune.study import layout as disk
 from autotune.study.recommendation import Recommendation
-from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
 from autotune.tuning.racing import FEWEST_ROUNDS
 
@@ -49,6 +51,7 @@ class SettingWorth(Record, frozen=True, kw_only=True):
     alone: Gain | None = None  # beside the baseline; None: not measured
     estimate: Gain | None = None  # where neither was measured
     failure: str = ""  # why `values` do not run in the recommendation
+    untested: str = ""  # why a change was not measured, where the search said so
 
 
 class Explanation(Record, frozen=True, kw_only=True):
@@ -60,7 +63,7 @@ class Explanation(Record, frozen=True, kw_only=True):
 
 def explain(view: StudyView, best: Recommendation) -> Explanation:
     """Return what each setting of the study is worth, as far as it was measured."""
-    evidence = _Evidence(view, best)
+    evidence = Evidence(view, best)
     changed = changes_between(best.baseline, best.params)
     found = [evidence.of_change(names) for names in changed]
     done = {name for names in changed for name in names}
@@ -78,7 +81,9 @@ def _questions(view: StudyView) -> Iterator[tuple[str, ...]]:
     yield from ((name,) for name in moving if name not in HELD_TOGETHER)
 
 
-class _Evidence:
+class Evidence:
+    """What a study measured, asked setting by setting."""
+
     def __init__(self, view: StudyView, best: Recommendation) -> None:
         self._view, self._best = view, best
         request = view.request
@@ -92,9 +97,13 @@ class _Evidence:
             (self._canonical(one.values), self._canonical(other.values)): gain
             for (one, other), gain in _measured_since(view.folder)
         }
-        self._effects = Effects([one for one in self._summaries.values() if one.feasible])
+
+    @cached_property
+    def _effects(self) -> Effects:
+        return Effects([one for one in self._summaries.values() if one.feasible])
 
     def of_change(self, names: Sequence[str]) -> SettingWorth:
+        """Return the worth of one change of the recommendation."""
         values, against = ({name: of[name] for name in names} for of in (self._best.params, self._best.baseline))
         inside = self._compared(self.params, self._with(self.params, against))
         alone = self._compared(self._with(self.baseline, values), self.baseline)
@@ -133,9 +142,11 @@ class _Evidence:
         measured = inside or alone
         estimate = None if measured or is_same else self._effects.between(values, against)
         failure = "" if inside else self._failure(self._with(self.params, values))
+        left = (one.untested for one in self._best.changes or () if is_change and one.values == values)
+        untested = "" if inside else next((one.text for one in left if one), "")
         return SettingWorth(
             values=values, against=against, is_change=is_change, is_same=is_same, inside=inside, alone=alone,
-            estimate=estimate, failure=failure,
+            estimate=estimate, failure=failure, untested=plain(untested),
         )  # fmt: skip
 
     def _failure(self, config: Config) -> str:
@@ -153,15 +164,13 @@ class _Evidence:
         if gain := self._rounds.get((one, other)):
             return gain
         if gain := self._rounds.get((other, one)):
-            return _inverse(gain)
+            return inverse(gain)
         a, b = (self._summaries.get(config) for config in (one, other))
         if a is None or b is None or not (a.feasible and b.feasible):
             return None
-        is_race = a.compared is not None and b.compared is not None
-        if not is_race and (a.compared is not None or b.compared is not None):
-            a, b = _by_probes(a), _by_probes(b)  # a lucky probe is not compared with rounds
-            if not (a.trials and b.trials):
-                return None
+        is_race = a.compared is not None
+        if is_race != (b.compared is not None):
+            return None  # a lucky probe is not compared with rounds
         least = 0.0 if is_race else MOST_PROBE_NOISE
         spread = math.hypot(*(max(least, it.relative_half_width or MOST_PROBE_NOISE) for it in (a, b)))
         ratio = a.score / b.score
@@ -177,12 +186,6 @@ class _Evidence:
 
     def _canonical(self, values: Mapping[str, Value]) -> Config:
         return canonical(Config(values=dict(values)), self._here)
-
-
-def _by_probes(one: ConfigSummary) -> ConfigSummary:
-    """Return the summary by the probes of the search alone."""
-    kept = [(t, v) for t, v in zip(one.trials, one.verdicts, strict=True) if t.purpose in ("baseline", "search")]
-    return ConfigSummary(config=one.config, trials=tuple(t for t, _ in kept), verdicts=tuple(v for _, v in kept))
 
 
 def _in_turns(best: Recommendation) -> Iterator[tuple[Pair, Gain]]:
@@ -213,11 +216,8 @@ def _in_rounds(best: Recommendation, params: Config, baseline: Config) -> Iterat
         )
     winner = {**best.params, **{k: v for one in best.changes or () for k, v in one.values.items()}}
     for one in best.changes or ():
-        if one.ratio:
+        if gain := gain_of(one):
             without = Config(values={**winner, **one.before})
-            by: Basis = "probes" if one.untested else "rounds"
-            low, high = (bound and 1 / bound for bound in (one.ratio_high, one.ratio_low))
-            gain = Gain(ratio=1 / one.ratio, low=low, high=high, by=by)
             # What was dropped beside others was measured with those; it is told as if they did not matter.
             yield (Config(values=winner), without), gain
             yield (Config(values={**params.values, **one.values}), Config(values={**params.values, **one.before})), gain
@@ -237,16 +237,6 @@ def _measured_since(folder: Path) -> Iterator[tuple[Pair, Gain]]:
                     (one.config, first.config),
                     Gain(ratio=one.ratio, low=one.ratio_low, high=one.ratio_high, by="rounds"),
                 )
-
-
-def _inverse(gain: Gain) -> Gain:
-    return Gain(
-        ratio=1 / gain.ratio,
-        low=gain.high and 1 / gain.high,
-        high=gain.low and 1 / gain.low,
-        by=gain.by,
-        count=gain.count,
-    )
 
 
 def _strength(one: SettingWorth) -> tuple[int, float]:

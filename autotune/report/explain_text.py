@@ -7,25 +7,18 @@ from collections.abc import Iterator
 
 from rich.text import Text
 
-from autotune.core.records import Value
 from autotune.harmless import cropped
-from autotune.knobs import knob
-from autotune.knobs.changes import HELD_TOGETHER
-from autotune.objectives import objective_of
-from autotune.report import phrases
 from autotune.report.answer import TITLES, WIDEST, Line, sentences, titled
-from autotune.report.changes import value_of
-from autotune.report.estimate import Gain
+from autotune.report.changes import brief, label_of
 from autotune.report.explain import Explanation, SettingWorth
+from autotune.report.gain import NOT_MEASURED, basis_phrase, gain_phrase
 from autotune.report.phrases import plain
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
-from autotune.tuning.choice import TIE
 from autotune.units import counted
 
 LONGEST_REASON = 120  # characters of an error message
-BASES = {"rounds": "in interleaved rounds", "probes": "by single probes"}
-NOT_MEASURED = "was not measured"
+SAME = "does nothing here: both train in the same way"
 
 
 def explain_block(found: Explanation, best: Recommendation, view: StudyView, width: int | None) -> Text:
@@ -62,59 +55,35 @@ def _next(found: Explanation) -> str:
 
 
 def _lines(one: SettingWorth, best: Recommendation, width: int) -> Iterator[Line]:
-    first, *rest = _sentences(one, best)
+    first, *rest = sentences_of(one, best)
     yield from titled(label_of(one.values), f"{_moved(one)}: {first}", width)
     for text in rest:
         yield from titled("", text, width)
 
 
-def label_of(values: dict[str, Value]) -> str:
-    """Return `precision`, or `batch`."""
-    return "batch" if tuple(values) == HELD_TOGETHER else plain(knob(next(iter(values))).label)
+def setting_phrase(one: SettingWorth) -> str:
+    """Return `precision fp32 → bf16` of a change, else `threads 1 instead of auto`."""
+    return f"{label_of(one.values)} {_moved(one)}"
 
 
 def _moved(one: SettingWorth) -> str:
     if one.is_change:
-        return f"{value_of(one.against)} → {value_of(one.values)}"
-    return f"{value_of(one.values)} instead of {value_of(one.against)}"
+        return f"{brief(one.against)} → {brief(one.values)}"
+    return f"{brief(one.values)} instead of {brief(one.against)}"
 
 
-def _sentences(one: SettingWorth, best: Recommendation) -> list[str]:
+def sentences_of(one: SettingWorth, best: Recommendation) -> list[str]:
+    """Return what is known of the setting: in the recommendation, and alone where that is another question."""
     if one.is_same:
-        return ["does nothing here: both train in the same way"]
+        return [SAME]
     found = []
     if one.inside:
-        found.append(worth_phrase(one.inside, best))
+        found.append(gain_phrase(one.inside, best.goal))
     elif one.failure:
         found.append(f"does not run: {cropped(plain(one.failure.partition(chr(10))[0]), LONGEST_REASON)}")
     if one.alone and one.alone != one.inside:
-        found.append(f"alone, beside your baseline: {worth_phrase(one.alone, best)}")
+        found.append(f"alone, beside your baseline: {gain_phrase(one.alone, best.goal)}")
     if not found and one.estimate:
-        found.append(worth_phrase(one.estimate, best))
-    return found or [NOT_MEASURED]
-
-
-def worth_phrase(gain: Gain, best: Recommendation) -> str:
-    """Return `faster, 1.35× (1.20 to 1.52), in interleaved rounds`."""
-    objective = objective_of(best.goal)
-    factor = phrases.factor_phrase(gain.ratio, gain.low, gain.high)
-    if gain.by == "estimate":
-        share = f"{abs(gain.ratio - 1):.0%}"
-        word = objective.better if gain.ratio > 1 else objective.worse
-        told = f"about {share} {word}" if abs(gain.ratio - 1) > TIE else "to do about nothing"
-        by = "1 probe that differs" if gain.count == 1 else f"{gain.count} probes that differ"
-        return f"not measured; estimated {told} ({gain.low:.2f} to {gain.high:.2f}), by {by} in other settings too"
-    return f"{_verdict(gain, factor, objective.better, objective.worse)}, {BASES[gain.by]}"
-
-
-def _verdict(gain: Gain, factor: str, better: str, worse: str) -> str:
-    low, high = gain.low, gain.high
-    if low is None or high is None:
-        return f"{factor}, without an interval"
-    if low > 1 - TIE and high < 1 + TIE:
-        return f"does nothing here: {factor}"
-    if low > 1:
-        return f"{better}, {factor}"
-    if high < 1:
-        return f"{worse}, {factor}"
-    return f"undecided, {factor}"
+        found.append(f"{gain_phrase(one.estimate, best.goal)}, by {basis_phrase(one.estimate)}")
+    why = "" if one.untested.startswith(NOT_MEASURED) else one.untested.partition("\n")[0].rstrip(".")
+    return found or [f"{NOT_MEASURED}: {why}" if why else NOT_MEASURED]

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from autotune.core.codes import Code
-from autotune.core.records import Config
+from autotune.core.records import Config, Value
 from autotune.core.results import LossVerdict
-from autotune.knobs import KNOBS
-from autotune.precision.arithmetic import arithmetic, precision_of
+from autotune.precision.arithmetic import names_of, own_arithmetic, precision_of
 from autotune.report.phrases import plain, shown
 from autotune.study.recommendation import Recommendation
 from autotune.units import counted, format_share
@@ -26,23 +27,24 @@ WHY_OPEN = {
 def losses_phrase(best: Recommendation) -> str:
     """Return `bf16 matches fp32: 0.2% apart after 50 paired steps`, or what else is known."""
     verdict = _verdict(best)
+    reference = own_arithmetic(best.facts) if best.facts else precision_of(Config(values={}))
     if verdict is None or best.goal.stability == "off":
         return best.stability.text
-    one, other = _names(verdict)
+    one, other = _names(verdict, reference)
     steps = _steps(verdict)
     if verdict.verdict != "ok":
         why = WHY_OPEN.get(verdict.reason.code, "{steps} do not tell").format(steps=steps, other=other)
         return f"undecided whether {one} learns as {other} does: {why}. Compare a longer run of both."
     allowed = verdict.allowed or 0.0
     if allowed <= best.goal.loss_tolerance * BARELY:
-        return match_phrase(verdict)
+        return match_phrase(verdict, reference)
     # An earlier version let pass what its own noise hid.
     return f"{one} and {other} could not be told apart in {steps}: noisy, {format_share(allowed)} would not show"
 
 
-def match_phrase(verdict: LossVerdict) -> str:
+def match_phrase(verdict: LossVerdict, reference: Mapping[str, Value]) -> str:
     """Return `bf16 matches fp32: 0.2% apart after 50 paired steps`, of a verdict that found so."""
-    (one, other), difference = _names(verdict), abs(verdict.difference or 0.0)
+    (one, other), difference = _names(verdict, reference), abs(verdict.difference or 0.0)
     apart = format_share(difference) if difference >= FINEST else f"less than {format_share(FINEST)}"
     return f"{one} matches {other}: {apart} apart after {_steps(verdict)}"
 
@@ -63,9 +65,6 @@ def _verdict(best: Recommendation) -> LossVerdict | None:
     return next((one for one in best.loss_verdicts if precision_of(Config(values=one.values)) == own), None)
 
 
-def _names(verdict: LossVerdict) -> tuple[str, str]:
-    usual = {one.name: one.default for one in KNOBS}
-    differing = [one for one in KNOBS if one.name in verdict.values and verdict.values[one.name] != one.default]
-    named = ([(it.label, shown(it, values)) for it in differing] for values in (verdict.values, usual))
-    one, other = (plain(arithmetic(words)) for words in named)
-    return one, other
+def _names(verdict: LossVerdict, reference: Mapping[str, Value]) -> tuple[str, str]:
+    one, other = names_of(verdict.values, reference, lambda knob, value: shown(knob, {knob.name: value}))
+    return plain(one), plain(other)

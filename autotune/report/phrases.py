@@ -220,19 +220,6 @@ def split_headline(recommendation: Recommendation) -> tuple[str, str]:
     return (figure, rest) if figure[-1:] in "×%" else ("", text)
 
 
-def kept(recommendation: Recommendation, changed: Sequence[str], facts: TargetFacts | None) -> str:
-    """Return what stays as in the baseline: `batch_size 64 × 1 · no loader workers`; empty if nothing is worth a word.
-
-    Workers are left out where the target, by `facts`, does not let them be chosen: how many load is not known.
-    """
-    has_workers = facts is None or facts.tunes_workers
-    values = recommendation.params
-    same = [knob for knob in KNOBS if knob.name not in changed and (has_workers or not knob.counts_workers)]
-    batch = " × ".join(str(values.get(name)) for name in GLOBAL_BATCH)
-    parts = [] if set(changed) & set(GLOBAL_BATCH) else [f"batch_size {batch}"]
-    return " · ".join([*parts, *settings(values, same)])
-
-
 def rate_phrase(recommendation: Recommendation) -> str:
     """`2,605 samples/s`, with tokens where the target has them."""
     rate = samples_per_second(recommendation.samples_per_second)

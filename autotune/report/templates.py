@@ -20,6 +20,7 @@ from autotune.units import counted, format_bytes, format_clock, format_rate, for
 
 HERE = Path(__file__).parent
 BETWEEN_TICKS = re.compile("`([^`]+)`")
+BETWEEN_WORDS = re.compile("[×/](?=\\w)")
 OPTION = re.compile(r"--\w[\w-]*")
 STYLE = CHART_STYLE + (HERE / "page.css").read_text(encoding="utf-8") + ROWS_STYLE
 SCRIPT = (HERE / "page.js").read_text(encoding="utf-8")
@@ -52,6 +53,11 @@ def _with_code(text: str) -> Markup:
     return Markup(OPTION.sub(r'<span class="whole">\g<0></span>', code))
 
 
+def _breakable(title: str) -> Markup:
+    """The title of a column, escaped, with places where it may break."""
+    return Markup(BETWEEN_WORDS.sub(r"<wbr>\g<0>", str(escape(plain_lines(title)))))
+
+
 def _printable(value: object) -> object:
     return plain_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
@@ -66,6 +72,7 @@ _templates = Templates(
 )
 _templates.filters |= {"rate": format_rate, "bytes": format_bytes, "seconds": format_seconds, "share": format_share}
 _templates.filters |= {"python": python, "counted": counted, "clock": format_clock, "code": _with_code}
+_templates.filters |= {"breakable": _breakable}
 
 
 def render_template(name: str, *, served: Served | None = None, **values: object) -> str:

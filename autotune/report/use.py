@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from autotune.core.records import Value
 from autotune.errors import UsageError
 from autotune.export.loop import with_autotune
 from autotune.export.programs import exported_text
@@ -13,6 +15,7 @@ from autotune.export.recipe import recipe
 from autotune.harmless import python, shell_word
 from autotune.knobs.wording import Framework
 from autotune.report import phrases
+from autotune.report.essentials import essential
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
 from autotune.targets.commands.answer import recommended_command
@@ -58,9 +61,12 @@ def ways(best: Recommendation, view: StudyView) -> list[Way]:
         ]
     first = "run {}" if command else "export {} --to hf"
     shell = [line.format(shell_word(study)) for line in (first, "show {} --sort speed", "best {} --verbose")]
+    matter, others = essential(best)
+    whole = f"The same as autotune.load_best({python(study)})"
+    note = f"{whole}, which also names what stays as torch has it: {', '.join(others)}"
     return [
         *found,
-        Way(name="dict", title="Dict", text=_literal(best), note=f"The same as autotune.load_best({python(study)})."),
+        Way(name="dict", title="Dict", text=_literal(matter), note=f"{note if others else whole}."),
         Way(name="shell", title="Shell", text="\n".join(f"autotune {line}" for line in shell)),
     ]
 
@@ -78,6 +84,6 @@ def _programs(best: Recommendation, view: StudyView) -> list[Way]:
     return found
 
 
-def _literal(best: Recommendation) -> str:
-    lines = "".join(f"    {python(name)}: {python(value)},\n" for name, value in best.params.items())
+def _literal(values: Mapping[str, Value]) -> str:
+    lines = "".join(f"    {python(name)}: {python(value)},\n" for name, value in values.items())
     return f"{{\n{lines}}}"

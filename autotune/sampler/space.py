@@ -16,7 +16,7 @@ from autotune.knobs.base import Circumstances, Knob, allowed
 from autotune.knobs.changes import HELD_TOGETHER, changes_between
 from autotune.knobs.limits import option
 from autotune.sampler.blocks import Configurations, Values, Watched, split
-from autotune.sampler.space_errors import nothing_left, unsettable
+from autotune.sampler.space_errors import nothing_left, possible, unsettable
 
 LISTED = 12_288  # configurations, all of which are looked at: a proposal then takes about 0.1 s
 SAMPLED = 4_096  # of more, at random; beside them what is near to those that were probed
@@ -36,15 +36,23 @@ class SearchSpace:
         `limits` of user and target apply to derived values too: a configuration that breaks one is left out.
         """
         self.domains = dict(domains)
-        self._circumstances = circumstances
+        self.circumstances = circumstances
         self._limits = dict(limits or {})
         self._first = {knob.name: domains[knob.name][0] for knob in KNOBS}
         self._derived = {knob.name for knob in KNOBS if knob.derive(self._first, circumstances) is not None}
         self._neighbours: dict[Config, tuple[Config, ...]] = {}
         names = [knob.name for knob in KNOBS]
         self.configs = Configurations(split(names, self._points), names)
-        for name in self._derived if self.configs else ():
-            self.domains[name] = tuple(sorted(self.configs.values(name), key=lambda v: int(v or 0)))
+        for name in self.domains if self.configs else ():
+            self.domains[name] = self._left(name)
+
+    def _left(self, name: str) -> Values:
+        """Return the values of a knob that some configuration has, in search order: what does nothing is folded."""
+        found = self.configs.values(name)
+        if name in HELD_TOGETHER:
+            return tuple(sorted(found, key=lambda v: int(v or 0))) if name in self._derived else self.domains[name]
+        order = [*self.domains[name], *(value for value in found if value not in self.domains[name])]
+        return tuple(value for value in order if value in found)
 
     @property
     def free(self) -> dict[str, tuple[Value, ...]]:
@@ -58,7 +66,7 @@ class SearchSpace:
 
     def canonical(self, config: Config) -> Config:
         """Return the canonical one of all configurations that train exactly as `config` does here."""
-        return canonical(config, self._circumstances)
+        return canonical(config, self.circumstances)
 
     def excludes(self, config: Config) -> str:
         """Return why this canonical configuration may not be recommended: `its global batch is 64, and 256 is held`.
@@ -67,9 +75,9 @@ class SearchSpace:
         """
         if config in self.configs:
             return ""
-        held, samples = self._circumstances.global_batch, config.global_batch_size()
+        held, samples = self.circumstances.global_batch, config.global_batch_size()
         if held is not None and held != samples:
-            ranks = self._circumstances.facts.ranks
+            ranks = self.circumstances.facts.ranks
             return f"its global batch is {samples * ranks}, and {held * ranks} is held"
         for knob in KNOBS:
             values = self.configs.values(knob.name)
@@ -84,8 +92,8 @@ class SearchSpace:
         def distance(names: Sequence[str], point: Values) -> tuple[float, ...]:
             other = replace(config, values=config.values | dict(zip(names, point, strict=True)))
             ordered = [knob for knob in KNOBS if knob.ordered]
-            others = (knob.position(other[knob.name], self._circumstances) for knob in ordered)
-            own = (knob.position(config[knob.name], self._circumstances) for knob in ordered)
+            others = (knob.position(other[knob.name], self.circumstances) for knob in ordered)
+            own = (knob.position(config[knob.name], self.circumstances) for knob in ordered)
             return (
                 change_count(other, config),
                 abs(math.log(other.global_batch_size() / config.global_batch_size())),
@@ -132,7 +140,7 @@ class SearchSpace:
             derived = {knob.name: self._value(knob, filled) for knob in own}
             point = Watched(self._first | derived)
             for knob in own:
-                point[knob.name] = knob.canonical(point, self._circumstances)
+                point[knob.name] = knob.canonical(point, self.circumstances)
             seen |= filled.seen | point.seen
             if self._fits(names, point):
                 found[tuple(point[name] for name in names)] = None
@@ -140,7 +148,7 @@ class SearchSpace:
 
     def _fits(self, names: Sequence[str], values: dict[str, Value]) -> bool:
         """Return whether the values of these knobs may be searched together."""
-        held, most = self._circumstances.global_batch, self._circumstances.most_samples
+        held, most = self.circumstances.global_batch, self.circumstances.most_samples
         if "batch_size" in names:
             samples = Config(values=values).global_batch_size()
             if (most is not None and samples > most) or held not in (None, samples):
@@ -149,7 +157,7 @@ class SearchSpace:
         return all(_within(values[name], limit) for name, limit in derived.items())
 
     def _value(self, knob: Knob, filled: dict[str, Value]) -> Value:
-        derived = knob.derive(filled, self._circumstances)
+        derived = knob.derive(filled, self.circumstances)
         return filled[knob.name] if derived is None else derived
 
 
@@ -179,6 +187,8 @@ def build(
     _check_global_batch(facts, goal)
     everything = _circumstances(facts, environment, goal, None)
     today = canonical(baseline, everything)
+    for knob in KNOBS:
+        possible(knob, (today[knob.name],), everything, "--baseline or `baseline` in the target")
     domains: dict[str, tuple[Value, ...]] = {}
     for knob in KNOBS:
         circumstances = _circumstances(facts, environment, goal, goal.limits.get(knob.name, facts.space.get(knob.name)))
@@ -231,7 +241,7 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
     is_tuned, limit = not unasked if goal.tune is None else knob.name in goal.tune, goal.limits.get(knob.name)
     if not is_tuned and (limit is None or _within(today, limit)):
         return (today,)
-    values = knob.domain(circumstances)
+    values = possible(knob, knob.domain(circumstances), circumstances, f"{option(knob.name)} or `space` in the target")
     if not values:
         raise UsageError(
             f"No value is left for {knob.name} within {_text(circumstances.limit)}"

@@ -1,10 +1,14 @@
-"""Why nothing of a knob, or of a whole space, is left to search."""
+"""Why nothing of a knob, or of a whole space, is left to search; and which values cannot be had here."""
 
 from __future__ import annotations
 
 from autotune.core.records import Goal, TargetFacts, Value
-from autotune.knobs.base import Knob
+from autotune.errors import UsageError
+from autotune.knobs.base import Circumstances, Knob
+from autotune.knobs.declared import text
 from autotune.knobs.limits import option
+
+Values = tuple[Value, ...]
 
 
 def unsettable(knob: Knob, facts: TargetFacts) -> str:
@@ -20,6 +24,23 @@ def unsettable(knob: Knob, facts: TargetFacts) -> str:
         f"{knob.name} cannot be set: the command takes no argument for it, and it cannot be set from outside. "
         f"Say which argument it is with --map {knob.alias}=--argument, or leave {option(knob.name)} out."
     )
+
+
+def possible(knob: Knob, values: Values, circumstances: Circumstances, where: str) -> Values:
+    """Return those of `values`, asked for `where`, that can be had here. Raises `UsageError` if none of them can."""
+    reasons = {value: why for value in values if (why := lacking(knob, value, circumstances))}
+    if values and len(reasons) == len(values):
+        asked = ", ".join(f"{knob.alias}={text(value)}" for value in values)
+        raise UsageError(
+            f"{asked} is not possible here: {'; '.join(dict.fromkeys(reasons.values()))}. It was probably written for "
+            f"another machine or target. Change it in {where}."
+        )
+    return tuple(value for value in values if value not in reasons)
+
+
+def lacking(knob: Knob, value: Value, circumstances: Circumstances) -> str:
+    """Return what machine or target lacks for `value`; empty for what the user's code or command has today."""
+    return "" if value == knob.left_alone(circumstances.facts) else knob.lacking(value, circumstances)
 
 
 def nothing_left(facts: TargetFacts, goal: Goal, batches: tuple[Value, ...]) -> str:

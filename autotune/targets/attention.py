@@ -11,14 +11,10 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.overrides import TorchFunctionMode
 
-from autotune.targets.switches import KERNELS, enabled
+from autotune.knobs.sdpa_backend import KERNELS
+from autotune.targets.switches import enabled
 
-BACKENDS = {
-    "cudnn": SDPBackend.CUDNN_ATTENTION,
-    "flash": SDPBackend.FLASH_ATTENTION,
-    "efficient": SDPBackend.EFFICIENT_ATTENTION,
-    "math": SDPBackend.MATH,
-}
+BACKENDS = {name: getattr(SDPBackend, one.backend) for name, one in KERNELS.items()}
 DTYPES = ("float32", "bfloat16", "float16")  # of a call without autocast, and with it
 _CALL = torch.nn.functional.scaled_dot_product_attention
 _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
@@ -54,6 +50,11 @@ class Attention(TorchFunctionMode):
         if func is _CALL:
             self._look({**dict(zip(_NAMES, args, strict=False)), **(kwargs or {})})
         return func(*args, **(kwargs or {}))
+
+    @property
+    def was_called(self) -> bool:
+        """Whether a call was seen."""
+        return bool(self._known)
 
     def found(self) -> dict[str, tuple[str, ...]]:
         """Return, by dtype, the kernels that take every call and that torch does not take for all of them anyway.

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import Any
 
 import torch
 from torch.optim import Optimizer
 
 from autotune.core.records import Finding
+from autotune.knobs.sdpa_backend import KERNELS
 from autotune.knobs.tf32 import LEAST_CAPABILITY, state
 from autotune.targets import optimizer_implementations
-
-KERNELS: dict[str, Callable[[], bool]] = {  # of attention: whether one is enabled, and its name
-    "cudnn": torch.backends.cuda.cudnn_sdp_enabled,
-    "flash": torch.backends.cuda.flash_sdp_enabled,
-    "efficient": torch.backends.cuda.mem_efficient_sdp_enabled,
-    "math": torch.backends.cuda.math_sdp_enabled,
-}
 
 
 def standing(optimizers: Iterable[Optimizer]) -> dict[str, Any]:
@@ -33,7 +27,7 @@ def standing(optimizers: Iterable[Optimizer]) -> dict[str, Any]:
 
 def enabled() -> frozenset[str]:
     """Return the kernels that attention may use."""
-    return frozenset(name for name, is_enabled in KERNELS.items() if is_enabled())
+    return frozenset(name for name, one in KERNELS.items() if getattr(torch.backends.cuda, one.is_enabled)())
 
 
 def is_deterministic() -> bool:

@@ -101,6 +101,7 @@ class KnobContract:
             assert all(isinstance(text, str) for text in self.knob.environ(value).values())
             assert math.isfinite(self.knob.caution(value)) and self.knob.caution(value) >= 0
             assert isinstance(self.knob.phrase(value), str)
+            assert self.knob.phrase(value) or value == self.knob.default, "an answer would not name it"
         assert isinstance(self.knob.memory, MemoryEffect)
 
     def test_what_it_expects_of_a_value_are_factors_against_a_known_one(self) -> None:

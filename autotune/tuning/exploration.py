@@ -24,7 +24,7 @@ PATIENCE = 15  # probes without a gain; a sampler that learns only from values n
 # Two proposals in a row that promise less, after as many probes: the median search then recommends the best to 0 %
 # (well-specified) or 1.2 % (misspecified machines), of 8 probes (docs/notes/search.md 2).
 LITTLE, PROPOSALS, FEWEST_PROBES = 0.02, 2, 8
-LEAST_GAIN = 0.01  # over the best: less is none, nor is a lower bound reported (docs/notes/search.md 2)
+LEAST_PROGRESS = 0.01  # over the best: less is none, nor is a lower bound reported (docs/notes/search.md 2)
 UNBELIEVABLE = 1.0  # a bound that says no more than "at most twice as fast" is none
 
 
@@ -138,7 +138,7 @@ def reason_to_stop(state: SearchState) -> str | None:
     if since >= PATIENCE and not any(state.values):
         return f"none of {len(state.values)} probes was usable"
     if since >= PATIENCE:
-        return f"the last {since} probes gained less than {LEAST_GAIN:.0%}"
+        return f"the last {since} probes gained less than {LEAST_PROGRESS:.0%}"
     if promise_little(state.promises, len(state.values)):
         return f"the expected gain of the last {PROPOSALS} proposals was below {LITTLE:.0%} each"
     return None
@@ -159,7 +159,7 @@ def probes_without_gain(values: Sequence[float | None]) -> int:
     best, since = 0.0, 0
     for value in values:
         since += 1
-        if value is not None and value > best * (1 + LEAST_GAIN):
+        if value is not None and value > best * (1 + LEAST_PROGRESS):
             best, since = value, 0
     return since
 
@@ -175,4 +175,4 @@ def bound(measured: int, remaining: int, rest: float | None, better: str = "fast
         return notice(Code.ALL_MEASURED, measured=measured, better=better)
     if rest is None or rest >= UNBELIEVABLE:
         return notice(Code.SAMPLED, measured=measured, total=max(space, measured + remaining))
-    return notice(Code.BOUNDED, rest=max(rest, LEAST_GAIN), better=better)
+    return notice(Code.BOUNDED, rest=max(rest, LEAST_PROGRESS), better=better)

@@ -13,6 +13,7 @@ from autotune.knobs.base import Circumstances
 from autotune.knobs.batch_size import SMALLEST
 from autotune.machine.environment import autotune_version
 from autotune.objectives import objective_of
+from autotune.sampler.idle import told
 from autotune.sampler.space import SearchSpace, is_settable
 from autotune.study.shown import moving, shown_config
 from autotune.targets.commands.command import Command, is_command
@@ -71,7 +72,7 @@ def opening_lines(
     limit = f", limited to {format_bytes(request.memory_limit_bytes)}" if request.goal.memory_limit_bytes else ""
     state = "refused" if refused else "resumed" if resumed else "new"
     configurations = counted(len(space.configs), "configuration")
-    left_out = [one for one in not_searched(request, space) if not (brief and one == OWN_LOOP)]
+    left_out = [one for one in not_searched(request, space, settings) if not (brief and one == OWN_LOOP)]
     return [
         f"autotune {autotune_version()} · {_trained(request)} · study {folder} ({state})",
         f"{device:<5} {environment.device_name} · {format_bytes(environment.device_bytes)}{limit}"
@@ -141,16 +142,17 @@ def _is_accumulated(request: StudyRequest, settings: Settings) -> bool:
     return isinstance(settings.global_batch, int) and "gradient_accumulation_steps" not in declared and steps > 1
 
 
-def not_searched(request: StudyRequest, space: SearchSpace) -> list[str]:
+def not_searched(request: StudyRequest, space: SearchSpace, settings: Settings) -> list[str]:
     """Return what users expect to be searched or measured and is not, with the reason: `workers not tuned: ...`."""
     facts, goal, batches = request.facts, request.goal, space.domains["batch_size"]
-    lines, samples, limited = [], goal.global_batch, {**facts.space, **goal.limits}
-    lines += _unsettable(request)
+    samples, limited = goal.global_batch, {**facts.space, **goal.limits}
+    idle = told(space, limited, {**(facts.baseline or {}), **settings.baseline}, request.baseline)
+    lines = [*_unsettable(request), *(line for of_one in idle.values() for line in of_one)]
     if facts.owns_loop:
         lines.append(OWN_LOOP)
-    if not facts.takes_workers:
+    if not facts.takes_workers and worker_knob().name not in idle:
         lines.append("workers not tuned: dataloader() takes no num_workers")
-    elif facts.repeats_samples and worker_knob().name not in limited:
+    elif facts.takes_workers and facts.repeats_samples and worker_knob().name not in limited:
         lines.append("workers above 1 not searched: each would give all samples again (search them with --workers 0:8)")
     for knob in KNOBS if goal.exact else ():
         if not knob.is_exact(facts) and knob.name in (goal.tune or ("batch_size",)):

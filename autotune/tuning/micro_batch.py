@@ -15,7 +15,7 @@ from autotune.knobs.changes import HELD_TOGETHER, changes_between
 from autotune.objectives import objective_of
 from autotune.study.summary import ConfigSummary
 
-LEAST_GAIN = 0.05  # over the fastest that holds it: for less nobody should have to think about BatchNorm
+LEAST_MICRO_BATCH_GAIN = 0.05  # over the fastest that holds it: for less nobody should have to think about BatchNorm
 CONFIDENCE = 0.8  # of the interval that has to exclude a loss, 90 % one-sided: at 95 % two rounds cannot show 20 %
 
 
@@ -40,7 +40,7 @@ def is_taken_back(winner: Config, config: Config, request: StudyRequest) -> bool
 def is_worth_it(scores: Rounds, one: int, held: int) -> bool:
     """Whether the gain of `one` over `held`, by their positions in `scores`, is large enough, and probably no luck."""
     estimate, low, _ = scores.ratio(one, held, CONFIDENCE)
-    return estimate > 1 + LEAST_GAIN and low > 1
+    return estimate > 1 + LEAST_MICRO_BATCH_GAIN and low > 1
 
 
 def is_open(racers: Sequence[ConfigSummary], request: StudyRequest) -> bool:
@@ -52,7 +52,7 @@ def is_open(racers: Sequence[ConfigSummary], request: StudyRequest) -> bool:
     scores = Rounds([one.by_round(one.scores) for one in racers])
     held, other = (max(places[is_other], key=scores.typical_rate) for is_other in (False, True))
     estimate, low, _ = scores.ratio(other, held, CONFIDENCE)
-    return estimate > 1 + LEAST_GAIN and low <= 1
+    return estimate > 1 + LEAST_MICRO_BATCH_GAIN and low <= 1
 
 
 def worth_their_warning(

@@ -25,7 +25,7 @@ def all_failed(candidates: Sequence[ConfigSummary], request: StudyRequest) -> st
     if any(c.refused and not c.failure for c in candidates):
         return (
             f"No configuration that ran may be recommended, and all others failed when re-measured: {listed}. The "
-            f"limits or the dtypes that you allow probably leave too little. Allow more of either."
+            f"limits or the precisions that you allow probably leave too little. Allow more of either."
         )
     if WORDS[Outcome.UNSTABLE] in listed:
         advice = "Training nearly diverges. Lower the learning rate in optimizer(params) of the target."

@@ -16,7 +16,7 @@ from autotune.machine.environment import fingerprint
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP, Decision
 from autotune.objectives.verdict import instability
-from autotune.precision.arithmetic import full_precision, precision_of
+from autotune.precision.arithmetic import full_precision, own_arithmetic, precision_of, reference_phrase
 from autotune.study.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary, Status
@@ -156,7 +156,7 @@ def _worth_their_doubt(
     allowed: Sequence[int], measured: Sequence[ConfigSummary], scores: Rounds, request: StudyRequest,
     losses: Sequence[LossVerdict],
 ) -> list[int]:  # fmt: skip
-    """Return those of `allowed` whose losses match full precision's, or that gain enough to be taken without.
+    """Return those of `allowed` whose losses match the reference's, or that gain enough to be taken without.
 
     That is 5 % over the best of those that match. What the baseline computes in is not doubted. A script is free to
     compute otherwise than our loop: of a command, what there was no time to compare is open, too.
@@ -164,7 +164,7 @@ def _worth_their_doubt(
     own = precision_of(request.baseline)
     open_ones = [one.values for one in losses if one.verdict == "inconclusive"]
     if is_command(request.target) and request.goal.stability != "off":
-        known = [one.values for one in losses] + [precision_of(full_precision(request.baseline))]
+        known = [one.values for one in losses] + [own_arithmetic(request.facts)]
         open_ones += [values for one in measured if (values := precision_of(one.config)) not in known]
     doubted = [values for values in open_ones if values != own]
     sure = [i for i in allowed if precision_of(measured[i].config) not in doubted]
@@ -212,7 +212,7 @@ def _why_not(
         batch = request.global_batch_size(candidate.config)
         return notice(Code.FASTER_WITH_LARGER_BATCH, share=share, better=objective.better, batch=batch, **memory)
     if is_doubtful(candidate.config, request) and not is_doubtful(winner.config, request):
-        least = micro_batch.LEAST_GAIN
+        least = micro_batch.LEAST_MICRO_BATCH_GAIN
         return notice(Code.FASTER_OTHER_MICRO_BATCH, share=share, better=objective.better, least=least, **memory)
     if not is_allowed and not candidate.is_behind:
         least = LEAST_UNMATCHED_GAIN - 1
@@ -253,17 +253,19 @@ def _stability(
     if request.goal.stability == "off":
         seen = next(filter(None, map(instability, measured)), None)
         return notice(Code.LOSSES_NOT_CHECKED), notice(Code.LOSSES_UNJUDGED, doubt=seen.text) if seen else None
-    steps = sum(m.trained_steps for m in measured)
+    steps, reference = sum(m.trained_steps for m in measured), reference_phrase(request.facts)
     skipped = sum(m.skipped_steps + m.calibration_skips for m in measured) or None
-    if full_precision(winner.config) == winner.config:
-        return notice(Code.LOSSES_FINITE, steps=steps, skipped=skipped), None
+    if full_precision(winner.config, request.facts) == winner.config:
+        return notice(Code.LOSSES_FINITE, reference=reference, steps=steps, skipped=skipped), None
     is_own = precision_of(winner.config) == precision_of(request.baseline)  # which is not doubted
     verdict = next((v for v in losses if v.values == precision_of(winner.config)), None)
     if verdict is None:
-        late = "there was no time to compare its losses with full precision's"
-        doubt = notice(Code.PRECISION_UNDECIDED, why=late)
-        return notice(Code.LOSSES_NOT_COMPARED, steps=steps, skipped=skipped), None if is_own else doubt
+        late = f"there was no time to compare its losses with those of {reference}"
+        doubt = notice(Code.PRECISION_UNDECIDED, reference=reference, why=late)
+        return notice(
+            Code.LOSSES_NOT_COMPARED, reference=reference, steps=steps, skipped=skipped
+        ), None if is_own else doubt
     if verdict.verdict == "ok":
         return verdict.reason, None
-    doubt = notice(Code.PRECISION_UNDECIDED, why=verdict.reason.text)
-    return notice(Code.LOSSES_NOT_CLEARED, steps=steps, skipped=skipped), None if is_own else doubt
+    doubt = notice(Code.PRECISION_UNDECIDED, reference=reference, why=verdict.reason.text)
+    return notice(Code.LOSSES_NOT_CLEARED, reference=reference, steps=steps, skipped=skipped), None if is_own else doubt

@@ -44,7 +44,7 @@ MULTIPLE = 8  # samples: tensor cores want dimensions that are multiples of it (
 STEPS = 4  # per octave
 MOST_PROBES = 2
 MOST_UNCHANGED = 2  # probes with the baseline's global batch, after those of the exploration
-LEAST_GAIN = 0.02  # expected, as a share of the best: less does not pay for a probe (docs/notes/search.md 2)
+LEAST_EXPECTED_GAIN = 0.02  # expected, as a share of the best: less does not pay for a probe (docs/notes/search.md 2)
 LIKELY = 0.5  # chance to fit
 
 
@@ -54,7 +54,7 @@ def refine_batch(context: SearchContext) -> None:
     A gain that would not pay for a larger global batch is none.
     """
     history = context.history
-    least = max(LEAST_GAIN, context.objective.knee(context.request.goal) or 0.0)
+    least = max(LEAST_EXPECTED_GAIN, context.objective.knee(context.request.goal) or 0.0)
     for _ in range(MOST_PROBES):
         if not affords_probe(context) or len(history.search_results) < FEWEST_PROBES:  # the prior would promise
             return
@@ -108,7 +108,7 @@ def between(judged: Sequence[Judged], request: StudyRequest) -> list[Config]:
     return [c for c in configs if c not in tried and (most is None or c.global_batch_size() <= most)]
 
 
-def promising(expected: Sequence[tuple[Config, Prediction]], least: float = LEAST_GAIN) -> Config | None:
+def promising(expected: Sequence[tuple[Config, Prediction]], least: float = LEAST_EXPECTED_GAIN) -> Config | None:
     """Return the candidate of which the most is expected, if that is at least so large a share of the best."""
     worthwhile = [
         (forecast.gain, config)
@@ -149,7 +149,7 @@ def unchanged(context: SearchContext) -> Config | None:
         key=lambda pair: pair[1],
         default=(None, 0.0),
     )
-    return config if rate > (1 + LEAST_GAIN) * max(rates, default=0.0) else None
+    return config if rate > (1 + LEAST_EXPECTED_GAIN) * max(rates, default=0.0) else None
 
 
 def smaller(

@@ -23,7 +23,7 @@ from autotune.study.recommendation import Change
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.choice import MOST_TIE, TIE
 from autotune.tuning.context import SearchContext
-from autotune.tuning.micro_batch import LEAST_GAIN, is_taken_back, is_worth_it
+from autotune.tuning.micro_batch import LEAST_MICRO_BATCH_GAIN, is_taken_back, is_worth_it
 from autotune.tuning.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS, compared
 
 
@@ -189,7 +189,7 @@ class WinnerComparison:
         By 5 % if it is the micro-batch that was taken back, and BatchNorm sees that.
         """
         _, low, high = self.ratio(config, SURE)
-        least = LEAST_GAIN if is_taken_back(self._winner, config, self._request) else TIE
+        least = LEAST_MICRO_BATCH_GAIN if is_taken_back(self._winner, config, self._request) else TIE
         enough = self._scores.count(self._places[self._winner], self._places[config]) >= SURE_ROUNDS
         return low > 1 + least or (enough and high <= 1 + least)
 

@@ -30,6 +30,7 @@ from autotune.units import parse_bytes, parse_fraction, parse_seconds
 
 DEVICES = ("cpu", "cuda", "mps", "xpu")
 MEANT = {"gpu": "cuda", "nvidia": "cuda", "rocm": "cuda", "hip": "cuda", "metal": "mps", "intel": "xpu"}
+MEASURING = "How it measures and judges"  # a heading in `--help`
 Mode = Literal["auto", "resume", "fresh"]
 Seconds = Annotated[float, Meta(gt=0, description="above 0 seconds")]
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1, description="from 0 to 4294967295")]
@@ -76,8 +77,8 @@ class Settings:
     exact: Annotated[
         bool,
         Option(
-            help="Move only what computes the same up to the order of rounding: the dtype and the global batch stay, "
-            "and the micro-batch too where BatchNorm sees it.",
+            help="Move only what computes the same up to the order of rounding: the precision and the global batch "
+            "stay, and the micro-batch too where BatchNorm sees it.",
             goal="exact",
         ),
     ] = False
@@ -120,20 +121,22 @@ class Settings:
             goal="run_length",
         ),
     ] = None
-    sampler: Annotated[SamplerName, Option(help=f"{', '.join(SAMPLERS)}.")] = "structured"
+    sampler: Annotated[SamplerName, Option(help=f"{', '.join(SAMPLERS)}.", panel=MEASURING)] = "structured"
     stability: Annotated[
         Stability,
         Option(
-            help="quick: a dtype must track full precision over 50 paired steps; full: with three seeds; off.",
+            help="quick: a lower precision must track fp32 over 50 paired steps; full: with three seeds; off.",
             goal="stability",
+            panel=MEASURING,
         ),
     ] = "quick"
     loss_tolerance: Annotated[
         Share | None,
         Option(
-            help="How far a dtype may fall behind: a share of the full-precision loss decrease. [default: 2%]",
+            help="How far a lower precision may fall behind: a share of the loss decrease in fp32. [default: 2%]",
             read=parse_fraction,
             called="the loss tolerance",
+            panel=MEASURING,
             goal="loss_tolerance",
         ),
     ] = None
@@ -143,13 +146,17 @@ class Settings:
             help="How long a micro-batch may take before it is hung: 10m. [default: 3m, the first one 10m]",
             read=parse_seconds,
             called="the step timeout",
+            panel=MEASURING,
         ),
     ] = None
     isolation: Annotated[
         Isolation,
-        Option(help="fork: probes start from a process that has torch imported, where that is safe; fresh: none does."),
+        Option(
+            help="fork: probes start from a process that has torch imported, where that is safe; fresh: none does.",
+            panel=MEASURING,
+        ),
     ] = "fork"
-    seed: Annotated[Seed, Option(help="Of model, data order and sampler.")] = 0
+    seed: Annotated[Seed, Option(help="Of model, data order and sampler.", panel=MEASURING)] = 0
     mode: Mode = "auto"  # auto: resume where target and machine match
     limits: dict[str, Limit] = field(default_factory=dict)  # knob name -> what may be searched
     declared: tuple[Declaration, ...] = ()  # knobs of the user's own, beside those of the target's `space`

@@ -3,7 +3,8 @@
 Memory (activation checkpointing):
 
 Where a batch fits without the trade, or with a lighter one, the trade can only be slower: the same samples, and more to
-compute for each. So of a ladder of trades the lightest that fits is left for each batch.
+compute for each. So of a ladder of trades one rules out those that surely take longer: by what they do, or because a
+standard deviation of each prior is between them. The others stay, and their measured seconds decide.
 Where it does not, a larger batch can win back no more than what is fixed: with fixed + sample * b seconds of computing,
 and a trade that makes them longer by a share x, only if b_mem < (fixed / sample) / x, with b_mem the largest batch that
 fits without (docs/notes/throughput.md 4).
@@ -28,6 +29,7 @@ from autotune.core.records import Config, Value
 from autotune.core.results import Measurement
 from autotune.knobs import KNOBS, knob, loader_workers, traded, worker_knob
 from autotune.knobs.base import Knob
+from autotune.knobs.influence import Factor
 from autotune.memory.prediction import MemoryPrediction
 from autotune.objectives import objective_of
 from autotune.sampler.guard import Guard
@@ -196,8 +198,9 @@ class Trades:
         own = one.influence(value)
         if not own.trades_time_for_memory:
             return []
-        domain = self._space.domains[one.name]
-        return [other for other in domain if one.influence(other).sample_time.center < own.sample_time.center]
+        least, domain = _within(own.sample_time, -1), self._space.domains[one.name]
+        longest = {other: _within(one.influence(other).sample_time, 1) for other in domain}
+        return [other for other in domain if longest[other] < least or one.takes_no_longer(other, value)]
 
     def _fits(self, config: Config) -> bool:
         known = self._guard.fits(config)
@@ -255,7 +258,12 @@ def _micro_batch_seconds(config: Config, measured: Measurement) -> float:
 def _longer(config: Config) -> float:
     """Return the share by which trades make computing longer, at least: one standard deviation below the mean."""
     factors = [knob(name).influence(config[name]).sample_time for name in traded(config.values)]
-    return math.prod(factor.center * math.exp(-factor.spread) for factor in factors) - 1
+    return math.prod(_within(factor, -1) for factor in factors) - 1
+
+
+def _within(factor: Factor, deviations: float) -> float:
+    """Return the factor so many standard deviations above its center."""
+    return factor.center * math.exp(deviations * factor.spread)
 
 
 def _trade(config: Config) -> tuple[Value, ...]:

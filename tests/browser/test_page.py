@@ -13,6 +13,7 @@ import pytest
 
 from autotune.core import codec
 from autotune.core.notices import earlier
+from autotune.core.records import Config
 from autotune.report.card import card
 from autotune.report.certainty import certainty
 from autotune.report.chart import Chart
@@ -41,6 +42,16 @@ def numerical(folder: Path) -> StudyView:
     return load_view(folder)
 
 
+def many_columns() -> StudyView:
+    """A study in which every knob has moved."""
+    known = config(32, gradient_accumulation_steps=2, amp_dtype="bfloat16", num_workers=8, channels_last=True)
+    moved = {**known.values, "activation_checkpointing": True, "num_threads": 2, "omp_wait_policy": "passive",
+             "compile_mode": "max-autotune-no-cudagraphs", "prefetch_factor": 4, "persistent_workers": False,
+             "pin_memory": False, "allocator": "expandable_segments", "malloc": "tcmalloc", "fused_optimizer": "fused",
+             "tf32": True, "cudnn_benchmark": True, "sdpa_backend": "flash"}  # fmt: skip
+    return view((trial(0, config(), measured(152), "baseline"), trial(1, Config(values=moved), measured(300))))
+
+
 STUDIES: dict[str, Callable[[Path], StudyView]] = {
     "whole": numerical,
     "digits_cnn": lambda _: ANSWERED["digits_cnn-xeon"](),
@@ -48,6 +59,7 @@ STUDIES: dict[str, Callable[[Path], StudyView]] = {
     "failed": lambda _: view(tuple(trial(number, config(8 << number), failed()) for number in range(6))),
     "single": lambda _: view((trial(0, config(), measured(152), "baseline"),)),
     "once": lambda _: view(ladder()[:12], recommendation(rounds=1, relative_half_width=None)),
+    "many columns": lambda _: many_columns(),
     "large": lambda _: view(whole(2000), recommendation()),
 }
 
@@ -219,7 +231,8 @@ def test_copy_puts_the_dict_on_the_clipboard(browser: Browser, open_study: Calla
     page.wait_for_function("button => button.textContent === 'Copied'", arg=button.element_handle())
 
     copied = page.evaluate("navigator.clipboard.readText()")
-    assert eval(copied) == recommendation().params
+    best = recommendation().params
+    assert eval(copied) == {name: value for name, value in best.items() if value is not None and value is not False}
 
 
 def test_a_mark_tells_its_probe_when_it_is_pointed_at(open_study: Callable[..., Opened]) -> None:
@@ -249,6 +262,23 @@ def test_without_scripts_the_page_shows_the_same(browser: Browser, tmp_path: Pat
         assert page.locator("#probe-table tbody tr").count() == len(whole())
         assert page.locator("#throughput svg").first.is_visible()
         assert not page.get_by_role("button", name="Copy Your loop").is_visible()
+
+
+def test_what_each_setting_is_worth_needs_no_script_and_no_mouse(browser: Browser, folder: Path) -> None:
+    file = folder / "settings.html"
+    file.write_text(render(ANSWERED["train-epyc"]()), encoding="utf-8")
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(file.as_uri())
+        card = page.locator("#settings")
+
+        assert "precision fp32 → bf16: 1.58× faster (1.34 to 1.87)" in str(
+            card.locator("svg.wide").get_attribute("aria-label")
+        )
+        card.locator("summary").press("Enter")
+        row = card.locator("tr", has_text="workers 1 instead of 0")
+        assert "not measured; estimated 1.06× (0.79 to 1.41)" in row.inner_text()
+        assert "1 probe that differs in other settings too" in row.inner_text()
 
 
 def test_a_script_in_a_study_does_not_run(browser: Browser, tmp_path: Path) -> None:
@@ -332,12 +362,42 @@ def test_no_place_beside_a_card_is_empty(answered: tuple[Page, str]) -> None:
         assert max(page.evaluate(EMPTY)) < 140, width  # a line of text is 20
 
 
-@pytest.mark.parametrize("name", ["whole", "digits_cnn", "slow_loader", "train-epyc"])
+CUT = "(it => it.scrollWidth - it.clientWidth)(document.querySelector('#probes .scroll'))"
+WIDER_FONT = "document.querySelector('#probe-table').style.letterSpacing = '0.085em'"  # 15 % of an average character
+# Of number, result and samples/s, those that cannot be seen whole when the table is scrolled to its end.
+HIDDEN = """() => { const box = document.querySelector("#probes .scroll"); box.scrollLeft = 1e6;
+  const frame = box.getBoundingClientRect(), row = document.querySelector("#probe-table tbody tr");
+  return [1, 3, 4].filter((place) => { const cell = row.cells[place - 1], it = cell.getBoundingClientRect();
+    const seen = [it.left + 4, it.right - 4].map((x) => document.elementFromPoint(x, it.top + 8));
+    return it.left < frame.left - 1 || it.right > frame.right || !seen.every((one) => cell.contains(one)); }); }"""
+
+
+@pytest.mark.parametrize("name", ["whole", "digits_cnn", "slow_loader", "train-epyc", "digits_cnn-epyc-forked"])
 def test_no_column_of_the_probes_is_cut_on_a_desktop(open_study: Callable[..., Opened], name: str) -> None:
     page = open_study(name).page
-    for width in (1024, 1440, 1920):
-        page.set_viewport_size({"width": width, "height": 900})
-        assert page.evaluate("(it => it.scrollWidth - it.clientWidth)(document.querySelector('#probes .scroll'))") <= 0
+
+    cut = {}
+    for font in ("ours", "wider"):
+        for width in range(860 if font == "ours" else 1000, 1921, 20):
+            page.set_viewport_size({"width": width, "height": 900})
+            if (pixels := page.evaluate(CUT)) > 0:
+                cut[font, width] = pixels
+        page.evaluate(WIDER_FONT)
+
+    assert cut == {}
+
+
+@pytest.mark.parametrize("width", [860, 1024, 1440])
+def test_a_table_of_more_columns_than_fit_scrolls_below_number_result_and_throughput(
+    open_study: Callable[..., Opened], width: int
+) -> None:
+    page = open_study("many columns", width=width).page
+    page.locator("#probe-table").scroll_into_view_if_needed()
+
+    assert page.evaluate(CUT) > 0
+    assert page.evaluate(HIDDEN) == []
+    page.evaluate(WIDER_FONT)
+    assert page.evaluate(HIDDEN) == []
 
 
 def test_ways_to_use_it_are_tabs_by_mouse_and_by_keyboard_and_without_scripts(browser: Browser, tmp_path: Path) -> None:

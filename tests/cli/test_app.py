@@ -11,6 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from autotune.cli.options import KNOB_PANEL
+from autotune.knobs import OURS
+from autotune.knobs.limits import option
+from autotune.tuning.settings import MEASURING
 from tests.commandline import COMMAND, assert_one_clear_error, environment, run, run_here
 
 pytestmark = pytest.mark.slow  # the command as a process of its own
@@ -54,6 +58,18 @@ def test_a_fault_of_autotune_itself_has_a_status_of_its_own_and_says_what_to_rep
 
 def test_ctrl_c_is_no_fault(tmp_path: Path) -> None:
     assert _failing(tmp_path, "KeyboardInterrupt").returncode == 130
+
+
+def test_help_of_search_shows_the_knobs_below_a_heading_of_their_own_and_last() -> None:
+    told = subprocess.run(
+        [sys.executable, "-m", "autotune", "search", "--help"], capture_output=True, text=True, check=True
+    ).stdout
+
+    headings = [line.rstrip(":") for line in told.splitlines() if line[:1].isalpha() and line.endswith(":")]
+    common, knobs = told.partition(headings[2])[0], told.partition(KNOB_PANEL)[2]
+    assert headings == ["Arguments", "Options", MEASURING, "Output", KNOB_PANEL]
+    assert [one.name for one in OURS if f"{option(one.name)} " not in knobs] == []
+    assert all(f"{one} " in common for one in ("--time-budget", "--baseline", "--global-batch", "--fix", "--help"))
 
 
 def test_help_lists_every_exit_status() -> None:

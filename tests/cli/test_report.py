@@ -46,8 +46,8 @@ def test_one_chart_is_written_as_svg(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (("--chart", "throughputs"), "--chart finalists, step, changes"),
-        (("--chart", "timeline"), "changes, throughput, precision, history, card."),
+        (("--chart", "throughputs"), "--chart finalists, step, settings"),
+        (("--chart", "timeline"), "settings, throughput, precision, history, card."),
         (("--chart", "throughput", "-o", "curve.gif"), "-o curve.svg"),
         (("--chart", "card", "--markdown"), "Give one of the two"),
         (("--chart", "precision"), "no paired runs were made"),
@@ -75,7 +75,7 @@ def test_the_answer_is_a_comment_on_standard_output(home: Path) -> None:
 
     assert told.returncode == 0
     assert told.stdout.startswith("**ResNet trains 15.3× faster than your baseline (14.9 to 15.8)")
-    assert "| amp\\_dtype | fp32 | bfloat16 | not measured alone |" in told.stdout
+    assert "| amp\\_dtype | fp32 | bfloat16 | not measured |" in told.stdout
     assert not (home / "studies" / "resnet" / "report.html").exists()
 
 

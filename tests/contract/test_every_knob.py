@@ -86,6 +86,7 @@ class TestToyKnob(KnobContract):
         ({"check": lambda self, value: None}, "test_nonsense_is_refused_with_rule_and_value"),
         ({"show": lambda self, value: "same"}, "test_what_it_shows_differs_between_values_and_is_short"),
         ({"caution": lambda self, value: -1.0}, "test_caution_and_phrase_are_defined_for_every_value"),
+        ({"phrase": lambda self, value: ""}, "test_caution_and_phrase_are_defined_for_every_value"),
     ],
 )
 def test_a_knob_that_breaks_the_contract_fails_it(broken, test):

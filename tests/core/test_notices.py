@@ -49,7 +49,7 @@ SAID = [
      'There was interference in too many rounds of the confirmation: 64×1 bf16 in 2 of 3. These probes count for want of better: probe 7 (its clock moved). The rates are probably too low, and which configuration is faster is not certain. Close other work and run the same command again.'),
     (notice(Code.LOSSES_UNJUDGED, doubt='unstable: 3 of 4 losses are not finite'),
      'The losses were not checked (--stability off), and training is unstable: 3 of 4 losses are not finite. Search without --stability off.'),
-    (notice(Code.PRECISION_UNDECIDED, why='bf16 cannot be judged from one seed'),
+    (notice(Code.PRECISION_UNDECIDED, reference="full precision", why='bf16 cannot be judged from one seed'),
      'Whether this learns as full precision does is undecided: bf16 cannot be judged from one seed. Compare a longer run of both, or hold what changes the arithmetic (--amp none, or --exact).'),
     (notice(Code.NOISE_SCALE_UNKNOWN, why='The gradient noise scale could not be measured: out of memory.'),
      'The gradient noise scale could not be measured: out of memory. The recommendation has the most samples/s; nothing is known about large batches. Search again when the cause is gone, or with --objective throughput.'),
@@ -136,11 +136,11 @@ SAID = [
      '4.0% faster, too little or too uncertain to change what BatchNorm sees (under 5%)'),
     (notice(Code.LOSSES_NOT_CHECKED),
      'not checked (--stability off)'),
-    (notice(Code.LOSSES_FINITE, steps=115),
+    (notice(Code.LOSSES_FINITE, reference="full precision", steps=115),
      'full precision; losses finite over 115 optimizer steps'),
-    (notice(Code.LOSSES_NOT_COMPARED, steps=240, skipped=3),
+    (notice(Code.LOSSES_NOT_COMPARED, reference="full precision", steps=240, skipped=3),
      'losses finite over 240 optimizer steps, 3 skipped by the gradient scaler; not compared with full precision step by step'),
-    (notice(Code.LOSSES_NOT_CLEARED, steps=115),
+    (notice(Code.LOSSES_NOT_CLEARED, reference="full precision", steps=115),
      'losses finite over 115 optimizer steps; not shown to match full precision'),
     (notice(Code.LOSSES_MATCH, candidate='bf16', reference='fp32', difference=0.00235, steps=50, batch=64, allowed=0.02),
      'bf16 loss matches fp32: 0.24% apart after 50 paired steps at batch 64 (tolerance 2.0%)'),
@@ -206,7 +206,7 @@ SAID = [
     (notice(Code.CHANGE_CRASHED), "it crashed, or took the search down with it, twice"),
     (notice(Code.CHANGE_NEEDS_MEMORY), "it would not fit into memory"),
     (notice(Code.CHANGE_NOT_YET_MEASURED), "not measured yet"),
-    (notice(Code.CHANGE_NOT_ALONE), "not measured alone"),
+    (notice(Code.CHANGE_NOT_ALONE), "not measured"),
     (notice(Code.NOT_PREDICTED_IN_TIME), "there was no time left for it"),
     (notice(Code.CONTENTS_DECIDE, operator="aten.nonzero"),
      "what it computes depends on the contents of tensors (aten.nonzero)"),
@@ -258,9 +258,12 @@ def test_an_example_gives_every_number_of_its_sentence_in_at_least_one_form():
 
 
 def test_what_is_not_given_is_left_out_with_its_words():
-    few, more = notice(Code.LOSSES_FINITE, steps=8, skipped=None), notice(Code.LOSSES_FINITE, steps=8, skipped=3)
+    few, more = (
+        notice(Code.LOSSES_FINITE, reference="full precision", steps=8, skipped=None),
+        notice(Code.LOSSES_FINITE, reference="full precision", steps=8, skipped=3),
+    )
 
-    assert few.numbers == {"steps": 8}
+    assert few.numbers == {"reference": "full precision", "steps": 8}
     assert more.text == f"{few.text}, 3 skipped by the gradient scaler"
 
 

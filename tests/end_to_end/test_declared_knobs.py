@@ -15,6 +15,7 @@ from autotune.knobs.declared import declaration, declaring
 from autotune.precision.arithmetic import full_precision
 from tests.commandline import assert_one_clear_error, run, run_here
 from tests.session_launcher import SessionLauncher
+from tests.worlds import facts
 
 pytestmark = pytest.mark.slow
 
@@ -212,7 +213,7 @@ def test_losses_of_a_declared_value_are_compared_like_those_of_a_dtype(
         return runs["reference"], runs["candidate"]
 
     with declaring(declaration("mixer", ["slow", "quick", "other"])):
-        assert full_precision(Config(values=reference.values | {"mixer": "quick"})) == reference
+        assert full_precision(Config(values=reference.values | {"mixer": "quick"}), facts()) == reference
     same, different = losses("quick"), losses("other")
     assert same[0] == same[1]
     assert different[0] != different[1]

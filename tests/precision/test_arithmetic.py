@@ -6,17 +6,18 @@ import pytest
 
 from autotune.core.codes import Code
 from autotune.core.notices import notice
+from autotune.core.records import Config, Goal, Limit
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossVerdict
-from autotune.knobs import KNOBS
+from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import MemoryEffect, SwitchKnob
-from autotune.precision.arithmetic import full_precision, names, precision_of
+from autotune.precision.arithmetic import full_precision, names, precision_of, reference_phrase
 from autotune.precision.stage import precise_finalists
 from autotune.report.losses import _verdict
 from autotune.testing import FakeLauncher
 from autotune.tuning.choice import FEWEST_FINALISTS
 from tests.reporting import recommendation
-from tests.worlds import config, context, measured, study_request, trial
+from tests.worlds import config, context, facts, measured, space, study_request, trial
 
 
 class Coarse(SwitchKnob):
@@ -32,9 +33,16 @@ class Coarse(SwitchKnob):
         pass
 
 
+@pytest.fixture
+def ours():
+    """Our own knobs are what there is."""
+
+
 @pytest.fixture(autouse=True)
-def registered(monkeypatch):
+def registered(request, monkeypatch):
     """A second knob of arithmetic beside the dtype, and no third."""
+    if "ours" in request.fixturenames:
+        return
     registry = (*(knob for knob in KNOBS if not knob.numerics or knob.name == "amp_dtype"), Coarse())
     for module in [m for name, m in sys.modules.items() if name.startswith("autotune")]:
         if getattr(module, "KNOBS", None) is KNOBS:
@@ -48,7 +56,7 @@ def _config(**values):
 def _asked(**values):
     candidate = _config(**values)
     return StabilityRequest(
-        target="model.py", reference=full_precision(candidate), candidate=candidate, device="cuda:0"
+        target="model.py", reference=full_precision(candidate, facts()), candidate=candidate, device="cuda:0"
     )
 
 
@@ -130,3 +138,51 @@ def test_an_answer_of_an_earlier_version_that_knew_fewer_knobs_still_has_its_ver
     best = recommendation(params=_config(amp_dtype="bfloat16").values, loss_verdicts=(said,), stability=reason)
 
     assert _verdict(best) is said
+
+
+def _paired(candidate, **found):
+    of = facts(found=found)
+    whole = {**defaults(), **candidate}
+    return StabilityRequest(
+        target="model.py",
+        reference=full_precision(Config(values=whole), of),
+        candidate=Config(values=whole),
+        device="cpu",
+    )
+
+
+@pytest.mark.usefixtures("ours")
+@pytest.mark.parametrize(
+    ("candidate", "found", "said", "phrase"),
+    [
+        ({"tf32": True}, {}, ("tf32", "no tf32"), "full precision"),
+        ({"sdpa_backend": "flash"}, {}, ("flash", "auto attention"), "full precision"),
+        (
+            {"amp_dtype": "bfloat16", "tf32": True}, {"tf32": True}, ("bf16 tf32", "fp32 tf32"),
+            "your code's own arithmetic (TF32 products)",
+        ),
+        (
+            {"amp_dtype": "bfloat16", "tf32": True, "sdpa_backend": "flash"}, {"tf32": True, "sdpa_backend": "flash"},
+            ("bf16 tf32 flash", "fp32 tf32 flash"), "your code's own arithmetic (TF32 products, flash attention)",
+        ),
+    ],
+)  # fmt: skip
+def test_what_the_code_sets_is_in_both_names_and_in_the_words_for_the_reference(candidate, found, said, phrase):
+    request = _paired(candidate, **found)
+
+    assert {name: request.reference[name] for name in found} == found
+    assert names(request) == said
+    assert reference_phrase(facts(found=found)) == phrase
+
+
+@pytest.mark.usefixtures("ours")
+def test_the_arithmetic_of_the_code_alone_is_compared_with_nothing_and_no_time_is_kept_for_it(tmp_path):
+    own = facts(found={"tf32": True})
+    here = space(Goal(global_batch=64, limits={"amp_dtype": Limit(values=(None,))}), of=own)
+    asked = study_request(facts=own, domains=here.domains, baseline=_config(tf32=True))
+    search = context(tmp_path, request=asked, trials=[trial(measured(100.0), 0, **asked.baseline.values)])
+
+    assert search.budget.precision_check_seconds == 0.0
+    assert full_precision(asked.baseline, own) == asked.baseline
+    assert precise_finalists(search, FEWEST_FINALISTS, 0.5)
+    assert not search.history.precision_checks

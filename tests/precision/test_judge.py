@@ -12,7 +12,7 @@ from autotune.core.stats import mean_bounds
 from autotune.knobs import KNOBS
 from autotune.precision.arithmetic import full_precision, names, precision_of
 from autotune.precision.judge import LAST, Thresholds, judge, pooled, settled
-from tests.worlds import config
+from tests.worlds import config, facts
 
 STEPS = 50
 CURVE = tuple(2.0 * math.exp(-step / 15) + 0.3 for step in range(STEPS))
@@ -325,4 +325,4 @@ def test_an_arithmetic_is_named_as_the_table_names_it():
     assert names(_request()) == ("fp16", "fp32")
     usual = {knob.name: knob.default for knob in KNOBS if knob.numerics}
     assert precision_of(config(amp_dtype="float16", batch_size=3)) == {**usual, "amp_dtype": "float16"}
-    assert full_precision(config(amp_dtype="float16", batch_size=3)) == config(batch_size=3)
+    assert full_precision(config(amp_dtype="float16", batch_size=3), facts()) == config(batch_size=3)

@@ -52,6 +52,19 @@ def test_a_missing_file_is_told_before_anything_runs():
         named_contestant("modle.py")
 
 
+@pytest.mark.parametrize("name", ["studies/resnett", "resnett"])
+def test_a_study_that_is_not_there_is_told_with_those_that_are(tmp_path, monkeypatch, name):
+    monkeypatch.chdir(tmp_path)
+    written(tmp_path / "studies" / "resnet", whole(14), recommendation())
+
+    with pytest.raises(TargetError) as told:
+        named_contestant(name)
+
+    assert name in str(told.value)
+    assert "study" in str(told.value)
+    assert "The studies in studies are resnet." in str(told.value)
+
+
 def test_the_first_named_is_the_baseline_and_settings_and_revisions_are_of_the_first():
     found = named_contestants(["model.py", "train.py"], [{"batch_size": 64}], "main")
 

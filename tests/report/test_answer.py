@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from autotune.core.results import LossVerdict
 from autotune.knobs import defaults
 from autotune.report import phrases
 from autotune.report.answer import MOST_LINES, answer_block, sentences
+from autotune.report.essentials import essential
 from autotune.report.losses import losses_phrase
 from autotune.study.recommendation import Change, Recommendation, RunnerUp, Undecided, read_best
 from tests.reporting import GIB, config, measured, recommendation, trial, view
@@ -109,9 +111,9 @@ def test_a_plain_win_is_told_in_this_form() -> None:
         == """\
 digits trains 2.00× faster than your baseline (1.90 to 2.10), with the same global batch of 64.
 
-  Change    amp_dtype      bfloat16  was fp32   not measured alone
-            channels_last  yes       was no     without it 25% slower
-  Kept      batch_size 64 × 1 · no loader workers
+  Change    amp_dtype      bfloat16  was fp32   not measured
+            channels_last  yes       was no     1.33× faster (1.24 to 1.43), single probes
+  Kept      batch_size 64 × 1 · no loader workers · all else as it is
   Speed     2,000 samples/s ± 3%, baseline 1,000, measured 3 times on Example GPU
   Memory    49 GiB of 80 GiB (39% free) · waiting for data 1%
   Losses    bf16 matches fp32: 0.2% apart after 50 paired steps
@@ -128,7 +130,7 @@ def test_a_baseline_that_stays_is_told_without_changes() -> None:
     lost = RunnerUp(config=BEST, samples_per_second=900.0, reason=notice(Code.SLOWER, share=0.1, worse="slower"))
     kept = answer(
         params=BASE.values, samples_per_second=1000.0, speedup=1.0, speedup_low=1.0, speedup_high=1.0,
-        runners_up=(lost,), stability=notice(Code.LOSSES_FINITE, steps=240),
+        runners_up=(lost,), stability=notice(Code.LOSSES_FINITE, reference="full precision", steps=240),
     )  # fmt: skip
 
     assert (
@@ -136,7 +138,7 @@ def test_a_baseline_that_stays_is_told_without_changes() -> None:
         == """\
 Keep your baseline: no configuration was measurably faster.
 
-  Settings  batch_size 64 × 1 · no autocast · no loader workers
+  Settings  batch_size 64 × 1 · no autocast · no loader workers · all else as it is
   Speed     1,000 samples/s ± 3%, measured 3 times on Example GPU
   Memory    49 GiB of 80 GiB (39% free) · waiting for data 1%
   Losses    full precision; losses finite over 240 optimizer steps
@@ -151,7 +153,8 @@ def test_where_nothing_was_declared_a_changed_global_batch_comes_first() -> None
     today = notice(Code.FASTER_WITH_BASELINE_BATCH, batch=32, **numbers)
     free = answer(
         baseline_assumed=True, baseline=config(32).values, params=config(256).values, global_batch_size=256,
-        baseline_global_batch_size=32, warnings=(LOADER,), stability=notice(Code.LOSSES_FINITE, steps=240),
+        baseline_global_batch_size=32, warnings=(LOADER,),
+        stability=notice(Code.LOSSES_FINITE, reference="full precision", steps=240),
         global_batch_change=changed, reasons=(knee, today),
     )  # fmt: skip
 
@@ -164,8 +167,8 @@ Another global batch changes what the model learns. Learning rate to start from:
 No batch size was declared: 256 reaches 96% of the fastest; declare yours to hold it.
 If you train with 32 today: 1.70× (1.65 to 1.75), 1,700 samples/s without changing it.
 
-  Change    batch_size  256 × 1  was 32 × 1   without it 50% slower
-  Kept      no autocast · no loader workers
+  Change    batch_size  256 × 1  was 32 × 1   2.00× faster (1.90 to 2.10)
+  Kept      no autocast · no loader workers · all else as it is
   Speed     2,000 samples/s ± 3%, baseline 1,000, measured 3 times on Example GPU
   Memory    49 GiB of 80 GiB (39% free) · waiting for data 1%
   Losses    full precision; losses finite over 240 optimizer steps
@@ -178,7 +181,7 @@ If you train with 32 today: 1.70× (1.65 to 1.75), 1,700 samples/s without chang
 
 OPEN = {
     "samples_per_second": 1000.0, "relative_half_width": 0.4, "speedup": 1.0, "speedup_low": 1.0, "speedup_high": 1.0,
-    "warnings": (SPREAD,), "stability": notice(Code.LOSSES_FINITE, steps=240),
+    "warnings": (SPREAD,), "stability": notice(Code.LOSSES_FINITE, reference="full precision", steps=240),
 }  # fmt: skip
 RIVAL = Undecided(
     config=BEST, gain=1.46, gain_low=0.9, gain_high=2.37, rounds=3, rounds_needed=6, minutes_needed=2
@@ -194,7 +197,7 @@ def test_what_noise_left_open_is_called_undecided_and_says_what_it_would_take() 
 Undecided between your baseline and 64×1 bf16 nhwc, measured at 1.46× (0.90 to 2.37): your baseline
 is kept.
 
-  Settings  batch_size 64 × 1 · no autocast · no loader workers
+  Settings  batch_size 64 × 1 · no autocast · no loader workers · all else as it is
   Speed     1,000 samples/s ± 40%, measured 3 times on Example GPU
   Memory    49 GiB of 80 GiB (39% free) · waiting for data 1%
   Losses    full precision; losses finite over 240 optimizer steps
@@ -233,7 +236,7 @@ def test_a_baseline_that_needs_too_much_memory_is_no_yardstick() -> None:
         baseline=config(512).values, params=config(128, gradient_accumulation_steps=4).values, speedup=None,
         speedup_low=None, speedup_high=None, baseline_samples_per_second=None, peak_bytes=71 * GIB,
         headroom_fraction=0.11, global_batch_size=512, baseline_global_batch_size=512, warnings=(shapes,),
-        stability=notice(Code.LOSSES_FINITE, steps=240),
+        stability=notice(Code.LOSSES_FINITE, reference="full precision", steps=240),
     )  # fmt: skip
 
     assert (
@@ -242,8 +245,8 @@ def test_a_baseline_that_needs_too_much_memory_is_no_yardstick() -> None:
 Fastest configuration found; your baseline does not run here, so there is no speed-up, with the same
 global batch of 512.
 
-  Change    batch_size  128 × 4  was 512 × 1   not measured alone
-  Kept      no autocast · no loader workers
+  Change    batch_size  128 × 4  was 512 × 1   not measured
+  Kept      no autocast · no loader workers · all else as it is
   Speed     2,000 samples/s ± 3%, measured 3 times on Example GPU
   Memory    71 GiB of 80 GiB (11% free) · waiting for data 1%
   Losses    full precision; losses finite over 240 optimizer steps
@@ -323,18 +326,34 @@ def test_verbose_keeps_all_of_it_and_adds_the_rest() -> None:
     told = printed(answer_block(best, probed(best, halfway=1500.0), verbose=True))
 
     assert [one.text for one in ALL if " ".join(one.text.split()) not in " ".join(told.split())] == []
-    assert [name for name in best.params if f" {name}: " not in told] == []
+    assert [name for name in best.params if not re.search(rf"\b{name}\b", told)] == []
+    assert "batch_size: 64" in told and "as torch has it: activation_checkpointing," in told
     assert "64×1 bf16 nchw: 1,500 samples/s, 25% slower" in told
-    assert "layout nchw → nhwc: without it 25% slower (0.74 to 0.76 of the samples/s, 95% interval)" in told
+    assert "layout nchw → nhwc: 1.33× faster (1.24 to 1.43), single probes" in told
     assert "tolerance 2.0%" in told
     assert "torch 2.13.0 · 2026-11-21" in told
     assert "more warning" not in told
 
 
+def test_what_matters_is_listed_whatever_it_is_and_what_the_baseline_already_has() -> None:
+    own = BASE.values | {"compile_mode": "default", "tf32": True}
+    best = answer(baseline=own, params=own | {"amp_dtype": "bfloat16", "tf32": False})
+
+    matter, others = essential(best)
+    told = answer_block(best).plain
+
+    assert list(matter) == [
+        "batch_size", "gradient_accumulation_steps", "amp_dtype", "num_workers", "compile_mode", "tf32",
+    ]  # fmt: skip
+    assert {**matter, **dict.fromkeys(others)}.keys() == best.params.keys()
+    assert "Kept      batch_size 64 × 1 · no loader workers · torch.compile (default) · all else as it is" in told
+    assert "tf32" in told.partition("Kept")[0]
+
+
 def test_each_thing_is_said_once() -> None:
-    doubt = notice(Code.PRECISION_UNDECIDED, why="bf16 may or may not match fp32")
+    doubt = notice(Code.PRECISION_UNDECIDED, reference="full precision", why="bf16 may or may not match fp32")
     unclear = answer(
-        warnings=(doubt,), stability=notice(Code.LOSSES_NOT_CLEARED, steps=240),
+        warnings=(doubt,), stability=notice(Code.LOSSES_NOT_CLEARED, reference="full precision", steps=240),
         loss_verdicts=(LossVerdict(
             verdict="inconclusive", values={"amp_dtype": "bfloat16"}, batch_size=64, steps=50, seeds=3,
             reason=notice(Code.LOSSES_UNDECIDED, **MATCH, low=0.01, high=0.05)),),
@@ -369,7 +388,7 @@ def test_losses_are_one_clause(changes: dict[str, Any], said: str) -> None:
 
 
 def test_the_verdict_on_a_precision_that_is_not_recommended_is_not_told_of_the_answer() -> None:
-    finite = notice(Code.LOSSES_FINITE, steps=240)
+    finite = notice(Code.LOSSES_FINITE, reference="full precision", steps=240)
 
     assert losses_phrase(answer(params=BASE.values, stability=finite)) == finite.text
 
@@ -377,9 +396,9 @@ def test_the_verdict_on_a_precision_that_is_not_recommended_is_not_told_of_the_a
 @pytest.mark.parametrize(
     ("rates", "expected"),
     [
-        ({"halfway": 1500.0}, ["not measured alone", "without it 25% slower"]),
-        ({"halfway": 1990.0}, ["not measured alone", "without it 0.5% slower (not significant)"]),
-        ({}, ["not measured alone", "not measured alone"]),
+        ({"halfway": 1500.0}, ["not measured", "1.33× faster (1.24 to 1.43), single probes"]),
+        ({"halfway": 1990.0}, ["not measured", "1.01×, not significant (0.93 to 1.08), single probes"]),
+        ({}, ["not measured", "not measured"]),
     ],
 )
 def test_a_change_is_worth_what_was_measured_without_it(rates: dict[str, float], expected: list[str]) -> None:
@@ -469,9 +488,9 @@ def test_what_was_dropped_is_no_change_of_the_answer_and_told_to_who_asks() -> N
 
     short, whole = (printed(answer_block(best, verbose=verbose)) for verbose in (False, True))
 
-    assert "  Change    amp_dtype  bfloat16  was fp32   without it 35% slower" in short
+    assert "  Change    amp_dtype  bfloat16  was fp32   1.54× faster (1.49 to 1.59)" in short
     assert "channels_last" not in short
-    assert "dropped: layout nchw → nhwc: without it 1% slower (not significant)" in " ".join(whole.split())
+    assert "dropped: layout nchw → nhwc: 1.01×, not significant (0.91 to 1.11)" in " ".join(whole.split())
 
 
 def test_every_knob_has_a_value_that_can_be_shown() -> None:

@@ -292,7 +292,7 @@ def test_an_absent_chart_tells_its_reason() -> None:
     assert reasons == {
         "finalists": "nothing was measured in rounds beside the baseline",
         "precision": "no paired runs were made",
-        "changes": "there is no recommendation",
+        "settings": "there is no recommendation",
         "history": "there are too few probes",
     }
 

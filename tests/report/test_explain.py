@@ -9,9 +9,12 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.core import codec
-from autotune.report.estimate import Effects, Gain
+from autotune.core.codes import Code
+from autotune.core.notices import notice
+from autotune.report.estimate import Effects
 from autotune.report.explain import Explanation, SettingWorth, explain
-from autotune.report.explain_text import explain_block, unmeasured, worth_phrase
+from autotune.report.explain_text import explain_block, sentences_of, unmeasured
+from autotune.report.gain import Gain, gain_phrase
 from autotune.study import layout as disk
 from autotune.study.recommendation import Change
 from autotune.study.summary import ConfigSummary
@@ -79,7 +82,7 @@ def test_what_was_never_probed_was_not_measured() -> None:
 
     assert found["activation_checkpointing"].inside is None
     assert found["activation_checkpointing"].estimate is None
-    assert "recompute yes instead of no: was not measured" in told(study)
+    assert "recompute ckpt instead of no: not measured" in told(study)
 
 
 def test_rounds_of_the_race_tell_a_single_change_with_their_interval() -> None:
@@ -186,16 +189,35 @@ def test_an_estimate_needs_probes_that_tell_the_setting_from_others() -> None:
 @pytest.mark.parametrize(
     ("gain", "words"),
     [
-        (Gain(ratio=1.35, low=1.2, high=1.52, by="rounds"), "faster, 1.35× (1.20 to 1.52), in interleaved rounds"),
-        (Gain(ratio=0.8, low=0.7, high=0.9, by="probes"), "slower, 0.80× (0.70 to 0.90), by single probes"),
-        (Gain(ratio=1.0, low=0.99, high=1.01, by="rounds"), "does nothing here: 1.00× (0.99 to 1.01)"),
-        (Gain(ratio=1.1, low=0.9, high=1.3, by="rounds"), "undecided, 1.10× (0.90 to 1.30)"),
-        (Gain(ratio=1.1, low=None, high=None, by="rounds"), "1.10×, without an interval"),
-        (
-            Gain(ratio=1.03, low=0.9, high=1.2, by="estimate", count=4),
-            "not measured; estimated about 3% faster (0.90 to 1.20), by 4 probes that differ in other settings too",
-        ),
+        (Gain(ratio=1.35, low=1.2, high=1.52, by="rounds"), "1.35× faster (1.20 to 1.52)"),
+        (Gain(ratio=0.8, low=0.7, high=0.9, by="probes"), "0.80×, slower (0.70 to 0.90), single probes"),
+        (Gain(ratio=1.0, low=0.99, high=1.01, by="rounds"), "1.00×, does nothing here (0.99 to 1.01)"),
+        (Gain(ratio=1.1, low=0.9, high=1.3, by="rounds"), "1.10×, not significant (0.90 to 1.30)"),
+        (Gain(ratio=1.1, low=None, high=None, by="rounds"), "1.10×"),
+        (Gain(ratio=1.1, low=0.9, high=float("inf"), by="rounds"), "1.10×, not significant"),
+        (Gain(ratio=1.03, low=0.9, high=1.2, by="estimate", count=4), "not measured; estimated 1.03× (0.90 to 1.20)"),
     ],
 )
 def test_every_answer_has_its_words(gain: Gain, words: str) -> None:
-    assert worth_phrase(gain, recommendation()).startswith(words)
+    assert gain_phrase(gain, recommendation().goal) == words
+
+
+@pytest.mark.parametrize(
+    ("count", "words"), [(1, "1 probe that differs in other settings too"), (4, "4 probes that differ in other")]
+)
+def test_an_estimate_says_what_it_rests_on(count: int, words: str) -> None:
+    guess = Gain(ratio=1.03, low=0.9, high=1.2, by="estimate", count=count)
+    one = SettingWorth(values={"tf32": True}, against={"tf32": False}, is_change=False, estimate=guess)
+
+    (sentence,) = sentences_of(one, recommendation())
+
+    assert f", by {words}" in sentence
+
+
+def test_a_change_that_there_was_no_time_for_says_so() -> None:
+    late = changed("channels_last", untested=notice(Code.CHANGE_WITHOUT_TIME))
+    study = view((trial(0, config(**recommendation().baseline), measured(152), "baseline"),),
+                 recommendation(changes=(late,)))  # fmt: skip
+
+    assert explained(study)["channels_last"].untested == "no time was left"
+    assert "layout    nchw → nhwc: not measured: no time was left" in told(study)

@@ -14,10 +14,11 @@ from autotune.core.records import Goal
 from autotune.core.results import Alone, Outcome, StabilityResult
 from autotune.precision.chart import paired_losses, precision
 from autotune.report.bottleneck import bottleneck
-from autotune.report.changes import changes_chart, changes_of, worth
+from autotune.report.changes import changes_of, worth, worth_lines
 from autotune.report.chart import Absence, Chart
 from autotune.report.finalists import FASTER, SHIFTED, finalists
 from autotune.report.history import history
+from autotune.report.settings import settings_chart
 from autotune.report.step import step
 from autotune.study.recommendation import Change
 from autotune.study.view import load_view, summaries
@@ -239,56 +240,93 @@ NAMES = {
 }  # fmt: skip
 
 
+DOMAINS = {
+    "batch_size": (64, 1024), "gradient_accumulation_steps": (1, 16), "amp_dtype": (None, "bfloat16"),
+    "num_workers": (0, 12), "channels_last": (False, True), "activation_checkpointing": (False, True),
+}  # fmt: skip
+
+
 def change(name: str, **known: Any) -> Change:
     now, before = NAMES[name]
     return Change(**{"values": {name: now}, "before": {name: before}, "kept": True, **known})
 
 
-def test_the_changes_are_told_with_what_is_left_without_each_and_the_dropped_ones_last() -> None:
+def test_the_changes_are_told_with_their_factor_and_the_dropped_ones_last() -> None:
     changes = (
-        change("channels_last", kept=False, ratio=0.995, ratio_low=0.98, ratio_high=1.01),
+        change("channels_last", kept=False, ratio=0.995, ratio_low=0.985, ratio_high=1.01),
         change("amp_dtype", ratio=0.65, ratio_low=0.63, ratio_high=0.67),
         change("num_workers", untested=notice(Code.CHANGE_WITHOUT_TIME)),
         change("activation_checkpointing", untested=notice(Code.CHANGE_WITHOUT_TIME), ratio=0.8),
     )
 
-    chart = shown(changes_chart(view(ladder(), recommendation(changes=changes))))
+    assert worth_lines(recommendation(changes=changes), None) == [
+        "precision fp32 → bf16: 1.54× faster (1.49 to 1.59)",
+        "workers 0 → 12: not measured: no time was left",
+        "recompute no → ckpt: 1.25×, single probes",
+        "dropped: layout nchw → nhwc: 1.01×, does nothing here (0.99 to 1.02)",
+    ]
 
-    assert chart.table.rows == (
-        ("precision fp32 → bf16", "recommended", "without it 35% slower", "0.65", "0.63 to 0.67"),
-        ("workers 0 → 12", "recommended", "not tested: no time was left", "", ""),
-        (
-            "recompute no → ckpt",
-            "recommended",
-            "without it 20% slower, by single probes",
-            "0.80",
-            "",
-        ),
-        ("layout nchw → nhwc", "dropped", "without it 0.5% slower (not significant)", "0.99", "0.98 to 1.01"),
-    )
+
+def only(changed: Change, **answer: Any) -> str:
+    best = recommendation(changes=(changed,), **answer)
+    (told,) = changes_of(best, None)
+    return worth(told, best)
 
 
 def test_what_a_change_is_worth_is_told_in_the_words_of_the_objective() -> None:
-    saved = change("amp_dtype", ratio=1.03, ratio_low=1.02, ratio_high=1.04, memory_ratio=1.4)
+    saved = change("amp_dtype", ratio=1.03, ratio_low=1.025, ratio_high=1.04, memory_ratio=1.4)
 
-    told = [worth(saved, recommendation(goal=Goal(objective=name))) for name in ("throughput", "memory")]
+    told = [only(saved, goal=Goal(objective=name)) for name in ("throughput", "memory")]
 
-    assert told == ["without it 3% faster", "without it 3% faster, 40% more memory"]
+    assert told == ["0.97×, slower (0.96 to 0.98)", "0.97×, slower (0.96 to 0.98), 29% less memory"]
 
 
 def test_memory_that_does_not_change_is_not_told_as_nothing_percent() -> None:
     same = change("num_workers", ratio=0.5, ratio_low=0.49, ratio_high=0.51, memory_ratio=1.001)
 
-    assert worth(same, recommendation(goal=Goal(objective="memory"))) == "without it 50% slower"
+    assert only(same, goal=Goal(objective="memory")) == "2.00× faster (1.96 to 2.04)"
 
 
-def test_what_was_dropped_is_explained_where_something_was() -> None:
-    kept = change("amp_dtype", ratio=0.65, ratio_low=0.63, ratio_high=0.67)
-    dropped = change("channels_last", kept=False, ratio=0.995, ratio_low=0.98, ratio_high=1.01)
+def test_every_setting_has_a_row_of_the_table_and_what_was_measured_a_place_in_the_chart() -> None:
+    changes = (
+        change("channels_last", ratio=0.8, ratio_low=0.7, ratio_high=0.9),
+        change("amp_dtype", ratio=0.65, ratio_low=0.63, ratio_high=0.67),
+    )
+    trials = (trial(0, config(**recommendation().baseline), measured(152), "baseline"),)
+    study = view(trials, recommendation(changes=changes))
+    object.__setattr__(study, "request", msgspec.structs.replace(study.request, domains=DOMAINS))
 
-    notes = [shown(changes_chart(view(ladder(), recommendation(changes=it)))).note for it in ((kept,), (kept, dropped))]
+    chart = shown(settings_chart(study))
 
-    assert ["Dropped:" in note for note in notes] == [False, True]
+    assert [row[:2] for row in chart.table.rows] == [
+        ("batch 64×16 → 1024×1", "not measured"),
+        ("precision fp32 → bf16", "1.54× faster (1.49 to 1.59)"),
+        ("workers 0 → 12", "not measured"),
+        ("layout nchw → nhwc", "1.25× faster (1.11 to 1.43)"),
+        ("recompute ckpt instead of no", "not measured"),
+    ]
+    assert chart.table.rows[1][2:] == ("", "interleaved rounds")
+    assert chart.summary == (
+        "precision fp32 → bf16: 1.54× faster (1.49 to 1.59); layout nchw → nhwc: 1.25× faster (1.11 to 1.43)"
+    )
+    assert "Not measured: batch, workers, recompute. `autotune explain" in chart.note
+
+
+def test_an_estimate_and_single_probes_are_hollow_and_words_say_what_they_are() -> None:
+    best = recommendation()
+    crossed = [
+        trial(number, config(64, amp_dtype=amp, channels_last=layout, num_workers=workers), measured(rate))
+        for number, (amp, layout, workers, rate) in enumerate([
+            (None, False, 0, 100), ("bfloat16", False, 0, 200), (None, True, 0, 150), ("bfloat16", True, 0, 300),
+            (None, False, 12, 200), ("bfloat16", False, 12, 400), (None, True, 12, 300),
+        ])
+    ]  # fmt: skip
+    study = view((*crossed, trial(9, config(**best.params), measured(600))), best)
+
+    chart = shown(settings_chart(study))
+
+    assert "precision fp32 → bf16: estimated " in chart.summary
+    assert "whisker dashed" in chart.svg() and "dot hollow" in chart.svg()
 
 
 def test_a_study_of_an_earlier_version_shows_what_was_measured_alone_and_says_so_of_the_rest() -> None:
@@ -297,20 +335,18 @@ def test_a_study_of_an_earlier_version_shows_what_was_measured_alone_and_says_so
     noisy = trial(41, config(**{**best.params, "channels_last": False}), measured(2320, half_width=0.05))
     own = trial(42, config(**best.params), measured(2330, half_width=0.01))
 
-    chart = shown(changes_chart(view((*ladder()[:1], fp32, noisy, own), best)))
+    told = changes_of(best, view((*ladder()[:1], fp32, noisy, own), best))
 
-    assert [row[2] for row in chart.table.rows] == [
-        "not measured alone",
-        "without it 74% slower",
-        "not measured alone",
-        "without it 0.4% slower (not significant)",
+    assert [worth(one, best) for one in told] == [
+        "not measured",
+        "3.88× faster (3.61 to 4.16), single probes",
+        "not measured",
+        "1.00×, not significant (0.93 to 1.08), single probes",
     ]
 
 
 def test_a_hostile_reason_does_not_reach_the_terminal() -> None:
-    hostile = change("amp_dtype", untested=earlier("\x1b[2Jno"))
-
-    text = worth(hostile, recommendation(changes=(hostile,)))
+    text = only(change("amp_dtype", untested=earlier("\x1b[2Jno")))
 
     assert "\x1b" not in text
 
@@ -322,14 +358,14 @@ def test_charts_of_a_whole_study_are_well_formed(draw: Any) -> None:
 
 def test_the_worth_of_a_change_compares_rounds_with_rounds_and_never_with_a_single_probe() -> None:
     study = confirmed(ladder())
-    assert study.recommendation is not None
-    base = study.recommendation.params
-    lucky = trial(60, config(**{**base, "channels_last": False}), measured(2600))
+    best = study.recommendation
+    assert best is not None
+    lucky = trial(60, config(**{**best.params, "channels_last": False}), measured(2600))
 
     (told,) = [
-        worth(one, study.recommendation)
-        for one in changes_of(study.recommendation, dataclasses.replace(study, trials=(*study.trials, lucky)))
+        worth(one, best)
+        for one in changes_of(best, dataclasses.replace(study, trials=(*study.trials, lucky)))
         if "channels_last" in one.values
     ]
 
-    assert told == "not measured alone"
+    assert told == "not measured"

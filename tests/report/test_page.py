@@ -54,7 +54,7 @@ def test_the_page_answers_in_the_order_of_the_questions() -> None:
     assert page.open == []
     ids = [value for tag, name, value in page.attributes if tag in ("header", "section", "h3") and name == "id"]
     assert ids == [
-        "top", "answer", "step", "changes", "throughput", "history", "probes", "environment",
+        "top", "answer", "step", "settings", "throughput", "history", "probes", "environment",
     ]  # fmt: skip
     assert page.text.index("15.3×") < page.text.index("2,330 samples/s") < page.text.index("Every probe")
     assert 'autotune.load_best("studies/resnet")' in page.text

@@ -26,11 +26,14 @@ from autotune.report.card import HEIGHT, WIDTH, card
 from autotune.report.change_rows import change_rows
 from autotune.report.chart import Chart
 from autotune.report.durations import durations
+from autotune.report.explain import explain
+from autotune.report.explain_text import sentences_of, setting_phrase
 from autotune.report.finalists import finalists
 from autotune.report.losses import losses_phrase
 from autotune.report.markdown import markdown
 from autotune.report.page import render
 from autotune.report.running import PHASES
+from autotune.report.settings import settings_chart
 from autotune.report.step import step
 from autotune.report.templates import Served
 from autotune.report.terminal import TerminalReporter
@@ -104,6 +107,23 @@ def test_every_number_of_terminal_and_markdown_stands_on_the_page(study: StudyVi
 
     for place, text in texts.items():
         assert numbers(text) - known == set(), place
+
+
+def test_the_page_tells_of_every_setting_what_explain_tells(study: StudyView) -> None:
+    best = answer(study)
+    page = spoken(Page(render(study)).text)
+    settings = explain(study, best).settings
+
+    chart = settings_chart(study)
+
+    if not any(one.inside or one.alone or one.estimate for one in settings):
+        assert f"Not shown: {chart.title}" in page or f"{chart.title} (" in page
+        return
+    for one in settings:
+        assert setting_phrase(one) in page
+        for sentence in sentences_of(one, best):
+            for part in spoken(sentence).removeprefix("alone, beside your baseline: ").split(", by "):
+                assert part in page, setting_phrase(one)
 
 
 def test_the_displayed_rates_divide_to_the_displayed_factor(study: StudyView) -> None:
@@ -209,7 +229,7 @@ def probe_rates(rows: list[list[str]], titles: list[str]) -> dict[str, str]:
 
 def on_page(source: str) -> dict[str, str]:
     table = source.partition('id="probe-table"')[2].partition("</table>")[0]
-    titles = re.findall(r'<button type="button">(.*?)</button>', table)
+    titles = re.findall(r'<button type="button">(.*?)</button>', table.replace("<wbr>", ""))
     rows = [re.findall(r"<td[^>]*>(.*?)</td>", row, re.S) for row in re.findall(r"<tr.*?</tr>", table, re.S)[1:]]
     return probe_rates(rows, titles)
 

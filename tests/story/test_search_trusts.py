@@ -1,6 +1,7 @@
 """Stories of dtypes that are fast and learn less: never recommended, and the reason is said."""
 
 import pytest
+from msgspec.structs import replace
 
 from autotune.core import codec
 from autotune.core.codes import Code
@@ -8,6 +9,8 @@ from autotune.core.records import Limit
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import Outcome
 from autotune.errors import NoRecommendation
+from autotune.precision.chart import paired_losses
+from autotune.report.losses import losses_phrase
 from autotune.study import layout as disk
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import load_view
@@ -141,3 +144,49 @@ def test_a_recommendation_of_an_older_version_still_loads(tmp_path):
     best.write_text(text[:start] + text[end:])
 
     assert codec.read(best, Recommendation).loss_verdicts == ()
+
+
+OWN = "your code's own arithmetic (TF32 products)"
+
+
+def test_where_the_code_sets_tf32_that_is_the_reference_and_named_so(tmp_path):
+    """It cannot be undone from outside, so that nothing can be compared with full precision."""
+    launcher, listener = FakeLauncher(facts=replace(declared(), found={"tf32": True})), Listener()
+
+    answer = searched(tmp_path, launcher, listener, **SMALL)
+
+    assert answer.baseline["tf32"] is answer.params["tf32"] is True
+    assert (answer.stability.code, answer.params["amp_dtype"]) == (Code.LOSSES_MATCH, "bfloat16")
+    assert answer.stability.text.startswith("bf16 tf32 loss matches fp32 tf32: ")
+    assert losses_phrase(answer).startswith("bf16 tf32 matches fp32 tf32: ")
+    checks = load_view(tmp_path).precision_checks
+    assert {asked.reference["tf32"] for asked, _ in checks} == {True}
+    assert "loss minus that of fp32 tf32, one line" in paired_losses(checks, 0.02).note
+    assert not any(
+        "full precision" in text for text in (*listener.lines, *listener.notes, codec.encode(answer).decode())
+    )
+
+
+def test_a_kept_baseline_with_its_codes_own_arithmetic_is_not_said_to_be_compared_with_anything(tmp_path):
+    launcher = FakeLauncher(facts=replace(declared(), found={"tf32": True}), bad_dtypes=["bfloat16", "float16"])
+
+    answer = searched(tmp_path, launcher, **SMALL)
+
+    assert answer.params["amp_dtype"] is None
+    assert answer.stability.code is Code.LOSSES_FINITE
+    assert answer.stability.text.startswith(f"{OWN}; losses finite over ")
+    assert {it.values["amp_dtype"] for it in answer.loss_verdicts} == {"bfloat16", "float16"}
+    assert {why.reason.text.partition(":")[0] for why in answer.runners_up if why.config["amp_dtype"]} == {
+        "bf16 tf32 learns less than fp32 tf32", "fp16 tf32 learns less than fp32 tf32"
+    }  # fmt: skip
+
+
+def test_without_time_to_compare_the_doubt_names_the_reference(tmp_path):
+    facts = replace(declared(), found={"tf32": True})
+    alone = {**SMALL, "limits": {"amp_dtype": Limit(values=("bfloat16",)), "num_workers": Limit(values=(4,))}}
+    launcher = FakeLauncher(facts=facts, faults={StabilityRequest: lambda request: Outcome.CRASHED})
+
+    answer = searched(tmp_path, launcher, **alone)
+
+    assert answer.stability.text.endswith(f"; not shown to match {OWN}")
+    assert answer.warnings[0].text.startswith(f"Whether this learns as {OWN} does is undecided: ")

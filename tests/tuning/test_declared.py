@@ -23,7 +23,7 @@ ROWS = Declaration(name="rows", values=(16, 4, 8), default=16, ordered=True, cha
 def settled(**asked: Any) -> tuple[StudyRequest, SearchSpace]:
     def work() -> tuple[StudyRequest, SearchSpace]:
         request, space = settle(Settings(target="model.py", **asked), environment(), facts(declared=(ATTN, ROWS)))
-        assert full_precision(request.baseline) == request.baseline
+        assert full_precision(request.baseline, request.facts) == request.baseline
         assert not knob("rows").numerics
         return request, space
 

@@ -48,6 +48,7 @@ def test_workers_that_a_loader_does_not_take_are_said_to_be_left_out():
     assert {made["num_workers"] for made in space_of_it.configs} == {0}
 
 
+ASKED = Settings(target="model.py")
 STREAM = facts(data="iterable", dataset_samples=None, repeats_samples=True)
 
 
@@ -58,7 +59,7 @@ def test_workers_that_would_repeat_a_stream_are_searched_only_where_they_are_ask
     goal, today = Goal(limits=limits), config(batch_size=64)
     made = space(goal, today, of=STREAM)
 
-    said = not_searched(study_request(goal=goal, facts=STREAM), made)
+    said = not_searched(study_request(goal=goal, facts=STREAM), made, ASKED)
 
     assert {one["num_workers"] for one in made.configs} == searched
     assert any(text.startswith("workers above 1 not searched: each would give") for text in said) is (not limits)
@@ -78,7 +79,7 @@ def test_workers_that_would_repeat_a_stream_are_searched_only_where_they_are_ask
 def test_a_knob_that_exactness_holds_although_it_is_tuned_is_said_with_the_reason(goal, said):
     goal, today, of = Goal(global_batch=64, **goal), config(batch_size=64), facts(has_batch_norm=True)
 
-    told = not_searched(study_request(goal=goal, facts=of), space(goal, today, of=of))
+    told = not_searched(study_request(goal=goal, facts=of), space(goal, today, of=of), ASKED)
 
     assert len(told) == len(said)
     assert all(text.startswith(start) for text, start in zip(told, said, strict=True))
@@ -114,7 +115,7 @@ def test_a_batch_that_was_asked_for_and_cannot_be_searched_is_said(values, said)
 def test_a_batch_that_exceeds_the_data_is_said():
     goal, few = Goal(limits={"batch_size": Limit(values=(16, 64, 4096))}), facts(dataset_samples=128)
 
-    said = not_searched(study_request(goal=goal, facts=few), space(goal, config(batch_size=64), of=few))
+    said = not_searched(study_request(goal=goal, facts=few), space(goal, config(batch_size=64), of=few), ASKED)
 
     assert "batch 4096 not searched: more samples than the data have for one step" in said
 
@@ -138,7 +139,7 @@ def test_what_a_command_does_not_take_is_said_with_what_follows(settable, held, 
     of, goal, today = facts(settable=settable, has_convolution=False), Goal(global_batch=held), config(batch_size=64)
     here = environment(capability="7.5")  # without TF32
 
-    told = not_searched(study_request(goal=goal, facts=of, environment=here), space(goal, today, of=of, on=here))
+    told = not_searched(study_request(goal=goal, facts=of, environment=here), space(goal, today, of=of, on=here), ASKED)
 
     assert len(told) == len(said)
     assert all(text.startswith(start) for text, start in zip(told, said, strict=True))
@@ -149,7 +150,7 @@ def test_a_loop_of_the_users_says_itself_what_it_does_not_take():
     of = facts(settable=("batch_size", "num_workers"), owns_loop=True, has_convolution=False, findings=(own,))
     goal, today = Goal(global_batch=64), config(batch_size=64)
 
-    told = not_searched(study_request(goal=goal, facts=of), space(goal, today, of=of))
+    told = not_searched(study_request(goal=goal, facts=of), space(goal, today, of=of), ASKED)
 
     assert not any("precision" in line for line in told)
     assert any("64 samples are held per optimizer step, and manual optimization takes no" in line for line in told)
@@ -159,7 +160,7 @@ def test_precision_that_an_argument_sets_and_a_framework_refuses_is_said():
     of, today = facts(settable=("batch_size",), has_convolution=False), config(batch_size=64)
     asked = study_request(target="-- python train.py {batch_size=64} {bf16:flag=false}", facts=of)
 
-    told = not_searched(asked, space(Goal(), today, of=of))
+    told = not_searched(asked, space(Goal(), today, of=of), ASKED)
 
     assert any(line.startswith("precision not tuned: without a GPU, transformers takes bf16") for line in told)
     assert not any("precision" in line and "no argument of the command sets" in line for line in told)
@@ -169,7 +170,7 @@ def test_a_command_without_arguments_is_not_asked_to_type_one() -> None:
     of, today = facts(settable=("num_workers",), has_convolution=False), config(batch_size=64)
     asked = study_request(target="-- python train.py config.yaml", facts=of)
 
-    told = " ".join(not_searched(asked, space(Goal(global_batch=64), today, of=of)))
+    told = " ".join(not_searched(asked, space(Goal(global_batch=64), today, of=of), ASKED))
 
     assert "add an argument for each to your script, or write a model.py: autotune init" in told
     assert "type one" not in told

@@ -304,9 +304,9 @@ def test_what_stability_means_is_said():
     off = study_request(goal=Goal(global_batch=64, stability="off"))
 
     plain = _recommended(_candidate(BASE, 100, 100)).stability
-    assert plain == notice(Code.LOSSES_FINITE, steps=8)
+    assert plain == notice(Code.LOSSES_FINITE, reference="full precision", steps=8)
     unseen = _recommended(_candidate(FAST, 100, 100)).stability
-    assert unseen == notice(Code.LOSSES_NOT_COMPARED, steps=8)
+    assert unseen == notice(Code.LOSSES_NOT_COMPARED, reference="full precision", steps=8)
     assert _recommended(_candidate(BASE, 100), request=off).stability.code is Code.LOSSES_NOT_CHECKED
 
 
@@ -328,8 +328,10 @@ def test_a_comparison_of_losses_is_told_as_it_came_out_for_the_winners_arithmeti
 def test_a_comparison_that_came_to_nothing_is_a_warning_with_a_next_step():
     found = _recommended(_candidate(FAST, 100, 100), losses=(_verdict("inconclusive", "bf16 cannot be judged"),))
 
-    assert found.stability == notice(Code.LOSSES_NOT_CLEARED, steps=8)
-    assert found.warnings == (notice(Code.PRECISION_UNDECIDED, why="bf16 cannot be judged"),)
+    assert found.stability == notice(Code.LOSSES_NOT_CLEARED, reference="full precision", steps=8)
+    assert found.warnings == (
+        notice(Code.PRECISION_UNDECIDED, reference="full precision", why="bf16 cannot be judged"),
+    )
 
 
 def test_a_refused_candidate_never_wins_however_fast():

@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.tuning.exploration import (
-    LEAST_GAIN,
+    LEAST_PROGRESS,
     PATIENCE,
     SearchState,
     probes_without_gain,
@@ -68,7 +68,7 @@ def test_a_resumed_search_looks_on_although_an_earlier_run_had_lost_patience():
         ((), 0),
         ((100.0,), 0),
         ((100.0, 90.0, None), 2),
-        ((100.0, 100.0 * (1 + LEAST_GAIN) - 0.5, 120.0), 0),
+        ((100.0, 100.0 * (1 + LEAST_PROGRESS) - 0.5, 120.0), 0),
         ((100.0, 100.5, 100.9), 2),  # creeping up within the noise is no gain
         ((None, None), 2),
     ],

@@ -90,15 +90,15 @@ def _policies(rule, batch):
     return [one["activation_checkpointing"] for one in asked if rule.admits(one)]
 
 
-def test_of_a_ladder_the_lightest_that_fits_a_batch_is_left_and_what_may_yet_fit():
-    each = {"False": 64, "every_third": 128, "every_second": 128, "selective": 256, "True": 512}
+def test_of_a_ladder_what_fits_a_batch_is_left_but_for_what_surely_takes_longer():
+    each = {"False": 64, "every_third": 128, "every_second": 256, "selective": 256, "True": 512}
     here = space(goal=FREE, baseline=config(batch_size=64), of=DEEP)
     rule = Trades(here, History(study_request(goal=FREE)), Guard(here), PredictedEach(**each))
 
     assert _policies(rule, 64) == [False]
-    # By the time that they are expected to cost, selective is lighter than whole blocks.
-    assert _policies(rule, 128) == [False, "selective"]
-    assert True not in _policies(rule, 256)
+    # Whether selective or some whole blocks are faster depends on the model; more whole blocks are slower in any.
+    assert _policies(rule, 128) == [False, "every_third", "selective"]
+    assert _policies(rule, 256) == [False, "every_third", "every_second", "selective"]
     assert True in _policies(rule, 512)
 
 

@@ -1,0 +1,50 @@
+"""The base class of switches of torch's that hold for the whole process, and that the user's code may set, too."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+
+from autotune.core.records import Value
+from autotune.knobs.base import Circumstances, Plan, SwitchKnob, allowed
+from autotune.knobs.observed import Observed
+
+SET_BY_CODE = "your code sets it"
+
+
+class TorchSwitch(SwitchKnob):
+    """A switch that is set before the user's code runs: what that sets stays, and is not searched (decisions/0060)."""
+
+    field: str  # of `Observed`: whether it stands on
+
+    @abstractmethod
+    def missing(self, circumstances: Circumstances) -> str:
+        """Return why it does nothing on this device, as `idle` does."""
+
+    @abstractmethod
+    def switch_on(self) -> None:
+        """Set it in this process; imports torch."""
+
+    def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
+        """Return what the user's code sets, else both values where it can gain."""
+        if circumstances.facts.found.get(self.name):
+            return allowed((True,), circumstances.limit)
+        return super().domain(circumstances)
+
+    def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
+        """Return that the user's code sets it, or what is missing."""
+        return SET_BY_CODE if self.name in circumstances.facts.found else self.missing(circumstances)
+
+    def seen(self, observed: Observed) -> tuple[Value, ...]:
+        """Return whether it stood on."""
+        stands = getattr(observed, self.field)
+        return () if stands is None else (stands,)
+
+    def found(self, observed: Observed) -> Value | None:
+        """Return True where the user's code sets it."""
+        return getattr(observed, self.field) or None
+
+    def apply(self, value: Value, plan: Plan) -> None:
+        """Switch it on for the whole process."""
+        if value:
+            plan.setup.append(self.switch_on)

@@ -1,0 +1,40 @@
+"""Which settings an answer names: what matters whatever it is, and what is not as torch has it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.core.records import TargetFacts, Value
+from autotune.knobs import KNOBS
+from autotune.report.phrases import GLOBAL_BATCH, settings
+from autotune.study.recommendation import Recommendation
+
+ALL_ELSE = "all else as it is"
+
+
+def kept(recommendation: Recommendation, changed: Sequence[str], facts: TargetFacts | None) -> str:
+    """Return what stays as in the baseline: `batch_size 64 × 1 · no loader workers · all else as it is`.
+
+    Named is what people always set, and what torch by itself would set otherwise. Workers are left out where the
+    target, by `facts`, does not let them be chosen: how many load is not known. Empty if nothing is named.
+    """
+    has_workers = facts is None or facts.tunes_workers
+    values = recommendation.params
+    same = [knob for knob in KNOBS if knob.name not in changed and (has_workers or not knob.counts_workers)]
+    batch = " × ".join(str(values.get(name)) for name in GLOBAL_BATCH)
+    parts = [] if set(changed) & set(GLOBAL_BATCH) else [f"batch_size {batch}"]
+    named = [*parts, *settings(values, same)]
+    return " · ".join([*named, ALL_ELSE]) if named else ""
+
+
+def essential(recommendation: Recommendation) -> tuple[dict[str, Value], list[str]]:
+    """Return the settings that matter, and the names of the others: those that are as torch and the baseline have them.
+
+    What people always set matters whatever it is: the global batch, the precision, the workers, knobs of their own.
+    """
+    values, names = recommendation.params, []
+    for knob in KNOBS:
+        value, before = (of.get(knob.name, knob.default) for of in (values, recommendation.baseline))
+        if knob.name in values and knob.name not in GLOBAL_BATCH and value == before and not settings(values, [knob]):
+            names.append(knob.name)
+    return {name: value for name, value in values.items() if name not in names}, names

@@ -1,0 +1,62 @@
+"""Says which values that user or target ask for do nothing here, or cannot be had: before the first probe.
+
+What does nothing is folded into what does as much (`Knob.idle`, `Knob.instead`), so that no answer carries it. What
+cannot be had (`Knob.lacking`) is left out; where nothing else was asked for, `space.build` has raised an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+
+from autotune.core.records import Config, Limit, Value
+from autotune.knobs import KNOBS
+from autotune.knobs.base import Knob
+from autotune.knobs.declared import text
+from autotune.sampler.space import SearchSpace
+from autotune.sampler.space_errors import lacking
+
+
+def told(
+    space: SearchSpace, limits: Mapping[str, Limit], declared: Mapping[str, Value], baseline: Config
+) -> dict[str, list[str]]:
+    """Return lines by knob: `sdpa=flash does nothing here: no step calls scaled_dot_product_attention`.
+
+    `limits` are those of user and target, `declared` what they say the `baseline` has.
+    """
+    found = {one.name: [*_of_limit(space, one, limits.get(one.name))] for one in KNOBS}
+    for one in KNOBS:
+        if one.name in declared and not found[one.name]:
+            found[one.name] += _idle(space, one, [declared[one.name]], [baseline], " in the baseline")
+    return {name: lines for name, lines in found.items() if lines}
+
+
+def _of_limit(space: SearchSpace, knob: Knob, limit: Limit | None) -> Iterator[str]:
+    if limit is None:
+        return
+    here = replace(space.circumstances, limit=limit)
+    left = space.configs.values(knob.name)
+    out = [value for value in limit.values or knob.domain(here) if value not in left]
+    unhad = {value: why for value in out if (why := lacking(knob, value, here))}
+    for why in dict.fromkeys(unhad.values()):
+        yield f"{_typed(knob, [value for value in unhad if unhad[value] == why])} not tried: {why}"
+    yield from _idle(space, knob, [value for value in out if value not in unhad], space.around())
+
+
+def _idle(
+    space: SearchSpace, knob: Knob, values: Iterable[Value], beside: Iterable[Config], where: str = ""
+) -> Iterator[str]:
+    """Yield a line for those of `values` that are idle in each of the configurations `beside`."""
+    here, usual = space.circumstances, knob.left_alone(space.circumstances.facts)
+    alike: dict[tuple[str, Value], list[Value]] = {}
+    for value in values:
+        reasons = [knob.idle({**config.values, knob.name: value}, here) for config in beside if value != usual]
+        if reasons and all(reasons):
+            alike.setdefault((reasons[0], knob.instead(value, here)), []).append(value)
+    for (why, instead), those in alike.items():
+        does = "nothing" if instead == usual else f"the same as {text(instead)}"
+        yield f"{_typed(knob, those)}{where} {'do' if len(those) > 1 else 'does'} {does} here: {why}"
+
+
+def _typed(knob: Knob, values: Iterable[Value]) -> str:
+    return ", ".join(f"{knob.alias}={text(value)}" for value in values)

@@ -1,0 +1,171 @@
+"""Values that are asked for and do nothing here, or cannot be had: said before a probe, and carried by no answer."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from autotune.core.records import Goal, Limit, OptimizerFacts, Value
+from autotune.errors import UsageError
+from autotune.knobs import KNOBS, knob
+from autotune.sampler.idle import told
+from autotune.sampler.space import SearchSpace
+from autotune.testing.knob_contract import CPU
+from autotune.testing.machine import ENVIRONMENT
+from tests.worlds import config, environment, facts, space
+
+NO_ATTENTION = {"calls_attention": False}
+FLASH = {"attention": {"float32": (), "bfloat16": ("math",)}, "calls_attention": True}
+SGD = OptimizerFacts(names=("Rprop",), usual="for-loop", possible=("for-loop", "foreach"), step_share=0.2)
+OWN_LOADER = {"data": "dataloader", "takes_workers": False, "loader_options": ()}
+IDLE: list[tuple[str, Value, dict[str, Any], Any, dict[str, Value], str]] = [
+    # knob, value, facts, environment, values of other knobs, why
+    ("num_workers", 2, {"data": "batch"}, CPU, {}, "the batches are synthetic"),
+    ("num_workers", 2, OWN_LOADER, CPU, {}, "dataloader() takes no num_workers"),
+    ("channels_last", True, {"has_convolution": False}, CPU, {}, "no two-dimensional convolutions"),
+    ("activation_checkpointing", True, {}, CPU, {}, "the model has no repeated blocks"),
+    ("activation_checkpointing", "every_second", {}, CPU, {}, "the model has no repeated blocks"),
+    ("activation_checkpointing", "selective", {}, ENVIRONMENT, {}, "the model has no repeated blocks"),
+    ("omp_wait_policy", "passive", {}, CPU, {"num_threads": 1}, "a single thread waits for no other"),
+    ("tf32", True, {}, CPU, {}, "only CUDA devices of capability 8.0"),
+    ("tf32", True, {}, environment(capability="7.5"), {}, "only CUDA devices of capability 8.0"),
+    ("tf32", True, {}, ENVIRONMENT, {"amp_dtype": "bfloat16"}, "autocast leaves no float32 products"),
+    ("tf32", False, {"found": {"tf32": True}}, ENVIRONMENT, {}, "your code sets it"),
+    ("cudnn_benchmark", True, {}, CPU, {}, "only CUDA devices have cuDNN"),
+    ("cudnn_benchmark", False, {"found": {"cudnn_benchmark": True}}, ENVIRONMENT, {}, "your code sets it"),
+    ("sdpa_backend", "flash", NO_ATTENTION, CPU, {}, "no step calls scaled_dot_product_attention"),
+    ("sdpa_backend", "flash", NO_ATTENTION, ENVIRONMENT, {}, "no step calls scaled_dot_product_attention"),
+    ("sdpa_backend", "math", FLASH, CPU, {"amp_dtype": None}, "in float32 torch's own choice is the fastest"),
+    ("sdpa_backend", "flash", FLASH, CPU, {"amp_dtype": "bfloat16"}, "in bfloat16 torch takes it anyway"),
+    ("sdpa_backend", "flash", {"found": {"sdpa_backend": "math"}}, CPU, {}, "your code sets it"),
+    ("prefetch_factor", 4, {}, CPU, {"num_workers": 0}, "there are no loader workers"),
+    ("prefetch_factor", 4, OWN_LOADER, CPU, {}, "dataloader() takes no prefetch_factor"),
+    ("persistent_workers", False, {}, CPU, {"num_workers": 0}, "there are no loader workers"),
+    ("pin_memory", True, {}, CPU, {}, "only CUDA copies faster"),
+    ("pin_memory", True, OWN_LOADER, ENVIRONMENT, {}, "dataloader() takes no pin_memory"),
+    ("allocator", "expandable_segments", {}, CPU, {}, "only CUDA devices have that allocator"),
+]
+ALIKE = [
+    ("compile_mode", "reduce-overhead", {}, CPU, {}, "default", "no graphs of launches without CUDA"),
+    ("compile_mode", "regional", {}, CPU, {}, "default", "the model has no repeated blocks"),
+    ("activation_checkpointing", "selective", {"checkpointable_blocks": 12}, CPU, {"compile_mode": "default"}, True,
+     "compiled blocks are recomputed as a whole"),
+]  # fmt: skip
+NEVER_IDLE = {"batch_size", "gradient_accumulation_steps", "amp_dtype", "num_threads", "fused_optimizer", "malloc"}
+
+
+def _limits(name: str, value: Value, others: dict[str, Value]) -> dict[str, Limit]:
+    return {one: Limit(values=(it,)) for one, it in {**others, name: value}.items()}
+
+
+def _told(made: SearchSpace, limits: dict[str, Limit], **declared: Value) -> list[str]:
+    baseline = made.canonical(config(**{"batch_size": 64, **declared}))
+    return [line for lines in told(made, limits, declared, baseline).values() for line in lines]
+
+
+@pytest.mark.parametrize(("name", "value", "of", "on", "others", "why"), IDLE)
+@pytest.mark.parametrize("where", ["goal", "space"])
+def test_an_idle_value_is_said_and_no_configuration_has_it(name, value, of, on, others, why, where):
+    limits = _limits(name, value, others)
+    target = facts(**{"space": limits if where == "space" else {}, **of})
+    usual = knob(name).left_alone(target)
+
+    made = space(Goal(limits=limits if where == "goal" else {}), of=target, on=on)
+
+    (line,) = _told(made, limits)
+    assert line.startswith(f"{knob(name).alias}=") and " does nothing here: " in line
+    assert why in line
+    assert made.configs.values(name) == made.domains[name] == (usual,)
+
+
+@pytest.mark.parametrize(("name", "value", "of", "on", "others", "why"), IDLE)
+def test_an_idle_value_of_the_baseline_is_said_too(name, value, of, on, others, why):
+    target = facts(**{"space": {}, **of})
+
+    baseline = config(batch_size=64, **{**others, name: value})
+
+    made = space(Goal(limits=_limits("batch_size", 64, {})), baseline, target, on)
+
+    lines = [line for line in _told(made, {}, **others, **{name: value}) if line.startswith(f"{knob(name).alias}=")]
+    assert lines == [f"{knob(name).alias}={str(value).lower()} in the baseline does nothing here: {_why(lines)}"]
+    assert why in lines[0]
+    assert made.canonical(baseline)[name] == knob(name).left_alone(target)
+
+
+def _why(lines: list[str]) -> str:
+    return lines[0].partition("here: ")[2] if lines else ""
+
+
+@pytest.mark.parametrize(("name", "value", "of", "on", "others", "same", "why"), ALIKE)
+def test_a_value_that_does_what_another_does_is_said_to(name, value, of, on, others, same, why):
+    limits = _limits(name, value, others)
+
+    made = space(Goal(limits=limits), of=facts(**{"space": {}, **of}), on=on)
+
+    (line,) = _told(made, limits)
+    assert f"does the same as {str(same).lower()} here: " in line
+    assert why in line
+    assert made.configs.values(name) == made.domains[name] == (same,)
+
+
+def test_every_knob_is_idle_somewhere_or_known_to_be_never():
+    assert {name for name, *_ in (*IDLE, *ALIKE)} | NEVER_IDLE == {one.name for one in KNOBS}
+
+
+def test_nothing_is_said_of_what_does_something_in_some_configuration_or_is_already_so():
+    limits = {"prefetch_factor": Limit(values=(2, 4)), "persistent_workers": Limit(values=(True,))}
+    limits["num_threads"] = Limit(values=(CPU.default_threads,))
+
+    assert _told(space(Goal(limits=limits), of=facts(space={}), on=CPU), limits) == []
+
+
+def test_what_a_command_has_today_is_not_said_to_do_nothing():
+    today = {"pin_memory": True, "activation_checkpointing": True, "num_workers": 2}
+    program = facts(space={}, owns_loop=True, is_program=True, data="batch", baseline=today)
+
+    made = space(Goal(), config(batch_size=64, **today), program, CPU)
+
+    assert _told(made, {}, **today) == []
+    assert {one["pin_memory"] for one in made.configs} == {True}
+
+
+def test_several_values_that_do_nothing_for_one_reason_are_one_line():
+    limits = {"activation_checkpointing": Limit(values=("every_third", "selective", True))}
+
+    (line,) = _told(space(Goal(limits=limits), of=facts(space={})), limits)
+
+    assert line.startswith("checkpointing=every_third, checkpointing=selective, checkpointing=true do nothing here: ")
+
+
+NONE_HERE = environment(no_compiler="there is no compiler", mallocs=("glibc",))
+LACKING = [
+    ("compile_mode", "default", {}, "there is no compiler"),
+    ("malloc", "tcmalloc", {}, "libtcmalloc_minimal.so.4 is not installed"),
+    ("fused_optimizer", "fused", {"optimizer": SGD}, "Rprop has no such update in torch"),
+]
+
+
+@pytest.mark.parametrize(("name", "value", "of", "why"), LACKING)
+def test_what_cannot_be_had_is_one_clear_error_where_nothing_else_was_asked_for(name, value, of, why):
+    target = facts(space={}, **of)
+
+    with pytest.raises(UsageError, match=f"{knob(name).alias}={value} is not possible here: .*{why}.* Change it in --"):
+        space(Goal(limits={name: Limit(values=(value,))}), of=target, on=NONE_HERE)
+    with pytest.raises(UsageError, match=f"{why}.* Change it in --baseline"):
+        space(Goal(), config(batch_size=64, **{name: value}), target, NONE_HERE)
+
+
+@pytest.mark.parametrize(("name", "value", "of", "why"), LACKING)
+def test_beside_other_values_it_is_left_out_and_said(name, value, of, why):
+    limits = {name: Limit(values=(None, value))}
+
+    made = space(Goal(limits=limits), of=facts(space={}, **of), on=NONE_HERE)
+
+    assert made.domains[name] == (None,)
+    assert _told(made, limits) == [f"{knob(name).alias}={value} not tried: {_reason(made, name, value)}"]
+    assert why in _reason(made, name, value)
+
+
+def _reason(made: SearchSpace, name: str, value: Value) -> str:
+    return knob(name).lacking(value, made.circumstances)
