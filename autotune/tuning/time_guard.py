@@ -28,6 +28,7 @@ class TimeGuard:
     def __init__(self, admission: Admission, budget: TimeBudget, history: History) -> None:
         self._admission, self._budget, self._history = admission, budget, history
         self._seconds = math.inf
+        self._shortest: tuple[tuple[Config, ...], float] = ((), math.inf)  # of what remained, seconds
 
     @contextmanager
     def within(self, seconds: float) -> Iterator[None]:
@@ -69,4 +70,7 @@ class TimeGuard:
 
     def shortest_probe_seconds(self) -> float:
         """Return the seconds of the shortest probe that is left; infinite if none is."""
-        return min(map(self._budget.least_seconds, self._admission.remaining()), default=math.inf)
+        remaining = self._admission.remaining()
+        if remaining is not self._shortest[0]:  # the same one tells that no probe has ended since
+            self._shortest = remaining, min(map(self._budget.least_seconds, remaining), default=math.inf)
+        return self._shortest[1]
