@@ -74,7 +74,7 @@ def check_block(
     overridden = [len(plain(finding.text)) for finding in facts.findings if finding.override]
     texts = max((length for length in overridden if length <= LONGEST_PADDED), default=0)
     for finding in facts.findings:
-        if finding.name == "step":
+        if finding.name == "step" and "step" not in {one.name for one in facts.declared}:
             continue  # it has its own line below, with its time
         sign, style = SIGNS["advice" if finding.inferred or finding.needs_attention else "good"]
         block.append(f"  {sign} ", style).append(plain(finding.name).ljust(names))
