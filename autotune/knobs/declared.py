@@ -54,8 +54,8 @@ def declaration(name: str, written: Any) -> Declaration:
     for key in options:
         if key not in OPTIONS:
             near = difflib.get_close_matches(str(key), OPTIONS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it may have {', '.join(OPTIONS)}"
-            raise ValueError(f"{name} has the unknown key {key!r}: {hint}")
+            hint = f", probably meant as {near[0]!r}" if near else ""
+            raise ValueError(f"{name} has the unknown key {key!r}{hint}. It may have {', '.join(OPTIONS)}")
     values = _values(name, options.get("values", ()))
     for key in ("changes_arithmetic", "ordered"):
         if options.get(key) not in (True, False, None):

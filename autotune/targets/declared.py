@@ -102,7 +102,7 @@ def _declared(name: str, written: Any) -> Declaration:
     except ValueError as error:
         raise TargetError(
             f'space["{name}"]: {error}. There is no knob of that name in autotune, so it was read as one of your own. '
-            f'Write its values, such as space = {{"{name}": ["a", "b"]}}, or correct the name.'
+            f'Write it as space = {{"{name}": ["a", "b"]}}; where a knob of autotune was meant, correct the name.'
         ) from error
 
 

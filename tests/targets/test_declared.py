@@ -126,7 +126,9 @@ MISTAKES = {
     "the same twice": ('space = {"width": [2, 2]}\n', ["the same value twice: 2, 2"]),
     "no number": ('space = {"width": [2.0, float("nan")]}\n', ["finite numbers"]),
     "a name of ours": ('space = {"device": ["cpu"]}\n', ["'device' is a name that autotune hands to functions itself"]),
-    "an unknown key": ('space = {"width": {"value": [2, 4]}}\n', ["unknown key 'value': did you mean values?"]),
+    "an unknown key": (
+        'space = {"width": {"value": [2, 4]}}\n', ["unknown key 'value', probably meant as 'values'. It may have"],
+    ),
     "memory in other words": ('space = {"width": {"values": [2], "memory": "much"}}\n', ["must be one of grows"]),
     "growing without an order": (
         'space = {"width": {"values": ["a", "b"], "memory": "grows"}}\n', ["grows with its order, and it has none"],
