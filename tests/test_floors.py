@@ -34,6 +34,11 @@ def _modules():
     return sorted(PACKAGE.rglob("*.py"))
 
 
+@functools.cache  # hundreds of tests ask for the same thousands of names
+def _is_file(name, package):
+    return (package / name).is_file()
+
+
 @functools.cache
 def _tree(path):
     return ast.parse(path.read_text())
@@ -63,7 +68,7 @@ def _floor(parts):
 
 def _is_feature(room):
     """A feature measures in a process of its own and is a stage of the search."""
-    return all((PACKAGE / room / f"{name}.py").is_file() for name in ("child", "stage"))
+    return all(_is_file(f"{room}/{name}.py", PACKAGE) for name in ("child", "stage"))
 
 
 def _parts(path):
@@ -71,8 +76,8 @@ def _parts(path):
 
 
 def _is_module(name):
-    place = PACKAGE.joinpath(*name.split(".")[1:])
-    return place.with_suffix(".py").is_file() or (place / "__init__.py").is_file()
+    place = "/".join(name.split(".")[1:])
+    return _is_file(f"{place}.py", PACKAGE) or _is_file(f"{place}/__init__.py", PACKAGE)
 
 
 @pytest.mark.parametrize("path", _modules(), ids=lambda path: str(path.relative_to(PACKAGE)))

@@ -152,6 +152,6 @@ def context(folder, launcher=None, listener=None, *, request=None, left=1000.0, 
         settings=told, folder=disk.make(folder), request=asked, space=configs, history=history, guard=guard,
         memory=memory, launcher=launcher, reporter=listener or Listener(), pause=lambda seconds: None,
         foreign_cores=lambda pause: 0.0, budget=time, store=None, sampler=None, trades=trades,
-        time_guard=TimeGuard(trades, time), interrupted_confirmation=ResumedConfirmation(),
+        time_guard=TimeGuard(trades, time, history), interrupted_confirmation=ResumedConfirmation(),
         interrupted_ablation=ResumedConfirmation(),
     )  # fmt: skip

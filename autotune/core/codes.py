@@ -160,9 +160,11 @@ class Code(StrEnum):
         "estimate: a global batch of {low:batch} to {high:batch} (middle {middle:batch}) reaches a given training "
         "loss soonest; how well the model generalises is not measured")
     GLOBAL_BATCH_UNDECLARED = ("global-batch-undeclared", 216,
-        "no batch size was declared: {batch} reaches {share:.0%} of the fastest; declare yours to hold it")
+        "no batch size was declared: {batch} reaches {share:.0%} of the fastest[, and it is open whether {smaller} is "
+        "enough]; declare yours to hold it")
     GLOBAL_BATCH_FREE = ("global-batch-free", 217,
-        "the global batch is free: {batch} reaches {share:.0%} of the fastest; hold yours with --global-batch {before}")
+        "the global batch is free: {batch} reaches {share:.0%} of the fastest[, and it is open whether {smaller} is "
+        "enough]; hold yours with --global-batch {before}")
     FASTER_WITH_BASELINE_BATCH = ("faster-with-baseline-batch", 218,
         "if you train with {batch} today:[ {speedup:.2f}×][ ({low:.2f} to {high:.2f}),] {samples_per_second:rate} "
         "samples/s without changing it")

@@ -15,6 +15,8 @@ OUTLIER = 3.0  # standard deviations of the difference of two probes, which an h
 # that counts for one more makes it 4.3. With it, two configurations in two rounds show a gain of 40 % in 87 of 100
 # races instead of 34 (probes err by 6 %); equals are told apart wrongly in 2.6 of 100 as before (6 instead of 2.4 where
 # probes err by 20 %). Source: decisions/0048.
+# Where the windows themselves scatter more than that, their standard error takes its place: two rounds beside heavy
+# other work, each window known to ± 60 to 140 %, once agreed to 12 % by luck, and said 2.82 (1.91 to 4.16) of equals.
 USUAL_NOISE, USUAL_NOISE_FREEDOM = 0.05, 1
 OWN_ROUNDS = 6  # of two configurations: then their own ratios tell their noise about as well as all others do
 
@@ -32,12 +34,16 @@ class Rounds:
     and hardly moved by one bad round among more.
     """
 
-    def __init__(self, rates: Sequence[Sequence[float | None]], reference: int | None = None) -> None:
+    def __init__(
+        self, rates: Sequence[Sequence[float | None]], reference: int | None = None, *, window_noise: float = 0.0
+    ) -> None:
         """`rates[configuration][round]` in samples/s, above 0; None or nothing at the end: it missed that round.
 
         `reference`: the configuration whose typical rate is its own, and the others' by their ratio to it; by default
         the fastest of those that were measured most often, whatever the order in which they are given.
+        `window_noise`: the standard error of one measurement by its own window, relative; 0: not known.
         """
+        self._usual_noise = max(USUAL_NOISE, window_noise)
         self._logs = np.full((len(rates), max(map(len, rates), default=0)), math.nan)
         for row, values in zip(self._logs, rates, strict=True):
             row[: len(values)] = [math.nan if rate is None else math.log(rate) for rate in values]
@@ -69,7 +75,8 @@ class Rounds:
 
         Fewer than six common rounds: Student's interval, its noise pooled over all configurations, so that two rounds
         of four leave three degrees of freedom where the pair alone leaves one, and drawn towards the usual noise where
-        that narrows it; one round has the usual noise alone: only a factor of 2.5 (12.7·√2·5 %) counts. From six on it
+        that narrows it; one round has the usual noise alone: only a factor of 2.5 (12.7·√2·5 %) counts. The usual noise
+        is 5 %, or what the windows themselves show if that is more. From six rounds on it
         is the pair's own ratios that count, for configurations need not be equally noisy; by the signed-rank test
         (Tukey's interval, from the pairwise averages: Hollander & Wolfe, "Nonparametric Statistical Methods", 3.4)
         where there are rounds enough for it to leave out an extreme one: seven at 95 %.
@@ -133,16 +140,18 @@ class Rounds:
 
         By the noise alone or by the moderated variance (Smyth 2004, "Linear models and empirical Bayes methods for
         assessing differential expression in microarray experiments", with a prior of our own), whichever is narrower.
-        With one degree of freedom by the latter: two rounds of two that agree to a thousandth do so by luck.
+        With one degree of freedom, or where windows scatter by more than is usual, by the latter: rounds that agree far
+        better than their windows let them do so by luck.
         """
         own = self.degrees_of_freedom
-        known = [self._moderated_noise(), *([(self.noise, own)] if own > 1 else [])]
+        tells_alone = own > 1 and self._usual_noise == USUAL_NOISE
+        known = [self._moderated_noise(), *([(self.noise, own)] if tells_alone else [])]
         return min(student_quantile(freedom, 0.5 + confidence / 2) * noise for noise, freedom in known)
 
     def _moderated_noise(self) -> tuple[float, int]:
         """Return the standard deviation of one measurement, with the usual noise as a prior, and its freedom."""
         own, usual = self.degrees_of_freedom, USUAL_NOISE_FREEDOM
-        squares = (own * self.noise**2 if own else 0.0) + usual * USUAL_NOISE**2
+        squares = (own * self.noise**2 if own else 0.0) + usual * self._usual_noise**2
         return math.sqrt(squares / (own + usual)), own + usual
 
     def gaps(self, running: Sequence[int]) -> dict[int, float]:

@@ -13,6 +13,7 @@ HOPELESS = 0.7  # times the incumbent's rate: a probe with every block below it 
 HOPELESS_BLOCKS = 2  # measured before that may happen
 WORTHLESS = 0.98  # times the incumbent: what is surely slower is not searched for (docs/notes/search.md 3)
 NORMAL_95 = 1.645  # standard deviations: one-sided, of the normal distribution
+HALF_WIDTH_DEVIATIONS = 1.96  # standard errors in the half width of a 95 % interval
 # Two probes of one configuration on a quiet machine, as shares of its rate: all rules take their noise from here.
 PROBE_NOISE = 0.03  # standard deviation between them, until repeats tell (docs/notes/search.md 3)
 MOST_PROBE_NOISE = 0.05  # they may differ by as much; what differs by more is another rate (docs/notes/timing.md 3)

@@ -36,6 +36,7 @@ class Influence:
     loading_time: Factor = Factor()
     oversubscription: Factor = Factor()
     relative_to: Value = None  # None: the knob's default
+    on_cores: Influence | None = None  # instead of all this where the model computes on a CPU; None: no different
 
     @property
     def trades_time_for_memory(self) -> bool:

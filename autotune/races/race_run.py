@@ -18,7 +18,6 @@ from pathlib import Path
 
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome, Trial
-from autotune.core.rounds import Rounds
 from autotune.errors import EnvironmentUnfit, RaceFailed
 from autotune.launch.base import LOG
 from autotune.races.contestants import Contestant
@@ -26,7 +25,7 @@ from autotune.races.records import Ended, verdict_on
 from autotune.study import layout as disk
 from autotune.study.history import History
 from autotune.study.interference import Judged, interference_causes
-from autotune.study.summary import ConfigSummary
+from autotune.study.summary import ConfigSummary, rounds_of
 from autotune.tuning.outliers import without_outliers
 from autotune.tuning.probing import probe_request, with_repeat, with_retry
 from autotune.tuning.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS, with_round
@@ -72,7 +71,7 @@ class RaceRun:
 
     def _is_decided(self) -> bool:
         """Whether there is a verdict on each contestant, and none that seems faster is still open."""
-        rates = Rounds([one.by_round(one.rates) for one in self.summaries], 0)
+        rates = rounds_of(self.summaries, "rates", 0)
         rivals = len(self.summaries) - 1
         for at in range(1, rivals + 1):
             if rates.count(at, 0) < SURE_ROUNDS:

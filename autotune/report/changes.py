@@ -37,12 +37,14 @@ def changes_of(best: Recommendation, view: StudyView | None) -> tuple[Told, ...]
 
     Without the probes of the study only what `best.json` holds is known.
     """
-    evidence = Evidence(view, best) if view else None
     if best.changes is not None:
         known = (one for one in best.changes if set(one.values) <= {knob.name for knob in KNOBS})
         made = sorted(known, key=lambda one: not one.kept)
     else:
         made = list(_earlier(best, view))
+    # Rounds of the search stand in `best.json`: all else has to be looked for among the probes, which takes a while.
+    is_open = any(one.kept and (one.ratio is None or one.untested) for one in made)
+    evidence = Evidence(view, best) if view and is_open else None
     return tuple(_told(one, evidence) for one in made)
 
 

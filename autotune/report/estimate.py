@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from autotune.core.records import Value
-from autotune.core.stats import MOST_PROBE_NOISE, Floats
+from autotune.core.stats import HALF_WIDTH_DEVIATIONS, MOST_PROBE_NOISE, Floats
 from autotune.knobs import KNOBS
 from autotune.report.gain import Gain
 from autotune.study.summary import ConfigSummary
@@ -57,7 +57,8 @@ class Effects:
             return None
         center = float(contrast @ self._mean)
         having = [all(one.values.get(n) == v for n, v in values.items()) for one in self._probes]
+        half = HALF_WIDTH_DEVIATIONS * spread
         return Gain(
-            ratio=math.exp(center), low=math.exp(center - 1.96 * spread), high=math.exp(center + 1.96 * spread),
+            ratio=math.exp(center), low=math.exp(center - half), high=math.exp(center + half),
             by="estimate", count=min(sum(having), len(having) - sum(having)) or None,
         )  # fmt: skip

@@ -39,8 +39,14 @@ class Hardware:
 class Grid:
     """Some configurations in a fixed order."""
 
-    def __init__(self, domains: Mapping[str, Sequence[Value]], codes: Mapping[str, Integers]) -> None:
-        """`domains`: the values of every knob in search order; `codes`: for each of them the place of every row's."""
+    def __init__(
+        self, domains: Mapping[str, Sequence[Value]], codes: Mapping[str, Integers], *, on_cores: bool = False
+    ) -> None:
+        """`domains`: the values of every knob in search order; `codes`: for each of them the place of every row's.
+
+        `on_cores`: the model computes on a CPU.
+        """
+        self._on_cores = on_cores
         self.domains = {name: tuple(domain) for name, domain in domains.items()}
         self.codes = {name: codes[name] for name, domain in self.domains.items() if len(domain) > 1}
         self._length = len(next(iter(codes.values())))
@@ -50,14 +56,15 @@ class Grid:
     @classmethod
     def at(
         cls, configs: Configurations, points: Points, domains: Mapping[str, Sequence[Value]],
-        further: Sequence[Mapping[str, Value]] = (),
+        further: Sequence[Mapping[str, Value]] = (), *, on_cores: bool = False,
     ) -> Grid:  # fmt: skip
         """Return these configurations, and then further ones given as values of every knob, even beyond `domains`."""
         wider = widened(configs, domains, further)
         places = {name: {value: place for place, value in enumerate(values)} for name, values in wider.items()}
         added = {name: np.array([places[name][row[name]] for row in further], np.int64) for name in wider}
         codes = configs.codes(points, places)
-        return cls(wider, {name: np.concatenate([codes[name], added[name]]) for name in wider})
+        columns = {name: np.concatenate([codes[name], added[name]]) for name in wider}
+        return cls(wider, columns, on_cores=on_cores)
 
     def __len__(self) -> int:
         return self._length
@@ -70,7 +77,16 @@ class Grid:
     @cached_property
     def influences(self) -> dict[str, list[Influence]]:
         """What each value of each category probably does."""
-        return {name: [influence(name, value) for value in self.domains[name]] for name in self.categories}
+        return {name: [self.influence(name, value) for value in self.domains[name]] for name in self.categories}
+
+    def influence(self, name: str, value: Value) -> Influence:
+        """Return what `value` of the knob `name` probably does; nothing to memory where the knob says so."""
+        one = knob(name)
+        found = one.influence(value)
+        found = found.on_cores or found if self._on_cores else found
+        if one.memory in (MemoryEffect.NONE, MemoryEffect.GROWS_HOST):
+            return replace(found, fixed_memory=CERTAIN, sample_memory=CERTAIN)
+        return found
 
     def acting(self, *clocks: str) -> tuple[str, ...]:
         """Return the categories with a value that moves one of these fields of `Influence`."""
@@ -132,12 +148,3 @@ def widened(
         name: tuple(dict.fromkeys((*values, *configs.values(name), *(row[name] for row in further))))
         for name, values in domains.items()
     }
-
-
-def influence(name: str, value: Value) -> Influence:
-    """Return what `value` of the knob `name` probably does; nothing to memory where the knob says so."""
-    one = knob(name)
-    found = one.influence(value)
-    if one.memory in (MemoryEffect.NONE, MemoryEffect.GROWS_HOST):
-        return replace(found, fixed_memory=CERTAIN, sample_memory=CERTAIN)
-    return found

@@ -33,18 +33,21 @@ class Guard:
     """The guard, which learns from trials and is independent of the sampler that it protects.
 
     Without it a sampler that knows nothing of memory spent 13 to 18 of 60 probes on running out of it; with it 3 to 4
-    (docs/notes/search.md 1).
+    (docs/notes/search.md 1). `version` grows with everything that it learns.
     """
 
     def __init__(self, space: SearchSpace) -> None:
-        self._space = space
+        self._space, self.version = space, 0
         self._done: set[Config] = set()
         self._accidents: Counter[Config] = Counter()
         self._exhausted: list[tuple[Config, bool]] = []  # configuration, and whether it was the host's memory
         self._fitted: list[tuple[Config, bool]] = []  # the same
+        # A search asks of each configuration thousands of times: the number of exhausted ones it was compared with.
+        self._compared: dict[Config, tuple[int, bool]] = {}  # and whether it needs as much as one of these
 
     def learn(self, trial: Trial, over_limit: bool = False) -> None:
         """Take note of a finished probe; `over_limit`: it ran, but needed more memory than is allowed."""
+        self.version += 1
         outcome = trial.result.outcome
         if outcome.retried:
             self.note_accident(trial.config)
@@ -58,6 +61,7 @@ class Guard:
 
     def note_accident(self, config: Config) -> None:
         """Note that the probe of `config` crashed, or was left unfinished by a searching process that died."""
+        self.version += 1
         self._accidents[config] += 1
         if self.is_dangerous(config):
             self._done.add(config)
@@ -77,7 +81,11 @@ class Guard:
         return True if any(_no_smaller(fitted, config, host) for fitted, host in self._fitted) else None
 
     def _is_too_large(self, config: Config) -> bool:
-        return any(_no_smaller(config, exhausted, host) for exhausted, host in self._exhausted)
+        count, found = self._compared.get(config, (0, False))
+        if not found and count < len(self._exhausted):
+            found = any(_no_smaller(config, exhausted, host) for exhausted, host in self._exhausted[count:])
+            self._compared[config] = len(self._exhausted), found
+        return found
 
     def remaining(self) -> tuple[Config, ...]:
         """Return every configuration that is still admitted; of a very large space as `SearchSpace.around` has them."""

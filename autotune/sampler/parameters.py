@@ -11,7 +11,6 @@ from autotune.core.records import Value
 from autotune.knobs import knob
 from autotune.knobs.influence import Factor
 from autotune.sampler.grid import CERTAIN, Floats, Grid, Hardware, Integers
-from autotune.sampler.grid import influence as influence_of
 
 # Every unknown is the logarithm of a positive quantity, with a normal prior (mean, standard deviation).
 # Sources: docs/notes/throughput.md 1 and 2 (half-saturation at 10 to 55 samples on a CPU, launches of 1 to 30 ms),
@@ -104,7 +103,7 @@ class Parameters:
         acting: dict[Value, list[int]] = {None: []}  # relative to None is relative to the default
         for value, influence, factor in zip(domain, influences, factors, strict=True):
             if influence.relative_to not in acting:  # the value referred to is not searched here
-                resembled = influence_of(name, influence.relative_to)
+                resembled = self._grid.influence(name, influence.relative_to)
                 acting[influence.relative_to] = self._new(getattr(resembled, clock))
             acting[value] = acting[influence.relative_to] + self._new(factor)
         return [acting[value] for value in domain]

@@ -237,7 +237,8 @@ class StructuredSampler(BaseSampler):
 
         Of equal `domains` it has equal unknowns; None: those of the space.
         """
-        grid = Grid.at(self._configs, points, domains or self._encoding.domains, further)
+        on_cores = self._hardware.computes_on_cores
+        grid = Grid.at(self._configs, points, domains or self._encoding.domains, further, on_cores=on_cores)
         return PerformanceModel(grid, self._hardware)
 
     def _speeds(self, points: Points, found: Fit) -> Floats:

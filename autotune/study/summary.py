@@ -6,14 +6,17 @@ study with those that count.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Literal
 
 from autotune.core.notices import Notice
 from autotune.core.records import Config
 from autotune.core.results import Measurement, Trial, Verdict
-from autotune.core.stats import mean_of_known, typical_rate
+from autotune.core.rounds import Rounds
+from autotune.core.stats import HALF_WIDTH_DEVIATIONS, mean_of_known, typical_rate
 
 
 class Status(Enum):
@@ -41,6 +44,7 @@ class ConfigSummary:
 
     config: Config
     found: float | None = None  # its score in the search, corrected for drift; None: the search did not measure it
+    expected: float | None = None  # its score by the sampler's model of all probes before the race; None: not asked
     trials: tuple[Trial, ...] = ()
     verdicts: tuple[Verdict, ...] = ()  # one per trial
     rounds: tuple[int, ...] = ()  # of the race, in which each trial ran; empty: the first ones
@@ -136,3 +140,18 @@ class ConfigSummary:
         """Return `values`, one per trial, at the places of their rounds; None where it did not run."""
         placed = dict(zip(self.rounds or range(len(values)), values, strict=True))
         return [placed.get(number) for number in range(max(placed, default=-1) + 1)]
+
+
+def rounds_of(
+    racers: Sequence[ConfigSummary], kind: Literal["rates", "scores"] = "scores", reference: int | None = None
+) -> Rounds:
+    """Return the rounds that these ran together, by samples/s or by the objective's scores."""
+    rows = [one.by_round(one.rates if kind == "rates" else one.scores) for one in racers]
+    return Rounds(rows, reference, window_noise=_window_noise(racers))
+
+
+def _window_noise(racers: Sequence[ConfigSummary]) -> float:
+    """Return the standard error of one window, relative: the root mean square of those that are known; 0 if none is."""
+    windows = [window for one in racers for window in one.measurements]
+    known = [one.relative_half_width / HALF_WIDTH_DEVIATIONS for one in windows if one.relative_half_width is not None]
+    return math.sqrt(mean_of_known([error**2 for error in known]) or 0.0)

@@ -12,8 +12,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from autotune.core import codec
-from autotune.core.records import Config, Environment, TargetFacts
+from autotune.core.records import Config, Environment, TargetFacts, Value
 from autotune.core.requests import (
     DryRunRequest,
     InspectRequest,
@@ -37,6 +36,7 @@ from autotune.core.results import (
 )
 from autotune.core.stats import FEWEST_BLOCKS, clearly_slower
 from autotune.gradient_noise.records import NoiseScaleResult
+from autotune.knobs import KNOBS
 from autotune.knobs.base import SHORT_CYCLE
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import open_log, store
@@ -184,7 +184,7 @@ class FakeLauncher:
         machine, budget, asked = self.machine, request.budget, request.config.gradient_accumulation_steps
         cycle = min(asked, SHORT_CYCLE) if request.short_cycles and not self._facts.owns_loop else asked
         config = replace(request.config, values={**request.config.values, "gradient_accumulation_steps": cycle})
-        chance = random.Random(f"{self._seed} {request.seed} {request.number} {codec.encode(request.config)!r}")
+        chance = random.Random(f"{self._seed} {request.seed} {request.number} {_changes(request.config)}")
         pace = max(0.5, chance.gauss(1, machine.noise_between_probes))
         truth = machine.step_seconds(config) * pace
         capped = max(2, math.ceil(budget.max_seconds / truth))
@@ -221,8 +221,8 @@ class FakeLauncher:
                 device_used_bytes=needed,
                 allocator_retries=0,
             ),
-            compute_only=Alone(seconds=(computing,) * 3, samples=config.global_batch_size()) if loads else None,
-            loader_only=Alone(seconds=(round_seconds,) * 3, samples=round_samples) if loads else None,
+            compute_only=Alone(seconds=(computing * pace,) * 3, samples=config.global_batch_size()) if loads else None,
+            loader_only=Alone(seconds=(round_seconds * pace,) * 3, samples=round_samples) if loads else None,
             relative_half_width=1.96 * machine.noise_between_steps / math.sqrt(count),
             cut_short=cut_short,
             compilation=self._compiled(request.config),
@@ -239,6 +239,12 @@ class FakeLauncher:
             frames=1, graphs=1, graph_breaks=0, recompilations=0, seconds=seconds,
             cache_hits=int(not is_cold), cache_misses=int(is_cold),
         )  # fmt: skip
+
+
+def _changes(config: Config) -> dict[str, Value]:
+    """Return the values other than the knobs' defaults: noise that they seed is the same with one more knob."""
+    defaults = {one.name: one.default for one in KNOBS}
+    return {name: value for name, value in sorted(config.values.items()) if value != defaults.get(name)}
 
 
 def _full(needed: float, limit: int) -> Failure:

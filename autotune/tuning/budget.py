@@ -48,6 +48,7 @@ class TimeBudget:
         self.advised_minutes = 0  # told to be enough; 0: nothing was
         self.seconds, self._objective = seconds, objective_of(history.request.goal)
         self._probes_after = self._objective.probes_after(history.request.goal)
+        self._known_racers: dict[tuple[int, int], list[Config]] = {}  # by the history's version, and how many at most
 
     @property
     def elapsed_seconds(self) -> float:
@@ -114,7 +115,7 @@ class TimeBudget:
     @property
     def short_confirmation_seconds(self) -> float:
         """The seconds of a short confirmation of the same two: four rounds, two where the gain is clear by now."""
-        return self._race_seconds(self.round_window, racing.FEWEST_ROUNDS if self._has_clear_gain else SHORT_ROUNDS)
+        return self._race_seconds(self.round_window, racing.FEWEST_ROUNDS if self.has_clear_gain else SHORT_ROUNDS)
 
     @property
     def full_confirmation_seconds(self) -> float:
@@ -275,7 +276,8 @@ class TimeBudget:
         return self.probe_seconds(self._racers(1), window) * racing.probe_count(1, rounds, 1)
 
     @property
-    def _has_clear_gain(self) -> bool:
+    def has_clear_gain(self) -> bool:
+        """Whether single probes show that the best one is surely faster than the baseline."""
         score = self._history.summary(self._history.request.baseline).found
         return score is not None and self._history.best >= CLEAR * score
 
@@ -288,7 +290,10 @@ class TimeBudget:
 
     def _racers(self, most: int) -> list[Config]:
         """Return the configurations that would race now: at most `most` finalists, and the baseline if it runs."""
-        margin = racing.margin(self._history.reference_rates)
-        found = choice.finalists(self._history.drift_corrected, self._history.request, most=most, margin=margin)
-        own = [self._history.request.baseline] if self._history.baseline_runs or not found else []
-        return [*(one.config for one in found), *own]
+        now = (self._history.version, most)
+        if now not in self._known_racers:  # asked a dozen times between two probes
+            margin = racing.margin(self._history.reference_rates)
+            found = choice.finalists(self._history.drift_corrected, self._history.request, most=most, margin=margin)
+            own = [self._history.request.baseline] if self._history.baseline_runs or not found else []
+            self._known_racers[now] = [*(one.config for one in found), *own]
+        return self._known_racers[now]

@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
-from autotune.core.stats import MOST_PROBE_NOISE
+from autotune.core.stats import HALF_WIDTH_DEVIATIONS, MOST_PROBE_NOISE
 from autotune.knobs import KNOBS
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP
@@ -36,8 +36,10 @@ FEWEST_FINALISTS = 3
 TIE = 0.02  # faster by less is not worth a change
 MOST_TIE = 0.05  # beyond it an interval that includes 0 is lack of rounds, and no tie of two finalists
 LEAST_UNPROVEN_GAIN = 0.05  # better than the baseline: is taken unproven, if by its interval it costs TIE at most
+PROBABLY = 0.8  # confidence of an interval, beyond whose upper end one in ten lies
+# That the model of eight probes or more is worth, where it is a question of batches (benchmarks/knee.py).
+MODEL_ROUNDS = 4
 LUCK_DEVIATIONS = 0.7  # of the difference of two probes: what is faster by less may be lucky
-HALF_WIDTH_DEVIATIONS = 1.96  # standard deviations in the half of a 95 % interval
 SCARCE = 0.3  # of the limit left free: with more, less memory is of no use to anybody
 
 
@@ -127,7 +129,7 @@ def _ends(ranked: Sequence[ConfigSummary], request: StudyRequest, noise: float) 
 def at_knee(
     summaries: Sequence[ConfigSummary], rounds: Rounds, request: StudyRequest, allowed: Sequence[int]
 ) -> list[int]:
-    """Return those of `allowed` that reach what is asked of the best score with the smallest global batch.
+    """Return those of `allowed` that probably reach what is asked of the best with the smallest global batch.
 
     With the baseline, which no other replaces unless it is measurably better. All of them where the global batch is
     held. Below the baseline's no global batch counts as smaller: what does not change is the least change.
@@ -135,12 +137,47 @@ def at_knee(
     share = objective_of(request.goal).knee(request.goal)
     if share is None:
         return list(allowed)
-    best = max(allowed, key=rounds.typical_rate)
-    near = [one for one in allowed if one == best or rounds.ratio(best, one)[0] * (1 - share) <= 1]
+    near = [one for one, lead in behind(summaries, rounds, allowed).items() if _is_fast_enough(lead, share)]
     sizes = {one: _size(summaries[one].config, request)[0] for one in near}
     return [
         one for one in allowed if summaries[one].config == request.baseline or sizes.get(one) == min(sizes.values())
     ]
+
+
+def differ_in_batch(configs: Sequence[Config], request: StudyRequest) -> bool:
+    """Whether the global batch is free and differs among these, the baseline aside."""
+    is_free = objective_of(request.goal).knee(request.goal) is not None
+    return is_free and len({one.global_batch_size() for one in configs if one != request.baseline}) > 1
+
+
+def behind(
+    summaries: Sequence[ConfigSummary], rounds: Rounds, allowed: Sequence[int]
+) -> dict[int, tuple[float, float]]:
+    """Return how many times as fast as each of `allowed` the best one probably is: estimate, and at the most.
+
+    By the rounds, and by what the sampler's model expected of both before them, if it was asked, as if that were some
+    more rounds.
+    """
+    best = max(allowed, key=rounds.typical_rate)
+    found = {}
+    for one in allowed:
+        estimate, _, high = rounds.ratio(best, one, PROBABLY)
+        mine, its = summaries[one].expected, summaries[best].expected
+        known = rounds.count(best, one)
+        weight = MODEL_ROUNDS / (MODEL_ROUNDS + known) if mine and its and known else 0.0
+        drawn = estimate ** (1 - weight) * ((its or 1.0) / (mine or 1.0)) ** weight
+        found[one] = (drawn, drawn * (high / estimate) ** (1 - weight) if one != best else drawn)
+    least = min(estimate for estimate, _ in found.values())  # of the best of both
+    return {one: (estimate / least, high / least) for one, (estimate, high) in found.items()}
+
+
+def _is_fast_enough(lead: tuple[float, float], share: float) -> bool:
+    """Whether it lacks no more than that share of the best, and probably no more than a tie beyond it.
+
+    Too large a batch costs little of the speed, and too small a one does: what is open goes to the larger one.
+    """
+    estimate, most = lead
+    return estimate == 1.0 or (estimate * (1 - share) <= 1 and most * (1 - share - TIE) <= 1)
 
 
 def preferences(summaries: Sequence[ConfigSummary], request: StudyRequest) -> list[tuple[float, ...]]:

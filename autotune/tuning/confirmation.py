@@ -17,6 +17,7 @@ from autotune.study.interference import Judged, is_spoiled, severity
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
 from autotune.tuning import racing
+from autotune.tuning.budget import KNEE_FINALISTS
 from autotune.tuning.choice import FEWEST_FINALISTS, finalists
 from autotune.tuning.context import SearchContext
 from autotune.tuning.micro_batch import is_doubtful
@@ -38,7 +39,7 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
     raced: list[ConfigSummary] = []
     baseline: list[ConfigSummary] = []
     for number in range(MOST_RACES):
-        chosen = _with_micro_batch_held(context, _finalists(context))
+        chosen = _with_neighbours(context, _with_micro_batch_held(context, _finalists(context)))
         baseline = baseline or _baseline(context)  # after the finalists: whether it is refused is known then
         if not chosen and (number or not baseline):
             break
@@ -94,6 +95,46 @@ def _with_micro_batch_held(context: SearchContext, chosen: list[ConfigSummary]) 
     return [chosen[0], beside] if is_time else [beside]
 
 
+def _with_neighbours(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
+    """Return the finalists with twice and half the global batch of the first one beside it, where that is free.
+
+    Unless there are many of them, or no time for two rounds. Single probes and their curve miss the knee by a power of
+    two now and then, and of batches beyond a limit of the loader or a cache the curve expects too much: rounds tell.
+    Where the fastest single probe had a smaller batch than all these, it stands for the larger one.
+    """
+    request, budget, scores = context.request, context.budget, search_scores(context.history)
+    if not chosen or not _seeks_knee(context, len(chosen)) or context.interrupted_confirmation.finalists:
+        return chosen
+    first, beside = chosen[0].config, list[ConfigSummary]()
+    larger, half = (
+        context.space.canonical(Config(values={**first.values, "batch_size": batch}))
+        for batch in (2 * first.batch_size, first.batch_size // 2)
+    )
+    fastest = max(scores, key=scores.__getitem__)
+    for config in (fastest if fastest.global_batch_size() < half.global_batch_size() else larger, half):
+        is_small = config.global_batch_size() < request.baseline.global_batch_size()
+        if config != request.baseline and not is_small and not obstacle(context, config):
+            beside.append(ConfigSummary(config=config, found=context.history.summary(config).found))
+    finalist_total = max(len(chosen), 1 + len(beside))
+    seconds = budget.probe_seconds([first, *(one.config for one in beside), request.baseline], budget.round_window)
+    if budget.left_seconds < racing.probe_count(finalist_total, racing.FEWEST_ROUNDS, 1) * seconds:
+        return chosen
+    others = [one for one in chosen[1:] if one.config not in [each.config for each in beside]]
+    racers = [chosen[0], *beside, *others][:finalist_total]
+    expected = dict(context.sampler.expected(context.store.study, [one.config for one in racers]))
+    rates = {config: one.samples_per_second for config, one in expected.items()}
+    return [replace(one, expected=rates.get(one.config)) for one in racers]
+
+
+def _seeks_knee(context: SearchContext, most: int) -> bool:
+    """Whether a race of so many is about the knee: where the global batch is free and time is short.
+
+    Where the gain is not clear by now it is about that, which takes all the rounds that there are.
+    """
+    is_free = context.objective.knee(context.request.goal) is not None and context.objective.is_speed
+    return is_free and most <= KNEE_FINALISTS and context.budget.has_clear_gain
+
+
 def _unconfirmed(context: SearchContext) -> list[ConfigSummary]:
     """Return who would race the baseline if there were time to measure it again, of those that were probed; if any.
 
@@ -115,7 +156,7 @@ def _beside_baseline(context: SearchContext, most: int, margin: float) -> list[C
     """
     if not most:
         return []
-    few = most < FEWEST_FINALISTS
+    few = most < FEWEST_FINALISTS or _seeks_knee(context, most)
     first = partial(preferred, context) if few and context.objective.is_speed else lambda: None
     chosen = precise_finalists(context, most + few, margin, first)
     others = [one for one in chosen if one.config != context.request.baseline]

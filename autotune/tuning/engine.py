@@ -185,7 +185,7 @@ def _context(
     memory = MemoryPrediction(space, history)
     trades = Trades(space, history, guard, memory)
     budget = TimeBudget(history, settings.time_budget_seconds, clock, began)
-    time_guard = TimeGuard(trades, budget)
+    time_guard = TimeGuard(trades, budget, history)
     objective = objective_of(request.goal)
     knee_share = objective.knee(request.goal)
     knee = None if knee_share is None else Knee(share=knee_share, least=request.baseline.global_batch_size())

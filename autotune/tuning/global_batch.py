@@ -12,7 +12,7 @@ from autotune.gradient_noise.estimate import learning_rate_factor
 from autotune.objectives import objective_of
 from autotune.study.recommendation import AtBaselineBatch
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.choice import choose
+from autotune.tuning.choice import behind, choose
 from autotune.tuning.ranking import Ranking
 
 
@@ -32,17 +32,22 @@ def global_batch_change(winner: ConfigSummary, request: StudyRequest, phi: float
     )  # fmt: skip
 
 
-def batch_reasons(
-    winner: ConfigSummary, share: float, unchanged: AtBaselineBatch | None, request: StudyRequest
-) -> Iterator[Notice]:
-    """Yield what was decided where the global batch is free: `share` of the best score is the winner's."""
-    if objective_of(request.goal).knee(request.goal) is None:
+def batch_reasons(ranking: Ranking, unchanged: AtBaselineBatch | None) -> Iterator[Notice]:
+    """Yield what was decided where the global batch is free."""
+    request, winner, scores = ranking.request, ranking.winner, ranking.scores
+    knee = objective_of(request.goal).knee(request.goal)
+    if knee is None:
         return
+    share = min(scores.ratio(ranking.chosen, one)[0] for one in ranking.allowed)  # of the best score
+    leads = behind(ranking.measured, scores, ranking.allowed)
+    enough = [one for one, (estimate, _) in leads.items() if estimate * (1 - knee) <= 1]
+    batches = [request.global_batch_size(ranking.measured[one].config) for one in enough]
     now, before = request.global_batch_size(winner.config), request.global_batch_size(request.baseline)
+    smaller = min((batch for batch in batches if before < batch < now), default=None)
     if request.baseline_assumed:
-        yield notice(Code.GLOBAL_BATCH_UNDECLARED, batch=now, share=share)
+        yield notice(Code.GLOBAL_BATCH_UNDECLARED, batch=now, share=share, smaller=smaller)
     else:
-        yield notice(Code.GLOBAL_BATCH_FREE, batch=now, share=share, before=before)
+        yield notice(Code.GLOBAL_BATCH_FREE, batch=now, share=share, smaller=smaller, before=before)
     if unchanged is not None and unchanged.params == request.baseline.values:
         yield notice(Code.NOT_FASTER_WITH_BASELINE_BATCH, batch=before)
     elif unchanged is not None:

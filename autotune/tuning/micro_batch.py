@@ -13,7 +13,7 @@ from autotune.core.records import Config, StudyRequest
 from autotune.core.rounds import Rounds
 from autotune.knobs.changes import HELD_TOGETHER, changes_between
 from autotune.objectives import objective_of
-from autotune.study.summary import ConfigSummary
+from autotune.study.summary import ConfigSummary, rounds_of
 
 LEAST_MICRO_BATCH_GAIN = 0.05  # over the fastest that holds it: for less nobody should have to think about BatchNorm
 CONFIDENCE = 0.8  # of the interval that has to exclude a loss, 90 % one-sided: at 95 % two rounds cannot show 20 %
@@ -49,7 +49,7 @@ def is_open(racers: Sequence[ConfigSummary], request: StudyRequest) -> bool:
               for is_other in (False, True)}  # fmt: skip
     if not all(places.values()):
         return False
-    scores = Rounds([one.by_round(one.scores) for one in racers])
+    scores = rounds_of(racers)
     held, other = (max(places[is_other], key=scores.typical_rate) for is_other in (False, True))
     estimate, low, _ = scores.ratio(other, held, CONFIDENCE)
     return estimate > 1 + LEAST_MICRO_BATCH_GAIN and low <= 1

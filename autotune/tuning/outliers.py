@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from autotune.core.results import Trial
-from autotune.core.rounds import Rounds
 from autotune.study.interference import Judged
-from autotune.study.summary import ConfigSummary
+from autotune.study.summary import ConfigSummary, rounds_of
 
 FEWEST_OTHERS = 2  # rounds that must remain where one is left out: one alone could be the odd one
 Kept = TypeVar("Kept")
@@ -24,7 +23,7 @@ def without_outliers(
     Without time for that it is left out, where two other rounds remain.
     """
     found = list(racers)
-    for place, number in Rounds([one.by_round(one.rates) for one in racers]).slow_outliers():
+    for place, number in rounds_of(racers, "rates").slow_outliers():
         one = racers[place]
         at = one.rounds.index(number)
         if one.trials[at].repeats is not None:

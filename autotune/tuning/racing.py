@@ -24,9 +24,9 @@ from autotune.core.rounds import Rounds
 from autotune.core.stats import PROBE_NOISE
 from autotune.objectives import objective_of
 from autotune.study.interference import Judged, interference_causes, is_spoiled
-from autotune.study.summary import Compared, ConfigSummary
+from autotune.study.summary import Compared, ConfigSummary, rounds_of
 from autotune.tuning import micro_batch
-from autotune.tuning.choice import FEWEST_FINALISTS, TIE, claim_confidence, preferences
+from autotune.tuning.choice import FEWEST_FINALISTS, TIE, claim_confidence, differ_in_batch, preferences
 from autotune.tuning.outliers import without_outliers
 from autotune.tuning.resumed_confirmation import ResumedConfirmation
 
@@ -145,13 +145,12 @@ def race(
 ) -> list[ConfigSummary]:  # fmt: skip
     """Measure all that are still in the race once per round, and return them with their rounds.
 
-    Every other round runs in reverse, so that drift meets all alike (ABBA). What fails is not measured again; a probe
-    with interference, its repeat included, does not decide where others of its configuration can. What is far slower
-    than all its other rounds is measured `again` (None: there is no time), or left out. The slower half drops out after
-    rounds three and six, though never the baseline; if all that went on failed, those that dropped out are recalled. It
-    ends sooner when it is decided, or, after the fewest rounds, when time no longer `affords` another; later while it
-    does and the gain is open, or if another micro-batch is worth it (its second argument). Rounds of a baseline in an
-    earlier race count on, and those of the same one, interrupted (`resumed`).
+    What fails is not measured again; a probe with interference, its repeat included, does not decide where others of
+    its configuration can. What is far slower than all its other rounds is measured `again` (None: there is no time), or
+    left out. The slower half drops out after rounds three and six, though never the baseline; if all that went on
+    failed, those that dropped out are recalled. It ends sooner when it is decided, or, after the fewest rounds, when
+    time no longer `affords` another; later while it does and the gain is open, or the batch (its second argument):
+    another micro-batch's worth, or in three rounds the global batch. `resumed` and earlier rounds of a baseline count.
     """
     baseline = request.baseline
     racers = {one.config: one for one in finalists}
@@ -163,6 +162,7 @@ def race(
         running = [one for one in racers.values() if not (one.failure or one.is_behind)]
         claims = sum(not one.failure and one.config != baseline for one in racers.values())  # as the answer counts them
         is_batch_open = _have_met(running) and micro_batch.is_open(running, request)
+        is_batch_open |= done < SURE_ROUNDS and differ_in_batch([one.config for one in running], request)
         if not running or not (done < rounds or is_batch_open or _is_open(running, baseline, request.goal, claims)):
             break
         configs = [one.config for one in running][:: 1 if number % 2 == 0 else -1]
@@ -225,8 +225,8 @@ def compared(
 
     Rates are in samples/s; the baseline at that position is their reference.
     """
-    rates = Rounds([one.by_round(one.rates) for one in racers], baseline)
-    scores = Rounds([one.by_round(one.scores) for one in racers], baseline)
+    rates = rounds_of(racers, "rates", baseline)
+    scores = rounds_of(racers, "scores", baseline)
     means = [
         Compared(score=scores.typical_rate(i), samples_per_second=rates.typical_rate(i),
                  relative_half_width=rates.half_width(i))
@@ -262,7 +262,7 @@ def _is_open(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, cla
 
 def _over_baseline(running: Sequence[ConfigSummary], baseline: Config, claims: int) -> tuple[float, float, float]:
     """Return the score of the fastest of `claims` over the baseline's, with its interval; zeros without a rival."""
-    scores = Rounds([one.by_round(one.scores) for one in running])
+    scores = rounds_of(running)
     base = [one.config for one in running].index(baseline)
     rivals = [i for i, one in enumerate(running) if i != base and not one.refused]
     ratios = [scores.ratio(i, base, claim_confidence(claims)) for i in rivals]
@@ -273,7 +273,7 @@ def _faster_half(contenders: Sequence[ConfigSummary], keep: int, request: StudyR
     """Return the `keep` configurations that go on; all of them as long as they cannot be compared."""
     if len(contenders) <= keep or not _have_met(contenders):
         return {one.config for one in contenders}
-    scores = Rounds([one.by_round(one.scores) for one in contenders])
+    scores = rounds_of(contenders)
     keys = dict(enumerate(preferences(contenders, request)))
     going = survivors(scores, range(len(contenders)), keep, keys, tie(request.goal))
     return {contenders[one].config for one in going}
@@ -292,7 +292,7 @@ def _have_enough_rounds(racers: Sequence[ConfigSummary]) -> bool:
 def _has_winner(holding: Sequence[ConfigSummary], request: StudyRequest) -> bool:
     if not _have_enough_rounds([one for one in holding if not one.refused]):
         return False
-    scores = Rounds([one.by_round(one.scores) for one in holding])
+    scores = rounds_of(holding)
     running = [i for i, one in enumerate(holding) if not one.refused]
     baseline = next((i for i in running if holding[i].config == request.baseline), None)
     near, objective = tie(request.goal), objective_of(request.goal)

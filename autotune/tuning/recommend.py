@@ -58,7 +58,6 @@ def recommend(
     warnings = warnings_of(winner, request, ranking.rates.noise, busy=busy, probed=() if is_unknown else probed)
     achieved, own_reasons = _achieved(ranking)
     tokens = mean_of_known([one.tokens_per_second for one in winner.measurements])
-    share = min(ranking.scores.ratio(ranking.chosen, one)[0] for one in ranking.allowed)
     batches = {request.global_batch_size(one) for one in (*probed, *(one.config for one in candidates))}
     is_chosen = len(batches) > 1 and len(ranking.measured) > 1  # else nothing was decided about them
     return Recommendation(
@@ -77,7 +76,7 @@ def recommend(
         stability=stability,
         loss_verdicts=tuple(losses),
         reasons=(
-            *(batch_reasons(winner, share, unchanged, request) if is_chosen else ()),
+            *(batch_reasons(ranking, unchanged) if is_chosen else ()),
             *own_reasons, *reasons_for(request),
             *_failed(candidates, ranking.measured, request),
         ),

@@ -15,6 +15,7 @@ Memory refinement, where memory counts: which configuration might need less and 
     rate     ·     ·     ·     ?     ·     ·     ·     ● │  1: the middle of what is below
     rate     ·     ?     ·     ●     ·     ·     ·     ● │  2: fast enough: the middle of what is below that
     rate     ·     ○     ?     ●     ·     ·     ·     ● ┘  3: too slow: the middle of what is between
+    rate     ·     ○     ○     ◐     ?     ·     ·     ● ┘  4: fast enough within the noise of a probe: the next above
 
 Time per sample falls with the batch and memory grows, so that the smallest batch that is fast enough is found by
 halving, be it the knee or the least memory; the same goes for every knob that says that it makes memory grow.
@@ -133,7 +134,8 @@ def unchanged(context: SearchContext) -> Config | None:
     First all but the batch of the best one; then what the sampler's model expects to be faster than those probed.
     """
     base, found = context.request.baseline, _scored(context.history.valid)
-    candidates = [one for one in context.trades.remaining() if one.global_batch_size() == base.global_batch_size()]
+    open_configs = filter(context.time_guard.may_compile, context.trades.remaining())
+    candidates = [one for one in open_configs if one.global_batch_size() == base.global_batch_size()]
     if not found or not candidates:
         return None
     best = max(found, key=lambda pair: pair[1])[0].config
@@ -158,7 +160,7 @@ def smaller(
     """Return the next probe on the way to the knee among `open_configs`; None if nothing smaller may be fast enough.
 
     `slack` is the share of the best score that may be given up, and what a single probe may be off by comes on top: the
-    confirmation decides. The baseline's global batch is small enough.
+    confirmation decides, and then it needs the next larger one, too. The baseline's global batch is small enough.
     """
     found, least = _scored(judged), request.baseline.global_batch_size()
     if not found:
@@ -169,11 +171,13 @@ def smaller(
         for trial, value in found
         if value >= most * (1 - slack) * (1 - max(MOST_PROBE_NOISE, luck([trial], [best])))
     ]
-    anchor = min(fast, key=lambda pair: (pair[0].global_batch_size(), -pair[1]))[0]
+    anchor, value = min(fast, key=lambda pair: (pair[0].global_batch_size(), -pair[1]))
     steps = anchor.gradient_accumulation_steps
     tried = {trial.config for trial, _ in judged if trial.config.gradient_accumulation_steps == steps}
     among = [one for one in open_configs if one.gradient_accumulation_steps == steps]
-    return _halfway(anchor, named("batch_size"), [one for one in among if one.global_batch_size() >= least], tried)
+    batch, among = named("batch_size"), [one for one in among if one.global_batch_size() >= least]
+    below = _halfway(anchor, batch, among, tried)
+    return below if below or value >= most * (1 - slack) else _above(anchor, batch, among, tried)
 
 
 def leaner(judged: Sequence[Judged], open_configs: Sequence[Config], *, slack: float, host: bool) -> Config | None:
@@ -205,6 +209,16 @@ def _halfway(anchor: Config, knob: Knob, open_configs: Sequence[Config], tried: 
     slow = [i for i, config in enumerate(ladder) if config in tried]
     ladder = [config for config in ladder[max(slow, default=-1) + 1 :] if config in open_configs]
     return ladder[len(ladder) // 2] if ladder else None
+
+
+def _above(anchor: Config, knob: Knob, open_configs: Sequence[Config], tried: Collection[Config]) -> Config | None:
+    """Return the next larger one by `knob` alone, if it is open."""
+    larger = [
+        one for one in (*open_configs, *tried)
+        if knob.size(one[knob.name]) > knob.size(anchor[knob.name]) and _others(one, knob) == _others(anchor, knob)
+    ]  # fmt: skip
+    nearest = min(larger, key=lambda one: knob.size(one[knob.name]), default=None)
+    return nearest if nearest in open_configs else None
 
 
 def _below(anchor: Config, knob: Knob, configs: Sequence[Config]) -> list[Config]:

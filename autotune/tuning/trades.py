@@ -84,6 +84,8 @@ class Trades:
         self._saturations: dict[tuple[Value, ...], Saturation | None] = {}
         self._refuted: list[tuple[tuple[Value, ...], int]] = []  # predictions: the batch did not fit after all
         self._version = -1
+        self._remaining: tuple[Config, ...] = ()
+        self._remaining_of = (-1, -1)  # versions of history and guard
 
     @property
     def decides(self) -> bool:
@@ -96,7 +98,11 @@ class Trades:
 
     def remaining(self) -> tuple[Config, ...]:
         """Return every configuration that is still admitted; of a very large space as `SearchSpace.around` has them."""
-        return tuple(config for config in self._guard.remaining() if self.why(config) is None)
+        now = (self._history.version, self._guard.version)
+        if now != self._remaining_of:  # asked several times between two probes
+            self._remaining = tuple(config for config in self._guard.remaining() if self.why(config) is None)
+            self._remaining_of = now
+        return self._remaining
 
     def why(self, config: Config) -> Why | None:
         """Return why `config` can only be slower than what fits without its trade; None if it may win."""
@@ -111,8 +117,9 @@ class Trades:
     def exclusions(self, known: set[Why]) -> list[str]:
         """Return one line for each reason that rules something out and is not in `known` yet; it is then."""
         lines = []
+        reasons = [(config, self.why(config)) for config in self._space.around()]
         for why in Why:
-            out = [config for config in self._space.around() if self.why(config) is why]
+            out = [config for config, reason in reasons if reason is why]
             if out and why not in known:
                 known.add(why)
                 lines.append(self._line(why, out))
@@ -147,7 +154,7 @@ class Trades:
         found = self._saturation(config) if self.decides and self._plain(config) is not None else None
         if found is not None and found.forbids(_longer(config)):
             return Why.SATURATED
-        yields = any((name, value) in self._yielding for name, value in config.values.items())
+        yields = not self._yielding.isdisjoint(config.values.items())
         if yields and self._has_core_each(config):
             return Why.CORES
         updates = any(config[name] != self._request.baseline[name] for name in self._updating)

@@ -33,7 +33,7 @@ SHORT = {
 }
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # so that the lanes do not spin against each other
 LANES = 3  # probes side by side; many of them only wait for their deadline
-FAULTS_PER_HEALTHY_PROBE = {"fresh": 10, "fork": 3}  # a healthy one costs as much as a fault
+FAULTS_PER_HEALTHY_PROBE = 10  # a healthy one costs as much as a fault, and each fault shows that its probe began well
 WELL = Fault(name="healthy", code="", outcome=Outcome.OK)
 MOUNTED = 'mount -t tmpfs -o size=2m tmpfs /dev/shm && exec "$@"'
 
@@ -54,7 +54,6 @@ class House:
     def __init__(self, study: Path, isolation: Isolation = "fresh") -> None:
         self.study = disk.make(study)
         self._launcher = SubprocessLauncher(environ=ONE_THREAD, isolation=isolation)
-        self._most_faults = FAULTS_PER_HEALTHY_PROBE[isolation]
         narrow = private_mounts()
         command = (*narrow, sys.executable, "-P", "-m", "autotune.child")
         self._narrow = None
@@ -101,7 +100,7 @@ class House:
         for index, (number, fault) in enumerate(faults, 1):
             result, folder = self.probe(fault, 2 * number)
             waiting.append((fault.name, result, folder, left_running(folder)))
-            if index % self._most_faults == 0 or index == len(faults):
+            if index % FAULTS_PER_HEALTHY_PROBE == 0 or index == len(faults):
                 healthy, _ = self.probe(WELL, 2 * number + 1)
                 for name, result, folder, survivors in waiting:
                     found[name] = Suffered(result=result, folder=folder, survivors=survivors, next_result=healthy)

@@ -129,16 +129,16 @@ with (PROBE / "ballast").open("ab", buffering=0) as ballast:
 
 
 def test_a_disk_that_a_target_fills_stops_the_search_and_keeps_the_study(small_disk: Path) -> None:
-    house = House(small_disk)
     fault = Fault(name="disk full", code=in_step(FILL), outcome=Outcome.ENVIRONMENT)
 
-    house.probe(WELL, 0)
-    with pytest.raises(EnvironmentUnfit, match=r"cannot be written: No space left on device \(0 MiB free there\)"):
-        house.probe(fault, 1)
+    with House(small_disk, "fork") as house:
+        house.probe(WELL, 0)
+        with pytest.raises(EnvironmentUnfit, match=r"cannot be written: No space left on device \(0 MiB free there\)"):
+            house.probe(fault, 1)
 
-    full = small_disk / disk.PROBES / "0001"
-    assert left_running(full) == ()
-    assert [trial.number for trial in disk.read_trials(small_disk)] == [0]
-    assert partial_files(small_disk) == []
-    (full / "ballast").unlink()
-    assert house.probe(WELL, 2)[0].outcome is Outcome.OK
+        full = small_disk / disk.PROBES / "0001"
+        assert left_running(full) == ()
+        assert [trial.number for trial in disk.read_trials(small_disk)] == [0]
+        assert partial_files(small_disk) == []
+        (full / "ballast").unlink()
+        assert house.probe(WELL, 2)[0].outcome is Outcome.OK

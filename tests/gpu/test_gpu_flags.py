@@ -7,6 +7,7 @@ from autotune.core.records import Config
 from autotune.core.requests import InspectRequest, StabilityRequest
 from autotune.knobs import defaults, knob, plan_of
 from autotune.launch.subprocess import SubprocessLauncher
+from autotune.precision.arithmetic import full_precision, reference_phrase
 from autotune.precision.judge import judge
 from autotune.targets import resolve
 from autotune.targets.base import check_effect
@@ -94,5 +95,16 @@ def test_every_value_that_is_offered_trains_and_is_seen(target, found, tmp_path)
             assert verdict.verdict == "ok", (name, value, verdict.reason.text)
 
 
+def test_tf32_that_the_code_sets_is_the_reference_and_is_named(target, tmp_path):
+    path = tmp_path / "own.py"
+    path.write_text(TARGET.replace("class Net", 'torch.set_float32_matmul_precision("high")\n\nclass Net'))
+
+    facts = SubprocessLauncher().run(InspectRequest(target=str(path), device="cuda:0"), tmp_path / "own").facts
+
+    assert facts.calls_attention and facts.found == {"tf32": True}
+    assert full_precision(config(batch_size=32), facts)["tf32"] is True
+    assert reference_phrase(facts) == "your code's own arithmetic (TF32 products)"
+
+
 def test_a_fused_update_is_seen(target):
-    assert _trained(target, fused_optimizer="fused").update == "fused"
+    assert _trained(target, fused_optimizer="fused").optimizer_implementation == "fused"

@@ -2,6 +2,7 @@
 
 import os
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
@@ -12,6 +13,7 @@ from autotune.knobs.wording import Framework
 from autotune.machine import compilers
 from autotune.machine.compilers import missing_for_compiling
 from autotune.report.doctor import examine
+from autotune.sampler.grid import Grid
 from autotune.targets.commands.meaning import meaning_of
 from autotune.testing import ENVIRONMENT
 from autotune.testing.knob_contract import CPU, circumstances
@@ -128,3 +130,16 @@ def test_doctor_says_why_it_is_not_offered():
 
     assert found["compile"].text == "compile_mode is not offered: no C++ compiler is installed"
     assert "apt install g++" in found["compile"].advice
+
+
+def test_its_prior_is_that_of_the_device():
+    domains, codes = {"compile_mode": (None, "default")}, {"compile_mode": np.array([0, 1])}
+    rest = {name: (knob(name).default,) for name in ("batch_size", "gradient_accumulation_steps", "num_workers")}
+    codes |= {name: np.zeros(2, np.int64) for name in rest}
+    gpu, cpu = (Grid(domains | rest, codes, on_cores=on_cores) for on_cores in (False, True))
+
+    there, here = (one.influence("compile_mode", "default") for one in (gpu, cpu))
+
+    assert there.sample_time.center < here.sample_time.center
+    assert there.fixed_time.center < 1 < here.fixed_time.center
+    assert cpu.influence("channels_last", True) == gpu.influence("channels_last", True)

@@ -25,7 +25,6 @@ from tests.worlds import config
 pytestmark = pytest.mark.slow  # many models on fake tensors
 
 Pair = namedtuple("Pair", "left right")
-MODE = FakeTensorMode()
 FP32, BF16 = {"amp_dtype": None}, {"amp_dtype": "bfloat16"}
 
 
@@ -48,7 +47,7 @@ def _batch(size):
 
 
 def test_a_batch_of_any_size_is_grown_from_two_real_ones():
-    grown = Rebatched(smaller=_batch(2), larger=_batch(3)).of(64, MODE)
+    grown = Rebatched(smaller=_batch(2), larger=_batch(3)).of(64, FakeTensorMode())
 
     assert _shapes(grown) == _shapes(_batch(64))
     assert grown["tokens"].dtype is torch.int64
@@ -69,7 +68,7 @@ def test_a_batch_of_any_size_is_grown_from_two_real_ones():
 )
 def test_what_cannot_be_grown_says_why(smaller, larger, why):
     with pytest.raises(CannotPredict, match=why):
-        Rebatched(smaller=smaller, larger=larger).of(8, MODE)
+        Rebatched(smaller=smaller, larger=larger).of(8, FakeTensorMode())
 
 
 class _Convolutions(nn.Module):

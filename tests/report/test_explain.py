@@ -33,7 +33,8 @@ DOMAINS = {
 def explained(study: StudyView) -> dict[str, SettingWorth]:
     best = study.recommendation
     assert best is not None
-    searched = replace(study.request, domains={**study.request.domains, **DOMAINS})
+    deep = replace(study.request.facts, checkpointable_blocks=16)
+    searched = replace(study.request, domains={**study.request.domains, **DOMAINS}, facts=deep)
     object.__setattr__(study, "request", searched)
     return {next(iter(one.values)): one for one in explain(study, best).settings}
 

@@ -52,6 +52,23 @@ def test_an_out_of_memory_rules_out_larger_batches_of_its_arm_whatever_the_worke
     assert guard.admits(config(batch_size=64, amp_dtype="bfloat16", num_workers=8))
 
 
+def test_an_answer_holds_until_another_out_of_memory():
+    guard, asked = Guard(FREE), config(batch_size=128)
+    larger, smaller = (_oom(number, batch) for number, batch in enumerate((256, 64)))
+
+    answers = [guard.admits(asked)]
+    for one in (larger, smaller):
+        guard.learn(one)
+        answers.append(guard.admits(asked))
+
+    assert answers == [True, True, False]
+    assert asked not in guard.remaining()
+
+
+def _oom(number, batch):
+    return Trial(number=number, purpose="search", config=config(batch_size=batch), result=failed())
+
+
 @pytest.mark.parametrize("other", [{"amp_dtype": None}, {"amp_dtype": "float16"}, {"channels_last": True}])
 def test_an_out_of_memory_says_nothing_about_another_dtype_or_layout(other):
     guard = _learned(FREE, (config(batch_size=128, amp_dtype="bfloat16"), failed()))

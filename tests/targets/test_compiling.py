@@ -17,14 +17,23 @@ from tests.targets.test_checkpointing import Net, _trained
 pytestmark = pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor:UserWarning")
 
 
+COMPILE = torch.compile
+
+
 @pytest.fixture(autouse=True)
 def traced(monkeypatch):
     """Dynamo traces, and its graphs run as they are: generating code would take a minute."""
     torch._dynamo.reset()
     counters.clear()
-    monkeypatch.setattr(torch, "compile", partial(torch.compile, backend="aot_eager"))
+    monkeypatch.setattr(torch, "compile", partial(COMPILE, backend="eager"))
     yield
     torch._dynamo.reset()
+
+
+@pytest.fixture
+def derived(traced, monkeypatch):
+    """The same with backward graphs: what is computed is that of compiled code, in twice the time."""
+    monkeypatch.setattr(torch, "compile", partial(COMPILE, backend="aot_eager"))
 
 
 def graphs():
@@ -53,7 +62,7 @@ def test_it_stays_the_model_that_it_was():
         assert graphs() == 0  # a copy runs its own weights, as it is
 
 
-def test_what_it_computes_stays():
+def test_what_it_computes_stays(derived):
     torch.manual_seed(0)
     plain = Net()
     model = compile_model(copy.deepcopy(plain))
@@ -64,7 +73,7 @@ def test_what_it_computes_stays():
 
 
 @pytest.mark.parametrize("mode", ["default", "regional"])
-def test_recomputed_blocks_are_compiled_and_compute_the_same(mode):
+def test_recomputed_blocks_are_compiled_and_compute_the_same(mode, derived):
     torch.manual_seed(0)
     plain = Net()
     model = compile_model(checkpoint_blocks(copy.deepcopy(plain)), mode)

@@ -104,9 +104,9 @@ def test_too_few_workers_show_as_waiting_for_data(tmp_path: Path) -> None:
 
 
 def test_computing_and_loading_alone_follow_the_model(tmp_path: Path) -> None:
-    chosen, machine = config(256, "bfloat16", 4), Machine()
+    chosen, machine = config(256, "bfloat16", 4), Machine(noise_between_probes=0.0)
 
-    measured = probe(FakeLauncher(), chosen, tmp_path).measurement
+    measured = probe(FakeLauncher(machine=machine), chosen, tmp_path).measurement
 
     computing = machine.computing_seconds(chosen) + machine.optimizer_seconds
     assert measured.compute_only.samples_per_second == pytest.approx(256 / computing)
@@ -137,3 +137,20 @@ def test_the_clock_adds_up_what_probes_took(tmp_path: Path) -> None:
     results = [probe(launcher, config(size), tmp_path) for size in (16, 1024)]
 
     assert launcher.clock() == pytest.approx(sum(result.elapsed_seconds for result in results))
+
+
+def test_one_more_knob_at_its_default_draws_no_other_noise(tmp_path: Path) -> None:
+    chosen = config()
+    wider = Config(values={**chosen.values, "tf32": False, "pin_memory": None})
+
+    assert probe(FakeLauncher(), chosen, tmp_path).measurement == probe(FakeLauncher(), wider, tmp_path).measurement
+
+
+def test_what_a_probe_times_alone_is_as_noisy_as_its_steps(tmp_path: Path) -> None:
+    launcher = FakeLauncher(machine=Machine(noise_between_probes=0.1, noise_between_steps=0.0))
+
+    found = [probe(launcher, config(), tmp_path, number).measurement for number in range(3)]
+
+    paces = [one.step_seconds[0] / one.compute_only.seconds[0] for one in found]
+    assert len({one.compute_only.seconds[0] for one in found}) == 3
+    assert max(paces) == pytest.approx(min(paces))

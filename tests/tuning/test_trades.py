@@ -249,3 +249,19 @@ def test_another_update_is_not_probed_where_updates_are_a_small_part_of_a_step(s
     assert {rule.why(one) for one in others if one["omp_wait_policy"] is None and not one["num_workers"]} == {why}
     said = [line for line in rule.exclusions(set()) if "update takes 2.0% of a step" in line]
     assert len(said) == (why is Why.UPDATE)
+
+
+def test_what_remains_follows_every_probe_and_every_accident():
+    trades, history, guard = _world()
+    crashing, ran = config(batch_size=8), _ran(0, 64, 0.1)
+
+    whole = trades.remaining()
+    guard.note_accident(crashing)
+    guard.note_accident(crashing)
+    after_accidents = trades.remaining()
+    _add(history, guard, ran)
+
+    assert trades.remaining() is trades.remaining()
+    assert set(whole) - set(after_accidents) == {crashing}
+    assert ran.config in after_accidents
+    assert ran.config not in trades.remaining()

@@ -1,0 +1,119 @@
+"""The knee of a free global batch: what rounds and the model say of it, and who is raced for it."""
+
+import math
+
+import pytest
+from msgspec.structs import replace
+
+from autotune.core.codes import Code
+from autotune.core.records import Config, Goal, Limit
+from autotune.study.view import load_view
+from autotune.testing import FACTS, FakeLauncher, Machine
+from autotune.testing.machine import ENVIRONMENT
+from autotune.tuning.choice import differ_in_batch
+from autotune.tuning.recommend import recommend
+from autotune.tuning.refinement import smaller
+from tests.tuning.test_choice import _candidate
+from tests.worlds import config, good, measured, searched, study_request, trial
+
+BASE = config(batch_size=32)
+FREE = study_request(goal=Goal(), baseline=BASE, baseline_assumed=True)
+SLOW = _candidate(BASE, (50, 51, 49))
+
+
+def _answer(*candidates):
+    return recommend([SLOW, *candidates], FREE, study="s", probes=9, seconds=1.0)
+
+
+def _batch(size, rates, **options):
+    return _candidate(config(batch_size=size), rates, **options)
+
+
+def test_the_smallest_batch_that_the_rounds_show_fast_enough_is_recommended():
+    answer = _answer(_batch(512, (100, 100.1, 99.9)), _batch(256, (96, 96.1, 95.9)), _batch(128, (90, 90.1, 89.9)))
+
+    assert answer.global_batch_size == 256
+
+
+def test_what_is_open_goes_to_the_larger_batch_and_the_answer_says_so():
+    answer = _answer(_batch(512, (100, 110, 92)), _batch(256, (97, 88, 104)))
+
+    assert answer.global_batch_size == 512
+    said = next(one for one in answer.reasons if one.code is Code.GLOBAL_BATCH_UNDECLARED)
+    assert "and it is open whether 256 is enough; declare" in said.text
+
+
+def test_the_model_of_all_probes_counts_beside_few_rounds():
+    rounds = (_batch(512, (100, 105), expected=103.0), _batch(256, (96, 99), expected=90.0))
+    alone = tuple(_batch(one.config.batch_size, one.rates) for one in rounds)
+
+    assert _answer(*alone).global_batch_size == 256
+    assert _answer(*rounds).global_batch_size == 512
+
+
+def test_rounds_that_contradict_the_model_count_for_more():
+    """A loader that slows beyond a limit, which no curve of the model does."""
+    slower = (_batch(1024, (76, 77, 75), expected=100.0), _batch(512, (99, 101, 100), expected=94.0))
+
+    assert _answer(*slower).global_batch_size == 512
+
+
+def _probe(number, size, rate):
+    return trial(measured(rate, samples=size), number, batch_size=size), good(rate)
+
+
+def test_above_a_batch_that_is_fast_enough_within_noise_alone_the_next_larger_is_probed():
+    sizes = (32, 64, 128, 256, 512, 1024)
+    every = [config(batch_size=size) for size in sizes]
+    judged = [_probe(n, *one) for n, one in enumerate([(32, 50.0), (64, 80.0), (128, 94.0), (1024, 100.0)])]
+
+    assert smaller(judged, every, FREE, slack=0.05) == config(batch_size=256)
+    rest = [one for one in every if one.batch_size != 256]
+    assert smaller([*judged, _probe(4, 256, 95.1)], rest, FREE, slack=0.05) is None
+
+
+def test_a_batch_that_is_fast_enough_beyond_noise_needs_none_above_it():
+    every = [config(batch_size=size) for size in (32, 64, 128, 256)]
+    judged = [_probe(n, *one) for n, one in enumerate([(32, 50.0), (64, 98.0), (256, 100.0)])]
+
+    assert smaller(judged, every, FREE, slack=0.05) is None
+
+
+def test_finalists_differ_in_their_batch_only_where_it_is_free():
+    two = [config(batch_size=64), config(batch_size=128)]
+
+    assert differ_in_batch(two, FREE)
+    assert not differ_in_batch([BASE, two[0]], FREE)
+    assert not differ_in_batch(two, study_request())
+
+
+class Loading(Machine):
+    """Loads more slowly beyond 512 samples, as `benchmarks/targets/tabular.py` does."""
+
+    def loading_seconds(self, config):
+        slower = 1 + max(0.0, 1 - 512 / config.batch_size)
+        return config.batch_size * self.sample_loading_seconds * (4 if config.values.get("num_workers") else slower)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_minute_races_the_neighbours_of_the_knee_and_no_cliff_is_recommended(tmp_path, seed):
+    machine = Loading(
+        fixed_seconds={None: 2.6e-4}, per_sample_seconds={None: 8e-7}, per_sample_bytes={None: 1e4}, cores=2,
+        sample_loading_seconds=3.6e-6, optimizer_seconds=0.0, noise_between_probes=0.05,
+    )  # fmt: skip
+    held = {name: Limit(values=(FACTS.space[name].values[0],)) for name in FACTS.space}
+    held |= {"amp_dtype": Limit(values=(None,)), "channels_last": Limit(values=(False,))}
+    there = replace(ENVIRONMENT, device="cpu", usable_cores=2, default_threads=2, capability=None, native_dtypes=())
+    launcher = FakeLauncher(
+        machine=machine, facts=replace(FACTS, space=held, dataset_samples=65536), environment=there, seed=seed,
+        starting_seconds={"start": 1.5},
+    )  # fmt: skip
+
+    answer = searched(tmp_path, launcher, sampler="structured", time_budget_seconds=60, seed=seed)
+
+    rates = {size: launcher.throughput(config(batch_size=size, num_workers=0)) for size in (256, 512, 1024)}
+    assert launcher.throughput(Config(values=answer.params)) >= 0.9 * max(rates.values())
+    raced = {one.config.batch_size for one in load_view(tmp_path).trials if one.purpose == "confirm"} - {32}
+    assert len(raced) == 3
+    assert all(math.log2(one).is_integer() for one in raced)
+    assert launcher.clock() <= 1.1 * 60
