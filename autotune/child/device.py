@@ -52,7 +52,8 @@ def _found(name: str | None) -> str:
     if (asked.index or 0) >= count:
         raise EnvironmentUnfit(
             f"There is no {name}: torch {torch.__version__} sees {count} {asked.type} devices here. The driver, the "
-            f"build of torch or CUDA_VISIBLE_DEVICES hides it. Look with `autotune doctor`, or use --device cpu."
+            f"build of torch or CUDA_VISIBLE_DEVICES hides it. `autotune doctor` without --device says what "
+            f"there is. Or use --device cpu."
         )
     return name if asked.index is not None else _indexed(asked.type)
 

@@ -116,8 +116,25 @@ class Options:
                 )
             full = known(option, name.strip(), self._may_declare)
             parse = knob(full).parse if is_ours(full) else scalar  # the target says what one of its own may be
-            values[full] = self._written(option, text or "", parse, value.strip())
+            read = self._written(option, text or "", parse, value.strip())
+            if full in values and values[full] != read:
+                raise UsageError(
+                    f"{option} {text}: {full} is given twice, with different values. {self._whence(option)} Keep one."
+                )
+            values[full] = read
         return values
+
+    def held(self, text: str | None, typed: Mapping[str, Any]) -> dict[str, Limit]:
+        """Return the knobs that `--fix` holds; `typed` has the knobs' own options. Raises `UsageError` for both."""
+        fixed, limits = self.pairs("--fix", text), self.limits(typed)
+        for name, value in fixed.items():
+            if name in limits and not _permits(limits[name], value):
+                own = f"{option(name)} {typed[knob(name).alias]}"
+                raise UsageError(
+                    f"--fix {text} holds a value that {own} leaves out. One of them was probably left over, or stands "
+                    f"in autotune.toml, pyproject.toml or a variable AUTOTUNE_... Keep one."
+                )
+        return {name: Limit(values=(value,)) for name, value in fixed.items()}
 
     def names(self, option: str, text: str | None) -> tuple[str, ...] | None:
         """`batch,workers` as full knob names; None for no text."""
@@ -163,6 +180,13 @@ class Options:
         if source == "ENVIRONMENT":
             return f"It stands in the variable AUTOTUNE_{name.upper()}."
         return f"It stands in {self._context.obj}." if source == "DEFAULT_MAP" else MISTYPED
+
+
+def _permits(limit: Limit, value: Value) -> bool:
+    if limit.values is not None:
+        return value in limit.values
+    low, high = (end if end is not None else value for end in (limit.low, limit.high))
+    return isinstance(value, int) and low <= value <= high  # type: ignore[operator]  # numbers, or the value itself
 
 
 def _ends(name: str, text: str) -> tuple[int | None, int | None]:

@@ -14,7 +14,6 @@ from autotune.cli.dry_run import plan
 from autotune.cli.options import Options, with_search_options
 from autotune.cli.output import plain_console, stop_on_sigterm, text_width
 from autotune.cli.target import CommandArgument, Map, Words, resume_line, target_text
-from autotune.core.records import Limit
 from autotune.errors import UsageError
 from autotune.tuning.settings import Settings
 
@@ -70,11 +69,18 @@ def search(
             "earlier line. Leave it out."
         )
 
+    typed_here = [getattr(context.get_parameter_source(name), "name", "") for name in ("quiet", "verbose")]
+    if typed_here == ["COMMANDLINE"] * 2:
+        raise UsageError(
+            "--quiet asks for the result alone and --verbose for all details. One of them was probably left over from "
+            "an earlier line. Leave it out."
+        )
+
     if not quiet:
         announce(context)
     text = target_text(context, target, command, map, quiet=quiet)
     options = Options(context, partial(may_declare, text))
-    fixed = {name: Limit(values=(value,)) for name, value in options.pairs("--fix", fix).items()}
+    fixed = options.held(fix, typed)
     settings = Settings.of(
         target=text,
         mode="auto" if resume is None else "resume" if resume else "fresh",

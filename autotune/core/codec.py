@@ -13,6 +13,7 @@ from autotune.core.records import PROTOCOL, Record
 from autotune.errors import StudyError
 from autotune.harmless import json_text
 
+PARTIAL = ".partial"  # behind the name of a file while it is written
 R = TypeVar("R", bound=Record)
 
 
@@ -78,6 +79,6 @@ def _upgraded(content: Any, kind: Any) -> Any:
 
 def write(path: Path, record: Record) -> None:
     """Store a record so that a reader sees the old file or the whole new one, never a part of it."""
-    partial = path.with_name(path.name + ".partial")
+    partial = path.with_name(path.name + PARTIAL)
     partial.write_bytes(encode(record))
     partial.replace(path)

@@ -25,8 +25,11 @@ def as_yaml(settings: Mapping[str, Any], remarks: tuple[str, ...] = ()) -> str:
 def as_variables(params: Mapping[str, Value], remarks: tuple[str, ...] = ()) -> str:
     """Return lines to be sourced by a shell: the knobs in capitals, and the variables that are read by libraries.
 
-    What is not set (None) is an empty variable.
+    What is not set (None) is taken away with `unset`: OpenMP, for one, complains of an empty OMP_WAIT_POLICY.
     """
-    own = {name.upper(): "" if value is None else str(value) for name, value in params.items()}
-    lines = [f"export {name}={shell_word(text)}" for name, text in (own | environ(params)).items()]
+    own = {name.upper(): None if value is None else str(value) for name, value in params.items()}
+    lines = [
+        f"unset {name}" if text is None else f"export {name}={shell_word(text)}"
+        for name, text in (own | environ(params)).items()
+    ]
     return "\n".join([*map(comment, remarks), *lines]) + "\n"

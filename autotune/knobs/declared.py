@@ -54,8 +54,8 @@ def declaration(name: str, written: Any) -> Declaration:
     for key in options:
         if key not in OPTIONS:
             near = difflib.get_close_matches(str(key), OPTIONS, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"it may have {', '.join(OPTIONS)}"
-            raise ValueError(f"{name} has the unknown key {key!r}: {hint}")
+            hint = f", probably meant as {near[0]!r}" if near else ""
+            raise ValueError(f"{name} has the unknown key {key!r}{hint}. It may have {', '.join(OPTIONS)}")
     values = _values(name, options.get("values", ()))
     for key in ("changes_arithmetic", "ordered"):
         if options.get(key) not in (True, False, None):
@@ -63,7 +63,7 @@ def declaration(name: str, written: Any) -> Declaration:
     memory = options.get("memory", "changes")
     if memory not in MEMORY:
         raise ValueError(f"memory of {name} must be one of {', '.join(MEMORY)}, got {memory!r}")
-    is_numeric, ordered = _are_numbers(values), options.get("ordered")
+    is_numeric, ordered = are_numbers(values), options.get("ordered")
     if memory == "grows" and not (is_numeric if ordered is None else ordered):
         raise ValueError(
             f'memory of {name} grows with its order, and it has none: add "ordered": True, or say "changes"'
@@ -90,7 +90,8 @@ def _values(name: str, written: Any) -> tuple[Value, ...]:
     return listed
 
 
-def _are_numbers(values: Sequence[Value]) -> bool:
+def are_numbers(values: Sequence[Value]) -> bool:
+    """Return whether all of them are numbers; True and False are none."""
     return all(isinstance(value, int | float) and not isinstance(value, bool) for value in values)
 
 
@@ -132,7 +133,7 @@ class DeclaredKnob(Knob):
         self.ordered, self.default = declared.ordered, declared.default
         self.memory = MemoryEffect(declared.memory)
         self.numerics = declared.changes_arithmetic is not False
-        self._by_size = declared.ordered and _are_numbers(declared.values)
+        self._by_size = declared.ordered and are_numbers(declared.values)
         self.values = tuple(sorted(declared.values, key=float)) if self._by_size else declared.values  # type: ignore[arg-type]  # numbers
         if declared.values and all(isinstance(value, bool) for value in declared.values):
             self.formats = {"": {True: "true", False: "false"}}

@@ -18,12 +18,14 @@ from msgspec import structs
 
 from autotune.core.records import Environment, StudyRequest, TargetFacts, Value
 from autotune.errors import EnvironmentUnfit, NoRecommendation, RaceFailed, TargetError, UsageError
-from autotune.knobs.limits import option
+from autotune.knobs import OURS
+from autotune.knobs.declared import text as as_typed
 from autotune.launch.base import Launcher
 from autotune.study.layout import STUDIES, is_study
 from autotune.study.recommendation import load_result
 from autotune.targets import resolve, source
 from autotune.targets.commands.command import ACCUMULATION, PREFIX, Command
+from autotune.targets.commands.placeholder import escaped, names_a_knob
 from autotune.targets.commands.typed import typed_target
 from autotune.tuning.prepare import inspect, settle
 from autotune.tuning.settings import Settings
@@ -44,7 +46,7 @@ class NamedContestant:
 
     def with_settings(self, changed: Mapping[str, Value]) -> NamedContestant:
         """Return the same with other settings."""
-        shown = ",".join(f"{option(name).removeprefix('--')}={value}" for name, value in changed.items())
+        shown = ",".join(f"{_alias(name)}={as_typed(value)}" for name, value in changed.items())
         return replace(self, label=f"{self.label} with {shown}", changed=changed)
 
     def at(self, revision: str) -> NamedContestant:
@@ -66,7 +68,8 @@ def named_contestant(name: Name) -> NamedContestant:
     """Return the contestant that `name` names. Raises `TargetError`, and `UsageError` for a study without an answer."""
     if isinstance(name, Sequence) and not isinstance(name, str):
         words = [str(word) for word in name]
-        return NamedContestant(label=" ".join(words), target=typed_target(words, {}, is_typed_command=True).text)
+        target = typed_target(words, {}, is_typed_command=True).text
+        return NamedContestant(label=_with_todays_values(" ".join(words), words), target=target)
     text = fspath(name)
     if is_study(Path(text)) or is_study(STUDIES / text):
         try:
@@ -87,7 +90,16 @@ def named_contestant(name: Name) -> NamedContestant:
             f"{text} is neither a study nor a module. The name was probably mistyped, or is that of a file without its "
             f".py. {_studies()}"
         )
-    return NamedContestant(label=text, target=target)
+    return NamedContestant(label=_with_todays_values(text, Command.split(text)) if is_command else text, target=target)
+
+
+def _with_todays_values(label: str, words: list[str]) -> str:
+    """Return the label of a command, with what it says today where placeholders stand."""
+    if "{" not in label:
+        return label
+    command = Command.of(words if any(map(names_a_knob, words)) else list(map(escaped, words)))
+    defaults = {one.knob.name: one.knob.default for one in command.placeholders if one.knob}
+    return " ".join(command.recommended(defaults | command.baseline))
 
 
 def may_declare(name: Name, knob: str) -> bool:
@@ -136,6 +148,11 @@ def settle_contestant(
     return Contestant(
         label=one.label, commit=commit, request=structs.replace(request, target_digest=digest), launcher=launcher
     )
+
+
+def _alias(name: str) -> str:
+    """Return the name as `--config` takes it."""
+    return next((one.alias for one in OURS if one.name == name), name)
 
 
 def _studies() -> str:

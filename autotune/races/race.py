@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -44,17 +46,27 @@ def named_contestants(
     found = [named_contestant(name) for name in names]
     first = found[:1]
     found = [*(one.at(baseline_commit) for one in first if baseline_commit), *found]
+    if not all(configs):
+        raise UsageError(
+            "--config names no setting, so that contestant would be the first one again. A value was probably left "
+            "out. Write knob=value, such as --config batch=64,amp=bf16; to race a code against itself, name it twice."
+        )
     found += [one.with_settings(config) for one in first for config in configs]
     if len(found) < 2:
         raise UsageError(
             "A race needs two contestants. The second was probably left out. Name another, give --config "
             "batch=64 for other settings of the same, or --baseline-commit main for its code of then."
         )
-    twice = [one.label for one in found if sum(other.label == one.label for other in found) > 1]
-    if twice:
-        raise UsageError(
-            f"{twice[0]} is named twice. It was probably to differ in something. Name each contestant once."
-        )
+    return _told_apart(found)
+
+
+def _told_apart(named: list[NamedContestant]) -> list[NamedContestant]:
+    """Return them with a number behind a label that stood before: who races a code against itself sees the noise."""
+    told, found = Counter[str](), []
+    for one in named:
+        told[one.label] += 1
+        again = f" ({told[one.label]})" * (told[one.label] > 1)
+        found.append(replace(one, label=f"{one.label}{again}"))
     return found
 
 
@@ -114,6 +126,8 @@ def _result(run: RaceRun, settings: RaceSettings, ended: Ended, seconds: float) 
             target=one.request.target,
             commit=one.commit,
             target_digest=one.request.target_digest,
+            model=one.request.facts.name,
+            parameter_count=one.request.facts.parameter_count,
             config=summary.config,
             global_batch_size=one.request.global_batch_size(summary.config),
             samples_per_second=summary.samples_per_second,
@@ -137,6 +151,7 @@ def _result(run: RaceRun, settings: RaceSettings, ended: Ended, seconds: float) 
         with_interference=run.with_interference,
         seconds=seconds,
         environment=run.contestants[0].request.environment,
+        declared=tuple(declared for one in run.contestants for declared in one.request.facts.declared),
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
     )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from autotune.core.records import PROTOCOL, Config, Environment, Record
+from autotune.core.records import PROTOCOL, Config, Declaration, Environment, Record
 
 RaceVerdict = Literal["faster", "as fast", "slower", "undecided"]
 Ended = Literal["decided", "rounds", "time"]  # why there was no further round
@@ -18,6 +18,8 @@ class Standing(Record, frozen=True, kw_only=True):
     target: str
     commit: str = ""  # whose code was run; empty: the working tree's
     target_digest: str = ""  # of the target's own file; empty: installed code, or that of a commit
+    model: str = ""  # its class; empty: an earlier version did not note it
+    parameter_count: int | None = None
     config: Config
     global_batch_size: int
     samples_per_second: float  # over all rounds, by its ratio to the baseline
@@ -42,6 +44,7 @@ class RaceResult(Record, frozen=True, kw_only=True):
     with_interference: int  # of these
     seconds: float
     environment: Environment
+    declared: tuple[Declaration, ...] = ()  # knobs of the user's own, of all contestants
     measured_at: str  # UTC, ISO 8601
 
     @property

@@ -73,8 +73,9 @@ def check_block(
     gap = " " * FEWEST_GAP
     overridden = [len(plain(finding.text)) for finding in facts.findings if finding.override]
     texts = max((length for length in overridden if length <= LONGEST_PADDED), default=0)
-    for finding in facts.findings:
-        if finding.name == "step":
+    own = len(facts.findings) - len(facts.declared)  # behind them come knobs of the user's, with any name
+    for at, finding in enumerate(facts.findings):
+        if finding.name == "step" and at < own:
             continue  # it has its own line below, with its time
         sign, style = SIGNS["advice" if finding.inferred or finding.needs_attention else "good"]
         block.append(f"  {sign} ", style).append(plain(finding.name).ljust(names))

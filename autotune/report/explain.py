@@ -36,7 +36,7 @@ from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, summaries
 from autotune.tuning.racing import FEWEST_ROUNDS
 
-FOLDER = "explain"  # in a study: its races by `--measure`, each in a folder of its own
+FOLDER = disk.EXPLAINED
 
 Pair = tuple[Config, Config]
 

@@ -9,6 +9,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from autotune.knobs import KNOBS
+from autotune.knobs.declared import declaring
 from autotune.races.records import RaceResult, Standing
 from autotune.report.phrases import half_width, plain, short
 from autotune.units import counted, format_percent, format_rate, format_seconds
@@ -48,6 +49,7 @@ def notes(result: RaceResult) -> list[str]:
             f"Rates are per sample; the updates differ: there is one after {told} samples. What is learned per "
             f"sample may differ, too."
         )
+    found += _other_training(result)
     if result.with_interference:
         found.append(
             f"{result.with_interference} of {counted(result.probes, 'probe')} had interference: others used the "
@@ -59,8 +61,24 @@ def notes(result: RaceResult) -> list[str]:
     return found
 
 
+def _other_training(result: RaceResult) -> list[str]:
+    """Return that the contestants train different models."""
+    models = [(one.model, one.parameter_count) for one in result.standings]
+    if len(set(models)) == 1 or not all(name and count is not None for name, count in models):
+        return []
+    told = "; ".join(
+        f"{plain(one.label)}: {plain(one.model)}, {one.parameter_count or 0:,} parameters" for one in result.standings
+    )
+    return [f"What is trained differs, so the ratio says nothing of how fast the same work is done: {told}."]
+
+
 def race_block(result: RaceResult) -> RenderableType:
     """The verdicts, a row for each contestant, and what to know about them."""
+    with declaring(*result.declared):
+        return _race_block(result)
+
+
+def _race_block(result: RaceResult) -> RenderableType:
     rows = []
     common = [knob for knob in KNOBS if len({repr(one.config.values.get(knob.name)) for one in result.standings}) > 1]
     for one in result.standings:

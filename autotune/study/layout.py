@@ -18,6 +18,7 @@ studies/NAME/
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from contextlib import suppress
@@ -30,6 +31,7 @@ from msgspec.structs import replace
 
 from autotune import objectives
 from autotune.core import codec
+from autotune.core.codec import PARTIAL
 from autotune.core.measurements import MEASUREMENTS
 from autotune.core.records import Config, StudyRequest
 from autotune.core.requests import Asked, InspectRequest, Kind, ProbeRequest, Request, ResultT
@@ -48,10 +50,12 @@ PROBES, INSPECT = ProbeRequest.FOLDER, InspectRequest.FOLDER
 EARLIER = "best-{}.json"
 PREDICTION = "prediction.json"
 RACE = "race.json"  # of a race, whose folder has probes and is no study
+EXPLAINED = "explain"  # in a study: the races of `autotune explain --measure`, each in a folder of its own
 FORMER = ("fitted.json", "goodput")  # that earlier versions made
 OWN = (BEST, STUDY, LOCK, PROGRESS, COMPILED_FOLDER, *FORMER, *(kind.FOLDER for kind in MEASUREMENTS))
 IGNORE = ".gitignore"
 IGNORED = "*\n!.gitignore\n!best.json\n"
+WRITTEN = re.compile(r"best-\d+\.json|report\.html|[a-z]+\.svg")  # beside it: earlier answers, and `autotune report`
 
 
 def find(name: str | Path | None) -> Path:
@@ -231,6 +235,16 @@ def take_compiled_away(folder: Path) -> None:
 def is_ours(folder: Path) -> bool:
     """Whether nothing lies in `folder` but what a search puts there."""
     return all(entry.name in OWN or entry.name.startswith(DATABASE) for entry in folder.iterdir())
+
+
+def foreign(folder: Path) -> list[str]:
+    """Return the names of what lies in `folder` and is of no study; where there is no folder, nothing does."""
+    names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
+    whole = ((name, name.removesuffix(PARTIAL)) for name in names)  # a killed search leaves a part of a file
+    return [
+        name for name, of in whole
+        if not (of in (*OWN, EXPLAINED, IGNORE) or of.startswith(DATABASE) or WRITTEN.fullmatch(of))
+    ]  # fmt: skip
 
 
 def clear_away(folder: Path) -> None:

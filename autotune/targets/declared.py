@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 from autotune.core.records import Declaration, Value
 from autotune.errors import TargetError
 from autotune.knobs import OURS
-from autotune.knobs.declared import declaration, is_mistyped, text
+from autotune.knobs.declared import are_numbers, declaration, is_mistyped, text
 from autotune.targets.arguments import takes
 from autotune.targets.commands.command import Command
 from autotune.targets.contract import Contract, is_factory
@@ -33,7 +34,7 @@ def of_module(loaded: Loaded, builder: str, asked: Sequence[Declaration]) -> tup
 
     `builder` is the function that was named as the target, if one was. Raises `TargetError` for one that nothing takes.
     """
-    written = _space(loaded)
+    written, baseline = _own_names(loaded, "space"), _own_names(loaded, "baseline")
     by_name = {name: _declared(name, value) for name, value in written.items()} | {one.name: one for one in asked}
     functions = dict(_functions(loaded, builder)) if by_name else {}
     found = []
@@ -44,9 +45,8 @@ def of_module(loaded: Loaded, builder: str, asked: Sequence[Declaration]) -> tup
         near = difflib.get_close_matches(name, ours, n=1, cutoff=LIKE)
         if is_mistyped(name, ours) or not (takers or (by_dict and not near)):
             raise TargetError("space: " + _nobody_takes(name, loaded.label, functions, ours))
-        own = (_default(functions[taker], name) for taker in takers)
-        default = next((value for value in own if _is_listed(value, one)), one.default)
-        found.append(replace(one, default=default, takers=tuple(takers)))
+        one = replace(one, takers=tuple(takers))
+        found.append(one if name in baseline else with_own_default(one, [functions[taker] for taker in takers]))
     return tuple(found)
 
 
@@ -67,10 +67,31 @@ def of_command(command: Command, asked: Sequence[Declaration]) -> tuple[Declarat
     return tuple(replace(one, default=today[one.name]) for one in (by_name | {one.name: one for one in asked}).values())
 
 
-def _space(loaded: Loaded) -> dict[str, Any]:
-    """Return what `space` holds beside our knobs; what is wrong with the rest is told where it is read."""
-    own = {name: value for name, value in loaded.names.items() if name == "space"}
-    given = Contract(label=loaded.label, root=loaded.root, names=own).make("space", {}) if own else {}
+def with_own_default(one: Declaration, takers: Sequence[Callable[..., Any]]) -> Declaration:
+    """Return the knob with the value that its first taker with a plain default has by itself: today's.
+
+    What is not listed is added: the recommendation is compared with what the code does today. None is not: it mostly
+    stands for what the function looks up by itself.
+    """
+    defaults = [value for taker in takers if _is_plain(value := _default(taker, one.name))]
+    if listed := [value for value in defaults if _is_listed(value, one)]:
+        return replace(one, default=listed[0])
+    if not defaults or defaults[0] in one.values:  # 1 beside True or 1.0: written alike
+        return one
+    added = declaration(one.name, [defaults[0], *one.values])
+    ordered = one.ordered and (added.ordered or not are_numbers(one.values))
+    memory = "changes" if one.memory == "grows" and not ordered else one.memory
+    return replace(one, values=added.values, default=defaults[0], ordered=ordered, memory=memory)
+
+
+def _is_plain(value: Any) -> bool:
+    return isinstance(value, bool | int | str) or (isinstance(value, float) and math.isfinite(value))
+
+
+def _own_names(loaded: Loaded, part: str) -> dict[str, Any]:
+    """Return what `space` or `baseline` holds beside our knobs; mistakes in the rest are told where it is read."""
+    own = {name: value for name, value in loaded.names.items() if name == part}
+    given = Contract(label=loaded.label, root=loaded.root, names=own).make(part, {}) if own else {}
     ours = {known for knob in OURS for known in (knob.name, knob.alias)}
     return {str(name): value for name, value in given.items() if name not in ours} if isinstance(given, Mapping) else {}
 
@@ -81,7 +102,7 @@ def _declared(name: str, written: Any) -> Declaration:
     except ValueError as error:
         raise TargetError(
             f'space["{name}"]: {error}. There is no knob of that name in autotune, so it was read as one of your own. '
-            f'Write its values, such as space = {{"{name}": ["a", "b"]}}, or correct the name.'
+            f'Write it as space = {{"{name}": ["a", "b"]}}; where a knob of autotune was meant, correct the name.'
         ) from error
 
 

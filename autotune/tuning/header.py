@@ -167,13 +167,24 @@ def not_searched(request: StudyRequest, space: SearchSpace, settings: Settings) 
         )
     lines += _batches_left_out(request, batches)
     asked = "batch_size" in limited or goal.tune is not None
-    if samples is not None and len(batches) == 1 and not (asked or goal.exact or facts.settable is not None):
+    takes_others = facts.settable is None or {"batch_size", "gradient_accumulation_steps"} <= {*facts.settable}
+    if samples is not None and len(batches) == 1 and takes_others and not (asked or goal.exact):
         all_of_them = ",".join(str(size) for size in range(1, samples + 1) if samples % size == 0)
         lines.append(
             f"batch not searched: {samples} samples are held per optimizer step, and no other batch from {SMALLEST} up "
             f"divides them (search smaller ones with --batch {all_of_them}, or free them with --global-batch free)"
         )
-    return lines
+    return lines + _of_one_value(space, [name for name in goal.tune or () if name not in limited], lines)
+
+
+def _of_one_value(space: SearchSpace, asked: Collection[str], told: Sequence[str]) -> list[str]:
+    """Return which knobs that `--tune` names have nothing to be tuned, where no other line says so."""
+    return [
+        f"{knob.label} not tuned: {knob.show(space.domains[knob.name][0])} is its only value here"
+        for knob in KNOBS
+        if knob.name in asked and len(space.domains[knob.name]) == 1
+        and not any(line.startswith(f"{knob.label} ") for line in told)
+    ]  # fmt: skip
 
 
 def _batches_left_out(request: StudyRequest, batches: Sequence[Value]) -> list[str]:

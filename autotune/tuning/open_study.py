@@ -24,7 +24,6 @@ from autotune.sampler.space import SearchSpace
 from autotune.study import layout as disk
 from autotune.study.identity import as_begun, code_changed, differences_of
 from autotune.study.lock import Lock
-from autotune.targets.commands.command import is_command
 from autotune.tuning.prepare import inspect, settle
 from autotune.tuning.settings import Settings, goal_names
 
@@ -40,7 +39,7 @@ class OpenStudy:
     space: SearchSpace
     is_resumed: bool  # an earlier search is continued
     inspection_seconds: float
-    notice: str = ""  # what was rebuilt of a damaged study
+    notice: str = ""  # what was rebuilt of a damaged study, or where an earlier one was moved to
     code_changed: Notice | None = None  # since it began
 
 
@@ -66,7 +65,9 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
         if begun is not None:
             environment, facts = as_begun(begun, environment, facts)
         request, space = settle(settings, environment, facts)
+        aside = place_aside(folder) if settings.mode == "fresh" else None
         earlier = begin(folder, request, settings.mode, lock)
+        notice = f"The study that lay in {folder} was moved to {aside}." if aside else notice
         yield OpenStudy(
             folder=folder, request=request, space=space, is_resumed=earlier is not None, inspection_seconds=seconds,
             notice=notice, code_changed=code_changed(earlier, request) if earlier else None,
@@ -155,15 +156,32 @@ def check_place(settings: Settings) -> None:
             f"The path of the study, {str(folder)!a}, is not UTF-8 text. It probably comes from a system with "
             f"another encoding, and the JSON of a study cannot name it. Choose another place with --study."
         ) from None
-    if settings.mode != "fresh" or not _holds_study(folder):
-        return
-    named = Path() if is_command(settings.target) else Path(settings.target.partition(":")[0])
-    for inside in (Path.cwd(), named):
-        if inside.exists() and inside.resolve().is_relative_to(folder):
-            raise StudyError(
-                f"--fresh would have {folder} moved aside, which holds {inside}. The study was probably searched in a "
-                f"folder that is not its own. Choose another --study, or move {disk.STUDY} and {disk.PROBES}/ away."
-            )
+    try:
+        foreign = disk.foreign(folder)
+    except OSError as error:
+        raise disk.unwritable(folder, error) from error
+    if disk.RACE in foreign:
+        raise StudyError(
+            f"{settings.folder} is the folder of a race: {disk.RACE} holds its result. A search needs a folder of its "
+            f"own. Choose another with --study."
+        )
+    if foreign and (settings.mode == "fresh" or not _holds_study(folder)):
+        raise StudyError(_among_others(settings, foreign))
+
+
+def _among_others(settings: Settings, foreign: list[str]) -> str:
+    """Return why no study is begun in a folder that holds what is of no study, and none there is moved aside."""
+    more = f" and {len(foreign) - MOST_TOLD} more" if len(foreign) > MOST_TOLD else ""
+    told = f"{', '.join(foreign[:MOST_TOLD])}{more}"
+    if _holds_study(settings.folder):
+        return (
+            f"--fresh would move all of {settings.folder} aside, and beside the study it holds {told}, which autotune "
+            f"did not make. Those are probably your own files. Move them out, or choose another --study."
+        )
+    return (
+        f"{settings.folder} holds {told}, and no study. Those are probably your own files, among which a search writes "
+        f"nothing. Choose a new or empty folder with --study, such as {settings.folder / 'study'}."
+    )
 
 
 def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> StudyRequest | None:

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.api import race as real
+from autotune.core.records import Config, Declaration
 from autotune.errors import RaceFailed, UsageError
 from benchmarks.race_power import simulated
 from tests.commandline import assert_one_clear_error, run_here
@@ -51,6 +52,30 @@ def test_contestants_with_other_updates_are_told(result, tmp_path):
     ended, _ = told(tmp_path, replace(result, standings=(base, other)))
 
     assert "Rates are per sample; the updates differ: there is one after 32 and 64 samples." in ended.stdout
+
+
+def test_races_of_different_models_are_told(result, tmp_path):
+    base, other = (replace(one, model="Net", parameter_count=1000) for one in result.standings)
+    others = [replace(other, model="Mlp"), replace(other, parameter_count=2000), other, replace(other, model="")]
+
+    said = [told(tmp_path, replace(result, standings=(base, one)))[0].stdout for one in others]
+
+    assert "! What is trained differs" in said[0]
+    assert "base.py: Net, 1,000 parameters; other0.py: Mlp, 1,000 parameters." in said[0]
+    assert ["What is trained" in one for one in said] == [True, True, False, False]
+
+
+def test_settings_of_a_knob_of_the_users_own_are_told_apart(result, tmp_path):
+    declared = (Declaration(name="act", values=("relu", "tanh"), default="relu", takers=("model",)),)
+    base, other = (
+        replace(one, config=Config(values={**one.config.values, "act": act}))
+        for one, act in zip(result.standings, ("relu", "tanh"), strict=True)
+    )
+
+    ended, _ = told(tmp_path, replace(result, standings=(base, other), declared=declared))
+
+    assert "act relu" in ended.stdout
+    assert "act tanh" in ended.stdout
 
 
 def test_labels_and_numbers_are_whole_however_long_the_labels_are(result, tmp_path):

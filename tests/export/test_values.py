@@ -11,6 +11,7 @@ import pytest
 from autotune.errors import UsageError
 from autotune.export import loop
 from autotune.export.merging import merged
+from autotune.export.plain import as_variables
 from autotune.export.programs import exported_text
 from autotune.export.recipe import on_devices, recipe
 from autotune.knobs.wording import Framework
@@ -43,6 +44,12 @@ def test_variables_are_read_by_a_shell(home):
         check=True, env={"PATH": os.environ["PATH"]},
     )  # fmt: skip
     assert said.stdout == "64 bfloat16 passive\n"
+
+
+def test_what_is_not_set_is_no_empty_variable():
+    lines = as_variables({"batch_size": 64, "amp_dtype": None, "omp_wait_policy": None}).splitlines()
+
+    assert lines == ["export BATCH_SIZE=64", "unset AMP_DTYPE", "unset OMP_WAIT_POLICY"]
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,8 @@
 import pytest
 
 from autotune.errors import TargetError, UsageError
+from autotune.knobs import OURS
+from autotune.knobs.limits import full_name
 from autotune.races.contestants import named_contestant
 from autotune.races.race import named_contestants
 from tests.reporting import recommendation, whole, written
@@ -72,8 +74,41 @@ def test_the_first_named_is_the_baseline_and_settings_and_revisions_are_of_the_f
     assert [one.revision for one in found] == ["main", "", "", ""]
 
 
-@pytest.mark.parametrize(("names", "said"), [([], "two contestants"), (["model.py"], "two contestants"),
-                                             (["model.py", "model.py"], "named twice")])  # fmt: skip
+@pytest.mark.parametrize(("names", "said"), [([], "two contestants"), (["model.py"], "two contestants")])
 def test_who_cannot_race_is_told(names, said):
     with pytest.raises(UsageError, match=said):
         named_contestants(names, [], None)
+
+
+def test_a_code_races_against_itself():
+    found = named_contestants(["model.py", "model.py"], [{"batch_size": 8}, {"batch_size": 8}], None)
+
+    assert [one.label for one in found] == [
+        "model.py", "model.py (2)", "model.py with batch=8", "model.py with batch=8 (2)"
+    ]  # fmt: skip
+
+
+def test_settings_without_any_are_no_contestant():
+    with pytest.raises(UsageError, match=r"--config names no setting.*\. .*\. Write"):
+        named_contestants(["model.py"], [{}], None)
+
+
+@pytest.mark.parametrize("knob", OURS, ids=lambda knob: knob.name)
+def test_settings_are_shown_as_they_are_typed(knob):
+    for value in [*knob.formats.get("", ()), knob.default]:
+        found = named_contestant("model.py").with_settings({knob.name: value})
+
+        name, _, typed = found.label.removeprefix("model.py with ").partition("=")
+        assert (full_name(name), knob.parse(typed)) == (knob.name, value)
+
+
+@pytest.mark.parametrize("is_text", [True, False])
+def test_a_command_with_placeholders_is_named_by_what_it_runs(is_text):
+    words = ["python", "train.py", "--bs", "64", "--act", "{act:relu/tanh}", "--name", "{epoch}"]
+
+    found = named_contestant(" ".join(words) if is_text else words)
+    other = found.with_settings({"act": "tanh"})
+
+    assert found.label == "python train.py --bs 64 --act relu --name {epoch}"
+    assert other.label == f"{found.label} with act=tanh"
+    assert named_contestant("python train.py --bs {batch_size=8}").label == "python train.py --bs 8"

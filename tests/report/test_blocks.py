@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from rich.console import Console
 from rich.text import Text
 
+from autotune.core.records import Declaration
 from autotune.report.blocks import Check, check_block, doctor_block, trials_table
 from tests.reporting import ENVIRONMENT, FACTS, config, failed, ladder, measured, request, trial, view
 
@@ -52,6 +53,17 @@ def test_check_marks_inferences_and_names_the_line_that_replaces_them() -> None:
     assert "override: loss(model, batch)" in text
     assert "gradients in 161 of 161 parameters" in text
     assert text.endswith("will tune: batch_size (3 values)\n")
+
+
+def test_check_names_a_knob_of_the_users_own_whatever_it_is_called() -> None:
+    step = replace(FACTS.findings[0], name="step", text="of the target", inferred=False)
+    yours = replace(step, text="1, 2: yours, handed to model()")
+    declared = (Declaration(name="step", values=(1, 2), default=1, takers=("model",)),)
+
+    text = printed(check_block("m", replace(FACTS, findings=(step, yours), declared=declared), ENVIRONMENT, {}))
+
+    assert "step   1, 2: yours" in text
+    assert "of the target" not in text
 
 
 def test_check_does_not_tick_what_the_user_should_look_at() -> None:

@@ -9,9 +9,8 @@ import pytest
 
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.study import layout as disk
-from autotune.study.layout import IGNORE
 from autotune.testing import FakeLauncher
-from tests.worlds import declared, searched
+from tests.worlds import Listener, declared, searched
 
 FEW = {"probes": 2, "time_budget_seconds": 600.0, "tune": ("amp_dtype",)}
 
@@ -38,42 +37,62 @@ def test_a_fresh_study_can_be_rebuilt_and_so_can_the_one_that_was_moved_aside(ho
         assert disk.read_request(Path(name)).target == target
 
 
-def test_a_study_in_a_folder_of_the_users_own_hides_nothing_from_git(home):
-    _search(".")
-    _search(".")
-
-    assert disk.is_study(home)
-    assert not (home / IGNORE).exists()
-
-
-def test_fresh_never_moves_the_folder_that_somebody_works_in(home):
-    inside = disk.make(home / "inside")
-    _search(".")
+@pytest.mark.parametrize("mode", ["auto", "fresh"])
+@pytest.mark.parametrize("place", [".", "..", "thesis"])
+def test_a_folder_of_the_users_own_is_refused_before_anything_is_made(home, mode, place):
+    inside = disk.make(home / "thesis")
+    (inside / "thesis.tex").write_text("mine\n")
     before = sorted(home.rglob("*"))
+    os.chdir(inside if place == ".." else home)
 
-    for place in (".", "..", str(home)):
-        os.chdir(inside if place == ".." else home)
-        with pytest.raises(StudyError, match=r"moved aside.*\. .*\. .*another --study"):
-            _search(place, mode="fresh")
+    with pytest.raises(StudyError, match=r"holds (model|thesis).*, and no study\. Those .*\. .*with --study"):
+        _search(place, mode=mode)
 
     assert sorted(home.rglob("*")) == before
 
 
-def test_fresh_never_moves_the_target_away(home):
-    project = disk.make(home / "project")
-    (project / "train.py").write_text("# mine\n")
-    _search("project", target="project/train.py")
+def test_fresh_moves_no_file_that_is_not_the_studys(home):
+    _search("study")
+    (home / "study" / "report.html").touch()  # by `autotune report`
+    (home / "study" / "best-1.json").touch()
+    (home / "study" / "notes.md").write_text("mine\n")
+    before = sorted(home.rglob("*"))
 
-    with pytest.raises(StudyError, match=r"holds project/train\.py"):
-        _search("project", target="project/train.py", mode="fresh")
+    with pytest.raises(StudyError, match=r"move all of study aside, and beside the study it holds notes\.md, "):
+        _search("study", mode="fresh")
 
-    assert (project / "train.py").exists()
+    assert sorted(home.rglob("*")) == before
+    assert _search("study").probes  # going on is no harm to them
 
 
-def test_a_fresh_study_where_none_was_is_begun_anywhere(home):
-    _search(".", mode="fresh")
+def test_fresh_says_where_the_earlier_study_went(home):
+    _search("study")
+    (home / "study" / "report.html").touch()
+    listener = Listener()
 
-    assert disk.is_study(home)
+    _search("study", listener=listener, mode="fresh")
+
+    assert "The study that lay in study was moved to study.old-1." in listener.notes
+    assert (home / "study.old-1" / "report.html").exists()
+
+
+def test_an_empty_folder_is_a_place_for_a_study(home):
+    disk.make(home / "mine")
+
+    _search("mine", mode="fresh")
+
+    assert disk.is_study(home / "mine")
+
+
+@pytest.mark.parametrize("mode", ["auto", "resume", "fresh"])
+def test_the_folder_of_a_race_is_refused_as_that(home, mode):
+    disk.make(home / "race" / disk.PROBES / "0000")
+    (home / "race" / disk.RACE).touch()
+
+    with pytest.raises(StudyError, match=r"is the folder of a race: race\.json .*\. .*--study"):
+        _search("race", mode=mode)
+
+    assert sorted(one.name for one in (home / "race").iterdir()) == [disk.PROBES, disk.RACE]
 
 
 @pytest.mark.parametrize("name", [b"caf\xe9", b"caf\xe9/study"])

@@ -50,12 +50,43 @@ def test_a_probe_hands_its_value_to_every_function_that_names_it(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("default", "expected"), [("'flash'", "flash"), ("'other'", "sdpa"), ("None", "sdpa")], ids=str
-)
+    ("default", "expected"), [("'flash'", "flash"), ("'other'", "other"), ("None", "sdpa"), ("object()", "sdpa")],
+    ids=str,
+)  # fmt: skip
 def test_what_a_function_does_by_itself_is_the_baseline(tmp_path: Path, default: str, expected: str) -> None:
     text = HEAD + f"def model(attn={default}): return nn.Linear(4, 2)\n" + DATASET
 
     assert declared(tmp_path, text + 'space = {"attn": ["sdpa", "flash"]}\n').default == expected
+
+
+@pytest.mark.parametrize(
+    ("default", "space", "expected"),
+    [
+        ("'tanh'", "['relu', 'gelu']", (("tanh", "relu", "gelu"), "tanh", False, "changes")),
+        ("'gelu'", "'relu'", (("gelu", "relu"), "gelu", False, "changes")),
+        ("3", "{'values': [1, 2], 'memory': 'grows'}", ((3, 1, 2), 3, True, "grows")),
+        ("'all'", "{'values': [1, 2], 'memory': 'grows'}", (("all", 1, 2), "all", False, "changes")),
+        ("1.0", "[1, 2]", ((1, 2), 1, True, "changes")),  # the same number
+        ("None", "[1, 2]", ((1, 2), 1, True, "changes")),
+        ("float('inf')", "[1, 2]", ((1, 2), 1, True, "changes")),
+    ],
+)  # fmt: skip
+def test_what_a_function_does_by_itself_is_searched_too(
+    tmp_path: Path, default: str, space: str, expected: tuple[object, ...]
+) -> None:
+    text = HEAD + f"def model(act={default}): return nn.Linear(4, 2)\n" + DATASET
+
+    one = declared(tmp_path, text + f'space = {{"act": {space}}}\n')
+
+    assert (one.values, one.default, one.ordered, one.memory) == expected
+
+
+def test_a_declared_baseline_leaves_the_default_of_a_function_out(tmp_path: Path) -> None:
+    text = HEAD + "def model(act='tanh'): return nn.Linear(4, 2)\n" + DATASET
+
+    one = declared(tmp_path, text + 'space = {"act": ["relu", "gelu"]}\nbaseline = {"act": "gelu"}\n')
+
+    assert one.values == ("relu", "gelu")
 
 
 def test_the_declared_baseline_counts_more(tmp_path: Path) -> None:
@@ -95,7 +126,9 @@ MISTAKES = {
     "the same twice": ('space = {"width": [2, 2]}\n', ["the same value twice: 2, 2"]),
     "no number": ('space = {"width": [2.0, float("nan")]}\n', ["finite numbers"]),
     "a name of ours": ('space = {"device": ["cpu"]}\n', ["'device' is a name that autotune hands to functions itself"]),
-    "an unknown key": ('space = {"width": {"value": [2, 4]}}\n', ["unknown key 'value': did you mean values?"]),
+    "an unknown key": (
+        'space = {"width": {"value": [2, 4]}}\n', ["unknown key 'value', probably meant as 'values'. It may have"],
+    ),
     "memory in other words": ('space = {"width": {"values": [2], "memory": "much"}}\n', ["must be one of grows"]),
     "growing without an order": (
         'space = {"width": {"values": ["a", "b"], "memory": "grows"}}\n', ["grows with its order, and it has none"],

@@ -323,3 +323,28 @@ def test_a_dry_run_says_of_a_short_time_budget_what_a_search_says(tmp_path, monk
     told = capsys.readouterr().out
     assert "a probe takes about 30 s here" in told  # of four steps: nothing is timed alone
     assert "; 1:00 h of it are gone by now. The first probe is run all the same, and may end " in told
+
+
+def test_a_knob_that_was_asked_for_and_has_one_value_here_is_told():
+    here, of, today = environment(device="cpu"), facts(space={}), config(batch_size=64)
+    goals = [Goal(global_batch=64, tune=tune) for tune in (("cudnn_benchmark",), ("batch_size",), None)]
+
+    told = [
+        not_searched(study_request(goal=one, environment=here, facts=of), space(one, today, of, here), ASKED)
+        for one in goals
+    ]
+
+    assert told == [["cudnn not tuned: no is its only value here"], [], []]
+
+
+@pytest.mark.parametrize(
+    ("settable", "told"),
+    [(("batch_size", "gradient_accumulation_steps"), True), (("amp_dtype",), False)],
+    ids=str,
+)
+def test_a_micro_batch_that_a_command_takes_and_that_has_no_other_is_told(settable, told):
+    goal, today, of = Goal(global_batch=8), config(batch_size=8), facts(settable=settable)
+
+    lines = not_searched(study_request(goal=goal, facts=of), space(goal, today, of=of), ASKED)
+
+    assert any("no other batch from 8 up divides them" in one for one in lines) == told

@@ -21,6 +21,10 @@ ON_OFF: Mapping[Value, str] = {True: "true", False: "false"}
 OFF_ON: Mapping[Value, str] = {True: "false", False: "true"}  # of a flag that says no
 PLACEHOLDER = re.compile(r"(\{*)(\{([A-Za-z_]\w*)(?::([^{}=\s]*))?(?:=([^{}]*))?\})(\}*)")
 
+WHOLE = re.compile(r"(?:[^{}]*=)?(\{([A-Za-z_]\w*)(?::([^{}=\s]*))?(?:=[^{}]*)?\})")  # a word, or what it sets
+OPEN = re.compile(r"(?:[^{}]*=)?(\{([A-Za-z_]\w*)[:=]([^{}\s]*))")  # the same without an end
+NEAR = 0.8  # difflib's ratio of names that are probably one; {epoch} is nobody's
+
 
 @dataclass(frozen=True, kw_only=True)
 class Placeholder:
@@ -118,6 +122,22 @@ def names_a_knob(word: str) -> bool:
 def is_declaration(name: str, format_name: str | None) -> bool:
     """Return whether it declares a knob of the user's own: no name of ours, or one mistyped, and a list of values."""
     return owner_of(name) is None and "/" in (format_name or "") and not is_mistyped(name, NAMES)
+
+
+def unfinished(word: str) -> str:
+    """Return what a placeholder that was probably meant lacks, in a sentence; empty: there is none."""
+    if (found := OPEN.fullmatch(word)) and (owner_of(found[2]) or "/" in found[3]):
+        return f"{found[1]} has no closing brace, and is given to the script as it stands"
+    if (found := WHOLE.fullmatch(word)) is None:
+        return ""
+    text, name, format_name = found.groups()
+    if name == OUTPUT_DIR or owner_of(name) or is_declaration(name, format_name):
+        return ""
+    told = f"{text} is no placeholder, and is given to the script as it stands"
+    if near := difflib.get_close_matches(name, NAMES, n=1, cutoff=NEAR):
+        return f"{told} (did you mean {text.replace(name, near[0], 1)}?)"
+    is_number = format_name is not None and not format_name[:1].isalpha()  # {loss:.3f} is for the script to fill
+    return "" if is_number else f"{told} (a knob of yours is written with its values: {{{name}:a/b}})"
 
 
 def escaped(word: str) -> str:

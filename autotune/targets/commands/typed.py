@@ -8,6 +8,7 @@ from pathlib import Path
 
 from autotune.errors import TargetError
 from autotune.targets.commands.command import Command, is_command
+from autotune.targets.commands.placeholder import unfinished
 from autotune.targets.commands.recognition import recognise
 from autotune.targets.commands.scripts import trains_when_run
 
@@ -72,7 +73,8 @@ def _of_command(
         for word in (word.partition("=")[0] for word in words)
         if word in options and (word not in found.declared if found.declared else _is_unnamed(word, words))
     ]
-    return TypedTarget(text=found.command.text, remarks=(*before, *taken, *found.left, *misplaced))
+    broken = filter(None, map(unfinished, words))
+    return TypedTarget(text=found.command.text, remarks=(*before, *taken, *found.left, *misplaced, *broken))
 
 
 def _is_unnamed(option: str, words: Sequence[str]) -> bool:

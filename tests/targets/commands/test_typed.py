@@ -150,3 +150,30 @@ def test_where_a_file_says_all_settings_they_can_be_typed(tmp_path, monkeypatch)
     typed = typed_target([sys.executable, "train.py", "--fname", "conf/train.yaml"], {}, is_typed_command=True)
 
     assert any("conf/train.yaml may say more; type what is to be tuned" in remark for remark in typed.remarks)
+
+
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("{act}", "a knob of yours is written with its values: {act:a/b}"),
+        ("--act={act:relu}", "{act:relu} is no placeholder, and is given to the script as it stands"),
+        ("{act:relu/gelu", "{act:relu/gelu has no closing brace"),
+        ("{batch_size=32", "{batch_size=32 has no closing brace"),
+        ("{batchsize=32}", "did you mean {batch_size=32}?"),
+        ("{bach_size:1/2}", "did you mean {batch_size:1/2}?"),
+        ("model-{epoch}.pt", ""),
+        ("{loss:.3f}", ""),
+        ("{{act}}", ""),
+        ('{"a": 1}', ""),
+        ("{act:relu/gelu}", ""),
+    ],
+)
+def test_a_placeholder_that_is_none_is_told(tmp_path, monkeypatch, word, said):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(ARGPARSE)
+
+    remarks = typed_target(["python", "train.py", "--act", word], {}, is_typed_command=True).remarks
+
+    told = [one for one in remarks if "brace" in one or "placeholder" in one]
+    assert len(told) == bool(said)
+    assert said in "".join(told)
