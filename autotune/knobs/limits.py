@@ -12,6 +12,7 @@ from typing import Any
 
 from autotune.core.records import Limit, Value
 from autotune.knobs import KNOBS, is_ours, knob
+from autotune.knobs.declared import text
 
 
 def option(name: str) -> str:
@@ -25,15 +26,11 @@ def option(name: str) -> str:
 
 def typed(values: Mapping[str, Value]) -> str:
     """Return the settings as --fix and --config take them: `threads=1,amp=none`."""
-    return ",".join(f"{_alias(name)}={_typed(name, value)}" for name, value in values.items())
+    return ",".join(f"{_alias(name)}={text(value)}" for name, value in values.items())
 
 
 def _alias(name: str) -> str:
     return knob(name).alias if is_ours(name) else name
-
-
-def _typed(name: str, value: Value) -> str:
-    return str(value).lower() if is_ours(name) else str(value)
 
 
 def full_name(name: str) -> str:

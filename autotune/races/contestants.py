@@ -18,8 +18,7 @@ from msgspec import structs
 
 from autotune.core.records import Environment, StudyRequest, TargetFacts, Value
 from autotune.errors import EnvironmentUnfit, NoRecommendation, RaceFailed, TargetError, UsageError
-from autotune.knobs import OURS
-from autotune.knobs.declared import text as as_typed
+from autotune.knobs.limits import typed
 from autotune.launch.base import Launcher
 from autotune.study.layout import STUDIES, is_study
 from autotune.study.recommendation import load_result
@@ -46,8 +45,7 @@ class NamedContestant:
 
     def with_settings(self, changed: Mapping[str, Value]) -> NamedContestant:
         """Return the same with other settings."""
-        shown = ",".join(f"{_alias(name)}={as_typed(value)}" for name, value in changed.items())
-        return replace(self, label=f"{self.label} with {shown}", changed=changed)
+        return replace(self, label=f"{self.label} with {typed(changed)}", changed=changed)
 
     def at(self, revision: str) -> NamedContestant:
         """Return the same with the code of another revision."""
@@ -148,11 +146,6 @@ def settle_contestant(
     return Contestant(
         label=one.label, commit=commit, request=structs.replace(request, target_digest=digest), launcher=launcher
     )
-
-
-def _alias(name: str) -> str:
-    """Return the name as `--config` takes it."""
-    return next((one.alias for one in OURS if one.name == name), name)
 
 
 def _studies() -> str:
