@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from autotune.core.records import Config, Value
 from autotune.knobs.activation_checkpointing import ActivationCheckpointing
+from autotune.knobs.activation_memory_budget import ActivationMemoryBudget
 from autotune.knobs.allocator import Allocator
 from autotune.knobs.amp_dtype import AmpDtype
 from autotune.knobs.base import Knob, Plan
@@ -35,6 +36,7 @@ OURS: tuple[Knob, ...] = (
     ChannelsLast(),
     ActivationCheckpointing(),
     CompileMode(),
+    ActivationMemoryBudget(),
     NumThreads(),
     OmpWaitPolicy(),
     FusedOptimizer(),

@@ -15,6 +15,7 @@ class Observed:
     threads: int | None = None  # that torch computes with on the CPU
     precisions: frozenset[str] | None = None  # dtypes below float32 of autocast and of parameters; empty: none
     recomputes: bool | None = None  # activations in the backward pass
+    kept_activations: float | None = None  # the share that compiled graphs may keep
     channels_last: bool | None = None  # the weights of convolutions are in that memory format
     channels_last_inputs: bool | None = None  # the images that the model is given are
     tf32_products: bool | None = None  # products of float32 matrices on a GPU were computed in TF32

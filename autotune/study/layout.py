@@ -31,7 +31,6 @@ from msgspec.structs import replace
 
 from autotune import objectives
 from autotune.core import codec
-from autotune.core.codec import PARTIAL
 from autotune.core.measurements import MEASUREMENTS
 from autotune.core.records import Config, StudyRequest
 from autotune.core.requests import Asked, InspectRequest, Kind, ProbeRequest, Request, ResultT
@@ -55,7 +54,8 @@ FORMER = ("fitted.json", "goodput")  # that earlier versions made
 OWN = (BEST, STUDY, LOCK, PROGRESS, COMPILED_FOLDER, *FORMER, *(kind.FOLDER for kind in MEASUREMENTS))
 IGNORE = ".gitignore"
 IGNORED = "*\n!.gitignore\n!best.json\n"
-WRITTEN = re.compile(r"best-\d+\.json|report\.html|[a-z]+\.svg")  # beside it: earlier answers, and `autotune report`
+# Beside it: the database's files, earlier answers, and what `autotune report` writes.
+WRITTEN = re.compile(rf"{re.escape(DATABASE)}.*|best-\d+\.json|report\.html|[a-z]+\.svg")
 
 
 def find(name: str | Path | None) -> Path:
@@ -240,11 +240,8 @@ def is_ours(folder: Path) -> bool:
 def foreign(folder: Path) -> list[str]:
     """Return the names of what lies in `folder` and is of no study; where there is no folder, nothing does."""
     names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
-    whole = ((name, name.removesuffix(PARTIAL)) for name in names)  # a killed search leaves a part of a file
-    return [
-        name for name, of in whole
-        if not (of in (*OWN, EXPLAINED, IGNORE) or of.startswith(DATABASE) or WRITTEN.fullmatch(of))
-    ]  # fmt: skip
+    whole = {name: name.removesuffix(codec.PARTIAL) for name in names}  # a killed search leaves a part of a file
+    return [name for name, of in whole.items() if of not in (*OWN, EXPLAINED, IGNORE) and not WRITTEN.fullmatch(of)]
 
 
 def clear_away(folder: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable
 from typing import Any
 
@@ -9,6 +10,7 @@ import torch
 from torch.optim import Optimizer
 
 from autotune.core.records import Finding
+from autotune.knobs.activation_memory_budget import ALL
 from autotune.knobs.sdpa_backend import KERNELS
 from autotune.knobs.tf32 import LEAST_CAPABILITY, state
 from autotune.targets import optimizer_implementations
@@ -21,6 +23,7 @@ def standing(optimizers: Iterable[Optimizer]) -> dict[str, Any]:
         "tf32_products": _has_tf32_products() if on_cuda else None,
         "times_algorithms": torch.backends.cudnn.benchmark if on_cuda else None,
         "attention": enabled(),
+        "kept_activations": _kept_activations(),
         "optimizer_implementation": optimizer_implementations.said(optimizers),
     }
 
@@ -28,6 +31,12 @@ def standing(optimizers: Iterable[Optimizer]) -> dict[str, Any]:
 def enabled() -> frozenset[str]:
     """Return the kernels that attention may use."""
     return frozenset(name for name, one in KERNELS.items() if getattr(torch.backends.cuda, one.is_enabled)())
+
+
+def _kept_activations() -> float:
+    """Return the share of activations that compiled graphs may keep; torch's own where nobody has looked at it."""
+    config = sys.modules.get("torch._functorch.config")
+    return ALL if config is None else float(config.activation_memory_budget)
 
 
 def is_deterministic() -> bool:

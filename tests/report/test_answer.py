@@ -266,12 +266,12 @@ EVERYTHING = {
     **config(32, gradient_accumulation_steps=2, amp_dtype="bfloat16", num_workers=8, channels_last=True).values,
     "activation_checkpointing": True, "num_threads": 2, "omp_wait_policy": "passive", "compile_mode": "default",
     "prefetch_factor": 4, "persistent_workers": False, "pin_memory": False, "allocator": "expandable_segments",
-    "malloc": "tcmalloc",
+    "malloc": "tcmalloc", "activation_memory_budget": 0.5,
     "fused_optimizer": "fused", "tf32": True, "cudnn_benchmark": True, "sdpa_backend": "flash",
 }  # fmt: skip
 OTHERS = (
     "prefetch_factor", "persistent_workers", "pin_memory", "allocator", "malloc", "omp_wait_policy", "compile_mode",
-    "fused_optimizer", "sdpa_backend",
+    "fused_optimizer", "sdpa_backend", "activation_memory_budget",
 )  # fmt: skip
 SIX = {**EVERYTHING, **dict.fromkeys(OTHERS), "tf32": False, "cudnn_benchmark": False}
 
