@@ -54,8 +54,7 @@ FORMER = ("fitted.json", "goodput")  # that earlier versions made
 OWN = (BEST, STUDY, LOCK, PROGRESS, COMPILED_FOLDER, *FORMER, *(kind.FOLDER for kind in MEASUREMENTS))
 IGNORE = ".gitignore"
 IGNORED = "*\n!.gitignore\n!best.json\n"
-# Beside it: the database's files, earlier answers, and what `autotune report` writes.
-WRITTEN = re.compile(rf"{re.escape(DATABASE)}.*|best-\d+\.json|report\.html|[a-z]+\.svg")
+WRITTEN = re.compile(rf"{re.escape(DATABASE)}.*|best-\d+\.json|report\.html|[a-z]+\.svg")  # by whatever command
 
 
 def find(name: str | Path | None) -> Path:
