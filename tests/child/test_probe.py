@@ -48,13 +48,22 @@ def target(tmp_path, monkeypatch):
 
 
 def _probe(
-    launcher, place, text=TARGET, name="probe", target="model.py", device="cpu", limit=None, incumbent=None, **values
+    launcher,
+    place,
+    text=TARGET,
+    name="probe",
+    target="model.py",
+    device="cpu",
+    limit=None,
+    incumbent=None,
+    budget=SHORT,
+    **values,
 ):
     folder = place / name
     folder.mkdir()
     (place / "model.py").write_text(text)
     request = ProbeRequest(
-        target=target, config=config(**values), device=device, budget=SHORT, memory_limit_bytes=limit,
+        target=target, config=config(**values), device=device, budget=budget, memory_limit_bytes=limit,
         incumbent_samples_per_second=incumbent,
     )  # fmt: skip
     return launcher.run(request, folder)
@@ -112,7 +121,9 @@ def test_short_steps_are_measured_in_blocks_for_as_long_as_others(probe):
 
 
 def test_a_probe_that_is_cut_short_has_still_done_all_that_its_memory_is_judged_by(probe):
-    result = probe(incumbent=1e12, batch_size=32, gradient_accumulation_steps=2, num_workers=1)
+    long = ProbeBudget(min_seconds=2.0, max_seconds=4.0, min_warmup_seconds=0.0)  # for two blocks of 0.1 s and more
+
+    result = probe(incumbent=1e12, batch_size=32, gradient_accumulation_steps=2, num_workers=1, budget=long)
 
     assert result.outcome is Outcome.OK, result.failure
     measured = result.measurement

@@ -45,7 +45,7 @@ space = {"batch_size": [32, 64], "amp_dtype": [None], "num_workers": [0], "omp_w
 
 def _search(folder, target, *words):
     (folder / "model.py").write_text(target)
-    ended = run_here(folder, "search", "model.py", "--time-budget", "5m", "--probes", "2", "--json", *words)
+    ended = run_here(folder, "search", "model.py", "--time-budget", "15s", "--probes", "2", "--json", *words)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout), ended.stderr
 
