@@ -20,7 +20,7 @@ class ChoiceKnob(Knob):
 
     def check(self, value: Value) -> None:
         """Raise `ValueError` unless it is None or one of `choices`."""
-        if value is None or any(value is one or (isinstance(one, str) and value == one) for one in self.choices):
+        if value is None or any(type(value) is type(one) and value == one for one in self.choices):  # 1 is not True
             return
         words = ", ".join(f'"{one}"' if isinstance(one, str) else str(one) for one in self.choices)
         raise ValueError(f"{self.name} must be {words} or None, got {value!r}")

@@ -88,7 +88,9 @@ class KnobContract:
 
     def test_its_values_survive_json_and_typing(self) -> None:
         for value in self._values():
-            assert msgspec.json.decode(msgspec.json.encode(value)) == value
+            read = msgspec.json.decode(msgspec.json.encode(value))
+            assert read == value
+            self.knob.check(read)  # an equal value, and another object
             assert self.knob.parse(str(value).lower()) == value
 
     def test_an_explicit_list_is_its_domain(self) -> None:

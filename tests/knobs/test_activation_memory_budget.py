@@ -1,17 +1,30 @@
 """`activation_memory_budget`: where it may be asked for, how it is written, and what frameworks are told."""
 
 import pytest
+import torch._functorch.config as functorch
 from msgspec.structs import replace
 
 from autotune.core.records import Goal, Limit
 from autotune.knobs import knob
 from autotune.knobs.wording import Framework
 from autotune.testing import ENVIRONMENT
-from autotune.testing.knob_contract import CPU, circumstances
+from autotune.testing.knob_contract import CPU, KnobContract, circumstances
 from tests.worlds import space
 
 BUDGET = knob("activation_memory_budget")
 WITH_GPU = replace(ENVIRONMENT, no_compiler="")
+
+
+class TestWithACompiler(KnobContract):
+    """The registered knobs are tested on machines without one, where this has no value but its default."""
+
+    knob = BUDGET
+    PLACES = (WITH_GPU, replace(CPU, no_compiler=""))
+
+    @pytest.fixture(autouse=True)
+    def torchs_own_afterwards(self):
+        with functorch.patch(activation_memory_budget=1.0):
+            yield
 
 
 def test_it_is_there_where_a_compiler_is_and_searched_on_request_only():
