@@ -136,7 +136,9 @@ def test_the_dead_probes_are_shown_as_out_of_memory_with_their_logs(home: Path, 
     assert {row["trial"]["config"]["values"]["batch_size"] for row in rows} <= {2048, 4096}
     assert "out of memory" in shown.stdout
     for row in rows:
-        assert row["trial"]["result"]["outcome"].startswith("oom")
+        result = row["trial"]["result"]
+        # A window may end before the watch sees its peak: then what was measured tells that it does not fit.
+        assert result["outcome"].startswith("oom") or result["measurement"]["memory"]["process_bytes"] > LIMIT_BYTES
         assert f"log of {row['trial']['number']}: {row['log']}" in shown.stdout
         assert (home / row["log"]).is_file()
 
