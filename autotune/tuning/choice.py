@@ -131,17 +131,19 @@ def at_knee(
 ) -> list[int]:
     """Return those of `allowed` that probably reach what is asked of the best with the smallest global batch.
 
-    With the baseline, which no other replaces unless it is measurably better. All of them where the global batch is
-    held. Below the baseline's no global batch counts as smaller: what does not change is the least change.
+    With the baseline, which no other replaces unless it is measurably better; where the baseline itself does not reach
+    it, the smallest of those that are. All of them where the global batch is held. Below the baseline's no global batch
+    counts as smaller: what does not change is the least change.
     """
     share = objective_of(request.goal).knee(request.goal)
     if share is None:
         return list(allowed)
     near = [one for one, lead in behind(summaries, rounds, allowed).items() if _is_fast_enough(lead, share)]
+    base = next((one for one in allowed if summaries[one].config == request.baseline), None)
+    if base is not None and base not in near:
+        near = [one for one in near if not is_tied(rounds, one, base, summaries, request)] or near
     sizes = {one: _size(summaries[one].config, request)[0] for one in near}
-    return [
-        one for one in allowed if summaries[one].config == request.baseline or sizes.get(one) == min(sizes.values())
-    ]
+    return [one for one in allowed if one == base or sizes.get(one) == min(sizes.values())]
 
 
 def differ_in_batch(configs: Sequence[Config], request: StudyRequest) -> bool:

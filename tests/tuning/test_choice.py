@@ -2,6 +2,7 @@
 
 import random
 from dataclasses import replace
+from typing import NamedTuple
 from unittest import mock
 
 import msgspec
@@ -10,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.core.notices import earlier
-from autotune.core.records import Goal
+from autotune.core.records import Goal, StudyRequest
 from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
 from autotune.errors import NoRecommendation
@@ -131,6 +132,21 @@ CONFIGS = space().configs
 FREE = space(Goal()).configs
 
 
+class World(NamedTuple):
+    """What was asked and what was measured; hypothesis tells of it in lines that can be read."""
+
+    request: StudyRequest
+    candidates: list[ConfigSummary]
+
+    def __repr__(self):
+        told = [f"{self.request.goal}, BatchNorm: {self.request.facts.has_batch_norm}"]
+        for one in self.candidates:
+            changes = {name: value for name, value in one.config.values.items() if value != BASE[name]}
+            fate = "refused" if one.refused else "behind" if one.is_behind else ""
+            told.append(f"{changes}: {[*one.rates]}, {one.peak_bytes} bytes {fate}")
+        return "\n".join(told)
+
+
 @st.composite
 def worlds(draw):
     """A request and candidates of one run-off: rates, noise, peaks, who was refused, who stayed behind, what is held.
@@ -159,7 +175,7 @@ def worlds(draw):
             fate = {"refused": refused, "is_behind": chance.random() < 0.2}
         candidates.append(_candidate(one, rates, peak=peak, **fate))
     chance.shuffle(candidates)
-    return request, candidates
+    return World(request, candidates)
 
 
 def _rounds(candidates):

@@ -51,6 +51,20 @@ def test_the_model_of_all_probes_counts_beside_few_rounds():
     assert _answer(*rounds).global_batch_size == 512
 
 
+def test_a_knee_that_no_round_tells_from_a_baseline_below_it_gives_way_to_what_is_measurably_faster():
+    """Not two steps that cost nothing each: 4 % from the fastest to the knee, 3 % that nobody can tell to the baseline.
+
+    The fastest is 8 % faster than the baseline, measurably.
+    """
+    slow = _candidate(BASE, (1014, 1031, 1012, 967, 1009))
+    knee = _batch(512, (1052, 1045, 1039, 1072, 1018))
+    fastest = _batch(4096, (1062, 1076, 1096, 1095, 1099))
+
+    answer = recommend([slow, knee, fastest], FREE, study="s", probes=9, seconds=1.0)
+
+    assert answer.global_batch_size == 4096
+
+
 def test_rounds_that_contradict_the_model_count_for_more():
     """A loader that slows beyond a limit, which no curve of the model does."""
     slower = (_batch(1024, (76, 77, 75), expected=100.0), _batch(512, (99, 101, 100), expected=94.0))
