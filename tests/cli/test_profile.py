@@ -19,7 +19,7 @@ def test_the_answer_fits_25_lines_of_100_columns_and_nothing_is_written(tmp_path
     lines = profiled.stdout.splitlines()
     assert len(lines) <= 25
     assert max(map(len, lines)) <= 100
-    assert lines[0].startswith("model.py with batch_size=32 on cpu: ")
+    assert lines[0].startswith("model.py with batch=32 on cpu: ")
     assert "of 32 samples" in lines[0]
     assert "% of a step" in lines[2]
     assert "GFLOP/s" in profiled.stdout
