@@ -34,6 +34,7 @@ CALLS: tuple[tuple[Any, str, Slowness, str], ...] = (
     (StepOptimizer, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"),
     (torch.nn.Module, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"),
 )
+LONG_SECONDS = 0.001  # of making a list, from which on freeing it is measured, too
 
 
 @dataclass
@@ -89,12 +90,23 @@ class Calls:
             try:
                 return call(*arguments, **options)
             finally:
-                seconds, self._is_inside = time.perf_counter() - began, False
+                seconds = time.perf_counter() - began
+                if call.__name__ == "tolist" and seconds > LONG_SECONDS:
+                    seconds += _freeing(call(*arguments, **options))
+                self._is_inside = False
                 seen = self._seen.setdefault((line, what), _Seen(kind, what))
                 seen.count, seen.seconds = seen.count + 1, seen.seconds + seconds
                 self.after()
 
         return watching
+
+
+def _freeing(made: list[Any]) -> float:
+    """Return the seconds that it takes to free a large list: as many again as to make it, and for the same line."""
+    held, began = [made], time.perf_counter()
+    del made
+    held.clear()
+    return time.perf_counter() - began
 
 
 def _sets_to_none(arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:

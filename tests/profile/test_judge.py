@@ -39,7 +39,7 @@ def test_forward_and_backward_pass_are_one_bottleneck_and_the_loader_is_said_not
     profiled = result(data=0.04, forward=0.03, backward=0.03)
 
     assert bottleneck(profiled) == (
-        "Computing takes 60% of a step: a faster model can give at most 2.50×, loader workers 1.67×."
+        "Model and loss take 60% of a step: making them faster can give at most 2.50×, loader workers 1.67×."
     )
 
 
