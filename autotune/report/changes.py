@@ -9,7 +9,7 @@ from autotune.core.notices import Notice, notice
 from autotune.core.records import Record, Value
 from autotune.harmless import plain
 from autotune.knobs import KNOBS, knob
-from autotune.knobs.changes import HELD_TOGETHER, changes_between
+from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.objectives import objective_of
 from autotune.report.explain import Evidence
 from autotune.report.gain import NOT_MEASURED, Gain, gain_of, gain_phrase
@@ -87,12 +87,12 @@ def change_phrase(change: Told) -> str:
 
 def label_of(values: Mapping[str, Value]) -> str:
     """Return the name of what changes: `precision`, `batch`."""
-    return "batch" if set(values) == set(HELD_TOGETHER) else plain(knob(next(iter(values))).label)
+    return "batch" if set(values) == set(BATCH_KNOBS) else plain(knob(next(iter(values))).label)
 
 
 def value_of(values: Mapping[str, Value]) -> str:
     """Return the value of one change as in the dict, `bfloat16`; the batch with its accumulation, `32 × 2`."""
-    if set(values) == set(HELD_TOGETHER):
+    if set(values) == set(BATCH_KNOBS):
         return " × ".join(plain(str(value)) for value in values.values())
     ((name, value),) = values.items()
     if isinstance(value, bool):

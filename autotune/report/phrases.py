@@ -13,6 +13,7 @@ from autotune.harmless import plain as plain  # the same word for it in all of r
 from autotune.harmless import shell_word
 from autotune.knobs import KNOBS, environ, touched
 from autotune.knobs.base import BARE, TACIT, Knob
+from autotune.knobs.changes import BATCH_KNOBS
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import WORDS
 from autotune.study.recommendation import Recommendation, RunnerUp
@@ -26,7 +27,6 @@ FEW = 3  # other configurations: fewer do not speak for the rest
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
 PAIRED = "Compared in the rounds that both ran; samples/s are those of all rounds."  # so the two need not divide
 TRADE_MARK = re.compile(r"\((?:R|TM)\)", re.IGNORECASE)
-GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # shown together: their product is the global batch
 
 
 def purpose_word(name: str) -> str:
@@ -59,7 +59,7 @@ def settings(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> tupl
     """The knobs apart from the global batch, each in words; one at a value that needs no word is left out."""
     phrases = []
     for knob in knobs:
-        if knob.name in GLOBAL_BATCH:
+        if knob.name in BATCH_KNOBS:
             continue
         try:
             knob.check(values.get(knob.name, knob.default))
@@ -75,8 +75,8 @@ def short(values: Mapping[str, Value], knobs: Collection[Knob]) -> str:
     After the batch come `knobs`, and those of the others that are not at their defaults.
     """
     told = [knob for knob in KNOBS if knob in knobs or values.get(knob.name, knob.default) != knob.default]
-    batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in GLOBAL_BATCH)
-    others = ((knob, shown(knob, values)) for knob in told if knob.name not in GLOBAL_BATCH)
+    batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in BATCH_KNOBS)
+    others = ((knob, shown(knob, values)) for knob in told if knob.name not in BATCH_KNOBS)
     said = [(f"{one.label} " * (one.needs_label or text.isdigit() or text in BARE), text) for one, text in others]
     return " ".join([batch, *(f"{label}{text}" for label, text in said if text not in TACIT)])
 
@@ -101,7 +101,7 @@ def samples_per_second(rate: float) -> str:
 
 def configuration_phrase(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> str:
     """The configuration in words: `batch 64 × 1, amp bfloat16, no loader workers`; after the batch come `knobs`."""
-    batch = " × ".join(str(values.get(name)) for name in GLOBAL_BATCH)
+    batch = " × ".join(str(values.get(name)) for name in BATCH_KNOBS)
     return ", ".join([f"batch {batch}", *settings(values, knobs)])
 
 

@@ -9,6 +9,7 @@ from autotune.core.interference import Contamination, GpuUse
 from autotune.core.results import Measurement, Trial
 from autotune.harmless import cropped
 from autotune.knobs import touched
+from autotune.knobs.changes import BATCH_KNOBS
 from autotune.report import phrases
 from autotune.report.columns import Column, columns
 from autotune.report.expected import deviation, expectation, prediction_of
@@ -60,7 +61,7 @@ def table(view: StudyView) -> Probes:
     """Every probe in its order; knobs that no probe ever touched are not told at all."""
     knobs = touched(trial.config for trial in view.trials)
     alike = [one for one in knobs if len({phrases.shown(one, trial.config.values) for trial in view.trials}) == 1]
-    constant = [one for one in alike if one.name not in phrases.GLOBAL_BATCH]
+    constant = [one for one in alike if one.name not in BATCH_KNOBS]
     offered = columns([one for one in knobs if one not in constant])
     *configuration, peak, wait = (*offered[:-4], *offered[-2:])
     shown = [*offered[-4:-2], *configuration, peak, wait]  # what came out first: a narrow screen shows no more

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from autotune.core.records import Config, StudyRequest
 from autotune.knobs import KNOBS, touched
 from autotune.knobs.base import TACIT, Knob
+from autotune.knobs.changes import BATCH_KNOBS
 
 
 def moving(request: StudyRequest) -> tuple[Knob, ...]:
@@ -22,6 +23,6 @@ def shown_config(config: Config, knobs: Sequence[Knob] = KNOBS) -> str:
     for knob in knobs:
         text = knob.show(config[knob.name])
         told = text not in TACIT or knob.needs_label
-        if knob.name not in ("batch_size", "gradient_accumulation_steps") and told:
+        if knob.name not in BATCH_KNOBS and told:
             others.append(f"{knob.label} {text}" if text.isdigit() or knob.needs_label else text)
     return ", ".join([batch, *others])

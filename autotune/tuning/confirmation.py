@@ -11,7 +11,7 @@ from autotune.core.notices import notice
 from autotune.core.records import Config
 from autotune.core.results import Trial
 from autotune.errors import NoRecommendation
-from autotune.knobs.changes import HELD_TOGETHER
+from autotune.knobs.changes import BATCH_KNOBS
 from autotune.precision.stage import precise_finalists, refused_summaries
 from autotune.study.interference import Judged, is_spoiled, severity
 from autotune.study.shown import moving, shown_config
@@ -87,7 +87,7 @@ def _with_micro_batch_held(context: SearchContext, chosen: list[ConfigSummary]) 
     request, history, budget = context.request, context.history, context.budget
     if not chosen or not is_doubtful(chosen[0].config, request) or context.interrupted_confirmation.finalists:
         return chosen
-    held = without(context, chosen[0].config, HELD_TOGETHER)
+    held = without(context, chosen[0].config, BATCH_KNOBS)
     if held in (request.baseline, *(one.config for one in chosen)) or obstacle(context, held):
         return chosen
     beside = ConfigSummary(config=held, found=history.summary(held).found)

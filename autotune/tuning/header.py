@@ -11,6 +11,7 @@ from autotune.core.records import Config, Goal, StudyRequest, Value
 from autotune.knobs import KNOBS, worker_knob
 from autotune.knobs.base import Circumstances
 from autotune.knobs.batch_size import SMALLEST
+from autotune.knobs.changes import BATCH_KNOBS
 from autotune.machine.environment import autotune_version
 from autotune.objectives import objective_of
 from autotune.sampler.idle import told
@@ -167,7 +168,7 @@ def not_searched(request: StudyRequest, space: SearchSpace, settings: Settings) 
         )
     lines += _batches_left_out(request, batches)
     asked = "batch_size" in limited or goal.tune is not None
-    takes_others = facts.settable is None or {"batch_size", "gradient_accumulation_steps"} <= {*facts.settable}
+    takes_others = facts.settable is None or {*BATCH_KNOBS} <= {*facts.settable}
     if samples is not None and len(batches) == 1 and takes_others and not (asked or goal.exact):
         all_of_them = ",".join(str(size) for size in range(1, samples + 1) if samples % size == 0)
         lines.append(
@@ -219,7 +220,7 @@ def _unsettable(request: StudyRequest) -> list[str]:
     told = f"no argument of the command sets {'them' if len(names) > 1 else 'it'} ({advice})"
     lines = [f"{', '.join(names)} not tuned: {told}"] * bool(names)
     lines += [f"{one.label} not tuned: {BF16_NEEDS_OPTION}" for one in unsettable if one.name in carried]
-    batch, accumulation = (name in facts.settable for name in ("batch_size", "gradient_accumulation_steps"))
+    batch, accumulation = (name in facts.settable for name in BATCH_KNOBS)
     if held_samples and batch and not accumulation:
         owner = "manual optimization" if facts.owns_loop else "step()"
         taker = "the command" if is_command(request.target) else owner

@@ -33,6 +33,7 @@ from autotune.core.stats import MOST_PROBE_NOISE
 from autotune.knobs import KNOBS
 from autotune.knobs import knob as named
 from autotune.knobs.base import Knob, MemoryEffect
+from autotune.knobs.changes import BATCH_KNOBS
 from autotune.objectives.base import DESCENT
 from autotune.sampler.prediction import Prediction
 from autotune.study.interference import Judged
@@ -139,7 +140,7 @@ def unchanged(context: SearchContext) -> Config | None:
     if not found or not candidates:
         return None
     best = max(found, key=lambda pair: pair[1])[0].config
-    batch = {name: base[name] for name in ("batch_size", "gradient_accumulation_steps")}
+    batch = {name: base[name] for name in BATCH_KNOBS}
     alike = next((one for one in candidates if one.values == best.values | batch), None)
     if alike is not None:
         return alike
