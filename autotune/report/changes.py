@@ -13,8 +13,8 @@ from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.objectives import objective_of
 from autotune.report.explain import Evidence
 from autotune.report.gain import NOT_MEASURED, Gain, gain_of, gain_phrase
-from autotune.report.phrases import shown
 from autotune.study.recommendation import Change, Recommendation
+from autotune.study.shown import shown
 from autotune.study.view import StudyView
 from autotune.units import format_share
 

@@ -10,7 +10,8 @@ from autotune.core.results import Measurement
 from autotune.knobs import KNOBS
 from autotune.knobs.base import TACIT, Knob
 from autotune.knobs.changes import BATCH_KNOBS
-from autotune.report.phrases import half_width, shown
+from autotune.report.phrases import half_width
+from autotune.study.shown import shown
 from autotune.units import format_bytes, format_rate, format_share
 
 RESULT_ROOM = 14  # characters kept for the result at the end of a line: "out of memory", "best so far"

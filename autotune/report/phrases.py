@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from autotune.core.codes import Code
 from autotune.core.records import Config, Environment, TargetFacts, Value
@@ -12,12 +12,13 @@ from autotune.core.results import Measurement, Outcome, Trial, Verdict
 from autotune.harmless import plain as plain  # the same word for it in all of report
 from autotune.harmless import shell_word
 from autotune.knobs import KNOBS, environ, touched
-from autotune.knobs.base import BARE, TACIT, Knob
+from autotune.knobs.base import Knob
 from autotune.knobs.changes import BATCH_KNOBS
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import WORDS
 from autotune.study.recommendation import Recommendation, RunnerUp
 from autotune.study.recommendation import baseline_name as named
+from autotune.study.shown import shown, shown_config
 from autotune.units import format_bytes, format_count, format_rate, format_share
 from autotune.units import format_speedup as format_speedup
 
@@ -45,16 +46,6 @@ def watching(measured: Measurement) -> str:
     return f"took {share:.1%} of a step, which training does not pay" if share > MOST_OWN_SHARE else ""
 
 
-def shown(knob: Knob, values: Mapping[str, Value]) -> str:
-    """The knob's value for a table; as it stands if the study holds one that this version does not know."""
-    value = values.get(knob.name, knob.default)
-    try:
-        knob.check(value)
-    except ValueError:
-        return plain(str(value))
-    return knob.show(value)
-
-
 def settings(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> tuple[str, ...]:
     """The knobs apart from the global batch, each in words; one at a value that needs no word is left out."""
     phrases = []
@@ -69,24 +60,12 @@ def settings(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> tupl
     return tuple(phrase for phrase in phrases if phrase)
 
 
-def short(values: Mapping[str, Value], knobs: Collection[Knob]) -> str:
-    """The configuration as in the table of probes, with the column where a value needs it: `1024×1 bf16 workers 12`.
-
-    After the batch come `knobs`, and those of the others that are not at their defaults.
-    """
-    told = [knob for knob in KNOBS if knob in knobs or values.get(knob.name, knob.default) != knob.default]
-    batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in BATCH_KNOBS)
-    others = ((knob, shown(knob, values)) for knob in told if knob.name not in BATCH_KNOBS)
-    said = [(f"{one.label} " * (one.needs_label or text.isdigit() or text in BARE), text) for one, text in others]
-    return " ".join([batch, *(f"{label}{text}" for label, text in said if text not in TACIT)])
-
-
 def runners_up(recommendation: Recommendation) -> list[tuple[str, RunnerUp]]:
     """Return those that were not chosen, named by the knobs in which they or their rivals differ from the default."""
     ends = (recommendation.params, recommendation.baseline)
     lost = recommendation.runners_up
     knobs = touched([*(Config(values=values) for values in ends), *(one.config for one in lost)])
-    return [(short(one.config.values, knobs), one) for one in lost]
+    return [(shown_config(one.config.values, knobs), one) for one in lost]
 
 
 def exports(values: Mapping[str, Value]) -> tuple[str, ...]:
@@ -158,7 +137,7 @@ def undecided(recommendation: Recommendation) -> str:
     ends = (recommendation.baseline, recommendation.params)
     knobs = touched([*(Config(values=values) for values in ends), rival.config])
     spread = factor_phrase(rival.gain, rival.gain_low, rival.gain_high)
-    what = short(rival.config.values, knobs)
+    what = shown_config(rival.config.values, knobs)
     return f"undecided between {baseline_name(recommendation)} and {what}, measured at {spread}"
 
 

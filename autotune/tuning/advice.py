@@ -121,7 +121,7 @@ def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest
     if doubtful:
         counts = ((c, len(c.trials + c.left_out), clean) for c, clean in doubtful[:MOST_LISTED])
         rounds = "; ".join(
-            f"{shown_config(c.config, moving(request))} in {ran - clean} of {ran}" for c, ran, clean in counts
+            f"{shown_config(c.config.values, moving(request))} in {ran - clean} of {ran}" for c, ran, clean in counts
         )
         kept = [trial for c, _ in doubtful for trial in c.trials if interference_causes(trial.result)]
         yield notice(Code.CONFIRMATION_INTERFERENCE, rounds=rounds, probes=_listed(kept) or None)

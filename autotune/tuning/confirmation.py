@@ -53,7 +53,9 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
             break
         if number:
             reasons = "; ".join(
-                f"{shown_config(one.config, moving(context.request))}: {one.failure}" for one in raced if one.failure
+                f"{shown_config(one.config.values, moving(context.request))}: {one.failure}"
+                for one in raced
+                if one.failure
             )
             context.reporter.note(f"All finalists failed when re-measured ({reasons}). Trying the next ones.")
         finished = _race(context, [*chosen, *(one for one in baseline if not one.failure)])

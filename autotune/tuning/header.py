@@ -118,7 +118,7 @@ def baseline_phrase(request: StudyRequest, space: SearchSpace, settings: Setting
     """Return the baseline in words, and what of it was not declared or may not be recommended."""
     excluded = space.excludes(request.baseline)
     return (
-        shown_config(request.baseline, moving(request))
+        shown_config(request.baseline.values, moving(request))
         + (" (assumed)" if request.baseline_assumed else "")
         + (" (accumulated to hold it)" if _is_accumulated(request, settings) else "")
         + (f" (for comparison only: {excluded})" if excluded else "")
@@ -247,5 +247,5 @@ def _domains(space: SearchSpace, today: Config) -> str:
         shown_values = [knob.show(value) for value in values]
         text = f"{shown_values[0]}..{shown_values[-1]}" if len(values) > 4 else ", ".join(shown_values)
         parts.append(f"{knob.label} {text}")
-    only = shown_config(space.configs[0])
+    only = shown_config(space.configs[0].values)
     return " · ".join(parts) or ("only the baseline" if today in space.configs else f"only {only}")

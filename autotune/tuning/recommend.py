@@ -241,7 +241,9 @@ def _failed(
     for one in candidates:
         if one.failure and (one.found or 0.0) > best:
             yield notice(
-                Code.FASTER_BUT_FAILED, configuration=shown_config(one.config, moving(request)), failure=one.failure
+                Code.FASTER_BUT_FAILED,
+                configuration=shown_config(one.config.values, moving(request)),
+                failure=one.failure,
             )
 
 

@@ -170,7 +170,7 @@ def test_if_none_held_there_is_no_recommendation():
 
 
 def test_if_all_diverge_the_learning_rate_is_advised_and_not_memory():
-    with pytest.raises(NoRecommendation, match=r"32×2, .*: unstable: the loss grew.*learning rate") as caught:
+    with pytest.raises(NoRecommendation, match=r"32×2 .*: unstable: the loss grew.*learning rate") as caught:
         _recommended(_candidate(config(batch_size=32, gradient_accumulation_steps=2), lost="unstable: the loss grew"))
 
     assert "--headroom" not in str(caught.value)
