@@ -182,7 +182,7 @@ def test_runners_up_say_by_how_much_and_what_they_would_cost():
     )
 
     reasons = {other.config.batch_size: other.reason.text for other in found.runners_up}
-    assert reasons == {64: "50.0% slower", 8: "20.0% slower, needs 4 GiB instead of 1 GiB"}
+    assert reasons == {64: "50% slower", 8: "20% slower, needs 4 GiB instead of 1 GiB"}
 
 
 def test_a_clear_but_negligible_lead_is_not_called_noise():
