@@ -12,7 +12,7 @@ def test_a_mere_number_is_told_with_what_it_counts():
 
 
 def test_a_value_that_says_nothing_by_itself_is_told_with_its_column():
-    assert shown_config(config(batch_size=32, omp_wait_policy="passive").values, ()) == "32×1 omp wait passive"
+    assert shown_config(config(batch_size=32, omp_wait_policy="passive").values, ()) == "32×1 omp_wait passive"
 
 
 def test_a_knob_that_nothing_moves_is_not_told_of_the_baseline():
