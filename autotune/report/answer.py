@@ -20,6 +20,7 @@ from autotune.report.durations import durations, steps_per_epoch
 from autotune.report.essentials import essential, kept
 from autotune.report.losses import is_doubtful, losses_phrase, tells_doubt
 from autotune.report.phrases import plain
+from autotune.sentences import capitalized
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
 from autotune.targets.commands.answer import RecommendedCommand, recommended_command
@@ -78,7 +79,7 @@ def sentences(best: Recommendation, view: StudyView | None = None) -> list[str]:
 def consequences(best: Recommendation, view: StudyView | None) -> list[str]:
     """Return what another global batch means, if it changes, and what there is without changing it."""
     changed, steps = best.global_batch_change, steps_per_epoch(best, facts_of(best, view))
-    beside = [f"{one.text[0].upper()}{one.text[1:]}." for one in best.reasons if one.code in OF_GLOBAL_BATCH]
+    beside = [f"{capitalized(one.text)}." for one in best.reasons if one.code in OF_GLOBAL_BATCH]
     return [*([f"{_learning_rate(changed)} {steps}".rstrip()] if changed else []), *beside]
 
 
@@ -90,7 +91,7 @@ def _first(best: Recommendation) -> str:
     elif phrases.is_faster(best) and best.params != best.baseline:
         text = f"{name} trains {found}"
     else:
-        text = found[0].upper() + found[1:]
+        text = capitalized(found)
     if now != before:
         return f"With a global batch of {now} instead of {before}: {text}."
     return f"{text}." if best.params == best.baseline else f"{text}, with the same global batch of {now}."

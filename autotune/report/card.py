@@ -12,6 +12,7 @@ from autotune.report.change_rows import ChangeRow, change_rows, kept
 from autotune.report.chart import CHART_STYLE
 from autotune.report.durations import durations
 from autotune.report.losses import losses_phrase
+from autotune.sentences import capitalized
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
 from autotune.units import counted, format_speedup
@@ -70,7 +71,7 @@ def card(view: StudyView, best: Recommendation) -> str:
         )
         lines.append(bar)
     y += 12
-    for line in flow((rest if factor else rest[0].upper() + rest[1:]).split(), WIDEST_LINE)[:MOST_LINES]:
+    for line in flow((rest if factor else capitalized(rest)).split(), WIDEST_LINE)[:MOST_LINES]:
         y += 44
         lines.append(_text("line", y, line, WIDEST_LINE))
     y += 4

@@ -16,6 +16,7 @@ from autotune.machine.environment import autotune_version
 from autotune.objectives import objective_of
 from autotune.sampler.idle import told
 from autotune.sampler.space import SearchSpace, is_settable
+from autotune.sentences import capitalized
 from autotune.study.shown import moving, shown_config
 from autotune.targets.commands.command import Command, is_command
 from autotune.tuning.settings import Settings
@@ -46,7 +47,7 @@ def tell_opening(
     )  # fmt: skip
     reporter.opening(lines, moving(request))
     if request.facts.owns_loop:
-        reporter.detail(f"{OWN_LOOP[:1].upper()}{OWN_LOOP[1:]}.")
+        reporter.detail(f"{capitalized(OWN_LOOP)}.")
     if not is_resumed:
         short = budget_note(settings, request, study.space, study.inspection_seconds, gone_seconds)
         before = notes_before_the_search(request)
@@ -93,7 +94,7 @@ def notes_before_the_search(request: StudyRequest) -> list[str]:
     if not request.facts.owns_loop:
         return []
     told = [finding for finding in request.facts.findings if finding.needs_attention]
-    return [f"{one.text[:1].upper()}{one.text[1:]}" + f" ({one.override})" * bool(one.override) + "." for one in told]
+    return [capitalized(one.text) + f" ({one.override})" * bool(one.override) + "." for one in told]
 
 
 def _trained(request: StudyRequest) -> str:
