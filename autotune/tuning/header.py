@@ -19,6 +19,7 @@ from autotune.sampler.space import SearchSpace, is_settable
 from autotune.sentences import capitalized
 from autotune.study.shown import moving, shown_config
 from autotune.targets.commands.command import Command, is_command
+from autotune.tuning.declared import declared_baseline
 from autotune.tuning.settings import Settings
 from autotune.tuning.short_budget import budget_note
 from autotune.units import counted, format_bytes, format_count, format_seconds, format_share
@@ -139,7 +140,7 @@ def _other_seeds(seeds: Collection[int], seed: int) -> list[str]:
 
 def _is_accumulated(request: StudyRequest, settings: Settings) -> bool:
     """Whether the baseline takes more steps than the user declared, to make up what `--global-batch` holds."""
-    declared = {**(request.facts.baseline or {}), **settings.baseline}
+    declared = declared_baseline(settings, request.facts)
     steps = request.baseline.gradient_accumulation_steps
     return isinstance(settings.global_batch, int) and "gradient_accumulation_steps" not in declared and steps > 1
 
@@ -147,8 +148,8 @@ def _is_accumulated(request: StudyRequest, settings: Settings) -> bool:
 def not_searched(request: StudyRequest, space: SearchSpace, settings: Settings) -> list[str]:
     """Return what users expect to be searched or measured and is not, with the reason: `workers not tuned: ...`."""
     facts, goal, batches = request.facts, request.goal, space.domains["batch_size"]
-    samples, limited = goal.global_batch, {**facts.space, **goal.limits}
-    idle = told(space, limited, {**(facts.baseline or {}), **settings.baseline}, request.baseline)
+    samples, limited = goal.global_batch, request.limits
+    idle = told(space, limited, declared_baseline(settings, facts), request.baseline)
     lines = [*_unsettable(request), *(line for of_one in idle.values() for line in of_one)]
     if facts.owns_loop:
         lines.append(OWN_LOOP)
@@ -192,7 +193,7 @@ def _of_one_value(space: SearchSpace, asked: Collection[str], told: Sequence[str
 def _batches_left_out(request: StudyRequest, batches: Sequence[Value]) -> list[str]:
     """Return which micro-batches that user or target name one by one are not searched, and why."""
     facts, held_samples = request.facts, request.goal.global_batch
-    limit = {**facts.space, **request.goal.limits}.get("batch_size")
+    limit = request.limits.get("batch_size")
     named = [one for one in (limit and limit.values) or () if isinstance(one, int) and one not in batches]
     if not named or not is_settable("batch_size", facts) or request.goal.exact:
         return []

@@ -98,7 +98,7 @@ def refine_memory(context: SearchContext) -> None:
 def between(judged: Sequence[Judged], request: StudyRequest) -> list[Config]:
     """Return candidates around the best that were not probed; none where the global batch or batches are held."""
     found = _scored(judged)
-    limit = request.goal.limits.get("batch_size", request.facts.space.get("batch_size"))
+    limit = request.limits.get("batch_size")
     if not found or request.goal.global_batch is not None or (limit is not None and limit.values is not None):
         return []
     best = max(found, key=lambda pair: pair[1])[0].config

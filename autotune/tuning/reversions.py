@@ -101,7 +101,7 @@ def obstacle(context: SearchContext, config: Config) -> Notice | None:
 def _on_ladder(context: SearchContext, config: Config) -> Config:
     """Return `config` with the nearest micro-batch of the space: the refinement probes those between, too."""
     batches = [int(value or 0) for value in context.space.domains["batch_size"]]
-    limit = context.request.goal.limits.get("batch_size", context.request.facts.space.get("batch_size"))
+    limit = context.request.limits.get("batch_size")
     is_listed = limit is not None and limit.values is not None
     is_between = min(batches) <= config.batch_size <= max(batches)
     if context.request.goal.global_batch is not None or is_listed or not is_between:
