@@ -24,7 +24,7 @@ from autotune.sentences import capitalized
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
 from autotune.targets.commands.answer import RecommendedCommand, recommended_command
-from autotune.units import counted, format_rate, format_share
+from autotune.units import counted, format_share
 
 WIDEST = 100  # characters: longer lines are hard to read
 MOST_LINES = 15  # of that width: one look
@@ -125,25 +125,14 @@ def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterato
 
 def numbers(best: Recommendation, width: int) -> Iterator[Line]:
     """Yield speed, memory and losses."""
-    baseline = best.baseline_samples_per_second
-    spread = "" if best.relative_half_width is None else f" ± {phrases.half_width(best.relative_half_width)}"
-    compared = baseline is not None and best.params != best.baseline
-    parts = [
-        f"{phrases.rate_phrase(best)}{spread}",
-        *([f"baseline {format_rate(baseline)}"] if compared and baseline is not None else []),
-        f"{_how_often(best.rounds)} on {phrases.device(best.environment)}",
-    ]
+    *first, last = phrases.speed_parts(best)
+    parts = [*first, f"{last} on {phrases.device(best.environment)}"]
     yield from (Line("Speed" * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, ", ")))
     waiting = f"waiting for data {format_share(best.data_wait_share)}"
     yield Line("Memory", f"{phrases.memory_phrase(best)} · {waiting}")
     yield from titled(
         "Losses", cropped(losses_phrase(best), LONGEST_TEXT), width, "yellow" if is_doubtful(best) else ""
     )
-
-
-def _how_often(rounds: int) -> str:
-    """`measured 3 times`; of a single round the probe is meant, for the search may have run more of it."""
-    return "by a single probe" if rounds == 1 else f"measured {phrases.times(rounds)}"
 
 
 def to_know(best: Recommendation) -> list[Notice]:

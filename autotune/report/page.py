@@ -71,6 +71,7 @@ def _answer(view: StudyView) -> dict[str, object]:
         "rest": rest,
         "certainty": certainty(best),
         "bar": Markup(interval_bar(best)),  # numbers of ours alone
+        "speed": phrases.speed_parts(best),
         "durations": durations(best, facts_of(best, view)),
         "bottleneck": bottleneck_of(view) or f"waiting for data {format_share(best.data_wait_share)}",
         "consequences": consequences(best, view),

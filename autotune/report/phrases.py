@@ -84,12 +84,17 @@ def configuration_phrase(values: Mapping[str, Value], knobs: Sequence[Knob] = KN
     return ", ".join([f"batch {batch}", *settings(values, knobs)])
 
 
+def range_phrase(low: float | None, high: float | None) -> str:
+    """`16.7 to 17.5`, the ends of an interval of factors; empty where one of them is not known."""
+    if low is None or high is None or not math.isfinite(high):
+        return ""
+    return f"{format_speedup(low)} to {format_speedup(high)}"
+
+
 def factor_phrase(factor: float, low: float | None, high: float | None) -> str:
     """`17.1× (16.7 to 17.5)`; without an interval the factor alone."""
-    text = f"{format_speedup(factor)}×"
-    if low is None or high is None or not math.isfinite(high):
-        return text
-    return f"{text} ({format_speedup(low)} to {format_speedup(high)})"
+    ends = range_phrase(low, high)
+    return f"{format_speedup(factor)}×" + (f" ({ends})" if ends else "")
 
 
 def baseline_name(recommendation: Recommendation) -> str:
@@ -99,10 +104,7 @@ def baseline_name(recommendation: Recommendation) -> str:
 
 def interval(recommendation: Recommendation) -> str:
     """`16.7 to 17.5`, or an empty string where too few rounds were run for one."""
-    low, high = recommendation.speedup_low, recommendation.speedup_high
-    if low is None or high is None or not math.isfinite(high):
-        return ""
-    return f"{format_speedup(low)} to {format_speedup(high)}"
+    return range_phrase(recommendation.speedup_low, recommendation.speedup_high)
 
 
 def speedup_phrase(recommendation: Recommendation) -> str:
@@ -205,6 +207,18 @@ def rate_phrase(recommendation: Recommendation) -> str:
     if recommendation.tokens_per_second is None:
         return rate
     return f"{rate} ({format_rate(recommendation.tokens_per_second)} tokens/s)"
+
+
+def speed_parts(recommendation: Recommendation) -> list[str]:
+    """Return `2,605 samples/s ± 1%`, `baseline 152` where that is another configuration, and `measured 3 times`."""
+    width, baseline = recommendation.relative_half_width, recommendation.baseline_samples_per_second
+    is_change = recommendation.params != recommendation.baseline
+    rounds = recommendation.rounds  # of a single one the probe is meant, for the search may have run more of it
+    return [
+        rate_phrase(recommendation) + ("" if width is None else f" ± {half_width(width)}"),
+        *([f"baseline {format_rate(baseline)}"] if is_change and baseline is not None else []),
+        "by a single probe" if rounds == 1 else f"measured {times(rounds)}",
+    ]
 
 
 def memory_phrase(recommendation: Recommendation) -> str:
