@@ -17,7 +17,7 @@ from autotune.report import phrases
 from autotune.report.bottleneck import bottleneck_of
 from autotune.report.changes import changes_of, value_of, worth, worth_lines
 from autotune.report.durations import durations, steps_per_epoch
-from autotune.report.essentials import essential, kept
+from autotune.report.essentials import essential, settings_besides
 from autotune.report.losses import is_doubtful, losses_phrase, tells_doubt
 from autotune.report.phrases import plain
 from autotune.sentences import capitalized
@@ -108,7 +108,7 @@ def _learning_rate(changed: Notice) -> str:
 
 
 def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:
-    """Yield each change with what it was and what it is worth, then what was kept."""
+    """Yield each change with what it was and what it is worth, then what stays as it is."""
     made = [one for one in changes_of(best, view) if one.kept]
     rows = [(next(iter(one.values)), value_of(one.values), f"was {value_of(one.before)}") for one in made]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
@@ -119,7 +119,7 @@ def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterato
         first, *rest = flow([cells, f"  {told}".rstrip()], width - TITLES)
         yield Line("" if number else "Change", first.rstrip())
         yield from (Line("", text) for text in rest)
-    stays = kept(best, [name for one in made for name in one.values], facts_of(best, view))
+    stays = settings_besides(best, [name for one in made for name in one.values], facts_of(best, view))
     yield from titled("Kept" if made else "Settings", stays, width)
 
 
@@ -200,7 +200,6 @@ def by_command(command: RecommendedCommand, width: int) -> list[Line]:
 
 def details(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:
     """Yield everything else: the dict, the evidence, what each change is worth, who lost, where it was measured."""
-    told = [best.stability, *(one.reason for one in best.loss_verdicts), *best.reasons, best.certificate]
     lost = [
         f"{name}: {'' if (rate := one.samples_per_second) is None else f'{phrases.samples_per_second(rate)}, '}"
         f"{one.reason.text}"
@@ -215,13 +214,19 @@ def details(best: Recommendation, view: StudyView | None, width: int) -> Iterato
         ("All", everything),
         ("Time", [durations(best, facts_of(best, view))]),
         ("Step", [bottleneck_of(view)] if view and bottleneck_of(view) else []),
-        ("Why", list(dict.fromkeys(one.text for one in told if one is not None))),
+        ("Why", list(dict.fromkeys(one.text for one in evidence(best)))),
         ("Worth", worth_lines(best, view)),
         ("Others", [*lost, phrases.PAIRED] if lost else []),
         ("Machine", [environment]),
     ):
         for number, text in enumerate(texts):
             yield from titled("" if number else title, text, width)
+
+
+def evidence(best: Recommendation) -> list[Notice]:
+    """Return what is known of losses, why this was chosen, and what is known of configurations that were not tried."""
+    known = (best.stability, *(one.reason for one in best.loss_verdicts), *best.reasons, best.certificate)
+    return [one for one in known if one is not None]
 
 
 def titled(title: str, text: str, width: int, style: str = "") -> list[Line]:

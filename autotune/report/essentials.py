@@ -13,7 +13,7 @@ from autotune.study.recommendation import Recommendation
 ALL_ELSE = "all else as it is"
 
 
-def kept(recommendation: Recommendation, changed: Sequence[str], facts: TargetFacts | None) -> str:
+def settings_besides(recommendation: Recommendation, changed: Sequence[str], facts: TargetFacts | None) -> str:
     """Return what stays as in the baseline: `batch_size 64 × 1 · no loader workers · all else as it is`.
 
     Named is what people always set, and what torch by itself would set otherwise. Workers are left out where the

@@ -14,7 +14,7 @@ from autotune.knobs.batch_size import SMALLEST
 from autotune.knobs.changes import BATCH_KNOBS
 from autotune.machine.environment import autotune_version
 from autotune.objectives import objective_of
-from autotune.sampler.idle import told
+from autotune.sampler.idle import idle_lines
 from autotune.sampler.space import SearchSpace, is_settable
 from autotune.sentences import capitalized
 from autotune.study.shown import moving, shown_config
@@ -149,7 +149,7 @@ def not_searched(request: StudyRequest, space: SearchSpace, settings: Settings) 
     """Return what users expect to be searched or measured and is not, with the reason: `workers not tuned: ...`."""
     facts, goal, batches = request.facts, request.goal, space.domains["batch_size"]
     samples, limited = goal.global_batch, request.limits
-    idle = told(space, limited, declared_baseline(settings, facts), request.baseline)
+    idle = idle_lines(space, limited, declared_baseline(settings, facts), request.baseline)
     lines = [*_unsettable(request), *(line for of_one in idle.values() for line in of_one)]
     if facts.owns_loop:
         lines.append(OWN_LOOP)
