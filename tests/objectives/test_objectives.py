@@ -23,8 +23,8 @@ from autotune.study.recommendation import load_result
 from autotune.study.summary import ConfigSummary
 from autotune.testing import FakeLauncher
 from autotune.tuning.choice import finalists
+from autotune.tuning.descent import leaner
 from autotune.tuning.recommend import recommend
-from autotune.tuning.refinement import leaner
 from autotune.tuning.settings import Settings, options
 from tests.commandline import run
 from tests.worlds import GIB, config, declared, environment, facts, good, measured, searched, study_request, trial
