@@ -49,7 +49,8 @@ def check(
     from autotune.cli.options import Options
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.blocks import check_block
-    from autotune.tuning.header import baseline_phrase, held_phrase, not_searched
+    from autotune.tuning.header import baseline_phrase, held_phrase
+    from autotune.tuning.not_searched import not_searched
     from autotune.tuning.open_study import preview
     from autotune.tuning.prepare import settle
     from autotune.tuning.settings import Settings
