@@ -83,7 +83,7 @@ def test_what_was_never_probed_was_not_measured() -> None:
 
     assert found["activation_checkpointing"].inside is None
     assert found["activation_checkpointing"].estimate is None
-    assert "checkpointing ckpt instead of no: not measured" in told(study)
+    assert "checkpointing  ckpt instead of no: not measured" in told(study)
 
 
 def test_rounds_of_the_race_tell_a_single_change_with_their_interval() -> None:
@@ -272,4 +272,4 @@ def test_a_change_that_there_was_no_time_for_says_so() -> None:
                  recommendation(changes=(late,)))  # fmt: skip
 
     assert explained(study)["channels_last"].untested == "no time was left"
-    assert "layout    nchw → nhwc: not measured: no time was left" in told(study)
+    assert "layout         nchw → nhwc: not measured: no time was left" in told(study)
