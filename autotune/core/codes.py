@@ -170,7 +170,7 @@ class Code(StrEnum):
         "if you train with {batch} today:[ {speedup:.2f}×][ ({low:.2f} to {high:.2f}),] {samples_per_second:rate} "
         "samples/s without changing it")
     NOT_FASTER_WITH_BASELINE_BATCH = ("not-faster-with-baseline-batch", 219,
-        "if you train with {batch} today: nothing that was measured is faster without changing it")
+        "if you train with {batch} today: nothing that was confirmed is faster without changing it")
     COMPILING = ("compiling", 220,
         "compiling takes {cold_seconds:.3g} s at the start of a run[, {warm_seconds:seconds} once torch's cache has "
         "the code][; it pays after {pays_seconds:seconds}, against the fastest without it in the same rounds][; it "
@@ -196,6 +196,8 @@ class Code(StrEnum):
         BETTER + ", too little for a precision whose losses are undecided (under {least:.0%})" + MORE_MEMORY)
     FASTER_OTHER_MICRO_BATCH = ("faster-other-micro-batch", 311,
         BETTER + ", too little or too uncertain to change what BatchNorm sees (under {least:.0%})" + MORE_MEMORY)
+    FASTER_BESIDE_OTHERS = ("faster-beside-others", 312,
+        BETTER + ", in rounds in which others kept the baseline from the cores" + MORE_MEMORY)
 
     # 4xx: what is known of the losses
     LOSSES_NOT_CHECKED = "losses-not-checked", 401, "not checked (--stability off)"

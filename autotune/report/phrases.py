@@ -140,7 +140,8 @@ def undecided(recommendation: Recommendation) -> str:
     knobs = touched([*(Config(values=values) for values in ends), rival.config])
     spread = factor_phrase(rival.gain, rival.gain_low, rival.gain_high)
     what = shown_config(rival.config.values, knobs)
-    return f"undecided between {baseline_name(recommendation)} and {what}, measured at {spread}"
+    where = " beside other work" if rival.beside_others else ""
+    return f"undecided between {baseline_name(recommendation)} and {what}, measured at {spread}{where}"
 
 
 def what_would_tell(recommendation: Recommendation) -> str:

@@ -20,6 +20,7 @@ from autotune.tuning import racing
 from autotune.tuning.budget import KNEE_FINALISTS
 from autotune.tuning.choice import FEWEST_FINALISTS, finalists
 from autotune.tuning.context import SearchContext
+from autotune.tuning.idle_update import idle_updates
 from autotune.tuning.micro_batch import is_doubtful
 from autotune.tuning.no_answer import baseline_alone, nothing_usable
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
@@ -39,7 +40,7 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
     raced: list[ConfigSummary] = []
     baseline: list[ConfigSummary] = []
     for number in range(MOST_RACES):
-        chosen = _with_neighbours(context, _with_micro_batch_held(context, _finalists(context)))
+        chosen = _with_neighbours(context, _with_micro_batch_held(context, _without_idle_updates(context)))
         baseline = baseline or _baseline(context)  # after the finalists: whether it is refused is known then
         if not chosen and (number or not baseline):
             break
@@ -79,6 +80,21 @@ def _finalists(context: SearchContext) -> list[ConfigSummary]:
     chosen = _beside_baseline(context, most, margin)
     affordable = budget.finalists(len(chosen))
     return chosen if len(chosen) <= affordable else _beside_baseline(context, affordable, margin)
+
+
+def _without_idle_updates(context: SearchContext) -> list[ConfigSummary]:
+    """Return the finalists without another update of the optimizer where that saves nothing of a step."""
+    history, baseline, found = context.history, context.request.baseline, _finalists(context)
+    if context.interrupted_confirmation.finalists:
+        return found
+    chosen = dict[Config, ConfigSummary]()
+    for one in found:
+        reduced = without(context, one.config, idle_updates(history, one.config, baseline))
+        if reduced == one.config or obstacle(context, reduced):
+            chosen.setdefault(one.config, one)
+        elif reduced != baseline:
+            chosen.setdefault(reduced, ConfigSummary(config=reduced, found=history.summary(reduced).found))
+    return [*chosen.values()] or found
 
 
 def _with_micro_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
