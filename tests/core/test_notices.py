@@ -135,7 +135,7 @@ SAID = [
     (notice(Code.FASTER_OTHER_MICRO_BATCH, share=0.04, better='faster', least=0.05),
      '4.0% faster, too little or too uncertain to change what BatchNorm sees (under 5%)'),
     (notice(Code.FASTER_BESIDE_OTHERS, share=9.0, better='faster'),
-     '900.0% faster, in rounds in which others kept the baseline from the cores'),
+     '900% faster, in rounds in which others kept the baseline from the cores'),
     (notice(Code.LOSSES_NOT_CHECKED),
      'not checked (--stability off)'),
     (notice(Code.LOSSES_FINITE, reference="full precision", steps=115),
