@@ -21,17 +21,17 @@ _SEEN: Mapping[Slowness, str] = {
     "tail": "samples that take up to {ratio:.0f} times the median, such as index {what}{often}",
 }
 _INSTEAD: Mapping[Slowness, str] = {
-    "host read": "keep it a tensor: detach() and add up, and read it once in 100 steps",
+    "host read": "keep a tensor (detach), read it now and then",
     "host tensor": "make it once, outside of the step, or in dataset(), where workers do it",
     "collector": "leave it out: Python collects by itself",
     "cache": "leave it out: PyTorch reuses freed memory, and waits where it has to",
     "saving": "save once in 1,000 steps or at the end of an epoch",
     "zeroing": "zero_grad(): set_to_none=True is the default",
     "untrained": "requires_grad_(False) for them, or give them to the optimizer",
-    "growth": "keep numbers, not tensors with their graph: append(loss.detach()), or loss.item() now and then",
-    "float64": 'float32, also in NumPy: x.astype("float32") in dataset(), and a model without .double()',
+    "growth": "keep loss.detach(): what has its graph keeps all of it",
+    "float64": "float32, in NumPy too; a model without .double()",
     "python": "do it in dataset(), where workers do it, or with tensors, or not in every step",
-    "tail": "prepare these samples once, or leave them out; with workers, in_order=False lets others go ahead",
+    "tail": "prepare them once, or leave them out; with workers, in_order=False",
 }
 
 

@@ -41,7 +41,8 @@ def bottleneck(result: ProfileResult) -> str:
     largest = max(others, key=lambda part: others[part])
     if computing >= others[largest]:
         loading = f", loader workers {_factor(others['data'])}" if others["data"] >= LEAST_SHARE else ""
-        return f"Model and loss take {computing:.0%} of a step: making them faster can give at most {_factor(computing)}{loading}."
+        most = f"making them faster can give at most {_factor(computing)}{loading}"
+        return f"Model and loss take {computing:.0%} of a step: {most}."
     what, remedy = _REMEDIES[largest]
     return f"{what} takes {others[largest]:.0%} of a step: {remedy} can give at most {_factor(others[largest])}."
 

@@ -52,7 +52,7 @@ def test_a_finding_says_what_it_costs_how_often_and_what_to_write():
     *_, says, instead = lines(result(finding(place="model.py:31 in loss", code="print(loss.item())")))
 
     assert says == ("model.py:31 in loss 20.0 ms a step (3%): .item() reads a tensor on the host, 64 times a step")
-    assert instead.startswith("    print(loss.item())   →   keep it a tensor")
+    assert instead.startswith("    print(loss.item())   →   keep a tensor")
 
 
 def test_nothing_found_is_said():
