@@ -28,7 +28,7 @@ _INSTEAD: Mapping[Slowness, str] = {
     "saving": "save once in 1,000 steps or at the end of an epoch",
     "zeroing": "zero_grad(): set_to_none=True is the default",
     "untrained": "requires_grad_(False) for them, or give them to the optimizer",
-    "growth": "keep loss.detach(): what has its graph keeps all of it",
+    "growth": "keep numbers: tensors stay, and with a grad_fn the graph behind them",
     "float64": "float32, in NumPy too; a model without .double()",
     "python": "do it in dataset(), where workers do it, or with tensors, or not in every step",
     "tail": "prepare them once, or leave them out; with workers, in_order=False",

@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from autotune.child import device as devices
 from autotune.child.clock import clock_for
 from autotune.child.memory_trace import track_on
-from autotune.core.memory_growth import memory_growth
+from autotune.core.memory_growth import FEWEST_READINGS, memory_growth
 from autotune.core.results import Outcome
 from autotune.profile import flops
 from autotune.profile.calls import Calls
@@ -84,6 +84,7 @@ class Profiling:
         began = time.perf_counter()
         for count in range(1, MOST_STEPS + 1):
             each((yield))
+            self._track.step()  # also while warming up: growth has to go on to the end
             after = time.perf_counter() - began
             if count >= least and ((count >= enough and after > seconds) or after > MOST_SECONDS):
                 break
@@ -94,7 +95,6 @@ class Profiling:
 
         def each(step: Step) -> None:
             self.stopwatch.step()
-            self._track.step()
             samples.append(step.samples)
 
         self.samples.is_on = True
@@ -141,6 +141,8 @@ class Profiling:
             self._add(*self._python(operations, steps), *self._doubles(operations))
         else:
             self._leave_out("Python time and float64 are not looked at on an accelerator, which computes meanwhile.")
+        if len(self._track.readings) < FEWEST_READINGS:
+            self._leave_out("Whether memory grows is not known: there was time for too few steps.")
         if growth := memory_growth(self._track.readings):
             line, holder = operations.kept() or (None, "")
             self._add(

@@ -18,7 +18,7 @@ PLANTED = {
     "saves_every_step": "saving",
     "fills_with_zeros": "zeroing",
     "untrained_parameters": "untrained",
-    "keeps_graphs": "growth",
+    "keeps_features": "growth",
     "float64_crept_in": "float64",
     "python_metric": "python",
     "slow_samples": "tail",

@@ -16,9 +16,9 @@ def dataset():
 
 def loss(model, batch):
     inputs, target = batch
-    value = F.cross_entropy(model(inputs), target)  # planted
-    history.append(value)
-    return value
+    features = model[:-1](inputs)
+    history.append(features.detach())  # planted
+    return F.cross_entropy(model[-1](features), target)
 
 
 baseline = {"batch_size": 256}
