@@ -11,7 +11,7 @@ from autotune.core.records import Config, Environment, TargetFacts, Value
 from autotune.core.results import Measurement, Outcome, Trial, Verdict
 from autotune.harmless import plain as plain  # the same word for it in all of report
 from autotune.harmless import shell_word
-from autotune.knobs import KNOBS, environ, touched
+from autotune.knobs import KNOBS, environ, is_ours, touched
 from autotune.knobs.base import BARE, TACIT, Knob
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import WORDS
@@ -74,7 +74,8 @@ def short(values: Mapping[str, Value], knobs: Collection[Knob]) -> str:
 
     After the batch come `knobs`, and those of the others that are not at their defaults.
     """
-    told = [knob for knob in KNOBS if knob in knobs or values.get(knob.name, knob.default) != knob.default]
+    known = [knob for knob in KNOBS if knob.name in values or is_ours(knob.name)]  # of another's own there is no value
+    told = [knob for knob in known if knob in knobs or values.get(knob.name, knob.default) != knob.default]
     batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in GLOBAL_BATCH)
     others = ((knob, shown(knob, values)) for knob in told if knob.name not in GLOBAL_BATCH)
     said = [(f"{one.label} " * (one.needs_label or text.isdigit() or text in BARE), text) for one, text in others]

@@ -15,6 +15,7 @@ from autotune.knobs.base import MemoryEffect
 from autotune.knobs.changes import changes_between
 from autotune.knobs.declared import DeclaredKnob, declaration, declare, declaring, scalar
 from autotune.knobs.limits import checked
+from autotune.report.phrases import short
 from autotune.testing.knob_contract import circumstances
 
 ATTN = declaration("attn", ["sdpa", "flash"])
@@ -107,3 +108,9 @@ def test_values_of_other_types_travel_as_what_json_has(written: list[object], va
 def test_a_set_has_no_first_value_and_so_none_of_today() -> None:
     with pytest.raises(ValueError, match=r"attn has a set of values, .* what you train with today. Write a list"):
         declaration("attn", {"sdpa", "flash"})
+
+
+def test_a_configuration_without_it_is_not_shown_with_it() -> None:
+    with declaring(ATTN):
+        assert short({**defaults(), "batch_size": 8}, list(KNOBS[len(OURS) :])) == "8×1"
+        assert short({**defaults(), "batch_size": 8, "attn": "sdpa"}, list(KNOBS[len(OURS) :])) == "8×1 attn sdpa"
