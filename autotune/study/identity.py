@@ -24,7 +24,7 @@ MOMENTARY = ("shm_bytes", "mallocs", "variables")  # of the environment: how it 
 # versions did not note.
 OBSERVED = (
     "findings", "step", "baseline", "space", "global_batch_size", "framework", "is_program", "loader_options",
-    "declared", "calls_attention",
+    "declared", "calls_attention", "compiles_itself",
 )  # fmt: skip
 NEWLY_NOTED = ("has_collate", "has_sampler", "batch_layout")  # of the target; an earlier version did not
 OF_DECLARATIONS = ("changes_arithmetic", "memory", "ordered")  # of knobs of the user's own: probes are judged by them
