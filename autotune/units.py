@@ -175,6 +175,14 @@ def format_percent(share: float) -> str:
     return f"{100 * share:.6g}%"
 
 
+def format_difference(share: float) -> str:
+    """`17%`, `4.2%`, `0.4%`: by how much one rate is above another, with two digits where a per cent has them.
+
+    More no interval supports; fewer would show 1.5 % as no less than a threshold of 2 %.
+    """
+    return f"{share:.0%}" if share >= 0.0995 else f"{share:.1%}"
+
+
 def format_share(share: float) -> str:
     """`9%`, `0.4%`."""
     return f"{share:.0%}" if share >= 0.0095 or share == 0 else f"{share:.1%}"

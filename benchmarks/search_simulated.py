@@ -49,6 +49,7 @@ from autotune.sampler.names import SamplerName
 from autotune.sampler.observation import Observation
 from autotune.sampler.optuna import GuardedSampler, make_sampler
 from autotune.sampler.space import SearchSpace
+from autotune.sampler.structured import Knowledge
 from autotune.testing import ENVIRONMENT, FACTS
 
 WITHIN = 0.95
@@ -212,11 +213,12 @@ def _optuna(name: str, world: World, seed: int) -> Generator[Config, Shown, None
     guard, trial = Guard(space.space), None
     dry = _DryRun(world) if name == FORETOLD else None
     plain, longest = cast(SamplerName, "structured" if name in (FORETOLD, BY_GAIN) else name), 0.0
-    inner = make_sampler(
-        plain, seed, space.encoding, guard, Hardware(cores=world.machine.cores), dry.of if dry else None,
+    knowledge = Knowledge(
+        dry_run=dry.of if dry else None,
         probe_duration=None if name == BY_GAIN else lambda: replace(DURATION, most_seconds=STEP_UP * longest),
         compiling_seconds=None if name == BY_GAIN else compiling,
-    )  # fmt: skip
+    )
+    inner = make_sampler(plain, seed, space.encoding, guard, Hardware(cores=world.machine.cores), knowledge)
     study = optuna.create_study(direction="maximize", sampler=GuardedSampler(inner, space.encoding, guard))
     proposal = space.space.configs[0]
     while True:

@@ -30,7 +30,7 @@ from unittest import mock
 from msgspec.structs import replace
 
 from autotune.core.records import Config, Limit, OptimizerFacts
-from autotune.knobs.changes import HELD_TOGETHER, changes_between
+from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.sampler.space import build
 from autotune.study.view import load_view
 from autotune.testing import ENVIRONMENT, FACTS, FakeLauncher
@@ -124,7 +124,7 @@ def search(seed: int, told: argparse.Namespace, noise_seed: int = 0) -> Found:
         without = Config(values={**answer.params, **{name: answer.baseline[name] for name in names}})
         slower = launcher.throughput(without)
         useless += slower is not None and rate / slower - 1 < USELESS
-    others = [one for one in space.configs if not set(changes_between(answer.params, one.values)) - {HELD_TOGETHER}]
+    others = [one for one in space.configs if not set(changes_between(answer.params, one.values)) - {BATCH_KNOBS}]
     before = launcher.throughput(Config(values={**answer.params, **baseline}))
     best_batch = launcher.throughput(launcher.best(others))
     assert before is not None and best_batch is not None, "memory does not bind"

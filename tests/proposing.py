@@ -11,7 +11,7 @@ from autotune.knobs.base import Circumstances
 from autotune.sampler.encoding import Encoding
 from autotune.sampler.grid import Grid, Hardware
 from autotune.sampler.space import SearchSpace
-from autotune.sampler.structured import StructuredSampler
+from autotune.sampler.structured import Knowledge, StructuredSampler
 from autotune.testing import ENVIRONMENT, FACTS
 
 
@@ -48,7 +48,7 @@ class Proposals:
         self.tried = set()
         self.sampler = StructuredSampler(
             seed=seed, hardware=hardware or Hardware(), encoding=self.encoding,
-            admits=lambda config: config not in self.tried, **options,
+            admits=lambda config: config not in self.tried, knowledge=Knowledge(**options),
         )  # fmt: skip
         self.study = optuna.create_study(direction="maximize", sampler=self.sampler)
 

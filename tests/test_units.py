@@ -4,6 +4,7 @@ from autotune.units import (
     counted,
     format_bytes,
     format_clock,
+    format_difference,
     format_rate,
     format_seconds,
     format_share,
@@ -134,6 +135,14 @@ def test_seconds_are_shown_with_a_unit(seconds, shown):
 @pytest.mark.parametrize(("seconds", "shown"), [(0.9, "0:00"), (69.9, "1:09"), (3600, "60:00")])
 def test_a_clock_counts_whole_seconds(seconds, shown):
     assert format_clock(seconds) == shown
+
+
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [(0.17, "17%"), (0.0996, "10%"), (0.0994, "9.9%"), (0.015, "1.5%"), (0.004, "0.4%"), (1.5, "150%")],
+)
+def test_differences_of_rates_are_shown_with_two_digits(share, shown):
+    assert format_difference(share) == shown
 
 
 @pytest.mark.parametrize(("share", "shown"), [(0.09, "9%"), (0.004, "0.4%"), (0.0, "0%")])

@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 from msgspec.structs import replace
 
-from autotune.cli.output import plain_console, say, text_width
+from autotune.cli.output import plain_console, say, say_json, text_width
 from autotune.cli.target import GlobalBatch, StudyArgument
 from autotune.errors import AutotuneError
 from autotune.harmless import plain
@@ -33,7 +33,6 @@ def best(
     Needs best.json alone. The probes, where they are kept, add what each change is worth.
     """
     from autotune.cli.options import known
-    from autotune.core import codec
     from autotune.knobs.declared import declare
     from autotune.report.answer import answer_block
     from autotune.study.layout import find
@@ -51,7 +50,7 @@ def best(
         if found.missing:
             say(found.missing, stderr=True)
     elif json_output:
-        sys.stdout.write(codec.encode(result).decode())
+        say_json(result)
     else:
         folder, view, out = find(study), None, plain_console()
         with suppress(AutotuneError):  # only best.json is left, or can be read

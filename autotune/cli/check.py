@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from collections.abc import Collection
 from dataclasses import replace
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.output import plain_console
+from autotune.cli.output import plain_console, say_json
 from autotune.cli.target import CommandArgument, Device, Map, Words, target_text
 
 if TYPE_CHECKING:
@@ -48,10 +47,10 @@ def check(
     from autotune.cli.defaults import announce
     from autotune.cli.launching import SayingLauncher
     from autotune.cli.options import Options
-    from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.blocks import check_block
-    from autotune.tuning.header import baseline_phrase, held_phrase, not_searched
+    from autotune.tuning.header import baseline_phrase, held_phrase
+    from autotune.tuning.not_searched import not_searched
     from autotune.tuning.open_study import preview
     from autotune.tuning.prepare import settle
     from autotune.tuning.settings import Settings
@@ -71,7 +70,7 @@ def check(
             check_block(text, request.facts, request.environment, space.free, settled, left_out), soft_wrap=True
         )
     elif not predicts:
-        sys.stdout.write(codec.encode(request).decode())
+        say_json(request)
     if predicts:  # any batch is of interest, and those that a search would leave out are marked
         searched = {int(batch or 0) for batch in space.configs.values("batch_size")}
         request, space = settle(replace(settings, global_batch="free"), request.environment, request.facts)
@@ -88,7 +87,6 @@ def predict_memory(
 
     Raises `UsageError` for a limit that is none.
     """
-    from autotune.core import codec
     from autotune.memory.stage import asking
     from autotune.memory.table import memory_block
     from autotune.tuning.prepare import asked_limit, headroom_bytes
@@ -101,7 +99,7 @@ def predict_memory(
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         found = launcher.run(asked, Path(place))
     if json_output:
-        sys.stdout.write(codec.encode(found).decode())
+        say_json(found)
     else:
         on_host = request.environment.device_kind == "cpu"
         console.print(memory_block(found, asked.batches, usable, searched, on_host=on_host), soft_wrap=True)

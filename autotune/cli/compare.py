@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from autotune.cli.output import plain_console, say, text_width, write
+from autotune.cli.output import plain_console, say, say_json, text_width, write
+from autotune.cli.target import AsJson
 
 
 def compare(
     a: Annotated[str, typer.Argument(help="Folder or name of a study.")],
     b: Annotated[str, typer.Argument(help="Folder or name of the other study; ratios are B over A.")],
-    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json_output: AsJson = False,
     output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a page to this file.")] = None,
 ) -> None:
     """Compare the speed of two studies, and list what differs.
 
     Of two GPUs, of two versions of torch, or from before and after a change.
     """
-    from autotune.core import codec
     from autotune.report import compare as comparing
     from autotune.report.compare_text import comparison_block, render_comparison
     from autotune.study.layout import find
@@ -32,7 +31,7 @@ def compare(
         write(output, render_comparison(comparison))
         say(f"wrote {output}", stderr=True)
     if json_output:
-        sys.stdout.write(codec.encode(comparison).decode())
+        say_json(comparison)
     elif output is None:
         console = plain_console()
         console.print(comparison_block(comparison, text_width(console)), soft_wrap=True)

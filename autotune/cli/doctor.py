@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import sys
 import tempfile
 from pathlib import Path
-from typing import Annotated
 
 import typer
 
-from autotune.cli.output import plain_console
-from autotune.cli.target import Device
+from autotune.cli.output import plain_console, say_json
+from autotune.cli.target import AsJson, Device
 
 
 def doctor(
     device: Device = None,
-    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json_output: AsJson = False,
 ) -> None:
     """Say what this machine has, and what would spoil a search.
 
     Looks at device, driver, torch, cores, memory and other tenants. Exit status 3 if no search should run here: no such
     device, or others keep more than half of the cores busy.
     """
-    from autotune.core import codec
     from autotune.core.requests import InspectRequest
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.report.blocks import doctor_block
@@ -36,7 +33,7 @@ def doctor(
     checks = examine(inspection, chosen=device is not None, fork_server_bytes=fork_server_bytes)
     if json_output:
         found = {"environment": inspection.environment, "failure": inspection.failure, "checks": checks}
-        sys.stdout.write(codec.encode(found).decode())
+        say_json(found)
     else:
         plain_console().print(doctor_block(checks), soft_wrap=True)
     if any(check.state == "bad" for check in checks):

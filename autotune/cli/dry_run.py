@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import TYPE_CHECKING
 
-from autotune.cli.output import say
+from autotune.cli.output import say, say_json
 from autotune.errors import AutotuneError, EnvironmentUnfit, StudyError
 
 if TYPE_CHECKING:
@@ -20,7 +19,6 @@ def plan(settings: Settings, began: float, *, as_json: bool) -> None:
     `began`: when this command was called, by `time.monotonic`; the time budget counts from then on.
     """
     from autotune.cli.launching import SayingLauncher
-    from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.study.layout import read_asked
     from autotune.tuning.header import opening_lines
@@ -36,7 +34,7 @@ def plan(settings: Settings, began: float, *, as_json: bool) -> None:
             "configuration_count": len(space.configs),
             "configurations": [config.values for config in space.around()],
         }
-        sys.stdout.write(codec.encode(asked).decode())
+        say_json(asked)
     else:
         lines = opening_lines(
             settings.folder, request, space, settings, resumed=resumed, refused=refusal is not None,

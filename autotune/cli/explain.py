@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.output import plain_console, say, stop_on_sigterm, text_width
-from autotune.cli.target import StudyArgument
+from autotune.cli.output import plain_console, say, say_json, stop_on_sigterm, text_width
+from autotune.cli.target import AsJson, StudyArgument
 
 if TYPE_CHECKING:
     from autotune.report.explain import SettingWorth
@@ -26,7 +25,7 @@ def explain(
     time_budget: Annotated[
         str, typer.Option("--time-budget", "-t", help="Stop measuring after this long; sooner if it is decided.")
     ] = "3m",
-    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json_output: AsJson = False,
 ) -> None:
     """Say what each setting is worth here.
 
@@ -34,7 +33,6 @@ def explain(
     Without --measure nothing is run.
     """
     from autotune.cli.options import Options
-    from autotune.core import codec
     from autotune.report.explain import explain as explained
     from autotune.report.explain_text import explain_block, unmeasured
     from autotune.study.layout import find
@@ -52,7 +50,7 @@ def explain(
     elif measure:
         say("Everything that can be measured was measured.", stderr=True)
     if json_output:
-        sys.stdout.write(codec.encode(found).decode())
+        say_json(found)
         return
     console = plain_console()
     console.print(explain_block(found, best, view, text_width(console)), soft_wrap=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import typer
 from rich.console import Console, ConsoleOptions, RenderableType
@@ -27,6 +29,13 @@ def text_width(console: Console) -> int | None:
 def say(text: object, *, stderr: bool = False) -> None:
     """Print `text` on one line; it may name what is not ours."""
     typer.echo(plain(str(text)), err=stderr)
+
+
+def say_json(value: Any) -> None:
+    """Print a record, or a collection of them, as JSON on standard output."""
+    from autotune.core import codec
+
+    sys.stdout.write(codec.encode(value).decode())
 
 
 def stop_on_sigterm() -> None:

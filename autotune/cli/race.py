@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -10,7 +9,7 @@ from typing import Annotated
 import typer
 
 from autotune.cli.options import Options
-from autotune.cli.output import plain_console, say, stop_on_sigterm
+from autotune.cli.output import plain_console, say, say_json, stop_on_sigterm
 
 STATUS = {"faster": 0, "as fast": 0, "slower": 1, "undecided": 2}
 
@@ -59,7 +58,6 @@ def race(
     fault of autotune itself · 130 interrupted.
     """
     from autotune.api import race as run
-    from autotune.core import codec
     from autotune.races.contestants import may_declare
     from autotune.report.race_text import race_block
 
@@ -77,7 +75,7 @@ def race(
         tell=lambda text: None if quiet else say(text, stderr=True),
     )
     if json_output:
-        sys.stdout.write(codec.encode(result).decode())
+        say_json(result)
     else:
         plain_console().print(race_block(result), soft_wrap=True)
     raise typer.Exit(STATUS[result.verdict])

@@ -12,7 +12,7 @@ import typer
 
 from autotune.cli.dry_run import plan
 from autotune.cli.options import Options, with_search_options
-from autotune.cli.output import plain_console, stop_on_sigterm, text_width
+from autotune.cli.output import plain_console, say_json, stop_on_sigterm, text_width
 from autotune.cli.target import CommandArgument, Map, Words, resume_line, target_text
 from autotune.errors import UsageError
 from autotune.tuning.settings import Settings
@@ -120,7 +120,7 @@ def _search(
         except OSError as error:
             raise unwritable(output, error) from error
     if as_json:
-        sys.stdout.write(codec.encode(recommendation).decode())
+        say_json(recommendation)
     else:
         view = load_view(Path(recommendation.study))
         out = plain_console()

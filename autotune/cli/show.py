@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 
-from autotune.cli.output import plain_console
-from autotune.cli.target import StudyArgument
+from autotune.cli.output import plain_console, say_json
+from autotune.cli.target import AsJson, StudyArgument
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -26,14 +25,13 @@ def show(
     probe: Annotated[
         int | None, typer.Option(help="Only this probe, with what the sampler expected.", metavar="NUMBER")
     ] = None,
-    json_output: Annotated[bool, typer.Option("--json", help="As JSON.")] = False,
+    json_output: AsJson = False,
 ) -> None:
     """List the probes of a study.
 
     Reads the folder of the study alone, and does not disturb a running search.
     """
     from autotune.cli.options import one_of
-    from autotune.core import codec
     from autotune.errors import UsageError
     from autotune.harmless import plain
     from autotune.report.blocks import trials_table
@@ -52,7 +50,7 @@ def show(
             f"`autotune show {view.folder}` lists them all."
         )
     if json_output:
-        sys.stdout.write(codec.encode(_rows(view, asked, failed=failed)).decode())
+        say_json(_rows(view, asked, failed=failed))
         return
     console = plain_console()
     if probe is not None:

@@ -37,6 +37,7 @@ GlobalBatch = Annotated[
         help="The answer for this global batch (samples per optimizer step). [default: the recommended one]",
     ),
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
 Device = Annotated[
     str | None,
     typer.Option(

@@ -12,6 +12,7 @@ TROUBLE_WITH_LOADER = "Training waits for data {wait_share:share} of the time."
 BATCH_CHANGES = (
     "The global batch changes from {before} to {now} samples per optimizer step, which changes what the model learns."
 )
+BETTER, WORSE = "{share:difference} {better}", "{share:difference} {worse}"
 MORE_MEMORY = "[, needs {peak_bytes:bytes} instead of {chosen_bytes:bytes}]"
 PAIRED = "{steps} paired steps at batch {batch}[ of {seeds} seeds each]"
 LEARNING_RATE = "restate schedules in samples, and compare the losses; or hold the batch with --global-batch {before}."
@@ -169,7 +170,7 @@ class Code(StrEnum):
         "if you train with {batch} today:[ {speedup:.2f}×][ ({low:.2f} to {high:.2f}),] {samples_per_second:rate} "
         "samples/s without changing it")
     NOT_FASTER_WITH_BASELINE_BATCH = ("not-faster-with-baseline-batch", 219,
-        "if you train with {batch} today: nothing that was measured is faster without changing it")
+        "if you train with {batch} today: nothing that was confirmed is faster without changing it")
     COMPILING = ("compiling", 220,
         "compiling takes {cold_seconds:.3g} s at the start of a run[, {warm_seconds:seconds} once torch's cache has "
         "the code][; it pays after {pays_seconds:seconds}, against the fastest without it in the same rounds][; it "
@@ -183,19 +184,20 @@ class Code(StrEnum):
     FAILED = "failed", 302, "{failure}"
     MEASURED_FOR_COMPARISON = "measured-for-comparison", 303, "measured for comparison only: {why}"
     FASTER_WITHIN_LIMIT = ("faster-within-limit", 304,
-        "{share:.1%} {better}, within the speed that may be given up" + MORE_MEMORY)
+        BETTER + ", within the speed that may be given up" + MORE_MEMORY)
     FASTER_BELOW_THRESHOLD = ("faster-below-threshold", 305,
-        "{share:.1%} {better} (below the {threshold:.0%} threshold)" + MORE_MEMORY)
-    FASTER_NOT_SIGNIFICANT = "faster-not-significant", 306, "{share:.1%} {better} (not significant)" + MORE_MEMORY
-    SLOWER_NOT_SIGNIFICANT = "slower-not-significant", 307, "{share:.1%} {worse} (not significant)" + MORE_MEMORY
-    SLOWER = "slower", 308, "{share:.1%} {worse}" + MORE_MEMORY
+        BETTER + " (below the {threshold:.0%} threshold)" + MORE_MEMORY)
+    FASTER_NOT_SIGNIFICANT = "faster-not-significant", 306, BETTER + " (not significant)" + MORE_MEMORY
+    SLOWER_NOT_SIGNIFICANT = "slower-not-significant", 307, WORSE + " (not significant)" + MORE_MEMORY
+    SLOWER = "slower", 308, WORSE + MORE_MEMORY
     FASTER_WITH_LARGER_BATCH = ("faster-with-larger-batch", 309,
-        "{share:.1%} {better}, too little for a global batch of {batch}" + MORE_MEMORY)
+        BETTER + ", too little for a global batch of {batch}" + MORE_MEMORY)
     FASTER_PRECISION_UNDECIDED = ("faster-precision-undecided", 310,
-        "{share:.1%} {better}, too little for a precision whose losses are undecided (under {least:.0%})" + MORE_MEMORY)
+        BETTER + ", too little for a precision whose losses are undecided (under {least:.0%})" + MORE_MEMORY)
     FASTER_OTHER_MICRO_BATCH = ("faster-other-micro-batch", 311,
-        "{share:.1%} {better}, too little or too uncertain to change what BatchNorm sees (under {least:.0%})"
-        + MORE_MEMORY)
+        BETTER + ", too little or too uncertain to change what BatchNorm sees (under {least:.0%})" + MORE_MEMORY)
+    FASTER_BESIDE_OTHERS = ("faster-beside-others", 312,
+        BETTER + ", in rounds in which others kept the baseline from the cores" + MORE_MEMORY)
 
     # 4xx: what is known of the losses
     LOSSES_NOT_CHECKED = "losses-not-checked", 401, "not checked (--stability off)"

@@ -10,7 +10,15 @@ from typing import Any
 
 from autotune.core.codes import Code
 from autotune.core.records import Record, Value
-from autotune.units import counted, format_bytes, format_rate, format_seconds, format_share, significant
+from autotune.units import (
+    counted,
+    format_bytes,
+    format_difference,
+    format_rate,
+    format_seconds,
+    format_share,
+    significant,
+)
 
 OPTIONAL = re.compile(r"\[([^]]*)\]")
 # What is not in it costs least. First what spoils the model or ends the training.
@@ -109,6 +117,7 @@ _FORMATS = {
     "growth": _growth,
     "rate": format_rate,
     "share": format_share,
+    "difference": format_difference,
     "seconds": format_seconds,
     "batch": _batch,
     "money": _money,

@@ -263,3 +263,8 @@ class StudyRequest(Record, frozen=True, kw_only=True):
     def global_batch_size(self, config: Config) -> int:
         """Samples per optimizer step, of all ranks."""
         return config.global_batch_size() * self.facts.ranks
+
+    @property
+    def limits(self) -> dict[str, Limit]:
+        """What may be searched, by knob, where the user or else the target says so."""
+        return {**self.facts.space, **self.goal.limits}

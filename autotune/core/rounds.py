@@ -64,11 +64,11 @@ class Rounds:
         own = self._logs[self._reference]
         return typical_rate(np.exp(own[~np.isnan(own)])) * math.exp(self._centre(configuration, self._reference))
 
-    def half_width(self, configuration: int, confidence: float = 0.95) -> float | None:
-        """Return the relative half width of a rate, from the noise that all share; None where nobody ran twice."""
+    def half_width(self, configuration: int) -> float | None:
+        """Return the relative half width of a rate at 95 %, from the noise that all share; None: nobody ran twice."""
         if not self.degrees_of_freedom:
             return None
-        return self._half_width(confidence) / math.sqrt(self.count(configuration, configuration))
+        return self._half_width(0.95) / math.sqrt(self.count(configuration, configuration))
 
     def ratio(self, one: int, other: int, confidence: float = 0.95) -> tuple[float, float, float]:
         """Return the rate of `one` over that of `other`: estimate, low, high. Infinite where nobody met both.

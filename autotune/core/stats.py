@@ -29,8 +29,8 @@ def student_quantile(freedom: int, probability: float) -> float:
     return float(stdtrit(freedom, probability))
 
 
-def relative_half_width(seconds: Sequence[float], block: int = 1, confidence: float = 0.95) -> float | None:
-    """Half width of the interval for the mean step time, relative to the mean, by non-overlapping batch means.
+def relative_half_width(seconds: Sequence[float], block: int = 1) -> float | None:
+    """Half width of the 95 % interval for the mean step time, relative to the mean, by non-overlapping batch means.
 
     `block` steps are averaged before the spread is taken, so that short autocorrelation (loader bursts) does not
     shrink it; with more than 20 blocks they are merged. None with fewer than four blocks. Source: batch means, Law &
@@ -43,7 +43,7 @@ def relative_half_width(seconds: Sequence[float], block: int = 1, confidence: fl
     if count < FEWEST_BLOCKS:
         return None
     means = values[: count * block].reshape(count, block).mean(axis=1)
-    width = student_quantile(count - 1, 0.5 + confidence / 2) * means.std(ddof=1) / math.sqrt(count)
+    width = student_quantile(count - 1, 0.975) * means.std(ddof=1) / math.sqrt(count)
     return float(width / means.mean())
 
 

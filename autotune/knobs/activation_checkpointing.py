@@ -65,7 +65,7 @@ class ActivationCheckpointing(Knob):
     alias = "checkpointing"
     arguments = r"(use_|enable_)?(grad(ient)?|activation)_?checkpoint(ing|s)?"
     option_help = "Recompute activations to save memory: false,every_third,every_second,selective,true."
-    label = "recompute"
+    label = "checkpointing"
     ordered = False
     default: Value = False
     memory = MemoryEffect.SHRINKS

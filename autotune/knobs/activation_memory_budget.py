@@ -32,8 +32,7 @@ class ActivationMemoryBudget(ChoiceKnob):
     name = "activation_memory_budget"
     alias = "memory_budget"
     option_help = "Share of activations that compiled graphs keep: none,0.75,0.5,0.25."
-    label = "budget"
-    needs_label = True
+    label = "memory_budget"
     on_request = True
     memory = MemoryEffect.UNSEEN  # a run on shapes compiles nothing
     only_computes = True

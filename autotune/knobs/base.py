@@ -62,7 +62,7 @@ class Knob(ABC):
     name: str
     alias: str  # the short name that command-line options accept, and the name of its own option
     option_help: str  # of that option: "Micro-batches: 8:512, or 16,32,64."
-    label: str  # column title, at most 9 characters
+    label: str  # column title, at most 13 characters
     ordered: bool  # searched by position if true, as categories if not
     default: Value
     memory: MemoryEffect

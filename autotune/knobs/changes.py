@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from autotune.core.records import Value
 from autotune.knobs import KNOBS
 
-HELD_TOGETHER = ("batch_size", "gradient_accumulation_steps")  # one change: their product is what is held
+BATCH_KNOBS = ("batch_size", "gradient_accumulation_steps")  # their product is the global batch: they move as one
 
 
 def changes_between(one: Mapping[str, Value], other: Mapping[str, Value]) -> list[tuple[str, ...]]:
@@ -15,5 +15,5 @@ def changes_between(one: Mapping[str, Value], other: Mapping[str, Value]) -> lis
     usual = {knob.name: knob.default for knob in KNOBS}
     names = [knob.name for knob in KNOBS]
     moved = [name for name in names if one.get(name, usual[name]) != other.get(name, usual[name])]
-    held = [HELD_TOGETHER] if set(moved) & set(HELD_TOGETHER) else []
-    return [*held, *((name,) for name in moved if name not in HELD_TOGETHER)]
+    held = [BATCH_KNOBS] if set(moved) & set(BATCH_KNOBS) else []
+    return [*held, *((name,) for name in moved if name not in BATCH_KNOBS)]

@@ -32,7 +32,7 @@ class FusedOptimizer(ChoiceKnob):
     name = "fused_optimizer"
     alias = "fused_optimizer"
     option_help = "Optimizer's update: none,for-loop,foreach,fused."
-    label = "update"
+    label = "optim"
     choices: ClassVar[Mapping[Value, str]] = {FOR_LOOP: "loop", FOREACH: FOREACH, FUSED: FUSED}
     memory = MemoryEffect.NONE  # foreach on a CPU: temporaries of one parameter after another, as the for-loop has
     only_computes = only_updates = True

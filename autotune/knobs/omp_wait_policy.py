@@ -30,7 +30,7 @@ class OmpWaitPolicy(ChoiceKnob):
     name = "omp_wait_policy"
     alias = "omp_wait"
     option_help = "OMP_WAIT_POLICY on a CPU: none,passive."
-    label = "omp wait"
+    label = "omp_wait"
     choices: ClassVar[Mapping[Value, str]] = {PASSIVE: PASSIVE}
     memory = MemoryEffect.NONE
     only_computes = True

@@ -16,7 +16,6 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Self
@@ -24,17 +23,16 @@ from typing import Any, BinaryIO, Self
 from msgspec.structs import replace
 
 from autotune.core import codec
-from autotune.core.interference import GpuUse
 from autotune.core.requests import ProbeRequest, Request, ResultT, patient
-from autotune.core.results import Failure, Isolation, Outcome
+from autotune.core.results import Isolation, Outcome
 from autotune.errors import EnvironmentUnfit, StudyError
-from autotune.failures.classify import EXIT_CANNOT_WRITE, death_note, judge_exit, judge_worker_kill
 from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
-from autotune.launch.files import log_tail, new_pipe, open_log, store, take_outputs_away, tidy, unwritable
+from autotune.launch.files import log_tail, new_pipe, open_log, store, take_outputs_away, tidy
 from autotune.launch.fork_servers import Forked, ForkServer, ForkServers, NoForkServer
 from autotune.launch.monitor import Monitor
 from autotune.launch.oom import oom_kills
+from autotune.launch.probe_end import ProbeEnd, judge_end, timed, told_of_kills, with_evidence
 from autotune.launch.processes import TAG, Leader, carries, family, insist, kill_all, only_leader
 from autotune.launch.telemetry import Telemetry
 from autotune.machine.nvml import find_card, library
@@ -47,22 +45,6 @@ _ENVIRON = {
     "PYTHONDONTWRITEBYTECODE": "1",  # nothing is written outside the study's folder
     "PYTHONFAULTHANDLER": "1",  # a crash before our own handler stands shows its stack, too
 }
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProbeEnd:
-    """The end of a probe's process, seen from outside."""
-
-    outcome: Outcome  # what it means, should there be no result
-    failure: Failure
-    phase_seconds: dict[str, float]
-    started_at: str
-    elapsed_seconds: float
-    oom_kills: int | None  # by the kernel, in our control group, meanwhile
-    host_available_share: float  # the least seen, 0..1
-    gpu: GpuUse | None = None
-    has_stepped: bool = False  # an optimizer step was told
-    lost: str = ""  # how the fork server of a forked process went meanwhile; empty: it did not
 
 
 class SubprocessLauncher:
@@ -143,9 +125,9 @@ class SubprocessLauncher:
         ending = self._run(request, folder, fork_server)
         found = _read(folder, request.kind().result)
         if isinstance(found, str):
-            found = request.failed(ending.outcome, _with_evidence(ending.failure, found))
+            found = request.failed(ending.outcome, with_evidence(ending.failure, found))
         seen = {"gpu": ending.gpu} if isinstance(request, ProbeRequest) else {}
-        return replace(_timed(_told_of_kills(found, ending), ending), **seen), ending
+        return replace(timed(told_of_kills(found, ending), ending), **seen), ending
 
     def _environment(self, request: Request[Any]) -> dict[str, str]:
         values = request.process_config().values
@@ -179,25 +161,10 @@ class SubprocessLauncher:
         kills = None if kills_before is None or kills_after is None else kills_after - kills_before
         tail = log_tail(folder, _TRACEBACK_BYTES)
         tidy(folder)
-        outcome, evidence = judge_exit(
-            monitor.returncode or 0,
-            timed_out_phase=monitor.phase if monitor.timed_out else None,
-            oom_kills=kills,
-            host_available_share=monitor.host_available_share,
-            log_tail=tail,
-        )
-        if monitor.returncode == EXIT_CANNOT_WRITE:
-            message = str(unwritable(folder, None))
-        elif monitor.timed_out:
-            evidence = message = f"{evidence}: {monitor.timed_out}"
-        elif monitor.outgrown:
-            outcome, message = Outcome.OOM_HOST, monitor.outgrown
-            evidence = "its resident memory, looked at from outside"
-        else:
-            message = death_note(tail) or evidence
+        outcome, failure = judge_end(monitor, kills, tail, folder)
         return ProbeEnd(
             outcome=outcome,
-            failure=Failure(phase=monitor.phase, message=message, evidence=evidence, traceback=tail),
+            failure=failure,
             phase_seconds={name: round(seconds, 3) for name, seconds in monitor.phase_seconds.items()},
             started_at=started_at,
             elapsed_seconds=time.monotonic() - began,
@@ -274,26 +241,3 @@ def _read(folder: Path, kind: type[ResultT]) -> ResultT | str:
         return ""
     except (StudyError, OSError) as error:
         return f"its {RESULT} cannot be used: {error}"
-
-
-def _timed(result: ResultT, ending: ProbeEnd) -> ResultT:
-    return replace(
-        result,
-        phase_seconds=result.phase_seconds or ending.phase_seconds,
-        started_at=result.started_at or ending.started_at,
-        elapsed_seconds=ending.elapsed_seconds,
-    )
-
-
-def _told_of_kills(result: ResultT, ending: ProbeEnd) -> ResultT:
-    """The result, judged again by what only the launcher could see of a loader worker's death."""
-    evidence = result.failure.evidence if result.failure else ""
-    judged = judge_worker_kill(evidence, oom_kills=ending.oom_kills, host_available_share=ending.host_available_share)
-    if not result.failure or not judged:
-        return result
-    outcome, how = judged
-    return replace(result, outcome=outcome, failure=replace(result.failure, evidence=f"{evidence}; {how}"))
-
-
-def _with_evidence(failure: Failure, why: str) -> Failure:
-    return replace(failure, evidence=f"{failure.evidence}; {why}") if why else failure

@@ -81,26 +81,10 @@ def memory_block(
     trading = [arm for arm in found.arms if arm not in columns]
     trades = {trade for arm in trading for trade in traded(arm.values)}
     known = [arm for arm in columns if arm.points]
-    names = [_name(arm, found.arms, but=trades) or "peak" for arm in known]
-    cells = []
-    for batch in batches:
-        cells.append([peak_range.cell(arm.peak_bytes(batch), usable_bytes) for arm in known])
-        if all(sign == OVER for _, sign in cells[-1]):
-            break  # the larger ones need no row
     block = Text()
     if known:
-        widths = [
-            max(len(name), *(len(f"{text} {sign}") for text, sign in column)) + GAP
-            for name, column in zip(names, zip(*cells, strict=True), strict=True)
-        ]
-        titles = "".join(name.rjust(width) for name, width in zip(names, widths, strict=True))
-        block.append(f"  {'batch':>6}{titles}\n", "dim")
-        for batch, row in zip(batches, cells, strict=False):
-            block.append(f"  {batch:>6}")
-            for (text, sign), width in zip(row, widths, strict=True):
-                block.append(text.rjust(width - 2))
-                block.append(*((f" {sign}", STYLES[sign]) if batch in searched else ("  ", "")))
-            block.append("\n" if batch in searched else f"{NOT_SEARCHED}\n", "dim")
+        names = [_name(arm, found.arms, but=trades) or "peak" for arm in known]
+        _add_peaks(block, names, _rows(known, batches, peak_range, usable_bytes), searched)
     for line in _traded(trading, [batch for batch in batches if batch in searched], peak_range, usable_bytes):
         block.append(f"  {line}\n")
     for arm in found.arms:
@@ -109,6 +93,36 @@ def memory_block(
     if not known:
         return block.append("  Memory cannot be predicted here; `autotune search` measures it.")
     return block.append(peak_range.explained(usable_bytes))
+
+
+def _rows(
+    arms: Sequence[Arm], batches: Sequence[int], peak_range: PeakRange, usable_bytes: int
+) -> dict[int, list[tuple[str, str]]]:
+    """Return the peak of each arm in words, and whether it fits, by batch: up to the first that fits in none."""
+    rows = {}
+    for batch in batches:
+        rows[batch] = [peak_range.cell(arm.peak_bytes(batch), usable_bytes) for arm in arms]
+        if all(sign == OVER for _, sign in rows[batch]):
+            break  # the larger ones need no row
+    return rows
+
+
+def _add_peaks(
+    block: Text, names: Sequence[str], rows: dict[int, list[tuple[str, str]]], searched: Collection[int]
+) -> None:
+    """Append the titles, and a line for each batch."""
+    widths = [
+        max(len(name), *(len(f"{text} {sign}") for text, sign in column)) + GAP
+        for name, column in zip(names, zip(*rows.values(), strict=True), strict=True)
+    ]
+    titles = "".join(name.rjust(width) for name, width in zip(names, widths, strict=True))
+    block.append(f"  {'batch':>6}{titles}\n", "dim")
+    for batch, row in rows.items():
+        block.append(f"  {batch:>6}")
+        for (text, sign), width in zip(row, widths, strict=True):
+            block.append(text.rjust(width - 2))
+            block.append(*((f" {sign}", STYLES[sign]) if batch in searched else ("  ", "")))
+        block.append("\n" if batch in searched else f"{NOT_SEARCHED}\n", "dim")
 
 
 def _range(least: float, most: float) -> str:

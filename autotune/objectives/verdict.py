@@ -12,6 +12,7 @@ from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest, Value
 from autotune.core.results import Measurement, Outcome, ProbeResult, Trial, Verdict
 from autotune.core.run_length import training_share
+from autotune.knobs.changes import BATCH_KNOBS
 from autotune.objectives import objective_of
 from autotune.study.compiling_seconds import CompilingSeconds
 
@@ -146,5 +147,4 @@ def instability(measurement: Measurement) -> Notice | None:
 
 def _all_but_batch(config: Config) -> dict[str, Value]:
     """Return the values that two configurations must share for only their micro-batches to differ."""
-    free = ("batch_size", "gradient_accumulation_steps")  # one follows from the other where the global batch is held
-    return {name: value for name, value in config.values.items() if name not in free}
+    return {name: value for name, value in config.values.items() if name not in BATCH_KNOBS}

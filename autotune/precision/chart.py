@@ -18,6 +18,7 @@ from autotune.study.view import StudyView
 from autotune.units import format_share
 
 TITLE = "Precision check"
+TITLES = ("precision", "verdict", "batch", "seeds", "steps", f"loss, last {LAST}", "of", "difference", "allowed")
 BEHIND = "behind, % of the loss decrease"
 READING = (
     "Same weights, same data in the same order: loss minus that of {reference}, one line per seed. Grey line: "
@@ -52,17 +53,9 @@ def paired_losses(checks: Sequence[PrecisionCheck], tolerance: float) -> Chart |
         plane = Plane(size=size, across=drawing.linear(steps, "optimizer step"), up=up, names=labels)
         parts = [*_allowed(plane, tolerance), *plane.axes()]
         parts += [part for shares in nudged for part in _line(plane, shares, "nudged")]
-        for series, seeds in enumerate(drawn):
-            parts.append(f'<g class="series{series}">')
-            for shares in seeds:
-                parts += _line(plane, shares, "line")
-                parts += [drawing.marker(series, *end)] if (end := _end(plane, shares)) else []
-            parts.append("</g>")
-        return parts
+        return [*parts, *(part for number, seeds in enumerate(drawn) for part in _series(plane, number, seeds))]
 
     verdicts = [judge(*pair, Thresholds(tolerance=tolerance)) for pair, _ in tested]
-    rows = [_row(*pair, verdict) for (pair, _), verdict in zip(tested, verdicts, strict=True)]
-    compared = (f"loss, last {LAST}", "of", "difference", "allowed")
     finding = "; ".join(
         match_phrase(it, precision_of(pair[0].reference)) if it.verdict == "ok" else plain(it.reason.text)
         for it, (pair, _) in zip(verdicts, tested, strict=True)
@@ -71,10 +64,7 @@ def paired_losses(checks: Sequence[PrecisionCheck], tolerance: float) -> Chart |
         name="precision",
         title=TITLE,
         summary=f"Training losses of paired runs. {finding}",
-        table=Table(
-            titles=("precision", "verdict", "batch", "seeds", "steps", *compared),
-            rows=tuple(rows),
-        ),
+        table=Table(titles=TITLES, rows=tuple(_row(*pair, it) for (pair, _), it in zip(tested, verdicts, strict=True))),
         draw=draw,
         finding=finding,
         note=READING.format(reference=" or ".join(dict.fromkeys(names(request)[1] for (request, _), _ in tested))),
@@ -98,6 +88,15 @@ def _allowed(plane: Plane, tolerance: float) -> list[str]:
         drawing.bar("band", plane.right - drawing.width_of(name) - 20, 4, 14, 9),
         drawing.text(plane.right, 13, name, "note", "end"),
     ]
+
+
+def _series(plane: Plane, number: int, seeds: Sequence[Shares]) -> list[str]:
+    """Draw one precision: the line of each seed, with a marker at its end."""
+    parts = [f'<g class="series{number}">']
+    for shares in seeds:
+        parts += _line(plane, shares, "line")
+        parts += [drawing.marker(number, *end)] if (end := _end(plane, shares)) else []
+    return [*parts, "</g>"]
 
 
 def _line(plane: Plane, shares: Shares, kind: str) -> list[str]:

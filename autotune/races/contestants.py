@@ -20,6 +20,7 @@ from autotune.core.records import Environment, StudyRequest, TargetFacts, Value
 from autotune.errors import EnvironmentUnfit, NoRecommendation, RaceFailed, TargetError, UsageError
 from autotune.knobs.limits import typed
 from autotune.launch.base import Launcher
+from autotune.sentences import first_few
 from autotune.study.layout import STUDIES, is_study
 from autotune.study.recommendation import load_result
 from autotune.targets import resolve, source
@@ -153,8 +154,7 @@ def _studies() -> str:
     names = sorted(one.name for one in STUDIES.iterdir() if is_study(one)) if STUDIES.is_dir() else []
     if not names:
         return f"There are no studies in {STUDIES} here."
-    more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
-    return f"The studies in {STUDIES} are {', '.join(names[:MOST_NAMED])}{more}."
+    return f"The studies in {STUDIES} are {first_few(names, MOST_NAMED)}."
 
 
 def _is_file(text: str) -> bool:

@@ -17,13 +17,14 @@ from autotune.report import phrases
 from autotune.report.bottleneck import bottleneck_of
 from autotune.report.changes import changes_of, value_of, worth, worth_lines
 from autotune.report.durations import durations, steps_per_epoch
-from autotune.report.essentials import essential, kept
+from autotune.report.essentials import essential, settings_besides
 from autotune.report.losses import is_doubtful, losses_phrase, tells_doubt
 from autotune.report.phrases import plain
+from autotune.sentences import capitalized
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
 from autotune.targets.commands.answer import RecommendedCommand, recommended_command
-from autotune.units import counted, format_rate, format_share
+from autotune.units import counted, format_share
 
 WIDEST = 100  # characters: longer lines are hard to read
 MOST_LINES = 15  # of that width: one look
@@ -78,7 +79,7 @@ def sentences(best: Recommendation, view: StudyView | None = None) -> list[str]:
 def consequences(best: Recommendation, view: StudyView | None) -> list[str]:
     """Return what another global batch means, if it changes, and what there is without changing it."""
     changed, steps = best.global_batch_change, steps_per_epoch(best, facts_of(best, view))
-    beside = [f"{one.text[0].upper()}{one.text[1:]}." for one in best.reasons if one.code in OF_GLOBAL_BATCH]
+    beside = [f"{capitalized(one.text)}." for one in best.reasons if one.code in OF_GLOBAL_BATCH]
     return [*([f"{_learning_rate(changed)} {steps}".rstrip()] if changed else []), *beside]
 
 
@@ -90,7 +91,7 @@ def _first(best: Recommendation) -> str:
     elif phrases.is_faster(best) and best.params != best.baseline:
         text = f"{name} trains {found}"
     else:
-        text = found[0].upper() + found[1:]
+        text = capitalized(found)
     if now != before:
         return f"With a global batch of {now} instead of {before}: {text}."
     return f"{text}." if best.params == best.baseline else f"{text}, with the same global batch of {now}."
@@ -107,7 +108,7 @@ def _learning_rate(changed: Notice) -> str:
 
 
 def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:
-    """Yield each change with what it was and what it is worth, then what was kept."""
+    """Yield each change with what it was and what it is worth, then what stays as it is."""
     made = [one for one in changes_of(best, view) if one.kept]
     rows = [(next(iter(one.values)), value_of(one.values), f"was {value_of(one.before)}") for one in made]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
@@ -118,31 +119,20 @@ def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterato
         first, *rest = flow([cells, f"  {told}".rstrip()], width - TITLES)
         yield Line("" if number else "Change", first.rstrip())
         yield from (Line("", text) for text in rest)
-    stays = kept(best, [name for one in made for name in one.values], facts_of(best, view))
+    stays = settings_besides(best, [name for one in made for name in one.values], facts_of(best, view))
     yield from titled("Kept" if made else "Settings", stays, width)
 
 
 def numbers(best: Recommendation, width: int) -> Iterator[Line]:
     """Yield speed, memory and losses."""
-    baseline = best.baseline_samples_per_second
-    spread = "" if best.relative_half_width is None else f" ± {phrases.half_width(best.relative_half_width)}"
-    compared = baseline is not None and best.params != best.baseline
-    parts = [
-        f"{phrases.rate_phrase(best)}{spread}",
-        *([f"baseline {format_rate(baseline)}"] if compared and baseline is not None else []),
-        f"{_how_often(best.rounds)} on {phrases.device(best.environment)}",
-    ]
+    *first, last = phrases.speed_parts(best)
+    parts = [*first, f"{last} on {phrases.device(best.environment)}"]
     yield from (Line("Speed" * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, ", ")))
     waiting = f"waiting for data {format_share(best.data_wait_share)}"
     yield Line("Memory", f"{phrases.memory_phrase(best)} · {waiting}")
     yield from titled(
         "Losses", cropped(losses_phrase(best), LONGEST_TEXT), width, "yellow" if is_doubtful(best) else ""
     )
-
-
-def _how_often(rounds: int) -> str:
-    """`measured 3 times`; of a single round the probe is meant, for the search may have run more of it."""
-    return "by a single probe" if rounds == 1 else f"measured {phrases.times(rounds)}"
 
 
 def to_know(best: Recommendation) -> list[Notice]:
@@ -210,7 +200,6 @@ def by_command(command: RecommendedCommand, width: int) -> list[Line]:
 
 def details(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:
     """Yield everything else: the dict, the evidence, what each change is worth, who lost, where it was measured."""
-    told = [best.stability, *(one.reason for one in best.loss_verdicts), *best.reasons, best.certificate]
     lost = [
         f"{name}: {'' if (rate := one.samples_per_second) is None else f'{phrases.samples_per_second(rate)}, '}"
         f"{one.reason.text}"
@@ -225,13 +214,19 @@ def details(best: Recommendation, view: StudyView | None, width: int) -> Iterato
         ("All", everything),
         ("Time", [durations(best, facts_of(best, view))]),
         ("Step", [bottleneck_of(view)] if view and bottleneck_of(view) else []),
-        ("Why", list(dict.fromkeys(one.text for one in told if one is not None))),
+        ("Why", list(dict.fromkeys(one.text for one in evidence(best)))),
         ("Worth", worth_lines(best, view)),
         ("Others", [*lost, phrases.PAIRED] if lost else []),
         ("Machine", [environment]),
     ):
         for number, text in enumerate(texts):
             yield from titled("" if number else title, text, width)
+
+
+def evidence(best: Recommendation) -> list[Notice]:
+    """Return what is known of losses, why this was chosen, and what is known of configurations that were not tried."""
+    known = (best.stability, *(one.reason for one in best.loss_verdicts), *best.reasons, best.certificate)
+    return [one for one in known if one is not None]
 
 
 def titled(title: str, text: str, width: int, style: str = "") -> list[Line]:

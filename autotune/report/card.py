@@ -8,10 +8,11 @@ from autotune.harmless import cropped, markup
 from autotune.report import drawing, phrases
 from autotune.report.answer import consequences, flow, sentences
 from autotune.report.certainty import certainty
-from autotune.report.change_rows import ChangeRow, change_rows, kept
+from autotune.report.change_rows import ChangeRow, change_rows, unchanged_settings
 from autotune.report.chart import CHART_STYLE
 from autotune.report.durations import durations
 from autotune.report.losses import losses_phrase
+from autotune.sentences import capitalized
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
 from autotune.units import counted, format_speedup
@@ -47,7 +48,7 @@ def interval_bar(best: Recommendation) -> str:
     parts += [drawing.bar("spread", x(low), 21, x(high) - x(low), 10), drawing.bar("mean", x(factor) - 2, 17, 4, 18)]
     ends = [(low, f"{format_speedup(low)}×", 49), (high, f"{format_speedup(high)}×", 49)]
     if x(high) - x(low) < 48:
-        ends = [((low + high) / 2, f"{format_speedup(low)} to {format_speedup(high)}×", 49)]
+        ends = [((low + high) / 2, f"{phrases.range_phrase(low, high)}×", 49)]
     for end, name, y in [*ends, (1.0, "1×", 11)]:
         half = 0.6 * drawing.width_of(name)
         parts.append(drawing.text(min(max(x(end), half), BAR_WIDTH - half), y, name, "tick", "middle"))
@@ -70,7 +71,7 @@ def card(view: StudyView, best: Recommendation) -> str:
         )
         lines.append(bar)
     y += 12
-    for line in flow((rest if factor else rest[0].upper() + rest[1:]).split(), WIDEST_LINE)[:MOST_LINES]:
+    for line in flow((rest if factor else capitalized(rest)).split(), WIDEST_LINE)[:MOST_LINES]:
         y += 44
         lines.append(_text("line", y, line, WIDEST_LINE))
     y += 4
@@ -79,7 +80,8 @@ def card(view: StudyView, best: Recommendation) -> str:
         lines.append(_text("worth", y, line, WIDEST_CONSEQUENCE))
     top = HEIGHT - 40 - FOOT * (len(feet) - 1)
     rows = change_rows(best, view)
-    lines += _rows(rows, y + 46, top - 36) if rows else [_text("worth", y + 46, kept(best, view), WIDEST_CONSEQUENCE)]
+    stays = _text("worth", y + 46, unchanged_settings(best, view), WIDEST_CONSEQUENCE)
+    lines += _rows(rows, y + 46, top - 36) if rows else [stays]
     lines += [_text("foot", top + FOOT * row, line, WIDEST_FOOT) for row, line in enumerate(feet)]
     body = f'<style>{CHART_STYLE}{CARD_STYLE}</style><rect class="paper" width="100%" height="100%"/>{"".join(lines)}'
     told = markup(" ".join(sentences(best)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.report.changes import changes_of, value_of, worth
-from autotune.report.essentials import kept as kept_settings
+from autotune.report.essentials import settings_besides
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
 
@@ -34,7 +34,7 @@ def change_rows(best: Recommendation, view: StudyView | None) -> list[ChangeRow]
     ]
 
 
-def kept(best: Recommendation, view: StudyView | None) -> str:
+def unchanged_settings(best: Recommendation, view: StudyView | None) -> str:
     """Return what stays as it is: `batch_size 64 × 1 · no loader workers`."""
     changed = [name for one in changes_of(best, view) if one.kept for name in one.values]
-    return kept_settings(best, changed, facts_of(best, view))
+    return settings_besides(best, changed, facts_of(best, view))

@@ -9,19 +9,19 @@ from autotune.core.notices import Notice, notice
 from autotune.core.records import Record, Value
 from autotune.harmless import plain
 from autotune.knobs import KNOBS, knob
-from autotune.knobs.changes import HELD_TOGETHER, changes_between
+from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.objectives import objective_of
 from autotune.report.explain import Evidence
 from autotune.report.gain import NOT_MEASURED, Gain, gain_of, gain_phrase
-from autotune.report.phrases import shown
 from autotune.study.recommendation import Change, Recommendation
+from autotune.study.shown import shown
 from autotune.study.view import StudyView
 from autotune.units import format_share
 
 LEAST_MEMORY = 0.005  # a share of the peak that is worth a word: less is shown as 0%
 
 
-class Told(Record, frozen=True, kw_only=True):
+class ChangeWorth(Record, frozen=True, kw_only=True):
     """One change from the baseline to the winner of the race, and what it is worth."""
 
     values: dict[str, Value]  # the winner's, of the knobs that move together
@@ -32,7 +32,7 @@ class Told(Record, frozen=True, kw_only=True):
     memory_ratio: float | None = None  # memory with it, over that without it
 
 
-def changes_of(best: Recommendation, view: StudyView | None) -> tuple[Told, ...]:
+def changes_of(best: Recommendation, view: StudyView | None) -> tuple[ChangeWorth, ...]:
     """Return the changes from the baseline, as `explain` knows them; those that were dropped come last.
 
     Without the probes of the study only what `best.json` holds is known.
@@ -45,12 +45,12 @@ def changes_of(best: Recommendation, view: StudyView | None) -> tuple[Told, ...]
     # Rounds of the search stand in `best.json`: all else has to be looked for among the probes, which takes a while.
     is_open = any(one.kept and (one.ratio is None or one.untested) for one in made)
     evidence = Evidence(view, best) if view and is_open else None
-    return tuple(_told(one, evidence) for one in made)
+    return tuple(_worth_of(one, evidence) for one in made)
 
 
-def _told(one: Change, evidence: Evidence | None) -> Told:
+def _worth_of(one: Change, evidence: Evidence | None) -> ChangeWorth:
     measured = evidence.of_change(tuple(one.values)).inside if evidence and one.kept else None
-    return Told(
+    return ChangeWorth(
         values=one.values, before=one.before, kept=one.kept, gain=measured or gain_of(one), untested=one.untested,
         memory_ratio=one.memory_ratio and 1 / one.memory_ratio,
     )  # fmt: skip
@@ -69,7 +69,7 @@ def _earlier(best: Recommendation, view: StudyView | None) -> Iterator[Change]:
         yield Change(values=values, before=before, kept=True, untested=None if known else untested, **known)
 
 
-def worth(change: Told, best: Recommendation) -> str:
+def worth(change: ChangeWorth, best: Recommendation) -> str:
     """Return `1.58× faster (1.34 to 1.87)`, with it over without it, or why that was not measured."""
     if change.gain is None:
         why = plain(change.untested.text.partition("\n")[0].rstrip(".")) if change.untested else ""
@@ -80,19 +80,19 @@ def worth(change: Told, best: Recommendation) -> str:
     return text
 
 
-def change_phrase(change: Told) -> str:
+def change_phrase(change: ChangeWorth) -> str:
     """Return `precision fp32 → bf16`, `batch 64×16 → 1024×1`."""
     return f"{label_of(change.values)} {brief(change.before)} → {brief(change.values)}"
 
 
 def label_of(values: Mapping[str, Value]) -> str:
     """Return the name of what changes: `precision`, `batch`."""
-    return "batch" if set(values) == set(HELD_TOGETHER) else plain(knob(next(iter(values))).label)
+    return "batch" if set(values) == set(BATCH_KNOBS) else plain(knob(next(iter(values))).label)
 
 
 def value_of(values: Mapping[str, Value]) -> str:
     """Return the value of one change as in the dict, `bfloat16`; the batch with its accumulation, `32 × 2`."""
-    if set(values) == set(HELD_TOGETHER):
+    if set(values) == set(BATCH_KNOBS):
         return " × ".join(plain(str(value)) for value in values.values())
     ((name, value),) = values.items()
     if isinstance(value, bool):

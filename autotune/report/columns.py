@@ -9,7 +9,9 @@ from autotune.core.records import Config
 from autotune.core.results import Measurement
 from autotune.knobs import KNOBS
 from autotune.knobs.base import TACIT, Knob
-from autotune.report.phrases import GLOBAL_BATCH, half_width, shown
+from autotune.knobs.changes import BATCH_KNOBS
+from autotune.report.phrases import half_width
+from autotune.study.shown import shown
 from autotune.units import format_bytes, format_rate, format_share
 
 RESULT_ROOM = 14  # characters kept for the result at the end of a line: "out of memory", "best so far"
@@ -34,8 +36,8 @@ class Column:
 
 def columns(knobs: Sequence[Knob] = KNOBS) -> tuple[Column, ...]:
     """All columns from the configuration to the measurement; the batch has one, whichever `knobs` there are."""
-    batch = [knob for knob in KNOBS if knob.name in GLOBAL_BATCH]
-    others = [knob for knob in knobs if knob.name not in GLOBAL_BATCH]
+    batch = [knob for knob in KNOBS if knob.name in BATCH_KNOBS]
+    others = [knob for knob in knobs if knob.name not in BATCH_KNOBS]
     return (
         Column(
             title="×".join(knob.label for knob in batch),

@@ -11,7 +11,7 @@ from autotune.knobs import completed
 from autotune.knobs.declared import declare
 from autotune.report import phrases
 from autotune.study.recommendation import Recommendation
-from autotune.study.shown import moving
+from autotune.study.shown import moving, shown_config
 from autotune.study.view import StudyView, summaries
 from autotune.units import format_bytes
 
@@ -41,7 +41,7 @@ ASPECTS: tuple[tuple[str, Kind, Callable[[StudyRequest], object]], ...] = (
     ("only what computes the same", "question", lambda asked: "yes" if asked.goal.exact else "no"),
     ("global batch", "question", lambda asked: asked.goal.global_batch or "free"),
     ("memory limit", "question", lambda asked: _gibibytes(asked.memory_limit_bytes)),
-    ("baseline", "question", lambda asked: phrases.short(asked.baseline.values, moving(asked))),
+    ("baseline", "question", lambda asked: shown_config(asked.baseline.values, moving(asked))),
     ("loss check", "question", lambda asked: asked.goal.stability),
 )
 

@@ -12,7 +12,7 @@ from autotune.report import phrases
 from autotune.report.compare import Comparison, Kind, Shared, Side
 from autotune.report.templates import Served, render_template
 from autotune.study.recommendation import Recommendation
-from autotune.study.shown import moving
+from autotune.study.shown import moving, shown_config
 from autotune.units import format_rate, format_speedup
 
 LEAST_CELL = 20  # characters, however narrow a terminal is
@@ -55,7 +55,7 @@ def answer_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
     rows: tuple[tuple[str, Callable[[Side], str]], ...] = (
         ("begun", lambda side: side.begun[:10] or "–"),
         ("probes", lambda side: str(side.probes)),
-        ("recommended", lambda side: _best(side, lambda best: phrases.short(best.params, moving(side.request)))),
+        ("recommended", lambda side: _best(side, lambda best: shown_config(best.params, moving(side.request)))),
         ("speed, confirmed", lambda side: _best(side, phrases.rate_phrase)),
         ("over its baseline", lambda side: _best(side, phrases.speedup_phrase)),
     )
@@ -67,7 +67,7 @@ def shared_rows(comparison: Comparison) -> list[tuple[str, str, str, str, str]]:
     knobs = touched(one.config for one in comparison.shared)
     return [
         (
-            phrases.short(one.config.values, knobs),
+            shown_config(one.config.values, knobs),
             f"{format_speedup(one.ratio)}×",
             format_rate(one.a_samples_per_second),
             format_rate(one.b_samples_per_second),

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 
 from autotune.core.records import TargetFacts, Value
 from autotune.knobs import KNOBS
-from autotune.report.phrases import GLOBAL_BATCH, settings
+from autotune.knobs.changes import BATCH_KNOBS
+from autotune.report.phrases import settings
 from autotune.study.recommendation import Recommendation
 
 ALL_ELSE = "all else as it is"
 
 
-def kept(recommendation: Recommendation, changed: Sequence[str], facts: TargetFacts | None) -> str:
+def settings_besides(recommendation: Recommendation, changed: Sequence[str], facts: TargetFacts | None) -> str:
     """Return what stays as in the baseline: `batch_size 64 × 1 · no loader workers · all else as it is`.
 
     Named is what people always set, and what torch by itself would set otherwise. Workers are left out where the
@@ -21,8 +22,8 @@ def kept(recommendation: Recommendation, changed: Sequence[str], facts: TargetFa
     has_workers = facts is None or facts.tunes_workers
     values = recommendation.params
     same = [knob for knob in KNOBS if knob.name not in changed and (has_workers or not knob.counts_workers)]
-    batch = " × ".join(str(values.get(name)) for name in GLOBAL_BATCH)
-    parts = [] if set(changed) & set(GLOBAL_BATCH) else [f"batch_size {batch}"]
+    batch = " × ".join(str(values.get(name)) for name in BATCH_KNOBS)
+    parts = [] if set(changed) & set(BATCH_KNOBS) else [f"batch_size {batch}"]
     named = [*parts, *settings(values, same)]
     return " · ".join([*named, ALL_ELSE]) if named else ""
 
@@ -35,6 +36,6 @@ def essential(recommendation: Recommendation) -> tuple[dict[str, Value], list[st
     values, names = recommendation.params, []
     for knob in KNOBS:
         value, before = (of.get(knob.name, knob.default) for of in (values, recommendation.baseline))
-        if knob.name in values and knob.name not in GLOBAL_BATCH and value == before and not settings(values, [knob]):
+        if knob.name in values and knob.name not in BATCH_KNOBS and value == before and not settings(values, [knob]):
             names.append(knob.name)
     return {name: value for name, value in values.items() if name not in names}, names

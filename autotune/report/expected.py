@@ -8,6 +8,7 @@ from autotune.core.results import Trial
 from autotune.report import phrases
 from autotune.sampler.prediction import Prediction
 from autotune.study import layout as disk
+from autotune.study.shown import shown_config
 from autotune.study.view import StudyView
 from autotune.units import format_bytes, format_rate, format_share
 
@@ -58,7 +59,7 @@ def deviation(predicted: Prediction, trial: Trial) -> str:
 def probe_block(view: StudyView, trial: Trial) -> Text:
     """One probe as `autotune show --probe` prints it: expected, measured, and why it was made."""
     verdict, measured = view.verdict(trial), trial.result.measurement
-    name = phrases.short(trial.config.values, view.knobs)
+    name = shown_config(trial.config.values, view.knobs)
     block = Text().append(f"probe {trial.number} · {phrases.purpose_word(trial.purpose)} · {name}\n", "bold")
     shown = phrases.reason(verdict) or phrases.outcome_word(trial, verdict)
     if measured is not None:

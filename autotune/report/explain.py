@@ -25,7 +25,7 @@ from autotune.errors import StudyError
 from autotune.harmless import plain
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Circumstances
-from autotune.knobs.changes import HELD_TOGETHER, changes_between
+from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.objectives import objective_of
 from autotune.races.records import RaceResult
 from autotune.report.estimate import Effects
@@ -84,9 +84,9 @@ def explain(view: StudyView, best: Recommendation) -> Explanation:
 def _questions(view: StudyView) -> Iterator[tuple[str, ...]]:
     """Yield what was searched, micro-batch and accumulation as one."""
     moving = [knob.name for knob in KNOBS if len(view.request.domains.get(knob.name, ())) > 1]
-    if set(moving) & set(HELD_TOGETHER):
-        yield HELD_TOGETHER
-    yield from ((name,) for name in moving if name not in HELD_TOGETHER)
+    if set(moving) & set(BATCH_KNOBS):
+        yield BATCH_KNOBS
+    yield from ((name,) for name in moving if name not in BATCH_KNOBS)
 
 
 class Evidence:
@@ -134,7 +134,7 @@ class Evidence:
 
     def _alternatives(self, names: Sequence[str], against: Mapping[str, Value]) -> list[dict[str, Value]]:
         domains = self._view.request.domains
-        if tuple(names) == HELD_TOGETHER:  # those that were probed: others need not make up the global batch
+        if tuple(names) == BATCH_KNOBS:  # those that were probed: others need not make up the global batch
             probed = [{name: config[name] for name in names} for config in self._summaries]
             probed += [{name: trial.config[name] for name in names} for trial in self._view.trials]
         else:

@@ -25,6 +25,7 @@ SAME = "does nothing here: both train in the same way"
 def explain_block(found: Explanation, best: Recommendation, view: StudyView, width: int | None) -> Text:
     """Return all of it for a terminal of `width` characters; None: whole lines, for a file."""
     width = sys.maxsize if width is None else min(width, WIDEST)
+    column = max([TITLES - 2, *(2 + len(label_of(one.values)) for one in found.settings)])  # of the labels
     block = Text(f"{plain(sentences(best, view)[0])}\n", "bold")
     changes = [one for one in found.settings if one.is_change]
     others = [one for one in found.settings if not one.is_change]
@@ -32,8 +33,8 @@ def explain_block(found: Explanation, best: Recommendation, view: StudyView, wid
         if settings:
             block.append(f"\n{title}\n", "bold")
         for one in settings:
-            for line in _lines(one, best, width):
-                block.append(f"  {line.title.ljust(TITLES - 2)}", "bold" if line.title else "").append(f"{line.text}\n")
+            for line in _lines(one, best, width - (column - TITLES + 2)):
+                block.append(f"  {line.title.ljust(column)}", "bold" if line.title else "").append(f"{line.text}\n")
     if not found.settings:
         block.append("\nNothing was searched: every setting had a single value.\n")
     for text in notes(found, best):

@@ -14,6 +14,7 @@ from autotune.report import drawing, phrases
 from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import Axis, Size
 from autotune.study.recommendation import Confirmation, Recommendation
+from autotune.study.shown import shown_config
 from autotune.study.view import StudyView
 from autotune.units import counted, format_rate, format_speedup
 
@@ -95,7 +96,7 @@ def _known(best: Recommendation) -> list[Finalist]:
         said = " · recommended" * is_best + " · baseline" * is_baseline
         rows.append(
             Finalist(
-                name=phrases.short(one.config.values, knobs) + said,
+                name=shown_config(one.config.values, knobs) + said,
                 kind="kept" if is_best else "dropped" if is_baseline else "other",
                 rate=one.samples_per_second,
                 factor=_over(one, best),

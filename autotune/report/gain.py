@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Literal
 
 from autotune.core.records import Goal, Record
 from autotune.objectives import objective_of
+from autotune.report.phrases import range_phrase
 from autotune.study.recommendation import Change
 from autotune.tuning.choice import TIE
 from autotune.units import counted, format_speedup
@@ -44,9 +44,8 @@ def gain_phrase(gain: Gain, goal: Goal, *, has_interval: bool = True) -> str:
 
     The factor comes first and is below 1 for a loss. An interval alone earns a verdict.
     """
-    factor, interval = f"{format_speedup(gain.ratio)}×", ""
-    if has_interval and gain.low is not None and gain.high is not None and math.isfinite(gain.high):
-        interval = f" ({format_speedup(gain.low)} to {format_speedup(gain.high)})"
+    factor, ends = f"{format_speedup(gain.ratio)}×", range_phrase(gain.low, gain.high)
+    interval = f" ({ends})" if has_interval and ends else ""
     if gain.by == "estimate":
         return f"{NOT_MEASURED}; estimated {factor}{interval}"
     return f"{factor}{_verdict(gain, goal)}{interval}{', single probes' if gain.by == 'probes' else ''}"

@@ -9,6 +9,7 @@ from autotune.core.results import Trial
 from autotune.report import drawing, phrases
 from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import Plane, Size
+from autotune.study.shown import shown_config
 from autotune.study.view import AGAIN, StudyView
 from autotune.units import counted, format_rate, format_seconds
 
@@ -73,7 +74,7 @@ def _moments(view: StudyView) -> list[Moment]:
         seconds += trial.result.elapsed_seconds
         measured = trial.result.measurement
         rate = None if measured is None else measured.samples_per_second
-        name, is_usable = phrases.short(trial.config.values, view.knobs), view.verdict(trial).feasible
+        name, is_usable = shown_config(trial.config.values, view.knobs), view.verdict(trial).feasible
         moments.append(Moment(trial=trial, name=name, seconds=seconds, rate=rate, is_usable=is_usable))
     return moments
 

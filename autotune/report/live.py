@@ -8,6 +8,7 @@ from autotune.core.results import Measurement, Trial
 from autotune.report import phrases
 from autotune.report.running import PHASES, Measured, best_factor, best_phrase
 from autotune.study.progress import RunningProbe, SearchProgress
+from autotune.study.shown import shown_config
 from autotune.study.view import AGAIN, StudyView
 from autotune.units import counted, format_seconds
 
@@ -61,7 +62,7 @@ def live(view: StudyView) -> Live:
 
 def _named(probe: RunningProbe, view: StudyView) -> str:
     purpose = phrases.purpose_word(probe.purpose)
-    return f"probe {probe.number}, {purpose}: {phrases.short(probe.config.values, view.knobs)}"
+    return f"probe {probe.number}, {purpose}: {shown_config(probe.config.values, view.knobs)}"
 
 
 def said(progress: SearchProgress | None) -> tuple[tuple[str, str], ...]:

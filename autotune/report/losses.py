@@ -8,8 +8,9 @@ from autotune.core.codes import Code
 from autotune.core.records import Config, Value
 from autotune.core.results import LossVerdict
 from autotune.precision.arithmetic import names_of, own_arithmetic, precision_of
-from autotune.report.phrases import plain, shown
+from autotune.report.phrases import plain
 from autotune.study.recommendation import Recommendation
+from autotune.study.shown import shown
 from autotune.units import counted, format_share
 
 FINEST = 0.001  # a difference that is shown

@@ -9,13 +9,13 @@ from autotune.harmless import plain
 from autotune.report import phrases
 from autotune.report.answer import sentences, to_know
 from autotune.report.certainty import certainty
-from autotune.report.change_rows import change_rows, kept
+from autotune.report.change_rows import change_rows, unchanged_settings
 from autotune.report.durations import durations
 from autotune.report.losses import losses_phrase
 from autotune.report.use import ways
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
-from autotune.units import format_rate, format_share
+from autotune.units import format_share
 
 SPECIAL = re.compile(r"([\\`*_{}\[\]<>#|!~&@])")
 TICKS = re.compile("`+")
@@ -42,16 +42,10 @@ def markdown(view: StudyView, best: Recommendation) -> str:
 
 
 def _numbers(view: StudyView, best: Recommendation) -> list[tuple[str, str]]:
-    spread = "" if best.relative_half_width is None else f" ± {phrases.half_width(best.relative_half_width)}"
-    base = (
-        ""
-        if best.baseline_samples_per_second is None
-        else f", baseline {format_rate(best.baseline_samples_per_second)}"
-    )
     sure = certainty(best)
-    stays = kept(best, view)
+    stays = unchanged_settings(best, view)
     return [
-        ("speed", f"{phrases.rate_phrase(best)}{spread}{base}, measured {phrases.times(best.rounds)}"),
+        ("speed", ", ".join(phrases.speed_parts(best))),
         *([("certainty", f"{sure.word}: {sure.why}")] if sure else []),
         ("time", f"{durations(best, facts_of(best, view))} · waiting for data {format_share(best.data_wait_share)}"),
         ("memory", phrases.memory_phrase(best)),

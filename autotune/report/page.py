@@ -10,12 +10,12 @@ from markupsafe import Markup
 from autotune.core.notices import costliest_first
 from autotune.harmless import cropped, shell_word
 from autotune.report import phrases, probes
-from autotune.report.answer import NEXT_SENTENCE, OF_GLOBAL_BATCH, consequences
+from autotune.report.answer import NEXT_SENTENCE, OF_GLOBAL_BATCH, consequences, evidence
 from autotune.report.arrangement import arranged
 from autotune.report.bottleneck import bottleneck_of
 from autotune.report.card import interval_bar
 from autotune.report.certainty import certainty
-from autotune.report.change_rows import change_rows, kept
+from autotune.report.change_rows import change_rows, unchanged_settings
 from autotune.report.chart import Absence, Chart
 from autotune.report.charts import CHARTS
 from autotune.report.durations import durations
@@ -71,11 +71,12 @@ def _answer(view: StudyView) -> dict[str, object]:
         "rest": rest,
         "certainty": certainty(best),
         "bar": Markup(interval_bar(best)),  # numbers of ours alone
+        "speed": phrases.speed_parts(best),
         "durations": durations(best, facts_of(best, view)),
         "bottleneck": bottleneck_of(view) or f"waiting for data {format_share(best.data_wait_share)}",
         "consequences": consequences(best, view),
         "rows": change_rows(best, view),
-        "kept": kept(best, view),
+        "unchanged": unchanged_settings(best, view),
         "losses": losses_phrase(best),
         "warnings": [(one.code, *_parted(one.text)) for one in costliest_first(best.warnings)],
         "reasons": _reasons(best),
@@ -92,8 +93,7 @@ def _parted(text: str) -> tuple[str, str]:
 
 def _reasons(best: Recommendation) -> list[str]:
     """Return the reasons for this configuration, without what stands under the factor and beside it."""
-    told = [best.stability, *(one.reason for one in best.loss_verdicts), *best.reasons, best.certificate]
-    texts = dict.fromkeys(one.text for one in told if one is not None and one.code not in OF_GLOBAL_BATCH)
+    texts = dict.fromkeys(one.text for one in evidence(best) if one.code not in OF_GLOBAL_BATCH)
     return [cropped(text) for text in texts if text != losses_phrase(best)]
 
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from autotune.core.codes import Code
 from autotune.core.records import Config, Environment, TargetFacts, Value
 from autotune.core.results import Measurement, Outcome, Trial, Verdict
 from autotune.harmless import plain as plain  # the same word for it in all of report
 from autotune.harmless import shell_word
-from autotune.knobs import KNOBS, environ, is_ours, touched
-from autotune.knobs.base import BARE, TACIT, Knob
+from autotune.knobs import KNOBS, environ, touched
+from autotune.knobs.base import Knob
+from autotune.knobs.changes import BATCH_KNOBS
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import WORDS
 from autotune.study.recommendation import Recommendation, RunnerUp
 from autotune.study.recommendation import baseline_name as named
+from autotune.study.shown import shown, shown_config
 from autotune.units import format_bytes, format_count, format_rate, format_share
 from autotune.units import format_speedup as format_speedup
 
@@ -26,7 +28,6 @@ FEW = 3  # other configurations: fewer do not speak for the rest
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
 PAIRED = "Compared in the rounds that both ran; samples/s are those of all rounds."  # so the two need not divide
 TRADE_MARK = re.compile(r"\((?:R|TM)\)", re.IGNORECASE)
-GLOBAL_BATCH = ("batch_size", "gradient_accumulation_steps")  # shown together: their product is the global batch
 
 
 def purpose_word(name: str) -> str:
@@ -45,21 +46,11 @@ def watching(measured: Measurement) -> str:
     return f"took {share:.1%} of a step, which training does not pay" if share > MOST_OWN_SHARE else ""
 
 
-def shown(knob: Knob, values: Mapping[str, Value]) -> str:
-    """The knob's value for a table; as it stands if the study holds one that this version does not know."""
-    value = values.get(knob.name, knob.default)
-    try:
-        knob.check(value)
-    except ValueError:
-        return plain(str(value))
-    return knob.show(value)
-
-
 def settings(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> tuple[str, ...]:
     """The knobs apart from the global batch, each in words; one at a value that needs no word is left out."""
     phrases = []
     for knob in knobs:
-        if knob.name in GLOBAL_BATCH:
+        if knob.name in BATCH_KNOBS:
             continue
         try:
             knob.check(values.get(knob.name, knob.default))
@@ -69,25 +60,12 @@ def settings(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> tupl
     return tuple(phrase for phrase in phrases if phrase)
 
 
-def short(values: Mapping[str, Value], knobs: Collection[Knob]) -> str:
-    """The configuration as in the table of probes, with the column where a value needs it: `1024×1 bf16 workers 12`.
-
-    After the batch come `knobs`, and those of the others that are not at their defaults.
-    """
-    known = [knob for knob in KNOBS if knob.name in values or is_ours(knob.name)]  # of another's own there is no value
-    told = [knob for knob in known if knob in knobs or values.get(knob.name, knob.default) != knob.default]
-    batch = "".join(shown(knob, values) for knob in KNOBS if knob.name in GLOBAL_BATCH)
-    others = ((knob, shown(knob, values)) for knob in told if knob.name not in GLOBAL_BATCH)
-    said = [(f"{one.label} " * (one.needs_label or text.isdigit() or text in BARE), text) for one, text in others]
-    return " ".join([batch, *(f"{label}{text}" for label, text in said if text not in TACIT)])
-
-
 def runners_up(recommendation: Recommendation) -> list[tuple[str, RunnerUp]]:
     """Return those that were not chosen, named by the knobs in which they or their rivals differ from the default."""
     ends = (recommendation.params, recommendation.baseline)
     lost = recommendation.runners_up
     knobs = touched([*(Config(values=values) for values in ends), *(one.config for one in lost)])
-    return [(short(one.config.values, knobs), one) for one in lost]
+    return [(shown_config(one.config.values, knobs), one) for one in lost]
 
 
 def exports(values: Mapping[str, Value]) -> tuple[str, ...]:
@@ -102,16 +80,21 @@ def samples_per_second(rate: float) -> str:
 
 def configuration_phrase(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> str:
     """The configuration in words: `batch 64 × 1, amp bfloat16, no loader workers`; after the batch come `knobs`."""
-    batch = " × ".join(str(values.get(name)) for name in GLOBAL_BATCH)
+    batch = " × ".join(str(values.get(name)) for name in BATCH_KNOBS)
     return ", ".join([f"batch {batch}", *settings(values, knobs)])
+
+
+def range_phrase(low: float | None, high: float | None) -> str:
+    """`16.7 to 17.5`, the ends of an interval of factors; empty where one of them is not known."""
+    if low is None or high is None or not math.isfinite(high):
+        return ""
+    return f"{format_speedup(low)} to {format_speedup(high)}"
 
 
 def factor_phrase(factor: float, low: float | None, high: float | None) -> str:
     """`17.1× (16.7 to 17.5)`; without an interval the factor alone."""
-    text = f"{format_speedup(factor)}×"
-    if low is None or high is None or not math.isfinite(high):
-        return text
-    return f"{text} ({format_speedup(low)} to {format_speedup(high)})"
+    ends = range_phrase(low, high)
+    return f"{format_speedup(factor)}×" + (f" ({ends})" if ends else "")
 
 
 def baseline_name(recommendation: Recommendation) -> str:
@@ -121,10 +104,7 @@ def baseline_name(recommendation: Recommendation) -> str:
 
 def interval(recommendation: Recommendation) -> str:
     """`16.7 to 17.5`, or an empty string where too few rounds were run for one."""
-    low, high = recommendation.speedup_low, recommendation.speedup_high
-    if low is None or high is None or not math.isfinite(high):
-        return ""
-    return f"{format_speedup(low)} to {format_speedup(high)}"
+    return range_phrase(recommendation.speedup_low, recommendation.speedup_high)
 
 
 def speedup_phrase(recommendation: Recommendation) -> str:
@@ -159,8 +139,9 @@ def undecided(recommendation: Recommendation) -> str:
     ends = (recommendation.baseline, recommendation.params)
     knobs = touched([*(Config(values=values) for values in ends), rival.config])
     spread = factor_phrase(rival.gain, rival.gain_low, rival.gain_high)
-    what = short(rival.config.values, knobs)
-    return f"undecided between {baseline_name(recommendation)} and {what}, measured at {spread}"
+    what = shown_config(rival.config.values, knobs)
+    where = " beside other work" if rival.beside_others else ""
+    return f"undecided between {baseline_name(recommendation)} and {what}, measured at {spread}{where}"
 
 
 def what_would_tell(recommendation: Recommendation) -> str:
@@ -229,6 +210,18 @@ def rate_phrase(recommendation: Recommendation) -> str:
     if recommendation.tokens_per_second is None:
         return rate
     return f"{rate} ({format_rate(recommendation.tokens_per_second)} tokens/s)"
+
+
+def speed_parts(recommendation: Recommendation) -> list[str]:
+    """Return `2,605 samples/s ± 1%`, `baseline 152` where that is another configuration, and `measured 3 times`."""
+    width, baseline = recommendation.relative_half_width, recommendation.baseline_samples_per_second
+    is_change = recommendation.params != recommendation.baseline
+    rounds = recommendation.rounds  # of a single one the probe is meant, for the search may have run more of it
+    return [
+        rate_phrase(recommendation) + ("" if width is None else f" ± {half_width(width)}"),
+        *([f"baseline {format_rate(baseline)}"] if is_change and baseline is not None else []),
+        "by a single probe" if rounds == 1 else f"measured {times(rounds)}",
+    ]
 
 
 def memory_phrase(recommendation: Recommendation) -> str:

@@ -9,11 +9,13 @@ from autotune.core.interference import Contamination, GpuUse
 from autotune.core.results import Measurement, Trial
 from autotune.harmless import cropped
 from autotune.knobs import touched
+from autotune.knobs.changes import BATCH_KNOBS
 from autotune.report import phrases
 from autotune.report.columns import Column, columns
 from autotune.report.expected import deviation, expectation, prediction_of
 from autotune.sampler.prediction import Prediction
 from autotune.study import layout as disk
+from autotune.study.shown import shown
 from autotune.study.view import StudyView
 from autotune.units import counted, format_bytes, format_seconds, format_share
 
@@ -59,20 +61,20 @@ class Probes:
 def table(view: StudyView) -> Probes:
     """Every probe in its order; knobs that no probe ever touched are not told at all."""
     knobs = touched(trial.config for trial in view.trials)
-    alike = [one for one in knobs if len({phrases.shown(one, trial.config.values) for trial in view.trials}) == 1]
-    constant = [one for one in alike if one.name not in phrases.GLOBAL_BATCH]
+    alike = [one for one in knobs if len({shown(one, trial.config.values) for trial in view.trials}) == 1]
+    constant = [one for one in alike if one.name not in BATCH_KNOBS]
     offered = columns([one for one in knobs if one not in constant])
     *configuration, peak, wait = (*offered[:-4], *offered[-2:])
-    shown = [*offered[-4:-2], *configuration, peak, wait]  # what came out first: a narrow screen shows no more
+    chosen = [*offered[-4:-2], *configuration, peak, wait]  # what came out first: a narrow screen shows no more
     first = view.trials[0].config.values if view.trials else {}
     return Probes(
-        titles=(*(column.title for column in shown), "took"),
-        rows=tuple(_row(view, trial, shown) for trial in view.trials),
-        constant=" · ".join(f"{one.label} {phrases.shown(one, first)}" for one in constant),
+        titles=(*(column.title for column in chosen), "took"),
+        rows=tuple(_row(view, trial, chosen) for trial in view.trials),
+        constant=" · ".join(f"{one.label} {shown(one, first)}" for one in constant),
     )
 
 
-def _row(view: StudyView, trial: Trial, shown: Sequence[Column]) -> Row:
+def _row(view: StudyView, trial: Trial, chosen: Sequence[Column]) -> Row:
     verdict = view.verdict(trial)
     word, purpose = phrases.outcome_word(trial, verdict), phrases.purpose_word(trial.purpose)
     out_of_memory = trial.result.outcome.out_of_memory
@@ -81,7 +83,7 @@ def _row(view: StudyView, trial: Trial, shown: Sequence[Column]) -> Row:
     return Row(
         number=trial.number,
         purpose=purpose,
-        cells=_cells(trial, shown),
+        cells=_cells(trial, chosen),
         outcome="ok" if word == purpose else word,  # its column says it already
         kind="plain" if verdict.feasible else "memory" if out_of_memory else "bad",
         is_usable=verdict.feasible,
@@ -92,9 +94,9 @@ def _row(view: StudyView, trial: Trial, shown: Sequence[Column]) -> Row:
     )
 
 
-def _cells(trial: Trial, shown: Sequence[Column]) -> tuple[Cell, ...]:
+def _cells(trial: Trial, chosen: Sequence[Column]) -> tuple[Cell, ...]:
     measured, elapsed = trial.result.measurement, trial.result.elapsed_seconds
-    texts = [column.cell(trial.config, measured) for column in shown]
+    texts = [column.cell(trial.config, measured) for column in chosen]
     values = ["–"] * 4
     if measured is not None:
         half_width = measured.relative_half_width

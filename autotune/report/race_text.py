@@ -11,7 +11,8 @@ from rich.text import Text
 from autotune.knobs import KNOBS
 from autotune.knobs.declared import declaring
 from autotune.races.records import RaceResult, Standing
-from autotune.report.phrases import half_width, plain, short
+from autotune.report.phrases import half_width, plain
+from autotune.study.shown import shown_config
 from autotune.units import counted, format_percent, format_rate, format_seconds
 
 WIDTH = 80  # characters of a line in a log and on most terminals
@@ -90,7 +91,7 @@ def _race_block(result: RaceResult) -> RenderableType:
         rate = f"{format_rate(one.samples_per_second)} samples/s"
         versus = ratio_phrase(one) if one.verdict else "baseline"
         width = half_width(one.relative_half_width)
-        rows.append((plain(one.label), rate, width, versus, short(one.config.values, common)))
+        rows.append((plain(one.label), rate, width, versus, shown_config(one.config.values, common)))
     table = Group(*map(Text, _aligned(rows)))
     rounds = max(len(one.rounds) for one in result.standings)
     spent = f"{counted(rounds, 'round')}, {counted(result.probes, 'probe')}, {format_seconds(result.seconds)}"

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.report import drawing, phrases
+from autotune.report import drawing
 from autotune.report.bottleneck import bottleneck, rates_of
 from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import Size
+from autotune.study.shown import shown_config
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
 from autotune.units import format_durations, format_rate, format_share
@@ -43,7 +44,7 @@ def step(view: StudyView) -> Chart | Absence:
     rows = tuple(
         (
             one.name,
-            phrases.short(one.summary.config.values, view.knobs),
+            shown_config(one.summary.config.values, view.knobs),
             format_durations(one.seconds),
             format_share(one.wait_share),
             *_alone(one.summary),

@@ -16,7 +16,8 @@ from autotune.report import drawing
 from autotune.report.bottleneck import workers_of
 from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import WIDE, Axis, Plane, Size
-from autotune.report.phrases import half_width, samples_per_second, short, shown
+from autotune.report.phrases import half_width, samples_per_second
+from autotune.study.shown import shown, shown_config
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
 from autotune.units import format_bytes, format_rate
@@ -243,7 +244,8 @@ def _tip(one: ConfigSummary, view: StudyView) -> str:
     rate = f"{samples_per_second(one.samples_per_second)} ± {half_width(one.relative_half_width)}"
     numbers = ", ".join(str(trial.number) for trial in one.measured)
     unusable = "" if one.feasible else ", not usable"
-    return f"{short(one.config.values, view.knobs)}: {rate}, {format_bytes(one.peak_bytes)}{unusable} (probe {numbers})"
+    name = shown_config(one.config.values, view.knobs)
+    return f"{name}: {rate}, {format_bytes(one.peak_bytes)}{unusable} (probe {numbers})"
 
 
 def _interval(plane: Plane, x: float, low: float, high: float) -> str:
@@ -276,7 +278,7 @@ def _table(drawn: Drawn) -> Table:
             spread = half_width(one.relative_half_width)
             numbers = (format_rate(one.samples_per_second), spread, format_bytes(one.peak_bytes))
             remark = "not usable" if not one.feasible else "measured in rounds" if one.compared else "one probe"
-            name = short(one.config.values, drawn.view.knobs)
+            name = shown_config(one.config.values, drawn.view.knobs)
             rows.append((curve.label, f"{drawn.place(one.config):,}", name, *numbers, remark))
         if curve.exhausted is not None:
             rows.append((curve.label, f"{curve.exhausted:,}", "", "–", "–", "–", "out of memory"))

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.core.records import Config, Value
-from autotune.knobs.changes import HELD_TOGETHER
+from autotune.knobs.changes import BATCH_KNOBS
 
 Points = NDArray[np.int64]  # (configurations, blocks): which point of each block
 Values = tuple[Value, ...]
@@ -75,7 +75,7 @@ class Block:
     @cached_property
     def _axes(self) -> Points:
         """Per point and change a number that tells values apart; micro-batch and accumulation change as one."""
-        together = [at for at, name in enumerate(self.names) if name in HELD_TOGETHER]
+        together = [at for at, name in enumerate(self.names) if name in BATCH_KNOBS]
         alone = [[at] for at in range(len(self.names)) if at not in together]
         columns = []
         for axis in filter(None, (together, *alone)):
@@ -169,11 +169,11 @@ class Configurations(Sequence[Config]):
                     found[name] = table[points[:, at]]
         return found
 
-    def sample(self, listed: int, most: int, seed: int = 0) -> Points:
+    def sample(self, listed: int, most: int) -> Points:
         """Return all configurations if they are at most `listed`, else up to `most` random ones, the same each time."""
         if len(self) <= listed:
             return np.indices(self._sizes).reshape(len(self._sizes), -1).T.astype(np.int64)
-        chance = np.random.default_rng(seed)
+        chance = np.random.default_rng(0)
         return distinct(np.stack([chance.integers(0, size, most) for size in self._sizes], axis=1))
 
     def near(self, point: Sequence[int], changes: int = 1) -> Points:

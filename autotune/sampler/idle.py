@@ -13,11 +13,12 @@ from autotune.core.records import Config, Limit, Value
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
 from autotune.knobs.declared import text
+from autotune.knobs.limits import typed
 from autotune.sampler.space import SearchSpace
 from autotune.sampler.space_errors import lacking
 
 
-def told(
+def idle_lines(
     space: SearchSpace, limits: Mapping[str, Limit], declared: Mapping[str, Value], baseline: Config
 ) -> dict[str, list[str]]:
     """Return lines by knob: `sdpa=flash does nothing here: no step calls scaled_dot_product_attention`.
@@ -39,7 +40,7 @@ def _of_limit(space: SearchSpace, knob: Knob, limit: Limit | None) -> Iterator[s
     out = [value for value in limit.values or knob.domain(here) if value not in left]
     unhad = {value: why for value in out if (why := lacking(knob, value, here))}
     for why in dict.fromkeys(unhad.values()):
-        yield f"{_typed(knob, [value for value in unhad if unhad[value] == why])} not tried: {why}"
+        yield f"{_listed(knob, [value for value in unhad if unhad[value] == why])} not tried: {why}"
     yield from _idle(space, knob, [value for value in out if value not in unhad], space.around())
 
 
@@ -55,8 +56,8 @@ def _idle(
             alike.setdefault((reasons[0], knob.instead(value, here)), []).append(value)
     for (why, instead), those in alike.items():
         does = "nothing" if instead == usual else f"the same as {text(instead)}"
-        yield f"{_typed(knob, those)}{where} {'do' if len(those) > 1 else 'does'} {does} here: {why}"
+        yield f"{_listed(knob, those)}{where} {'do' if len(those) > 1 else 'does'} {does} here: {why}"
 
 
-def _typed(knob: Knob, values: Iterable[Value]) -> str:
-    return ", ".join(f"{knob.alias}={text(value)}" for value in values)
+def _listed(knob: Knob, values: Iterable[Value]) -> str:
+    return ", ".join(typed({knob.name: value}) for value in values)

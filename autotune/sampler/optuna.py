@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import optuna
@@ -10,15 +10,13 @@ from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
 from optuna.trial import FrozenTrial
 
-from autotune.core.probe_duration import ProbeDuration
 from autotune.core.records import Config, Environment
-from autotune.memory.model import PredictedPeak
 from autotune.sampler.encoding import Encoding
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Admission
 from autotune.sampler.names import SamplerName
 from autotune.sampler.prediction import Prediction
-from autotune.sampler.structured import Knee, StructuredSampler
+from autotune.sampler.structured import NOTHING_ELSE, Knowledge, StructuredSampler
 
 STARTUP_TRIALS = 5  # random probes first: 5 needed 28 probes to come within 5 %, Optuna's 10 needed 37 (simulated)
 ATTEMPTS = 20  # proposals drawn before the nearest admitted neighbour is taken instead
@@ -35,26 +33,16 @@ def hardware(environment: Environment) -> Hardware:
 
 def make_sampler(
     name: SamplerName, seed: int, encoding: Encoding, guard: Admission, machine: Hardware,
-    dry_run: Callable[[Config], PredictedPeak | None] | None = None,
-    value_per_sample: Callable[[Config], float] | None = None,
-    probe_duration: Callable[[], ProbeDuration] | None = None, knee: Knee | None = None,
-    compiling_seconds: Callable[[Config], float] | None = None,
+    knowledge: Knowledge = NOTHING_ELSE,
 ) -> BaseSampler:  # fmt: skip
     """Return a sampler. `gp` computes with torch, in this process, on the CPU; only `structured` uses more than a seed.
-
-    `dry_run` predicts the memory of a configuration, None where it cannot. `value_per_sample` is the score for one
-    sample/s of a configuration, where it is known beforehand. `probe_duration` tells how long a probe takes now, and
-    `compiling_seconds` how much longer the next one of a configuration, which compiles. With
-    `knee` the smallest global batch that is fast enough is sought.
 
     `seed` should depend on the number of trials so far: after a resume a sampler must not repeat its first draws.
     """
     if name == "structured":
         return StructuredSampler(
-            seed=seed, hardware=machine, encoding=encoding, admits=guard.admits, dry_run=dry_run,
-            value_per_sample=value_per_sample, probe_duration=probe_duration, knee=knee,
-            compiling_seconds=compiling_seconds,
-        )  # fmt: skip
+            seed=seed, hardware=machine, encoding=encoding, admits=guard.admits, knowledge=knowledge
+        )
     if name == "gp":
         return GPSampler(seed=seed, n_startup_trials=STARTUP_TRIALS)
     if name == "random":

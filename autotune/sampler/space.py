@@ -13,7 +13,7 @@ from autotune.core.records import Config, Environment, Goal, Limit, TargetFacts,
 from autotune.errors import UsageError
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Circumstances, Knob, allowed
-from autotune.knobs.changes import HELD_TOGETHER, changes_between
+from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.knobs.limits import option
 from autotune.sampler.blocks import Configurations, Values, Watched, split
 from autotune.sampler.space_errors import nothing_left, possible, unsettable
@@ -49,7 +49,7 @@ class SearchSpace:
     def _left(self, name: str) -> Values:
         """Return the values of a knob that some configuration has, in search order: what does nothing is folded."""
         found = self.configs.values(name)
-        if name in HELD_TOGETHER:
+        if name in BATCH_KNOBS:
             return tuple(sorted(found, key=lambda v: int(v or 0))) if name in self._derived else self.domains[name]
         order = [*self.domains[name], *(value for value in found if value not in self.domains[name])]
         return tuple(value for value in order if value in found)
@@ -134,7 +134,7 @@ class SearchSpace:
         own, free = [knob for knob in KNOBS if knob.name in names], self.free
         axes = {name: free.get(name, (self._first[name],)) for name in names}
         found: dict[Values, None] = {}
-        seen = {*names, *(HELD_TOGETHER if "batch_size" in names else ())}  # their product has bounds
+        seen = {*names, *(BATCH_KNOBS if "batch_size" in names else ())}  # their product has bounds
         for values in product(*axes.values()):
             filled = Watched(self._first | dict(zip(axes, values, strict=True)))
             derived = {knob.name: self._value(knob, filled) for knob in own}

@@ -47,6 +47,20 @@ class Knee:
     least: int  # samples per optimizer step of a rank: a smaller global batch than this, the baseline's, is no gain
 
 
+@dataclass(frozen=True, kw_only=True)
+class Knowledge:
+    """The knowledge of a search besides its probes; what is a function is asked anew for every proposal."""
+
+    dry_run: Callable[[Config], PredictedPeak | None] | None = None  # the memory of a configuration, where predicted
+    value_per_sample: Callable[[Config], float] | None = None  # score for one sample/s, where known beforehand
+    probe_duration: Callable[[], ProbeDuration] | None = None  # of probes now; None: all take as long
+    compiling_seconds: Callable[[Config], float] | None = None  # that the next probe takes longer; None: none does
+    knee: Knee | None = None  # the smallest global batch that is fast enough is sought; None: the fastest
+
+
+NOTHING_ELSE = Knowledge()
+
+
 @dataclass(frozen=True)
 class _Fitted:
     known: Trials
@@ -79,22 +93,11 @@ class StructuredSampler(BaseSampler):
 
     def __init__(
         self, *, seed: int, hardware: Hardware, encoding: Encoding, admits: Callable[[Config], bool],
-        dry_run: Callable[[Config], PredictedPeak | None] | None = None,
-        value_per_sample: Callable[[Config], float] | None = None,
-        probe_duration: Callable[[], ProbeDuration] | None = None, knee: Knee | None = None,
-        compiling_seconds: Callable[[Config], float] | None = None,
+        knowledge: Knowledge,
     ) -> None:  # fmt: skip
-        """`encoding` knows the space, `admits` which of its configurations may be proposed.
-
-        `dry_run` predicts the memory of a configuration. `value_per_sample` is the study's value for one sample/s of
-        it, where that is known beforehand. `probe_duration` tells at any time how long a probe takes; None: all take
-        as long. `compiling_seconds` is what the next probe of a configuration takes besides; None: none does. `knee`:
-        the smallest global batch that is fast enough is sought; None: the fastest configuration.
-        """
-        self._knee = knee
-        self._probe_duration, self._compiling_seconds = probe_duration, compiling_seconds
+        """`encoding` knows the space, `admits` which of its configurations may be proposed."""
         self._seed, self._hardware, self._encoding, self._configs = seed, hardware, encoding, encoding.configs
-        self._admits, self._dry_run, self._value_per_sample = admits, dry_run, value_per_sample
+        self._admits, self._knowledge = admits, knowledge
         self.prediction: Prediction | None = None  # for the latest proposal
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:
@@ -130,26 +133,26 @@ class StructuredSampler(BaseSampler):
 
     def _aim(self, fitted: _Fitted) -> Forecast:
         """Return the forecast of what may be the answer."""
-        if self._knee is None:
+        if (knee := self._knowledge.knee) is None:
             return fitted.forecast
         batches = fitted.model.all_rows.samples
-        return acquisition.up_to_knee(fitted.forecast, batches, self._knee.share, self._knee.least)
+        return acquisition.up_to_knee(fitted.forecast, batches, knee.share, knee.least)
 
     def _durations(self, fitted: _Fitted) -> tuple[Floats, float]:
         """Return the expected seconds of a probe of every row without compiling, and the most that one may take."""
         grid = fitted.model.grid
-        if self._probe_duration is None:
+        if self._knowledge.probe_duration is None:
             return np.ones(len(grid)), np.inf
-        duration = self._probe_duration()
+        duration = self._knowledge.probe_duration()
         return duration.seconds(fitted.seconds, grid.accumulation), duration.most_seconds
 
     def _compiling(self, fitted: _Fitted) -> Floats:
         """Return the seconds that the next probe of every row compiles."""
         grid = fitted.model.grid
         found = np.zeros(len(grid))
-        if self._compiling_seconds is not None:
+        if self._knowledge.compiling_seconds is not None:
             for row in np.flatnonzero(grid.compiles):
-                found[row] = self._compiling_seconds(self._configs.at(fitted.points[row]))
+                found[row] = self._knowledge.compiling_seconds(self._configs.at(fitted.points[row]))
         return found
 
     def _most_gain(self, gain: Floats, best: Floats, fitted: _Fitted) -> float | None:
@@ -194,7 +197,7 @@ class StructuredSampler(BaseSampler):
         Empty if nothing was measured, or if the value per sample was given, which is known for the space only.
         """
         known = self._known(study)
-        if self._value_per_sample is not None or not len(known.measured):
+        if self._knowledge.value_per_sample is not None or not len(known.measured):
             return []
         fitted = self._fitted(known, values)
         best = acquisition.incumbents(fitted.forecast, known.measured)
@@ -224,9 +227,9 @@ class StructuredSampler(BaseSampler):
                 points = points[: max(learned, 1)]
             model = self._model(points, domains, further or ())
             forecast = acquisition.predict(model, posterior_of(model, data, found), chance)
-        if self._value_per_sample is None:
+        if (value := self._knowledge.value_per_sample) is None:
             return _Fitted(known, model, points, forecast, np.ones(len(model.grid)), known.is_throughput, chance)
-        values = np.array([self._value_per_sample(self._configs.at(point)) for point in points.tolist()])
+        values = np.array([value(self._configs.at(point)) for point in points.tolist()])
         return _Fitted(known, model, points, replace(forecast, rates=forecast.rates * values), values, True, chance)
 
     def _model(
@@ -247,11 +250,11 @@ class StructuredSampler(BaseSampler):
 
     def _dry_runs(self, points: Points) -> list[tuple[int, PredictedPeak]]:
         """Return the memory that a dry run predicts for the first of these configurations that differ in memory."""
-        if self._dry_run is None:
+        if (dry_run := self._knowledge.dry_run) is None:
             return []
         _, rows = np.unique(self._model(points).memory_groups, return_index=True)  # one for every group
         rows = np.sort(rows)[:MOST_DRY_RUNS]
-        predicted = ((int(row), self._dry_run(self._configs.at(points[row]))) for row in rows)
+        predicted = ((int(row), dry_run(self._configs.at(points[row]))) for row in rows)
         return [(row, peak) for row, peak in predicted if peak is not None]
 
     def _known(self, study: optuna.Study, own: int | None = None) -> Trials:

@@ -63,10 +63,14 @@ def _on_the_card(gpu: GpuUse) -> list[str]:
 def is_spoiled(result: ProbeResult) -> bool:
     """Whether others slowed the probe by more than 10 %, or by nobody knows how much, as on its GPU."""
     contamination = result.measurement.contamination if result.measurement is not None else None
-    found = len(interference_causes(result))
-    if contamination is None or not contamination.contaminated:
-        return found > 0
-    return found > 1 or contamination.slowdown > MOST_SLOWDOWN
+    on_cores = contamination is not None and contamination.contaminated
+    return is_crowded(result) or len(interference_causes(result)) > on_cores
+
+
+def is_crowded(result: ProbeResult) -> bool:
+    """Whether others kept the probe from the cores, so that its steps took more than 10 % longer."""
+    contamination = result.measurement.contamination if result.measurement is not None else None
+    return contamination is not None and contamination.contaminated and contamination.slowdown > MOST_SLOWDOWN
 
 
 def severity(result: ProbeResult) -> tuple[int, float]:

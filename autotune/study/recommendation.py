@@ -84,6 +84,7 @@ class Undecided(Record, frozen=True, kw_only=True):
     gain_low: float | None  # interval of a claim: 95 % for all that were compared; None: not known
     gain_high: float | None
     rounds: int
+    beside_others: bool = False  # who kept the baseline from the cores: whatever the gain was, nobody knows it alone
     rounds_needed: int | None = None  # that would probably tell, if the gain is what it seems; None: too many
     minutes_needed: int | None = None  # a time budget for those
 

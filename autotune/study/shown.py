@@ -1,12 +1,14 @@
-"""Configurations of a study in words, as in the table of its probes."""
+"""Configurations in words, the same in messages, in tables and on the page."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping
 
-from autotune.core.records import Config, StudyRequest
-from autotune.knobs import KNOBS, touched
-from autotune.knobs.base import TACIT, Knob
+from autotune.core.records import StudyRequest, Value
+from autotune.harmless import plain
+from autotune.knobs import KNOBS, is_ours, touched
+from autotune.knobs.base import BARE, TACIT, Knob
+from autotune.knobs.changes import BATCH_KNOBS
 
 
 def moving(request: StudyRequest) -> tuple[Knob, ...]:
@@ -15,13 +17,29 @@ def moving(request: StudyRequest) -> tuple[Knob, ...]:
     return tuple(knob for knob in KNOBS if len(request.domains.get(knob.name, ())) > 1 or knob in moved)
 
 
-def shown_config(config: Config, knobs: Sequence[Knob] = KNOBS) -> str:
-    """Return a configuration as in the table of probes, a mere number with the title of its column."""
-    batch = f"{config.batch_size}×{config.gradient_accumulation_steps}"
-    others = []
-    for knob in knobs:
-        text = knob.show(config[knob.name])
-        told = text not in TACIT or knob.needs_label
-        if knob.name not in ("batch_size", "gradient_accumulation_steps") and told:
-            others.append(f"{knob.label} {text}" if text.isdigit() or knob.needs_label else text)
-    return ", ".join([batch, *others])
+def shown(knob: Knob, values: Mapping[str, Value]) -> str:
+    """Return the knob's value for a table; as it stands if the study holds one that this version does not know."""
+    value = values.get(knob.name, knob.default)
+    try:
+        knob.check(value)
+    except ValueError:
+        return plain(str(value))
+    return knob.show(value)
+
+
+def shown_config(values: Mapping[str, Value], knobs: Collection[Knob] = KNOBS) -> str:
+    """Return a configuration as in the table of probes: `1024×1 bf16 workers 12`.
+
+    After the batch come `knobs`, and those of the others that are not at their defaults; a value that says nothing by
+    itself has the title of its column before it.
+    """
+    parts = ["".join(shown(knob, values) for knob in KNOBS if knob.name in BATCH_KNOBS)]
+    for knob in KNOBS:
+        if not (knob.name in values or is_ours(knob.name)):  # of another contestant's own there is no value
+            continue
+        is_told = knob in knobs or values.get(knob.name, knob.default) != knob.default
+        text = shown(knob, values)
+        if knob.name in BATCH_KNOBS or not is_told or (text in TACIT and not knob.needs_label):
+            continue
+        parts.append(f"{knob.label} {text}" if knob.needs_label or text.isdigit() or text in BARE else text)
+    return " ".join(parts)

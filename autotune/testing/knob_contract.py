@@ -84,7 +84,7 @@ class KnobContract:
 
             assert len(set(shown)) == len(shown)
             assert max(map(len, shown)) <= 9
-        assert len(self.knob.label) <= 9
+        assert len(self.knob.label) <= 13
 
     def test_its_values_survive_json_and_typing(self) -> None:
         for value in self._values():

@@ -17,6 +17,7 @@ from autotune.core.requests import (
     DryRunRequest,
     InspectRequest,
     NoiseScaleRequest,
+    ProbeBudget,
     ProbeRequest,
     Request,
     ResultT,
@@ -187,8 +188,7 @@ class FakeLauncher:
         chance = random.Random(f"{self._seed} {request.seed} {request.number} {_changes(request.config)}")
         pace = max(0.5, chance.gauss(1, machine.noise_between_probes))
         truth = machine.step_seconds(config) * pace
-        capped = max(2, math.ceil(budget.max_seconds / truth))
-        count = min(capped, max(budget.min_steps, min(budget.max_steps, math.ceil(budget.min_seconds / truth))))
+        capped, count = _step_counts(budget, truth)
         rate = request.config.global_batch_size() / (machine.step_seconds(request.config) * pace)
         best = request.incumbent_samples_per_second
         cut_short = best is not None and clearly_slower((rate,) * FEWEST_BLOCKS, best)
@@ -203,7 +203,6 @@ class FakeLauncher:
         computing = machine.computing_seconds(config) + machine.optimizer_seconds
         loads = self._facts.tunes_loader and not self._facts.owns_loop
         wait_share = machine.waiting_seconds(config) / machine.step_seconds(config)
-        needed = int(machine.needed_bytes(config))
         return Measurement(
             samples=(config.global_batch_size(),) * count,
             step_seconds=steps,
@@ -214,13 +213,7 @@ class FakeLauncher:
             micro_batches_per_step=cycle,
             update_seconds=(machine.optimizer_seconds,) * count,
             first_batch_seconds=machine.loading_seconds(config),
-            memory=MemoryPeak(
-                process_bytes=2 * _GIB,
-                allocated_bytes=int(needed * 0.93),
-                reserved_bytes=needed,
-                device_used_bytes=needed,
-                allocator_retries=0,
-            ),
+            memory=_peak(int(machine.needed_bytes(config))),
             compute_only=Alone(seconds=(computing * pace,) * 3, samples=config.global_batch_size()) if loads else None,
             loader_only=Alone(seconds=(round_seconds * pace,) * 3, samples=round_samples) if loads else None,
             relative_half_width=1.96 * machine.noise_between_steps / math.sqrt(count),
@@ -239,6 +232,19 @@ class FakeLauncher:
             frames=1, graphs=1, graph_breaks=0, recompilations=0, seconds=seconds,
             cache_hits=int(not is_cold), cache_misses=int(is_cold),
         )  # fmt: skip
+
+
+def _step_counts(budget: ProbeBudget, seconds: float) -> tuple[int, int]:
+    """Return the most steps of that length, and how many a window has."""
+    most = max(2, math.ceil(budget.max_seconds / seconds))
+    return most, min(most, max(budget.min_steps, min(budget.max_steps, math.ceil(budget.min_seconds / seconds))))
+
+
+def _peak(needed: int) -> MemoryPeak:
+    return MemoryPeak(
+        process_bytes=2 * _GIB, allocated_bytes=int(needed * 0.93), reserved_bytes=needed, device_used_bytes=needed,
+        allocator_retries=0,
+    )  # fmt: skip
 
 
 def _changes(config: Config) -> dict[str, Value]:

@@ -12,6 +12,7 @@ from autotune.core.results import Trial
 from autotune.knobs import loader_workers, worker_knob
 from autotune.objectives.verdict import headroom_bytes
 from autotune.sampler.space import is_settable
+from autotune.sentences import first_few
 from autotune.study.interference import interference_causes
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
@@ -121,7 +122,7 @@ def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest
     if doubtful:
         counts = ((c, len(c.trials + c.left_out), clean) for c, clean in doubtful[:MOST_LISTED])
         rounds = "; ".join(
-            f"{shown_config(c.config, moving(request))} in {ran - clean} of {ran}" for c, ran, clean in counts
+            f"{shown_config(c.config.values, moving(request))} in {ran - clean} of {ran}" for c, ran, clean in counts
         )
         kept = [trial for c, _ in doubtful for trial in c.trials if interference_causes(trial.result)]
         yield notice(Code.CONFIRMATION_INTERFERENCE, rounds=rounds, probes=_listed(kept) or None)
@@ -130,10 +131,9 @@ def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest
 def _listed(trials: Sequence[Trial]) -> str:
     """`probe 7 at 125 samples/s (other processes kept ...); and 2 more`."""
     words = []
-    for trial in trials[:MOST_LISTED]:
+    for trial in trials:
         measured = trial.result.measurement
         rate = f" at {format_rate(measured.samples_per_second)} samples/s" if measured else ""
         why = "; ".join(interference_causes(trial.result)) or "far slower than its other rounds, cause unknown"
         words.append(f"probe {trial.number}{rate} ({why})")
-    more = len(trials) - MOST_LISTED
-    return "; ".join(words) + (f"; and {more} more" if more > 0 else "")
+    return first_few(words, MOST_LISTED, "; ")

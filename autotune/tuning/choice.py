@@ -12,6 +12,10 @@
 
 What is not measurably better than the baseline never replaces it, not even as the tie of something that is; but for
 what is probably better and at the worst hardly slower (`LEAST_UNPROVEN_GAIN`), and then the answer says so.
+
+Nor does anything replace a baseline that others kept from the cores (`is_crowded_out`): threads that wait for each
+other suffer far more from a core that is taken than one thread does. A single thread was 7 to 18 times as fast beside a
+load on one of two cores, and half as fast without it (docs/how-good-is-a-search.md).
 """
 
 from __future__ import annotations
@@ -28,7 +32,7 @@ from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP
 from autotune.sampler.space import change_count
 from autotune.study.history import summarize
-from autotune.study.interference import Judged
+from autotune.study.interference import Judged, is_crowded
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.micro_batch import worth_their_warning
 
@@ -235,6 +239,8 @@ def choose(summaries: Sequence[ConfigSummary], rounds: Rounds, request: StudyReq
     tied = [one for one in allowed if one == best or is_tied(rounds, best, one, summaries, request)]
     base = next((one for one in allowed if summaries[one].config == request.baseline), None)
     if base is not None:
+        if is_crowded_out(summaries[base], request):
+            return base
         objective = objective_of(request.goal)
         rivals = [one for one in tied if objective.is_lower(summaries[one], summaries[base])]
         if base in tied and not rivals:
@@ -244,6 +250,15 @@ def choose(summaries: Sequence[ConfigSummary], rounds: Rounds, request: StudyReq
         tied = rivals
     keys = preferences([summaries[one] for one in tied], request)
     return min(zip(keys, tied, strict=True), key=lambda pair: (pair[0], -rounds.typical_rate(pair[1])))[1]
+
+
+def is_crowded_out(baseline: ConfigSummary, request: StudyRequest) -> bool:
+    """Whether others kept the baseline from the cores in at least half of its rounds: then no claim stands on them.
+
+    Where something else than speed is asked for, it is no matter.
+    """
+    crowded = sum(is_crowded(trial.result) for trial in baseline.trials)
+    return objective_of(request.goal).is_speed and crowded > 0 and 2 * crowded >= len(baseline.trials)
 
 
 def is_tied(rounds: Rounds, best: int, other: int, summaries: Sequence[ConfigSummary], request: StudyRequest) -> bool:

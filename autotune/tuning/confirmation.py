@@ -11,7 +11,7 @@ from autotune.core.notices import notice
 from autotune.core.records import Config
 from autotune.core.results import Trial
 from autotune.errors import NoRecommendation
-from autotune.knobs.changes import HELD_TOGETHER
+from autotune.knobs.changes import BATCH_KNOBS
 from autotune.precision.stage import precise_finalists, refused_summaries
 from autotune.study.interference import Judged, is_spoiled, severity
 from autotune.study.shown import moving, shown_config
@@ -20,6 +20,7 @@ from autotune.tuning import racing
 from autotune.tuning.budget import KNEE_FINALISTS
 from autotune.tuning.choice import FEWEST_FINALISTS, finalists
 from autotune.tuning.context import SearchContext
+from autotune.tuning.idle_update import idle_updates
 from autotune.tuning.micro_batch import is_doubtful
 from autotune.tuning.no_answer import baseline_alone, nothing_usable
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
@@ -39,7 +40,7 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
     raced: list[ConfigSummary] = []
     baseline: list[ConfigSummary] = []
     for number in range(MOST_RACES):
-        chosen = _with_neighbours(context, _with_micro_batch_held(context, _finalists(context)))
+        chosen = _with_neighbours(context, _with_micro_batch_held(context, _without_idle_updates(context)))
         baseline = baseline or _baseline(context)  # after the finalists: whether it is refused is known then
         if not chosen and (number or not baseline):
             break
@@ -53,7 +54,9 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
             break
         if number:
             reasons = "; ".join(
-                f"{shown_config(one.config, moving(context.request))}: {one.failure}" for one in raced if one.failure
+                f"{shown_config(one.config.values, moving(context.request))}: {one.failure}"
+                for one in raced
+                if one.failure
             )
             context.reporter.note(f"All finalists failed when re-measured ({reasons}). Trying the next ones.")
         finished = _race(context, [*chosen, *(one for one in baseline if not one.failure)])
@@ -79,6 +82,21 @@ def _finalists(context: SearchContext) -> list[ConfigSummary]:
     return chosen if len(chosen) <= affordable else _beside_baseline(context, affordable, margin)
 
 
+def _without_idle_updates(context: SearchContext) -> list[ConfigSummary]:
+    """Return the finalists without another update of the optimizer where that saves nothing of a step."""
+    history, baseline, found = context.history, context.request.baseline, _finalists(context)
+    if context.interrupted_confirmation.finalists:
+        return found
+    chosen = dict[Config, ConfigSummary]()
+    for one in found:
+        reduced = without(context, one.config, idle_updates(history, one.config, baseline))
+        if reduced == one.config or obstacle(context, reduced):
+            chosen.setdefault(one.config, one)
+        elif reduced != baseline:
+            chosen.setdefault(reduced, ConfigSummary(config=reduced, found=history.summary(reduced).found))
+    return [*chosen.values()] or found
+
+
 def _with_micro_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
     """Return the finalists with the first one as it is with the baseline's micro-batch, where BatchNorm sees that.
 
@@ -87,7 +105,7 @@ def _with_micro_batch_held(context: SearchContext, chosen: list[ConfigSummary]) 
     request, history, budget = context.request, context.history, context.budget
     if not chosen or not is_doubtful(chosen[0].config, request) or context.interrupted_confirmation.finalists:
         return chosen
-    held = without(context, chosen[0].config, HELD_TOGETHER)
+    held = without(context, chosen[0].config, BATCH_KNOBS)
     if held in (request.baseline, *(one.config for one in chosen)) or obstacle(context, held):
         return chosen
     beside = ConfigSummary(config=held, found=history.summary(held).found)

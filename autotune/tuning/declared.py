@@ -44,8 +44,13 @@ def with_declared(settings: Settings) -> Settings:
     )
 
 
+def declared_baseline(settings: Settings, facts: TargetFacts) -> dict[str, Value]:
+    """Return the values that the user, or else the target, says the baseline has."""
+    return {**(facts.baseline or {}), **settings.baseline}
+
+
 def with_todays_defaults(facts: TargetFacts, settings: Settings) -> TargetFacts:
     """Return the facts with the baseline's values as the defaults of declared knobs: losses are compared with those."""
-    today = {**(facts.baseline or {}), **settings.baseline}
+    today = declared_baseline(settings, facts)
     declared = (structs.replace(one, default=today.get(one.name, one.default)) for one in facts.declared)
     return structs.replace(facts, declared=tuple(declared))

@@ -21,7 +21,7 @@ from autotune.objectives import objective_of
 from autotune.sampler.encoding import Encoding
 from autotune.sampler.guard import Guard
 from autotune.sampler.optuna import GuardedSampler, hardware, make_sampler
-from autotune.sampler.structured import Knee
+from autotune.sampler.structured import Knee, Knowledge
 from autotune.study import layout as disk
 from autotune.study.answers import answered_probes, keep_answer
 from autotune.study.history import History
@@ -193,10 +193,12 @@ def _context(
     value = history.value_per_sample if has_value_per_sample else None
     seed = settings.seed * SEED_STEP + history.before
     confirmation, ablation = interrupted(history.judged, answered_probes(folder, request), request.baseline)
-    sampler = make_sampler(
-        settings.sampler, seed, encoding, time_guard, hardware(request.environment), memory.of, value,
-        lambda: history.probe_duration, knee, history.compiling_seconds,
+    knowledge = Knowledge(
+        dry_run=memory.of, value_per_sample=value, probe_duration=lambda: history.probe_duration,
+        compiling_seconds=history.compiling_seconds, knee=knee,
     )  # fmt: skip
+    machine = hardware(request.environment)
+    sampler = make_sampler(settings.sampler, seed, encoding, time_guard, machine, knowledge)
     store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
     try:
         yield SearchContext(

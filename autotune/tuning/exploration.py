@@ -13,6 +13,7 @@ from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config
 from autotune.core.requests import ProbeRequest
+from autotune.sentences import capitalized
 from autotune.study import layout as disk
 from autotune.study.interference import describe_drift, is_reference_due
 from autotune.tuning.context import SearchContext
@@ -51,7 +52,7 @@ def bound_the_rest(context: SearchContext) -> Notice:
     space = len(configs) + sum(config not in configs for config in set(history.probed))
     found = bound(len(history.probed), len(context.trades.remaining()), rest, better, space)
     if found.code is Code.BOUNDED:
-        context.reporter.detail(f"{found.text.capitalize()}.")
+        context.reporter.detail(f"{capitalized(found.text)}.")
     return found
 
 

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from autotune.core.records import Config, StudyRequest
 from autotune.core.rounds import Rounds
-from autotune.knobs.changes import HELD_TOGETHER, changes_between
+from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.objectives import objective_of
 from autotune.study.summary import ConfigSummary, rounds_of
 
@@ -34,7 +34,7 @@ def is_taken_back(winner: Config, config: Config, request: StudyRequest) -> bool
     """Whether `config` is the winner with the baseline's micro-batch and all else alike, and BatchNorm sees that."""
     if not is_doubtful(winner, request) or is_doubtful(config, request):
         return False
-    return changes_between(winner.values, config.values) == [HELD_TOGETHER]
+    return changes_between(winner.values, config.values) == [BATCH_KNOBS]
 
 
 def is_worth_it(scores: Rounds, one: int, held: int) -> bool:

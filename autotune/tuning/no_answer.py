@@ -21,7 +21,7 @@ from autotune.units import counted
 
 def all_failed(candidates: Sequence[ConfigSummary], request: StudyRequest) -> str:
     """Return why no candidate may be recommended: how each failed when it was re-measured, and what may help."""
-    reasons = [f"{shown_config(c.config, moving(request))}: {_without_stop(c)}" for c in candidates]
+    reasons = [f"{shown_config(c.config.values, moving(request))}: {_without_stop(c)}" for c in candidates]
     listed = "; ".join(reasons) or "nothing was measured"
     if any(c.refused and not c.failure for c in candidates):
         return (

@@ -21,6 +21,7 @@ from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound, TargetE
 from autotune.launch.base import RESULT, Launcher
 from autotune.launch.files import store
 from autotune.sampler.space import SearchSpace
+from autotune.sentences import first_few
 from autotune.study import layout as disk
 from autotune.study.identity import as_begun, code_changed, differences_of
 from autotune.study.lock import Lock
@@ -140,9 +141,10 @@ def check_alike(folder: Path, earlier: StudyRequest, request: StudyRequest) -> N
     """Raise `StudyError` if the study there, which asked `earlier`, is no part of what `request` asks."""
     differences = differences_of(earlier, request, goal_names())
     if differences:
+        told = first_few(differences, MOST_TOLD, "; ")
         raise StudyError(
-            f"{folder} holds a study that does not fit this search: {_listed(differences)}. Results of "
-            f"different settings cannot be compared. Use --fresh (the old study is moved aside) or another --study."
+            f"{folder} holds a study that does not fit this search: {told}. Results of different settings cannot be "
+            f"compared. Use --fresh (the old study is moved aside) or another --study."
         )
 
 
@@ -171,8 +173,7 @@ def check_place(settings: Settings) -> None:
 
 def _among_others(settings: Settings, foreign: list[str]) -> str:
     """Return why no study is begun in a folder that holds what is of no study, and none there is moved aside."""
-    more = f" and {len(foreign) - MOST_TOLD} more" if len(foreign) > MOST_TOLD else ""
-    told = f"{', '.join(foreign[:MOST_TOLD])}{more}"
+    told = first_few(foreign, MOST_TOLD)
     if _holds_study(settings.folder):
         return (
             f"--fresh would move all of {settings.folder} aside, and beside the study it holds {told}, which autotune "
@@ -228,9 +229,10 @@ def rebuild(settings: Settings) -> str:
         if one.purpose == "baseline" and value != request.baseline[name]
     ]
     if differences:
+        told = first_few([*dict.fromkeys(differences)], MOST_TOLD, "; ")
         raise StudyError(
             f"{folder} holds {len(asked)} probes and no {disk.STUDY}, and this command asks for something else: "
-            f"{_listed(list(dict.fromkeys(differences)))}. Give the earlier settings, and the study is rebuilt. Or use "
+            f"{told}. Give the earlier settings, and the study is rebuilt. Or use "
             f"--fresh (the folder is moved aside) or another --study."
         )
     store(folder, disk.STUDY, request)
@@ -247,11 +249,6 @@ def _inspection(folder: Path) -> tuple[Environment, TargetFacts] | None:
         return None
     found = codec.read(path, Inspection)
     return None if found.environment is None or found.facts is None else (found.environment, found.facts)
-
-
-def _listed(differences: list[str]) -> str:
-    more = len(differences) - MOST_TOLD
-    return "; ".join(differences[:MOST_TOLD]) + (f"; and {more} more" if more > 0 else "")
 
 
 def _holds_study(folder: Path) -> bool:

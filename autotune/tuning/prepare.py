@@ -20,7 +20,7 @@ from autotune.sampler.space import SearchSpace, build
 from autotune.study import layout as disk
 from autotune.targets.commands.command import Command, is_command
 from autotune.targets.source import digest_of
-from autotune.tuning.declared import with_declared, with_todays_defaults
+from autotune.tuning.declared import declared_baseline, with_declared, with_todays_defaults
 from autotune.tuning.settings import Settings, options
 from autotune.units import format_bytes, parse_bytes
 
@@ -130,7 +130,7 @@ def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, boo
     accumulation, or by the micro-batch if it is the accumulation that was declared. What was declared is never changed,
     so that the baseline may break what is held: it is a yardstick then, and cannot be recommended.
     """
-    declared = _declared(settings, facts)
+    declared = declared_baseline(settings, facts)
     values = {**{knob.name: knob.default for knob in KNOBS}, **facts.found, **declared}
     try:
         check(values)
@@ -189,14 +189,10 @@ def held_global_batch(settings: Settings, facts: TargetFacts, baseline: Config) 
         )
     if settings.exact:
         wish = "keep"
-    unsaid = facts.global_batch_size is None and "batch_size" not in _declared(settings, facts)
+    unsaid = facts.global_batch_size is None and "batch_size" not in declared_baseline(settings, facts)
     if wish == "free" or (wish is None and unsaid):
         return None
     return facts.global_batch_size or baseline.global_batch_size() * facts.ranks
-
-
-def _declared(settings: Settings, facts: TargetFacts) -> dict[str, Value]:
-    return {**(facts.baseline or {}), **settings.baseline}
 
 
 def memory_bounds(settings: Settings, environment: Environment) -> tuple[int, int | None, int]:

@@ -24,7 +24,7 @@ from autotune.study.summary import ConfigSummary, Status
 from autotune.targets.commands.command import is_command
 from autotune.tuning import micro_batch
 from autotune.tuning.advice import is_unconfirmed, left_out_warnings, reasons_for, warnings_of
-from autotune.tuning.choice import TIE, choose, confidence
+from autotune.tuning.choice import TIE, choose, confidence, is_crowded_out
 from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, global_batch_change
 from autotune.tuning.micro_batch import is_doubtful
 from autotune.tuning.no_answer import all_failed
@@ -203,6 +203,8 @@ def _why_not(
         code = Code.SLOWER_NOT_SIGNIFICANT if low <= 1 else Code.SLOWER
         return notice(code, share=1 - 1 / estimate, worse=objective.worse, **memory)
     share = 1 / estimate - 1
+    if winner.config == request.baseline and is_crowded_out(winner, request):
+        return notice(Code.FASTER_BESIDE_OTHERS, share=share, better=objective.better, **memory)
     if objective.slack(request.goal) is not None:
         return notice(Code.FASTER_WITHIN_LIMIT, share=share, better=objective.better, **memory)
     if (
@@ -241,7 +243,9 @@ def _failed(
     for one in candidates:
         if one.failure and (one.found or 0.0) > best:
             yield notice(
-                Code.FASTER_BUT_FAILED, configuration=shown_config(one.config, moving(request)), failure=one.failure
+                Code.FASTER_BUT_FAILED,
+                configuration=shown_config(one.config.values, moving(request)),
+                failure=one.failure,
             )
 
 

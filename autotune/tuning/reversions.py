@@ -19,6 +19,7 @@ from autotune.knobs import KNOBS, knob
 from autotune.knobs.changes import changes_between
 from autotune.objectives import objective_of
 from autotune.study.history import History
+from autotune.study.interference import is_spoiled
 from autotune.study.recommendation import Change
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.choice import MOST_TIE, TIE
@@ -48,10 +49,15 @@ def all_scores(history: History) -> dict[Config, list[float]]:
 
 
 def _scores(history: History, purposes: Collection[Purpose]) -> dict[Config, list[float]]:
+    """Return the scores without those that others spoiled, unless they spoiled most of them.
+
+    A burst of other work made a change that is worth nothing look like 4.75 times.
+    """
+    ran = [one for one in history.drift_corrected if one[0].purpose in purposes and one[1].feasible and one[1].value]
+    calm = [one for one in ran if not is_spoiled(one[0].result)]
     scores: dict[Config, list[float]] = {}
-    for trial, verdict in history.drift_corrected:
-        if trial.purpose in purposes and verdict.feasible and verdict.value:
-            scores.setdefault(trial.config, []).append(verdict.value)
+    for trial, verdict in calm if 2 * len(calm) > len(ran) else ran:
+        scores.setdefault(trial.config, []).append(verdict.value or 0.0)
     return scores
 
 
@@ -101,7 +107,7 @@ def obstacle(context: SearchContext, config: Config) -> Notice | None:
 def _on_ladder(context: SearchContext, config: Config) -> Config:
     """Return `config` with the nearest micro-batch of the space: the refinement probes those between, too."""
     batches = [int(value or 0) for value in context.space.domains["batch_size"]]
-    limit = context.request.goal.limits.get("batch_size", context.request.facts.space.get("batch_size"))
+    limit = context.request.limits.get("batch_size")
     is_listed = limit is not None and limit.values is not None
     is_between = min(batches) <= config.batch_size <= max(batches)
     if context.request.goal.global_batch is not None or is_listed or not is_between:
@@ -211,9 +217,9 @@ class WinnerComparison:
             values=values,
             before=before,
             kept=kept,
-            ratio=round(1 / estimate, 4),
-            ratio_low=round(1 / high, 4) if math.isfinite(high) else None,
-            ratio_high=round(1 / low, 4) if low > 0 else None,
+            ratio=round(1 / estimate, 6),
+            ratio_low=round(1 / high, 6) if math.isfinite(high) else None,
+            ratio_high=round(1 / low, 6) if low > 0 else None,
             memory_ratio=round(without.peak_bytes / winner.peak_bytes, 4) if winner.peak_bytes else None,
         )
 

@@ -111,13 +111,17 @@ def _believed(context: SearchContext) -> dict[Config, float]:
     """Return the scores of those that may be confirmed alone.
 
     Where the global batch is free, as the sampler's model has them, which knows what other batches of the same curve
-    measured: the knee of single probes was another in each search (decisions/0044).
+    measured: the knee of single probes was another in each search (decisions/0044). But what keeps the baseline's
+    global batch counts as it was measured, where that is more: a curve that it does not follow is no reason to change
+    what the model learns.
     """
-    scores = scores_without_idle_changes(context)
+    scores, unchanged = scores_without_idle_changes(context), context.request.baseline.global_batch_size()
     if context.objective.knee(context.request.goal) is None:
         return scores
     expected = context.sampler.expected(context.store.study, list(scores))
-    return scores | {config: one.samples_per_second for config, one in expected}
+    rates = {config: one.samples_per_second for config, one in expected}
+    kept = {one: score for one, score in scores.items() if one.global_batch_size() == unchanged}
+    return scores | rates | {one: max(score, rates.get(one, score)) for one, score in kept.items()}
 
 
 def _without_variables(context: SearchContext, config: Config) -> Config:

@@ -54,7 +54,7 @@ class TimeGuard:
         """
         seconds, request = self._history.compiling_seconds(config), self._history.request
         goal, facts = request.goal, request.facts
-        said = {*goal.limits, *facts.space, *(goal.tune or ())}
+        said = {*request.limits, *(goal.tune or ())}
         if request.environment.device_kind != "cpu" or any(one.compiles and one.name in said for one in KNOBS):
             return True
         if seconds <= MOST_COMPILING * self._budget.seconds:

@@ -29,6 +29,7 @@ from autotune.core.records import Config, Value
 from autotune.core.results import Measurement
 from autotune.knobs import KNOBS, knob, loader_workers, traded, worker_knob
 from autotune.knobs.base import Knob
+from autotune.knobs.changes import BATCH_KNOBS
 from autotune.knobs.influence import Factor
 from autotune.memory.prediction import MemoryPrediction
 from autotune.objectives import objective_of
@@ -273,5 +274,5 @@ def _trade(config: Config) -> tuple[Value, ...]:
 def _pace(config: Config) -> tuple[Value, ...]:
     """Return the values that decide how fast samples are computed: all but trades, micro-batches and workers."""
     without = traded(config.values)
-    own = ("batch_size", "gradient_accumulation_steps")
-    return tuple(without.get(k.name, config[k.name]) for k in KNOBS if k.name not in own and not k.counts_workers)
+    own = [one.name for one in KNOBS if one.name not in BATCH_KNOBS and not one.counts_workers]
+    return tuple(without.get(name, config[name]) for name in own)

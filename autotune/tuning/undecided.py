@@ -8,7 +8,7 @@ import statistics
 from autotune.objectives import objective_of
 from autotune.study.recommendation import Undecided
 from autotune.tuning import racing
-from autotune.tuning.choice import TIE, at_knee, confidence
+from autotune.tuning.choice import TIE, at_knee, confidence, is_crowded_out
 from autotune.tuning.ranking import Ranking, rounded_ratio
 
 RELEVANT = 0.1  # a gain that pays for a change: an interval without it says that there is none worth having
@@ -17,9 +17,10 @@ RELEVANT = 0.1  # a gain that pays for a change: an interval without it says tha
 def undecided(ranking: Ranking, seconds: float) -> Undecided | None:
     """Return what is open between the baseline and the chosen one, or its closest rival where it was kept itself.
 
-    It is open where the interval of a claim includes 1, and the gain seems worth a change or may be 10 %. A larger
-    global batch that seems to gain no more than its knee asks for is open only for what it may gain. `seconds` of the
-    search. None where the objective gives speed for something else.
+    It is open where the interval of a claim includes 1, and the gain seems worth a change or may be 10 %; and whatever
+    the gain seems where others kept the baseline from the cores. A larger global batch that seems to gain no more than
+    its knee asks for is open only for what it may gain. `seconds` of the search. None where the objective gives speed
+    for something else.
     """
     request, measured, scores, baseline = ranking.request, ranking.measured, ranking.scores, ranking.baseline
     if baseline is None or objective_of(request.goal).slack(request.goal) is not None:
@@ -28,25 +29,27 @@ def undecided(ranking: Ranking, seconds: float) -> Undecided | None:
     near = at_knee(measured, scores, request, ranking.allowed)
     level = confidence(scores, is_baseline=True)
     rivals = {one: scores.ratio(one, baseline, level) for one in may}
+    is_crowded = is_crowded_out(measured[baseline], request)
     has_rounds = {one: scores.count(one, baseline) >= racing.FEWEST_ROUNDS for one in may}  # else wide for any gain
     open_ones = [
         one for one, (gain, low, high) in rivals.items()
-        if low <= 1 and ((one in near and gain > 1 + TIE) or (has_rounds[one] and high > 1 + RELEVANT))
+        if (low <= 1 or is_crowded)
+        and ((one in near and gain > 1 + TIE) or (has_rounds[one] and high > 1 + RELEVANT))
     ]  # fmt: skip
     if not open_ones:
         return None
     rival = max(open_ones, key=lambda one: rivals[one][0])
     gain, low, high = rounded_ratio(rivals[rival])
     rounds = scores.count(rival, baseline)
-    needed = _rounds_needed(rivals[rival][0], rivals[rival][1], rounds)
+    needed = None if is_crowded else _rounds_needed(rivals[rival][0], rivals[rival][1], rounds)
     minutes = None
     if needed is not None:
         running = [[trial.result.elapsed_seconds for trial in one.trials] for one in measured if not one.is_behind]
         round_seconds = sum(statistics.fmean(took) for took in running if took)
         minutes = math.ceil((seconds + (needed - rounds) * round_seconds) / 60)
     return Undecided(
-        config=measured[rival].config, gain=gain, gain_low=low, gain_high=high, rounds=rounds, rounds_needed=needed,
-        minutes_needed=minutes,
+        config=measured[rival].config, gain=gain, gain_low=low, gain_high=high, rounds=rounds,
+        beside_others=is_crowded, rounds_needed=needed, minutes_needed=minutes,
     )  # fmt: skip
 
 

@@ -24,6 +24,7 @@ from autotune.sampler.names import SamplerName
 from autotune.sampler.observation import observed
 from autotune.sampler.optuna import GuardedSampler, hardware, make_sampler
 from autotune.sampler.space import SearchSpace, build
+from autotune.sampler.structured import Knowledge
 from autotune.study.history import History
 from autotune.tuning.engine import search
 from autotune.tuning.reporter import SilentReporter
@@ -112,7 +113,7 @@ def _optuna(
 ) -> Generator[Config, Shown, None]:
     """What an Optuna sampler proposes, told as a study of the product tells it."""
     encoding, kind = Encoding(space), cast(SamplerName, name.partition(" ")[0])
-    inner = make_sampler(kind, seed, encoding, guard, hardware(request.environment), memory.of)
+    inner = make_sampler(kind, seed, encoding, guard, hardware(request.environment), Knowledge(dry_run=memory.of))
     study = optuna.create_study(direction="maximize", sampler=GuardedSampler(inner, encoding, guard))
     usable = request.memory_limit_bytes - request.headroom_bytes
     proposal, trial = request.baseline, None

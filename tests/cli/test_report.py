@@ -5,6 +5,7 @@ from xml.etree import ElementTree
 
 import pytest
 
+from autotune.report.charts import CHARTS
 from tests.commandline import assert_one_clear_error
 from tests.commandline import run_here as run
 from tests.reporting import ladder, recommendation, written
@@ -41,6 +42,12 @@ def test_one_chart_is_written_as_svg(home: Path) -> None:
     root = ElementTree.parse(home / "curve.svg").getroot()
     assert root.tag == "{http://www.w3.org/2000/svg}svg"
     assert "bf16 nhwc" in "".join(root.itertext())
+
+
+def test_the_help_names_every_chart(home: Path) -> None:
+    told = " ".join(run(home, "report", "--help").stdout.split())
+
+    assert ": " + ", ".join(CHARTS) + "; or card" in told
 
 
 @pytest.mark.parametrize(

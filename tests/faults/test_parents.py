@@ -126,7 +126,8 @@ def test_nothing_outlives_the_searching_process(
     ended = all_ended[phase, signals, isolation]
 
     assert ended.survivors == ()
-    assert ended.returncode in (-signals[0], 128 + signals[0])
+    # An interrupt that comes while Python prints the traceback of another makes it an ordinary error: 1.
+    assert ended.returncode in (-signals[0], 128 + signals[0], *([1] if signals == TWICE else []))
     assert not (ended.folder / RESULT).exists()
     assert (signals == KILL) == (ended.folder / REQUEST).exists()
     assert disk.read_trials(ended.study) == ()

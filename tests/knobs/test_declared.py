@@ -15,7 +15,7 @@ from autotune.knobs.base import MemoryEffect
 from autotune.knobs.changes import changes_between
 from autotune.knobs.declared import DeclaredKnob, declaration, declare, declaring, scalar
 from autotune.knobs.limits import checked
-from autotune.report.phrases import short
+from autotune.study.shown import shown_config
 from autotune.testing.knob_contract import circumstances
 
 ATTN = declaration("attn", ["sdpa", "flash"])
@@ -112,5 +112,7 @@ def test_a_set_has_no_first_value_and_so_none_of_today() -> None:
 
 def test_a_configuration_without_it_is_not_shown_with_it() -> None:
     with declaring(ATTN):
-        assert short({**defaults(), "batch_size": 8}, list(KNOBS[len(OURS) :])) == "8×1"
-        assert short({**defaults(), "batch_size": 8, "attn": "sdpa"}, list(KNOBS[len(OURS) :])) == "8×1 attn sdpa"
+        assert shown_config({**defaults(), "batch_size": 8}, list(KNOBS[len(OURS) :])) == "8×1"
+        assert (
+            shown_config({**defaults(), "batch_size": 8, "attn": "sdpa"}, list(KNOBS[len(OURS) :])) == "8×1 attn sdpa"
+        )

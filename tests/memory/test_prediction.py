@@ -262,7 +262,7 @@ def test_a_trade_alone_is_named_by_its_column_where_it_is_not_done():
 
     sentence = describe_dry_run(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(1200))
 
-    assert sentence.startswith("Dry run: all batches fit with ckpt, batches up to 1024 fit with no recompute")
+    assert sentence.startswith("Dry run: all batches fit with ckpt, batches up to 1024 fit with no checkpointing")
 
 
 def test_gradients_that_accumulate_are_asked_for_where_a_configuration_has_them():

@@ -23,8 +23,8 @@ from autotune.study.recommendation import load_result
 from autotune.study.summary import ConfigSummary
 from autotune.testing import FakeLauncher
 from autotune.tuning.choice import finalists
+from autotune.tuning.descent import leaner
 from autotune.tuning.recommend import recommend
-from autotune.tuning.refinement import leaner
 from autotune.tuning.settings import Settings, options
 from tests.commandline import run
 from tests.worlds import GIB, config, declared, environment, facts, good, measured, searched, study_request, trial
@@ -210,7 +210,7 @@ def test_energy_wins_by_what_it_takes_and_tells_the_power():
     assert found.achieved.gain == pytest.approx(2.0, rel=0.01)
     assert phrases.headline(found).startswith("2.00× as many samples per joule as your baseline (1.9")
     assert found.reasons[0].text == "28.4 samples/J at 3 W of the GPU (baseline 14.2 samples/J at 7 W)"
-    assert found.runners_up[0].reason.text.startswith("50.0% less energy-efficient")
+    assert found.runners_up[0].reason.text.startswith("50% less energy-efficient")
 
 
 def test_cost_tells_epochs_and_what_a_thousand_hours_save():

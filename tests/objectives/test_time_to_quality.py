@@ -20,6 +20,7 @@ from autotune.sampler.encoding import Encoding
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard
 from autotune.sampler.optuna import make_sampler
+from autotune.sampler.structured import Knowledge
 from autotune.study import layout as disk
 from autotune.study.history import History
 from autotune.study.recommendation import BatchAdvice, Recommendation
@@ -112,7 +113,7 @@ def test_the_sampler_knows_what_a_large_batch_wastes_before_anything_was_probed(
 
     def first(phi):
         value = objective_of(GOAL).value_per_sample(GOAL, phi)
-        sampler = make_sampler("structured", 0, encoding, guard, Hardware(), value_per_sample=value)
+        sampler = make_sampler("structured", 0, encoding, guard, Hardware(), Knowledge(value_per_sample=value))
         study = optuna.create_study(direction="maximize", sampler=sampler)
         params = study.ask(encoding.distributions).params
         return encoding.config(params).global_batch_size()

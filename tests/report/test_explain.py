@@ -83,7 +83,7 @@ def test_what_was_never_probed_was_not_measured() -> None:
 
     assert found["activation_checkpointing"].inside is None
     assert found["activation_checkpointing"].estimate is None
-    assert "recompute ckpt instead of no: not measured" in told(study)
+    assert "checkpointing  ckpt instead of no: not measured" in told(study)
 
 
 def test_rounds_of_the_race_tell_a_single_change_with_their_interval() -> None:
@@ -150,7 +150,7 @@ def test_two_values_that_train_in_the_same_way_do_nothing() -> None:
     found = {next(iter(one.values)): one for one in explain(study, best).settings}
 
     assert found["omp_wait_policy"].is_same
-    assert "omp wait  passive instead of auto: does nothing here: both train in the same way" in told(study)
+    assert "omp_wait  passive instead of auto: does nothing here: both train in the same way" in told(study)
     assert found["omp_wait_policy"] not in unmeasured(Explanation(study="", settings=tuple(found.values())))
 
 
@@ -300,4 +300,4 @@ def test_a_change_that_there_was_no_time_for_says_so() -> None:
                  recommendation(changes=(late,)))  # fmt: skip
 
     assert explained(study)["channels_last"].untested == "no time was left"
-    assert "layout    nchw → nhwc: not measured: no time was left" in told(study)
+    assert "layout         nchw → nhwc: not measured: no time was left" in told(study)

@@ -262,7 +262,7 @@ def test_the_changes_are_told_with_their_factor_and_the_dropped_ones_last() -> N
     assert worth_lines(recommendation(changes=changes), None) == [
         "precision fp32 → bf16: 1.54× faster (1.49 to 1.59)",
         "workers 0 → 12: not measured: no time was left",
-        "recompute no → ckpt: 1.25×, single probes",
+        "checkpointing no → ckpt: 1.25×, single probes",
         "dropped: layout nchw → nhwc: 1.01×, does nothing here (0.99 to 1.02)",
     ]
 
@@ -303,13 +303,13 @@ def test_every_setting_has_a_row_of_the_table_and_what_was_measured_a_place_in_t
         ("precision fp32 → bf16", "1.54× faster (1.49 to 1.59)"),
         ("workers 0 → 12", "not measured"),
         ("layout nchw → nhwc", "1.25× faster (1.11 to 1.43)"),
-        ("recompute ckpt instead of no", "not measured"),
+        ("checkpointing ckpt instead of no", "not measured"),
     ]
     assert chart.table.rows[1][2:] == ("", "interleaved rounds")
     assert chart.summary == (
         "precision fp32 → bf16: 1.54× faster (1.49 to 1.59); layout nchw → nhwc: 1.25× faster (1.11 to 1.43)"
     )
-    assert "Not measured: batch, workers, recompute. `autotune explain" in chart.note
+    assert "Not measured: batch, workers, checkpointing. `autotune explain" in chart.note
 
 
 def test_an_estimate_and_single_probes_are_hollow_and_words_say_what_they_are() -> None:

@@ -79,7 +79,7 @@ def test_page_terminal_and_markdown_say_the_same_words(study: StudyView) -> None
     best = answer(study)
     said = [
         phrases.split_headline(best)[1],
-        phrases.rate_phrase(best),
+        *phrases.speed_parts(best),
         phrases.memory_phrase(best),
         losses_phrase(best),
         durations(best, facts_of(best, study)),

@@ -173,15 +173,15 @@ def test_a_narrow_terminal_loses_the_hint_whole_and_no_number(monkeypatch: pytes
 NAMES = ("batch_size", "amp_dtype", "num_workers", "channels_last", "activation_checkpointing", "num_threads",
          "omp_wait_policy")  # fmt: skip
 SOME = tuple(knob(name) for name in NAMES)  # a new knob is a new column, and needs more room
-RARE = ("recompute", "threads", "omp wait")  # left alone by most
+RARE = ("checkpointing", "threads", "omp_wait")  # left alone by most
 
 
 @pytest.mark.parametrize(
     ("width", "missing"),
     [
-        (131, []),
-        (120, ["omp wait"]),
-        (110, ["threads", "omp wait"]),
+        (135, []),
+        (126, ["omp_wait"]),
+        (116, ["threads", "omp_wait"]),
         (100, [*RARE]),
         (90, [*RARE, "±"]),
         (82, [*RARE, "±", "layout"]),

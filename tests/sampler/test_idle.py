@@ -9,7 +9,7 @@ import pytest
 from autotune.core.records import Goal, Limit, OptimizerFacts, Value
 from autotune.errors import UsageError
 from autotune.knobs import KNOBS, knob
-from autotune.sampler.idle import told
+from autotune.sampler.idle import idle_lines
 from autotune.sampler.space import SearchSpace
 from autotune.testing.knob_contract import CPU
 from autotune.testing.machine import ENVIRONMENT
@@ -70,7 +70,7 @@ def _limits(name: str, value: Value, others: dict[str, Value]) -> dict[str, Limi
 
 def _told(made: SearchSpace, limits: dict[str, Limit], **declared: Value) -> list[str]:
     baseline = made.canonical(config(**{"batch_size": 64, **declared}))
-    return [line for lines in told(made, limits, declared, baseline).values() for line in lines]
+    return [line for lines in idle_lines(made, limits, declared, baseline).values() for line in lines]
 
 
 @pytest.mark.parametrize(("name", "value", "of", "on", "others", "why"), IDLE)

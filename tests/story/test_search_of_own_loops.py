@@ -6,7 +6,7 @@ from autotune.core.requests import DryRunRequest
 from autotune.errors import UsageError
 from autotune.study import layout as disk
 from autotune.testing import FakeLauncher
-from autotune.tuning.header import OWN_LOOP
+from autotune.tuning.not_searched import OWN_LOOP
 from tests.worlds import Listener, facts, searched
 
 

@@ -224,7 +224,7 @@ def test_what_a_module_does_by_itself_is_its_baseline_and_stays(tmp_path: Path) 
 
     assert facts.baseline is not None and facts.baseline["activation_checkpointing"] is True
     assert facts.settable is not None and "activation_checkpointing" not in facts.settable
-    assert _told(facts)["recompute"] == "not tuned: Net does it itself"
+    assert _told(facts)["checkpointing"] == "not tuned: Net does it itself"
 
 
 @pytest.mark.parametrize("arguments", ["barebones=True", "callbacks=callbacks.StochasticWeightAveraging(1e-2)"])

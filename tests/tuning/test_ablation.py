@@ -317,6 +317,20 @@ def test_what_a_change_is_expected_to_be_worth_is_known_from_probes_that_differ_
     assert seen == [pytest.approx(1 / 200), pytest.approx(1 / 4), None]
 
 
+def test_what_others_spoiled_tells_nothing_of_a_change_unless_they_spoiled_nearly_all(tmp_path):
+    """A fused update seemed to be worth 4.75 times, because a burst of other work met the two probes without it."""
+    shared = Contamination(run_queue_wait_share=0.47, foreign_cores=0.9)
+    slow = measured(42)
+    spoiled = msgspec.structs.replace(slow, measurement=msgspec.structs.replace(slow.measurement, contamination=shared))
+    without = config(**{**WINNER.values, "channels_last": False})
+    burst = [trial(measured(100), 0, "baseline", batch_size=64), trial(measured(200), 1, **WINNER.values)]
+    burst.append(trial(spoiled, 2, **without.values))
+    throughout = [trial(spoiled, number, **one.values) for number, one in enumerate((config(64), WINNER, without))]
+
+    assert without not in search_scores(context(tmp_path / "burst", trials=burst).history)
+    assert without in search_scores(context(tmp_path / "throughout", trials=throughout).history)
+
+
 def test_after_a_search_no_change_of_the_answer_is_unmeasured(tmp_path):
     listener = Listener()
 

@@ -4,10 +4,11 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.core.codes import Code
+from autotune.core.interference import Contamination
 from autotune.core.records import Goal
 from autotune.core.results import Trial
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.advice import warnings_of
+from autotune.tuning.advice import left_out_warnings, warnings_of
 from tests.worlds import GIB, config, good, measured, study_request
 
 REQUEST = study_request()  # 16 GiB
@@ -45,6 +46,15 @@ def test_an_answer_for_want_of_another_is_no_praise_of_the_baseline(probed, said
     warnings = warnings_of(_winner({}, batch_size=32), request, 0.0, probed=probed)
 
     assert (Code.ONLY_BASELINE_TRIED in {warning.code for warning in warnings}) == said
+
+
+def test_configurations_that_had_interference_are_told_apart_by_what_is_fixed():
+    busy = {"contamination": Contamination(run_queue_wait_share=0.5, foreign_cores=1.0)}
+    raced = [_winner(busy, batch_size=16, **values) for values in ({"amp_dtype": "bfloat16"}, {})]
+
+    (warning,) = left_out_warnings(raced, study_request(domains={"amp_dtype": ("bfloat16",)}))
+
+    assert warning.numbers["rounds"] == "16×1 bf16 in 1 of 1; 16×1 in 1 of 1"
 
 
 def test_growing_memory_is_said_with_the_steps_that_are_left_and_a_way_out():

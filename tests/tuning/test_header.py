@@ -8,9 +8,9 @@ import pytest
 
 from autotune.cli.dry_run import plan
 from autotune.core.records import Finding, Goal, Limit, StepFacts
-from autotune.study.shown import moving, shown_config
 from autotune.testing import FakeLauncher
-from autotune.tuning.header import held_phrase, not_searched, opening_lines
+from autotune.tuning.header import held_phrase, opening_lines
+from autotune.tuning.not_searched import not_searched
 from autotune.tuning.settings import Settings
 from autotune.tuning.short_budget import short_budget
 from tests.worlds import Listener, config, declared, environment, facts, searched, space, study_request
@@ -23,16 +23,6 @@ def test_a_space_parts_the_device_from_its_name(device):
     lines = opening_lines(Path("study"), request, space(), Settings(target="model.py"), resumed=False)
 
     assert f"{device.upper()} " in lines[1].partition("NVIDIA H200")[0]
-
-
-def test_a_mere_number_is_told_with_what_it_counts():
-    assert shown_config(config(batch_size=32, num_workers=2, num_threads=4)) == "32×1, fp32, workers 2, nchw, threads 4"
-
-
-def test_a_knob_that_nothing_moves_is_not_told_of_the_baseline():
-    still = study_request(domains={"num_workers": (0, 2), "channels_last": (False,)})
-
-    assert shown_config(still.baseline, moving(still)) == "64×1, workers 0"
 
 
 def test_workers_that_a_loader_does_not_take_are_said_to_be_left_out():
@@ -298,7 +288,7 @@ def test_a_space_of_one_configuration_names_it_unless_it_is_the_baseline():
         -1
     ].endswith("1 configuration: only the baseline")
     assert (
-        "1 configuration: only 64×1, bf16, workers 0"
+        "1 configuration: only 64×1 bf16 workers 0"
         in _told(64, config(batch_size=64), tune=("batch_size",), limits={**fixed, "batch_size": Limit(values=(64,))})[
             -1
         ]

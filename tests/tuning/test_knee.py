@@ -11,8 +11,8 @@ from autotune.study.view import load_view
 from autotune.testing import FACTS, FakeLauncher, Machine
 from autotune.testing.machine import ENVIRONMENT
 from autotune.tuning.choice import differ_in_batch
+from autotune.tuning.descent import smaller
 from autotune.tuning.recommend import recommend
-from autotune.tuning.refinement import smaller
 from tests.tuning.test_choice import _candidate
 from tests.worlds import config, good, measured, searched, study_request, trial
 

@@ -198,25 +198,46 @@ def test_an_environment_variable_that_is_the_only_change_is_raced(tmp_path):
     assert preferred(search).config == asleep
 
 
+class Curve:
+    """A sampler whose model knows the curve over batches."""
+
+    def __init__(self, **expected):
+        self._expected = {int(batch.removeprefix("of_")): rate for batch, rate in expected.items()}
+
+    def expected(self, study, configs):
+        return [
+            (one, Prediction(samples_per_second=rate, low=rate, high=rate, memory_share=0.1, fits=1.0))
+            for one in configs
+            for rate in [self._expected[one.batch_size]]
+        ]
+
+
+def _free(tmp_path, probes, **options):
+    asked = study_request(goal=Goal(), baseline=config(32))
+    search = context(tmp_path, request=asked, trials=probes)
+    return dataclasses.replace(search, space=space(Goal(), asked.baseline), store=Ignored(), **options)
+
+
 def test_where_batches_are_free_a_lucky_probe_is_not_taken_for_the_knee(tmp_path):
     rates = {32: 60.0, 64: 100.0, 128: 92.0, 256: 101.0}
     probes = [trial(measured(rate), n, "search", batch_size=batch) for n, (batch, rate) in enumerate(rates.items())]
-    asked = study_request(goal=Goal(), baseline=config(32))
 
-    class Curve:
-        """A sampler whose model knows the curve."""
-
-        def expected(self, study, configs):
-            expected = {32: 60.0, 64: 80.0, 128: 93.0, 256: 100.0}
-            return [
-                (one, Prediction(samples_per_second=rate, low=rate, high=rate, memory_share=0.1, fits=1.0))
-                for one in configs
-                for rate in [expected[one.batch_size]]
-            ]
-
-    search = dataclasses.replace(context(tmp_path, request=asked, trials=probes), space=space(Goal(), asked.baseline))
-    known = dataclasses.replace(search, sampler=Curve(), store=Ignored())
-    unknown = dataclasses.replace(search, sampler=NoModel(), store=Ignored())
+    known = _free(tmp_path, probes, sampler=Curve(of_32=60.0, of_64=80.0, of_128=93.0, of_256=100.0))
+    unknown = dataclasses.replace(known, sampler=NoModel())
 
     assert preferred(known).config.batch_size == 256
     assert preferred(unknown).config.batch_size == 64
+
+
+@pytest.mark.parametrize(("rate", "batch"), [(239.0, 32), (200.0, 128)])
+def test_no_curve_takes_the_baseline_s_global_batch_from_a_probe_that_was_as_fast(tmp_path, rate, batch):
+    """A language model at 32 was as fast as at 128 by its probe, and its curve expected a tenth less of it."""
+    probes = [
+        trial(measured(160.0), 0, "baseline", batch_size=32),
+        trial(measured(244.0), 1, "search", batch_size=128, amp_dtype="bfloat16"),
+        trial(measured(rate), 2, "search", batch_size=32, amp_dtype="bfloat16"),
+    ]
+
+    search = _free(tmp_path, probes, sampler=Curve(of_32=200.0, of_128=240.0))
+
+    assert preferred(search).config == config(batch, amp_dtype="bfloat16")

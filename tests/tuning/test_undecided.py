@@ -1,9 +1,13 @@
 """When an answer is open, and what it would take."""
 
+import dataclasses
+
 import pytest
+from msgspec.structs import replace
 
 from autotune.core import codec
 from autotune.core.codes import Code
+from autotune.core.interference import Contamination
 from autotune.core.notices import earlier, notice
 from autotune.report.phrases import headline
 from autotune.study.recommendation import Recommendation
@@ -44,6 +48,44 @@ def test_rounds_that_could_not_have_told_a_gain_of_a_tenth_are_no_evidence_again
 
     assert found.params == BASE.values
     assert found.undecided.gain_high > 1.1
+
+
+def _beside_others(candidate, *shares):
+    """The same candidate, whose rounds waited for a core for these shares of their time."""
+
+    def waited(trial, share):
+        shared = Contamination(run_queue_wait_share=share, foreign_cores=1.0)
+        return replace(
+            trial, result=replace(trial.result, measurement=replace(trial.result.measurement, contamination=shared))
+        )
+
+    return dataclasses.replace(candidate, trials=tuple(map(waited, candidate.trials, shares)))
+
+
+def test_what_beats_a_baseline_that_others_kept_from_the_cores_is_open_however_much_it_gains():
+    """One thread was ten times as fast as two that wait for each other, beside a load on one core of two."""
+    base, fast = _candidate(BASE, 100, 90, 110), _candidate(FAST, 1000, 1010, 990)
+
+    found = _recommended(_beside_others(base, 0.45, 0.4, 0.5), fast)
+
+    assert (found.params, found.undecided.config) == (BASE.values, FAST)
+    assert found.undecided.rounds_needed is None
+    assert "measured at 10.0× (8.36 to 12.0) beside other work: your baseline is kept" in headline(found)
+    assert [one.reason.code for one in found.runners_up] == [Code.FASTER_BESIDE_OTHERS]
+    assert codec.decode(codec.encode(found), Recommendation) == found
+
+
+@pytest.mark.parametrize("shares", [(0.05, 0.06, 0.05), (0.45, 0.0, 0.0)])
+def test_what_hardly_waited_or_once_is_compared_with_all_the_same(shares):
+    base, fast = _candidate(BASE, 100, 101, 102), _candidate(FAST, 200, 202, 204)
+
+    assert _recommended(_beside_others(base, *shares), fast).params == FAST.values
+
+
+def test_what_was_measured_beside_others_is_a_claim_against_a_baseline_that_was_not():
+    base, fast = _candidate(BASE, 100, 101), _candidate(FAST, 200, 202)
+
+    assert _recommended(base, _beside_others(fast, 0.5, 0.5)).params == FAST.values
 
 
 def test_what_is_measurably_faster_is_decided():
