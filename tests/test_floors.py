@@ -26,7 +26,10 @@ FLOORS = {  # the highest floor that a room may import from; a file of a feature
 }  # fmt: skip
 FEATURE_FLOORS = {"records": 1, "stage": 4, "chart": 5, "table": 5}  # other files of a feature: 3
 CHILD_ONLY = ("child", "targets", "export")  # and inside functions of knobs
-CHILD_FILES = ("child", "tensor_tracker", "workspaces")  # of the features
+CHILD_FILES = (  # of the features
+    "child", "tensor_tracker", "workspaces",
+    "calls", "flops", "module_times", "operations", "passes", "samples", "stopwatch", "user_lines",
+)  # fmt: skip
 OPTUNA_HOMES = ("sampler/structured.py", "sampler/encoding.py", "sampler/optuna.py", "study/store.py")
 
 

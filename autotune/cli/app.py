@@ -22,6 +22,7 @@ from autotune.cli.export import export
 from autotune.cli.init import init
 from autotune.cli.log import log
 from autotune.cli.output import plain_console
+from autotune.cli.profile import profile
 from autotune.cli.race import race
 from autotune.cli.report import report
 from autotune.cli.run import run as run_command
@@ -52,6 +53,7 @@ for command in (
     show,
     best,
     explain,
+    profile,
     run_command,
     export,
     report,

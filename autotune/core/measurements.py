@@ -10,6 +10,7 @@ from autotune.core.requests import (
     InspectRequest,
     NoiseScaleRequest,
     ProbeRequest,
+    ProfileRequest,
     Request,
     StabilityRequest,
 )
@@ -20,6 +21,7 @@ MEASUREMENTS: dict[type[Request[Any]], str] = {  # request -> module:function of
     NoiseScaleRequest: "autotune.gradient_noise.child:measure",
     DryRunRequest: "autotune.memory.child:predict_peaks",
     InspectRequest: "autotune.child.run:inspect",
+    ProfileRequest: "autotune.profile.child:measure",
 }
 
 

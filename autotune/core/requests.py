@@ -11,6 +11,7 @@ from autotune.core.records import PROTOCOL, Config, Declaration, Purpose, Record
 from autotune.core.results import Failure, Inspection, Outcome, ProbeResult, Result, StabilityResult
 from autotune.gradient_noise.records import NoiseScaleResult
 from autotune.memory.model import DryRun
+from autotune.profile.records import ProfileResult
 
 Asked = TypeVar("Asked", bound="Request[Any]")
 ResultT = TypeVar("ResultT", bound=Result)
@@ -188,3 +189,15 @@ class DryRunRequest(Request[DryRun], frozen=True, kw_only=True, tag="dry-run", t
     limit_bytes: int | None = None  # beyond which no peak is of interest
     max_seconds: float = 60.0  # arms that are not begun by then are left out
     seed: int = 0
+
+
+class ProfileRequest(Request[ProfileResult], frozen=True, kw_only=True, tag="profile", tag_field="request"):
+    """Ask where the optimizer steps of one configuration go, and which lines of the user's code cost time."""
+
+    FOLDER: ClassVar[str] = "profile"
+
+    target: str
+    config: Config
+    device: str
+    seed: int = 0
+    seconds: float = 3.0  # of steps that are timed by their parts; each of the other passes takes up to half of it

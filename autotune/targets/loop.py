@@ -51,7 +51,7 @@ class Training:
         self._scaler = torch.amp.GradScaler(self.plan.device.partition(":")[0], enabled=self.plan.scale_loss)
         self._shapes = Shapes()
         self._watch: Watch | None = None  # of `train`; hears of micro-batches after that, too
-        self._on_device, self._context = self._copy(), self._forward_context()
+        self.to_device, self._context = self._copy(), self._forward_context()
         self._counts_tokens = True
         self._ended = 0.0  # when the last report was made, by `time.perf_counter`
         self._epoch: Any = None  # where training stopped; kept, so that workers live until their memory was read
@@ -105,7 +105,7 @@ class Training:
         with torch.no_grad():
             for batch, _ in zip(self.validation(), range(batches), strict=False):
                 with self._context():
-                    checked(self.loss(self.model, self._on_device(batch)), training=False)
+                    checked(self.loss(self.model, self.to_device(batch)), training=False)
                 done += 1
         self.model.train()
         return done
@@ -117,7 +117,7 @@ class Training:
         call or two within the innermost loop is 1 us of a step (measured), so most is done once for all the steps.
         Without `reports` batches are not counted and no loss is read, so that they may be fake.
         """
-        scaler, count, context, copy = self._scaler, self.plan.micro_batches_per_step, self._context, self._on_device
+        scaler, count, context, copy = self._scaler, self.plan.micro_batches_per_step, self._context, self.to_device
         divisor, watch = self.plan.accumulation_steps, self._watch if reports else None
         beat = self._watch.micro_batch if self._watch and steps * count > 1 else None
         own, late = self.own_step, time.perf_counter() + BEAT_SECONDS

@@ -1,0 +1,61 @@
+"""`autotune profile`: where a training step goes, and which lines of the user's code cost time."""
+
+from __future__ import annotations
+
+import sys
+from functools import partial
+from typing import Annotated
+
+import typer
+
+from autotune.cli.output import plain_console, say, stop_on_sigterm
+from autotune.cli.target import Device
+
+
+def profile(
+    context: typer.Context,
+    target: Annotated[
+        list[str],
+        typer.Argument(
+            help="Your training code, model.py, pkg.train or model.py:function; or a study.", metavar="TARGET"
+        ),
+    ],
+    best: Annotated[
+        bool, typer.Option("--best", help="With the settings that the study of this target recommends.")
+    ] = False,
+    config: Annotated[
+        str | None,
+        typer.Option("--config", "-c", help="With these settings: batch=64,amp=bf16. [default: the baseline's]"),
+    ] = None,
+    device: Device = None,
+    json_output: Annotated[bool, typer.Option("--json", help="All that was measured, as JSON.")] = False,
+) -> None:
+    """Say where a training step goes, and which of your lines cost time.
+
+    Trains one configuration for some seconds in a process of its own. Says what each remedy can give at most, and
+    names only lines that were seen to cost a hundredth of a step or more. Searches and writes nothing.
+    """
+    from autotune.cli.launching import SayingLauncher
+    from autotune.cli.options import Options
+    from autotune.core import codec
+    from autotune.launch.subprocess import SubprocessLauncher
+    from autotune.profile.stage import named_target
+    from autotune.profile.stage import profile as run
+    from autotune.profile.table import profile_block
+    from autotune.races.contestants import may_declare
+
+    stop_on_sigterm()
+    name = " ".join(target)  # of several words: a command, which is refused
+    changed = Options(context, partial(may_declare, name)).pairs("--config", config)
+    named = named_target(name, best=best, changed=changed)
+    if not json_output:
+        say("Training for about half a minute, to see where a step goes.", stderr=True)
+    with SubprocessLauncher() as launcher:
+        found = run(named, device, SayingLauncher(launcher))
+    if json_output:
+        sys.stdout.write(codec.encode(found.result).decode())
+        return
+    console = plain_console()
+    console.print(profile_block(found.label, found.config, found.device, found.result), soft_wrap=True, end="")
+    for sentence in found.result.left_out:
+        say(sentence, stderr=True)

@@ -1,0 +1,92 @@
+"""The process of a profile: one configuration, trained by our loop, which is looked at in passes (`passes.py`)."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from importlib import import_module
+from typing import Any
+
+import torch
+
+from autotune.child import device as devices
+from autotune.child.lifeline import Progress
+from autotune.child.run import seed_all
+from autotune.core.requests import ProfileRequest
+from autotune.errors import TargetError
+from autotune.knobs import completed, plan_of
+from autotune.profile.passes import Passing, Profiling
+from autotune.profile.records import ProfileResult
+from autotune.profile.stopwatch import parts_told_apart, replaced
+from autotune.profile.user_lines import UserLine, calling_line
+from autotune.targets import resolve, variables
+from autotune.targets.base import Order, Step, Watch
+from autotune.targets.loop import Training
+
+
+def measure(request: ProfileRequest, progress: Progress) -> ProfileResult:
+    """Return where the steps of the configuration go. Raises whatever the user's code, torch or the machine raise."""
+    device = devices.choose_device(request.device)
+    seed_all(request.seed)
+    devices.limit_memory(device, request.memory_limit_bytes)
+    config = completed(request.config)
+    plan = plan_of(config.values, device)
+    plan.settable = request.settable
+    with _optimizer_lines() as made_at:
+        session = resolve(request.target).open(config, plan, progress.phase)
+    variables.check()
+    variables.show()
+    import_module("torch._dynamo")  # as in a probe: the first step would
+    gc.unfreeze()
+    if not isinstance(session, Training):
+        raise TargetError(
+            f"{session.label} trains in a loop of its own. What happens within it cannot be told apart yet. Profile a "
+            f"file of model() and dataset(), or a LightningModule without trainer()."
+        )
+    profiling = Profiling(session, made_at, request.seconds)
+    progress.phase("warm-up")
+    with (
+        parts_told_apart(session, profiling.stopwatch),
+        profiling.samples.watched(),
+        closing(profiling.passes(progress.phase)) as passes,
+    ):
+        session.train(Stepping(passes, progress.beat))
+    progress.beat()
+    return profiling.result()
+
+
+@contextmanager
+def _optimizer_lines() -> Iterator[list[UserLine]]:
+    """Note the lines of the user's that make optimizers."""
+    lines, begin = list[UserLine](), torch.optim.Optimizer.__init__
+
+    def noted(*arguments: Any, **options: Any) -> None:
+        if (line := calling_line(sys._getframe(1), through_torch=True)) is not None:
+            lines.append(line)
+        begin(*arguments, **options)
+
+    with replaced(torch.optim.Optimizer, "__init__", noted):
+        yield lines
+
+
+class Stepping(Watch):
+    """The watch of a session that steps for as long as a generator wants."""
+
+    def __init__(self, passes: Passing, beat: Callable[[], None]) -> None:
+        self._passes, self._beat = passes, beat
+        next(passes)
+
+    def micro_batch(self) -> None:
+        """Pass the sign of life on."""
+        self._beat()
+
+    def step(self, step: Step) -> Order:
+        """Hand the step to the pass that waits for it."""
+        self._beat()
+        try:
+            self._passes.send(step)
+        except StopIteration:
+            return Order.STOP
+        return Order.CONTINUE

@@ -1,0 +1,78 @@
+"""The floating-point operations of an optimizer step, and the rate that one large matrix product reaches here."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+
+import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+
+from autotune.child import device as devices
+from autotune.profile.records import Work
+from autotune.targets.loop import Training
+
+PEAK_SECONDS = 0.5  # of products, of which the fastest counts
+FEWEST_PRODUCTS = 5
+SIZES = {"cpu": 1024}  # of the square matrices; a product of these takes milliseconds on one core
+LARGE = 8192  # elsewhere: what fills a data-centre GPU
+
+
+@contextmanager
+def counted(device: str) -> Iterator[FlopCounterMode]:
+    """Count what is computed meanwhile.
+
+    On a CPU attention is computed by the math kernel, for the counter knows no other there (torch 2.13).
+    """
+    with ExitStack() as stack:
+        if device == "cpu":
+            stack.enter_context(sdpa_kernel(SDPBackend.MATH))
+        yield stack.enter_context(FlopCounterMode(display=False))
+
+
+def uncountable(training: Training) -> str:
+    """Return why the operations of this training cannot be counted; empty if they can."""
+    if training.plan.compiles:
+        return "compiled graphs do not say what they compute"
+    if training.plan.device == "cpu" and any(isinstance(one, torch.nn.RNNBase) for one in training.model.modules()):
+        return "recurrent layers are not counted on a CPU"
+    return ""
+
+
+def work_of(training: Training, flops: int | None) -> Work:
+    """Return the operations of a step beside the rate that this machine reaches: of one product, measured now."""
+    device, dtype = training.plan.device, computing_dtype(training)
+    size = SIZES.get(device, LARGE)
+    return Work(
+        flops=flops,
+        why="" if flops is not None else uncountable(training),
+        peak_flops=peak_flops(device, dtype, size),
+        size=size,
+        dtype=str(dtype).removeprefix("torch."),
+    )
+
+
+def computing_dtype(training: Training) -> torch.dtype:
+    """Return the dtype of a matrix product in the forward pass."""
+    parameter = max(training.model.parameters(), key=torch.Tensor.numel)
+    with ExitStack() as stack, torch.no_grad():
+        for context in training.plan.forward_contexts:
+            stack.enter_context(context())
+        one = torch.zeros((8, 8), dtype=parameter.dtype, device=parameter.device)
+        return (one @ one).dtype
+
+
+def peak_flops(device: str, dtype: torch.dtype, size: int) -> float:
+    """Return the floating-point operations per second of the fastest of a few matrix products."""
+    a, b = (torch.randn((size, size), device=device).to(dtype) for _ in range(2))
+    torch.mm(a, b)
+    devices.synchronize(device)
+    seconds, ends = list[float](), time.perf_counter() + PEAK_SECONDS
+    while len(seconds) < FEWEST_PRODUCTS or time.perf_counter() < ends:
+        began = time.perf_counter()
+        torch.mm(a, b)
+        devices.synchronize(device)
+        seconds.append(time.perf_counter() - began)
+    return 2 * size**3 / min(seconds)

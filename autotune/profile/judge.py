@@ -1,0 +1,102 @@
+"""What the readings of a profile say: shares of a step, the most that a remedy gives, findings in order. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from autotune.profile.records import ModuleSeconds, Part, ProfileResult, SlowLine
+from autotune.units import format_speedup
+
+LEAST_SHARE = 0.01  # of a step: what costs less is not worth an edit
+EXPANDED_SHARE = 0.25  # of forward and backward pass: a module that takes more is shown by its parts
+_REMEDIES: Mapping[Part, tuple[str, str]] = {
+    "data": ("Waiting for data", "loader workers, or a faster dataset,"),
+    "copy": ("Copying batches to the device", "pinned memory"),
+    "optimizer": ("The optimizer", "a faster update, such as a fused one,"),
+    "other": ("What is between the parts of a step", "leaving it out"),
+}
+_ITSELF = " itself"  # behind the name of a module that is shown without its parts
+_COMPUTING: tuple[Part, ...] = ("forward", "backward")
+
+
+def share(result: ProfileResult, *parts: Part) -> float:
+    """Return the share of a step that these parts take together, 0..1."""
+    return sum(one.seconds for one in result.parts if one.part in parts) / result.seconds
+
+
+def at_most(of_step: float) -> float:
+    """Return by what factor steps would be faster if that share of them took no time (Amdahl 1967)."""
+    return 1 / max(1 - of_step, 1e-9)
+
+
+def bottleneck(result: ProfileResult) -> str:
+    """Return the part that takes most in one sentence, with what a remedy can give at most.
+
+    Forward and backward pass are one: what makes one faster mostly makes the other, too.
+    """
+    computing = share(result, *_COMPUTING)
+    others = {one.part: share(result, one.part) for one in result.parts if one.part not in _COMPUTING}
+    largest = max(others, key=lambda part: others[part])
+    if computing >= others[largest]:
+        loading = f", loader workers {_factor(others['data'])}" if others["data"] >= LEAST_SHARE else ""
+        most = f"making them faster can give at most {_factor(computing)}{loading}"
+        return f"Model and loss take {computing:.0%} of a step: {most}."
+    what, remedy = _REMEDIES[largest]
+    return f"{what} takes {others[largest]:.0%} of a step: {remedy} can give at most {_factor(others[largest])}."
+
+
+def _factor(of_step: float) -> str:
+    return f"{format_speedup(at_most(of_step))}×"
+
+
+def findings(result: ProfileResult) -> list[SlowLine]:
+    """Return what costs a hundredth of a step or more, the most expensive first; growing memory before all.
+
+    Memory that grows ends the training, whatever it costs.
+    """
+    worth = [one for one in result.findings if one.bytes or one.seconds >= LEAST_SHARE * result.seconds]
+    return sorted(worth, key=lambda one: (not one.bytes, -one.seconds))
+
+
+def expensive_modules(modules: Sequence[ModuleSeconds]) -> list[ModuleSeconds]:
+    """Return modules with the times of what is in them, the most expensive first; together they are all there is.
+
+    What takes more than a quarter is shown by its parts. Times in no module count for `(loss)`.
+    """
+    tree = {one.name: one for one in modules if not one.name.startswith("(")}
+    outside = [one for one in modules if one.name.startswith("(")]
+    shown = [_whole("", tree)]
+    total = shown[0].forward + shown[0].backward
+    while large := [one for one in shown if _both(one) > EXPANDED_SHARE * total and _parts(one.name, tree)]:
+        for one in large:
+            shown.remove(one)
+            shown += [_whole(part, tree) for part in _parts(one.name, tree)]
+            if (own := tree.get(one.name)) is not None:  # what it computes itself
+                shown.append(replace(own, name=f"{one.name or '(model)'}{_ITSELF}"))
+    return sorted([*shown, *outside], key=_both, reverse=True)
+
+
+def _both(one: ModuleSeconds) -> float:
+    return one.forward + one.backward
+
+
+def _parts(name: str, tree: Mapping[str, ModuleSeconds]) -> list[str]:
+    """Return the modules right below `name`, also those that are called by nobody and only hold others."""
+    inside = [other for other in tree if other and _is_below(other, name) and not name.endswith(_ITSELF)]
+    depth = name.count(".") + 1 if name else 0
+    return list(dict.fromkeys(".".join(other.split(".")[: depth + 1]) for other in inside))
+
+
+def _is_below(name: str, other: str) -> bool:
+    return not other or name.startswith(f"{other}.")
+
+
+def _whole(name: str, tree: Mapping[str, ModuleSeconds]) -> ModuleSeconds:
+    """Return a module with the times of all that is in it."""
+    inside = [one for other, one in tree.items() if other == name or _is_below(other, name)]
+    return ModuleSeconds(
+        name=name, kind=tree[name].kind if name in tree else "", forward=sum(one.forward for one in inside),
+        backward=sum(one.backward for one in inside),
+    )  # fmt: skip

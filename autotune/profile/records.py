@@ -1,0 +1,85 @@
+"""The readings of one profiled configuration: seconds by part of a step and by module, and lines that cost time.
+
+Raw values per optimizer step are kept; `profile/judge.py` makes shares, bounds and sentences of them.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from autotune.core.records import Record
+from autotune.core.results import Result
+
+Part = Literal["data", "copy", "forward", "backward", "optimizer", "other"]
+PARTS: tuple[Part, ...] = ("data", "copy", "forward", "backward", "optimizer", "other")
+
+Slowness = Literal[
+    "host read",  # .item(), .tolist(), .cpu(), float(tensor): the host waits, and copies
+    "host tensor",  # torch.tensor(...) of Python numbers or an array, in every step
+    "collector",  # gc.collect()
+    "cache",  # torch.cuda.empty_cache(), torch.cuda.synchronize()
+    "saving",  # torch.save
+    "zeroing",  # zero_grad(set_to_none=False)
+    "untrained",  # gradients for parameters that no optimizer steps
+    "growth",  # memory that grows with every step
+    "float64",  # the model computes in double precision
+    "python",  # the user's own Python, outside of torch's operations
+    "tail",  # few samples of the dataset that take many times as long as the others
+]
+
+
+class PartSeconds(Record, frozen=True, kw_only=True):
+    """The seconds of one part of an optimizer step, on average: all parts together are the step."""
+
+    part: Part
+    seconds: float
+
+
+class ModuleSeconds(Record, frozen=True, kw_only=True):
+    """The seconds of one module in an optimizer step, without those of the modules in it."""
+
+    name: str  # as `named_modules` has it; empty: the model itself
+    kind: str  # its class
+    forward: float
+    backward: float
+
+
+class Work(Record, frozen=True, kw_only=True):
+    """The floating-point operations of a step, and what this machine could do of them."""
+
+    flops: int | None  # of an optimizer step: matrix products, convolutions and attention; None: cannot be counted
+    why: str = ""  # they cannot be counted
+    peak_flops: float  # per second, of one large matrix product, measured in the same process
+    size: int  # of that product's square matrices
+    dtype: str  # that it was measured in: what the model computes in
+
+
+class SlowLine(Record, frozen=True, kw_only=True):
+    """One thing in the user's code that costs time or memory in every step, as it was observed."""
+
+    kind: Slowness
+    place: str  # "model.py:31 in loss"; empty: no line of the user's
+    code: str  # that line
+    what: str  # ".tolist()", the names of parameters, the container that keeps tensors
+    count: float  # per optimizer step
+    seconds: float  # per optimizer step: what leaving it out can give at most; 0.0 for memory
+    bytes: float = 0.0  # per optimizer step, by which memory grows
+    ratio: float = 0.0  # of the slowest sample to the median
+
+
+class ProfileResult(Result, frozen=True, kw_only=True):
+    """The result of a `ProfileRequest`: OK has parts, unless it comes from a simulated machine."""
+
+    steps: int = 0  # optimizer steps that the parts are averages of
+    step_seconds: tuple[float, ...] = ()  # of each of them
+    samples: float = 0.0  # per optimizer step
+    parts: tuple[PartSeconds, ...] = ()
+    modules: tuple[ModuleSeconds, ...] = ()  # empty: not told apart
+    work: Work | None = None
+    findings: tuple[SlowLine, ...] = ()
+    left_out: tuple[str, ...] = ()  # what was not looked at, with the reason: one sentence each
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of one optimizer step, on average."""
+        return sum(one.seconds for one in self.parts)

@@ -1,0 +1,100 @@
+"""The time of single samples of the user's dataset: whether a few of them take many times as long as the others."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
+from statistics import median
+from typing import Any
+
+from torch.utils.data import IterableDataset, Subset
+
+from autotune.profile.records import SlowLine
+from autotune.profile.stopwatch import replaced
+from autotune.profile.user_lines import UserLine, owner
+from autotune.targets.data import Epochs, Source
+from autotune.targets.peek import random_state_kept, some_keys
+
+MOST_SECONDS = 1.0  # of reading samples beside the training, where its workers read them
+MOST_SAMPLES = 512
+FEWEST_SAMPLES = 32
+MOST_AGAIN = 24  # slow samples that are read a second time: busy machines and cold disks make others slow once
+SLOW = 10.0  # times the median: decoding of images spreads by 2 to 3 times
+
+_Read = tuple[float, Any]  # the seconds and the index of one sample
+
+
+class Samples:
+    """The seconds of each sample that was read, with its index."""
+
+    def __init__(self, source: Source) -> None:
+        self._loader = source.loader if isinstance(source, Epochs) else None
+        dataset: Any = self._loader.dataset if self._loader else None
+        while isinstance(dataset, Subset):
+            dataset = dataset.dataset
+        is_read_singly = not isinstance(dataset, IterableDataset) and not hasattr(dataset, "__getitems__")
+        self._dataset: Any = dataset if is_read_singly else None
+        self._reader: Any = self._dataset  # that knows the indices of `_read`
+        self._read: list[_Read] = []
+        self.is_on = False
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch what this process reads, while `is_on`."""
+        kind = type(self._dataset)
+        read: Any = getattr(kind, "__getitem__", None)
+        is_here = self._dataset is not None and self._loader is not None and not self._loader.num_workers
+
+        def timed(dataset: Any, index: Any) -> Any:
+            began = time.perf_counter()
+            sample = read(dataset, index)
+            if self.is_on and dataset is self._dataset:
+                self._read.append((time.perf_counter() - began, index))
+            return sample
+
+        with replaced(kind, "__getitem__", timed) if is_here and kind.__module__ != "builtins" else nullcontext():
+            yield
+
+    def read_beside(self) -> None:
+        """Read some samples here, where the training left that to its workers."""
+        if self._read or self._dataset is None or self._loader is None:
+            return
+        self._reader = self._loader.dataset
+        with random_state_kept():
+            ends = time.perf_counter() + MOST_SECONDS
+            for index in some_keys(self._loader, MOST_SAMPLES):
+                began = time.perf_counter()
+                self._reader[index]
+                self._read.append((time.perf_counter() - began, index))
+                if self._read[-1][0] + began > ends:
+                    break
+
+    def result(self, samples: float, waiting: float) -> SlowLine | None:
+        """Return what the slow samples cost a step of so many samples, which waits so many seconds for data."""
+        if len(self._read) < FEWEST_SAMPLES:
+            return None
+        usual = median(seconds for seconds, _ in self._read)
+        slow = [one for one in sorted(self._read, reverse=True, key=_seconds) if one[0] > SLOW * usual]
+        sure = [one for one in map(self._again, slow[:MOST_AGAIN]) if one[0] > SLOW * usual]
+        if not sure:
+            return None
+        longest, index = max(sure, key=_seconds)
+        count = len(sure) * len(slow) / len(slow[:MOST_AGAIN]) * samples / len(self._read)
+        excess = sum(seconds - usual for seconds, _ in sure) / len(sure)
+        code = getattr(getattr(type(self._dataset), "__getitem__", None), "__code__", None)
+        line = UserLine.of(code, code.co_firstlineno) if code and owner(code.co_filename) == "user" else None
+        return SlowLine(
+            kind="tail", place=line.place if line else "", code=line.text if line else "", what=str(index), count=count,
+            seconds=min(count * excess, waiting), ratio=longest / usual,
+        )  # fmt: skip
+
+    def _again(self, read: _Read) -> _Read:
+        """Return a sample's shorter time of two: the first may have been long because the machine was busy."""
+        began = time.perf_counter()
+        self._reader[read[1]]
+        return min(read[0], time.perf_counter() - began), read[1]
+
+
+def _seconds(read: _Read) -> float:
+    return read[0]

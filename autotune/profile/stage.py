@@ -1,0 +1,92 @@
+"""One profile, from what the user names to its result: look at the target, settle its configuration, run the child."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from autotune.core.records import Config, Value
+from autotune.core.requests import ProfileRequest
+from autotune.core.results import Outcome
+from autotune.errors import TargetError, UsageError
+from autotune.launch.base import Launcher
+from autotune.profile.records import ProfileResult
+from autotune.races.contestants import NamedContestant, named_contestant, settle_contestant
+from autotune.study.layout import is_study
+from autotune.targets import resolve
+from autotune.targets.commands.command import is_command
+from autotune.tuning.prepare import fault, inspect
+from autotune.tuning.settings import Settings
+
+SEED = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What was profiled, and what came out."""
+
+    label: str
+    config: Config
+    device: str
+    result: ProfileResult
+
+
+def named_target(name: str, *, best: bool, changed: Mapping[str, Value]) -> NamedContestant:
+    """Return the target that `name` names (a study: with its recommendation), with settings.
+
+    `best`: those that the study of this target recommends. Raises `TargetError`, `UsageError` and `StudyError`.
+    """
+    named = named_contestant(name)
+    if is_command(named.target):
+        raise UsageError(
+            f"{named.label} is a command, and commands are not profiled yet. Its loop is its own, and what happens in "
+            f"it cannot be told apart. Profile a file of model() and dataset(): autotune profile model.py."
+        )
+    if best and not named.values:
+        study = Settings.of(target=named.target).folder
+        if not is_study(study):
+            raise UsageError(
+                f"There is no study {study}, where a search of {name} leaves its recommendation. It probably lies "
+                f"elsewhere, or was never run. Name the study: autotune profile STUDY; or leave --best out."
+            )
+        found = named_contestant(str(study))
+        if resolve(found.target) != resolve(named.target):
+            raise UsageError(
+                f"{study} is a study of {found.target}, not of {name}. --best looks for the study that a search of "
+                f"the target would write. Name the study itself: autotune profile STUDY."
+            )
+        named = replace(named, values=found.values)
+    return named.with_settings(changed) if changed else named
+
+
+def profile(named: NamedContestant, device: str | None, launcher: Launcher) -> Profile:
+    """Look at the target, then profile its configuration; two processes, and nothing is written that stays.
+
+    Raises `TargetError`, `UsageError` and `EnvironmentUnfit`.
+    """
+    with tempfile.TemporaryDirectory(prefix="autotune-") as place:
+        found = inspect(named.target, device, SEED, Path(place) / "inspect", launcher, keeps_log=False)[:2]
+        request = settle_contestant(named, named.target, "", SEED, found, launcher).request
+        asked = ProfileRequest(
+            target=named.target,
+            config=request.baseline,
+            device=request.environment.device,
+            seed=SEED,
+            memory_limit_bytes=request.enforced_limit_bytes,
+            settable=request.facts.settable,
+        )
+        folder = Path(place) / asked.FOLDER
+        folder.mkdir()
+        result = launcher.run(asked, folder)
+    if result.failure is None:
+        return Profile(label=named.label, config=asked.config, device=asked.device, result=result)
+    if result.outcome in (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.ENVIRONMENT):
+        raise fault(result.outcome, result.failure, None)
+    raise TargetError(
+        f"Profiling ended with {result.outcome.value} in phase {result.failure.phase}: {result.failure.message} "
+        f"({result.failure.evidence}). Looking at steps takes a little more memory and time than training. Try a "
+        f"smaller batch: --config batch={max(1, asked.config.batch_size // 2)}.",
+        traceback=result.failure.traceback,
+    )

@@ -1,0 +1,147 @@
+"""The time of a step by its parts: wrappers around what our loop calls, which mark where each part begins and ends.
+
+    other ─► data ─► other ─► copy ─► forward ─► other ─► backward ─► optimizer ─► other
+                                       └ in a step of the user's own: backward, optimizer ┘
+
+All time between two marks belongs to the part that was going on, so that the parts add up to the step. The marks are
+those of `child/clock.py`: on CUDA they are events, and nothing waits for them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from autotune.child.clock import clock_for
+from autotune.profile.records import Part
+from autotune.targets.loop import Training
+from autotune.targets.own_step import OwnStep, StepOptimizer
+from autotune.targets.update import Update
+
+
+class Stopwatch:
+    """Knows which part of a step is going on, and, between `start` and `stop`, for how long each did."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._open: list[Part] = ["other"]
+        self.listeners: list[Callable[[], None]] = []  # told of each change of part
+        self._is_on = False
+        self._clock = clock_for(device)
+        self._marked = list[Part]()  # the part that each mark began
+        self._ends = list[int]()  # the marks between steps
+
+    @property
+    def current(self) -> Part:
+        """The part that is going on."""
+        return self._open[-1]
+
+    def start(self) -> None:
+        """Begin to measure: between two steps."""
+        self._clock, self._marked, self._ends = clock_for(self._device), [], []
+        self._is_on = True
+        self.step()
+
+    def step(self) -> None:
+        """One optimizer step has ended."""
+        self._ends.append(len(self._marked))
+        self._changed()
+
+    def stop(self) -> tuple[dict[Part, float], tuple[float, ...]]:
+        """Return the seconds of each part of all steps together, and those of each step; waits for the device."""
+        self._is_on = False
+        seconds, intervals = dict[Part, float](), self._clock.intervals()
+        for part, interval in zip(self._marked, intervals, strict=False):
+            seconds[part] = seconds.get(part, 0.0) + interval
+        return seconds, tuple(sum(intervals[first:last]) for first, last in pairwise(self._ends))
+
+    def during(self, part: Part, work: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `work`, which is that part of a step."""
+
+        def timed(*arguments: Any, **options: Any) -> Any:
+            self._open.append(part)
+            self._changed()
+            try:
+                return work(*arguments, **options)
+            finally:
+                self._open.pop()
+                self._changed()
+
+        return timed
+
+    def _changed(self) -> None:
+        if self._is_on:
+            self._clock.mark()
+            self._marked.append(self._open[-1])
+        for tell in self.listeners:
+            tell()
+
+
+class _Epoch:
+    """An epoch whose batches are waited for."""
+
+    def __init__(self, batches: Iterator[Any], stopwatch: Stopwatch) -> None:
+        self._batches = batches
+        self._next = stopwatch.during("data", batches.__next__)
+
+    def __iter__(self) -> _Epoch:
+        return self
+
+    def __next__(self) -> Any:
+        return self._next()
+
+
+class _OwnStep:
+    """The user's own step, whose time is that of the forward pass where it is neither of the others."""
+
+    def __init__(self, step: OwnStep, stopwatch: Stopwatch) -> None:
+        self._step, self._call = step, stopwatch.during("forward", step)
+
+    def __call__(self, batch: Any) -> Any:
+        return self._call(batch)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._step, name)
+
+
+@contextmanager
+def parts_told_apart(training: Training, stopwatch: Stopwatch) -> Iterator[None]:
+    """Tell `stopwatch` of the parts of the steps of `training`, which has not begun."""
+    during, source = stopwatch.during, training.source
+    training.source = lambda: _Epoch(during("data", source)(), stopwatch)
+    training.to_device = during("copy", training.to_device)
+    training.loss = during("forward", training.loss)
+    if training.own_step is not None:
+        training.own_step = _OwnStep(training.own_step, stopwatch)  # type: ignore[assignment]  # stands in for it
+    with ExitStack() as stack:
+        for owner, name, part in _OTHERS:
+            stack.enter_context(replaced(owner, name, during(part, getattr(owner, name))))
+        yield
+
+
+_OTHERS: tuple[tuple[Any, str, Part], ...] = (
+    (torch.autograd, "backward", "backward"),  # `Tensor.backward` calls it, too
+    (torch.autograd, "grad", "backward"),
+    (Update, "__call__", "optimizer"),
+    (Update, "take", "optimizer"),
+    (StepOptimizer, "zero_grad", "optimizer"),
+)
+
+
+@contextmanager
+def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
+    """Put `stand_in` in the place of an attribute, which a class may have inherited."""
+    is_own = name in vars(owner)
+    before = vars(owner).get(name)
+    setattr(owner, name, stand_in)
+    try:
+        yield
+    finally:
+        if is_own:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)

@@ -1,0 +1,106 @@
+"""The answer of `autotune profile` in the terminal: the bottleneck, parts, modules, findings; 25 lines at most."""
+
+from __future__ import annotations
+
+from rich.text import Text
+
+from autotune.core.records import Config
+from autotune.harmless import plain
+from autotune.knobs import KNOBS
+from autotune.profile.advice import instead, seen
+from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, expensive_modules, findings, share
+from autotune.profile.records import ProfileResult, Work
+from autotune.units import counted, format_rate, format_share
+
+WIDTH = 100  # characters of a line, at most
+BAR = 30  # characters of the longest bar
+MOST_MODULES, MOST_FINDINGS = 4, 3  # that are shown; --json has all
+LEAST_SHOWN = 0.001  # of a step: parts that take less are left out
+
+
+def profile_block(label: str, config: Config, device: str, result: ProfileResult) -> Text:
+    """Return the answer, of lines up to 100 characters."""
+    settings = " · ".join(
+        filter(None, (one.phrase(config.values[one.name]) for one in KNOBS if one.name in config.values))
+    )
+    rate = format_rate(result.samples / result.seconds)
+    steps = counted(result.steps, "step")
+    rates = f" on {device}: {_ms(result.seconds)} ms a step of {result.samples:g} samples, {rate} samples/s ({steps})"
+    block = Text(f"{_cut(plain(label), WIDTH - len(rates))}{rates}\n")
+    block.append(_cut(f"  {plain(settings)}") + "\n", "dim")
+    block.append(f"{bottleneck(result)}\n", "bold")
+    block.append_text(_parts(result)).append_text(_modules(result))
+    if result.work is not None:
+        block.append(f"  {_work(result.work, result.seconds)}\n")
+    return block.append_text(_findings(result))
+
+
+def _parts(result: ProfileResult) -> Text:
+    block = Text("  part            ms  share  if it took no time\n", "dim")
+    longest = max(one.seconds for one in result.parts)
+    for one in result.parts:
+        if (of_step := share(result, one.part)) >= LEAST_SHOWN:
+            block.append(
+                f"  {one.part:<9} {_ms(one.seconds):>8}  {format_share(of_step):>5}  {at_most(of_step):>17.2f}×  "
+            )
+            block.append("█" * round(BAR * one.seconds / longest) + "\n", "cyan")
+    return block
+
+
+def _modules(result: ProfileResult) -> Text:
+    block = Text()
+    if not result.modules:
+        return block
+    rows = expensive_modules(result.modules)
+    total = sum(one.forward + one.backward for one in rows)
+    names = max(len("module"), *(len(f"{one.name} {one.kind}") for one in rows[:MOST_MODULES]))
+    names = min(names, WIDTH - 42)
+    block.append(f"\n  {'module':<{names}}  forward ms  backward ms  share of both\n", "dim")
+    for one in rows[:MOST_MODULES]:
+        name = _cut(plain(f"{one.name} {one.kind}".strip()), names)
+        block.append(
+            f"  {name:<{names}}  {_ms(one.forward):>10}  {_ms(one.backward):>11}  "
+            f"{format_share((one.forward + one.backward) / total):>13}\n"
+        )
+    return block
+
+
+def _work(work: Work, seconds: float) -> str:
+    if work.flops is None:
+        return f"operations not counted: {work.why}"
+    share_of_peak = format_share(work.flops / seconds / work.peak_flops)
+    return _cut(
+        f"{_giga(work.flops)} GFLOP a step, {_giga(work.flops / seconds)} GFLOP/s: {share_of_peak} of the "
+        f"{_giga(work.peak_flops)} of one {work.dtype} product ({work.size} × {work.size})",
+        WIDTH - 2,
+    )
+
+
+def _findings(result: ProfileResult) -> Text:
+    found = findings(result)
+    if not found:
+        return Text(
+            f"\nNo line of yours was found that costs {format_share(LEAST_SHARE)} of a step or more.\n", "green"
+        )
+    block = Text("\n")
+    for one in found[:MOST_FINDINGS]:
+        cost = f"{_ms(one.seconds)} ms a step ({format_share(one.seconds / result.seconds)})" if not one.bytes else ""
+        place = plain(one.place) or "(no line of yours)"
+        block.append(_cut(" ".join(filter(None, (place, cost))) + f": {plain(seen(one))}") + "\n", "yellow")
+        code = f"{plain(one.code)}   →   " if one.code and len(one.code) <= WIDTH // 2 else ""
+        block.append(_cut(f"    {code}{instead(one)}") + "\n")
+    if len(found) > MOST_FINDINGS:
+        block.append(f"and {counted(len(found) - MOST_FINDINGS, 'finding')} more: --json\n", "dim")
+    return block
+
+
+def _cut(text: str, width: int = WIDTH) -> str:
+    return text if len(text) <= width else f"{text[: width - 1]}…"
+
+
+def _ms(seconds: float) -> str:
+    return format_rate(1000 * seconds) if seconds > 0 else "0"
+
+
+def _giga(flops: float) -> str:
+    return format_rate(flops / 1e9)

@@ -1,0 +1,69 @@
+"""The line of the user's code that something is called from, found fast enough to be asked thousands of times."""
+
+from __future__ import annotations
+
+import functools
+import linecache
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+import torch
+
+import autotune
+from autotune.targets.tracebacks import is_users
+
+_OURS, _TORCH = (str(Path(str(package.__file__)).resolve().parent) for package in (autotune, torch))
+
+
+class UserLine(NamedTuple):
+    """One line of the user's code."""
+
+    file: str
+    function: str  # "Net.forward"
+    number: int
+
+    @classmethod
+    def of(cls, code: CodeType, number: int) -> UserLine:
+        """Return the line of that number in `code`; what is defined within a function counts as the function."""
+        return cls(code.co_filename, code.co_qualname.partition(".<locals>")[0], number)
+
+    @property
+    def place(self) -> str:
+        """`model.py:31 in loss`, relative to the working folder where the file lies in it."""
+        file = Path(self.file).resolve()
+        shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+        return f"{shown}:{self.number} in {self.function}"
+
+    @property
+    def text(self) -> str:
+        """What it says."""
+        return linecache.getline(self.file, self.number).strip()
+
+
+@functools.cache
+def owner(file: str) -> str:
+    """Return whose code is in a file: `user`, `ours`, `torch` or `other`."""
+    place = str(Path(file).resolve()) if not file.startswith("<") else file
+    if place.startswith(_OURS):
+        return "ours"
+    if place.startswith(_TORCH):
+        return "torch"
+    return "user" if is_users(Path(file)) else "other"
+
+
+def calling_line(frame: FrameType | None, *, through_torch: bool) -> UserLine | None:
+    """Return the innermost of the user's lines that `frame` was called from; None: autotune called it.
+
+    Without `through_torch`, None also where that line called code of torch's, which called on.
+    """
+    while frame is not None:
+        match owner(frame.f_code.co_filename):
+            case "user":
+                return UserLine.of(frame.f_code, frame.f_lineno)
+            case "ours":
+                return None
+            case "torch" if not through_torch:
+                return None
+        frame = frame.f_back
+    return None

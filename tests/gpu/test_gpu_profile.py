@@ -1,0 +1,54 @@
+"""`autotune profile` on a real CUDA device: events add up to the step, and a read that waits is found. Not run yet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from autotune.core.requests import ProfileRequest
+from autotune.core.results import Outcome
+from autotune.launch.subprocess import SubprocessLauncher
+from autotune.profile.judge import findings
+from autotune.profile.records import ProfileResult
+from tests.worlds import config
+
+READING = """
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+def model():
+    return nn.Sequential(nn.Linear(4096, 8192), nn.ReLU(inplace=True), nn.Linear(8192, 4096), nn.Linear(4096, 10))
+def dataset(): return TensorDataset(torch.randn(4096, 4096), torch.randint(10, (4096,)))
+def loss(model, batch):
+    value = nn.functional.cross_entropy(model(batch[0]), batch[1])
+    print(value.item())  # planted
+    torch.cuda.empty_cache()
+    return value
+"""
+
+
+def profiled(folder: Path, text: str) -> ProfileResult:
+    (folder / "model.py").write_text(text)
+    asked = ProfileRequest(target=str(folder / "model.py"), config=config(batch_size=512), device="cuda:0", seconds=1.0)
+    result = SubprocessLauncher().run(asked, folder)
+    assert result.outcome is Outcome.OK, result.failure
+    return result
+
+
+def test_parts_add_up_to_the_step_and_the_forward_pass_takes_time_of_the_device(tmp_path: Path) -> None:
+    result = profiled(tmp_path, READING)
+
+    parts = {one.part: one.seconds for one in result.parts}
+    assert sum(parts.values()) == pytest.approx(sum(result.step_seconds) / result.steps)
+    assert parts["copy"] > 0 and parts["backward"] > parts["optimizer"]
+    assert result.work is not None and 0 < (result.work.flops or 0) / result.seconds < result.work.peak_flops
+
+
+def test_a_read_that_waits_for_the_device_and_an_emptied_cache_are_found(tmp_path: Path) -> None:
+    kinds = {one.kind: one for one in findings(profiled(tmp_path, READING))}
+
+    assert "model.py:12 in loss" in kinds["host read"].place
+    assert kinds["host read"].what == ".item()"
+    assert "cache" in kinds

@@ -1,0 +1,70 @@
+"""The answer in the terminal: everything at once fits, and nothing found is said."""
+
+from autotune.core.results import Outcome
+from autotune.profile.records import PARTS, ModuleSeconds, PartSeconds, ProfileResult, SlowLine, Work
+from autotune.profile.table import profile_block
+from tests.worlds import config
+
+LONG = "model = some.very.long.expression.of(the_user, that_goes_on, and_on, and_on, and_on, and_on, and_on, and_on)"
+
+
+def finding(**changes):
+    usual = {
+        "kind": "host read",
+        "place": "a/very/long/folder/of/the/user/model.py:31 in Network.forward",
+        "code": LONG,
+    }
+    return SlowLine(**{**usual, "what": ".item()", "count": 64.0, "seconds": 0.02, **changes})
+
+
+def result(*findings, **changes):
+    usual = {
+        "outcome": Outcome.OK,
+        "steps": 40,
+        "step_seconds": (0.6,) * 40,
+        "samples": 64.0,
+        "parts": tuple(PartSeconds(part=part, seconds=0.1) for part in PARTS),
+        "modules": tuple(
+            ModuleSeconds(name=f"encoder.layers.{number}.attention.{'x' * 60}", kind="Attention", forward=1, backward=2)
+            for number in range(12)
+        ),
+        "work": Work(flops=10**10, peak_flops=1e11, size=1024, dtype="float32"),
+    }
+    return ProfileResult(**{**usual, "findings": findings, **changes})
+
+
+def lines(found):
+    return profile_block("model.py with " + "x" * 80, config(), "cpu", found).plain.splitlines()
+
+
+def test_the_longest_answer_fits_25_lines_of_100_columns():
+    growth = finding(kind="growth", what="history", bytes=2.0**21)
+
+    shown = lines(result(*(finding(kind=kind) for kind in ("python", "zeroing", "tail", "host tensor")), growth))
+
+    assert len(shown) == 25
+    assert max(map(len, shown)) <= 100
+    assert "memory grows by 2 MiB a step" in shown[18]
+    assert shown[-1] == "and 2 findings more: --json"
+
+
+def test_a_finding_says_what_it_costs_how_often_and_what_to_write():
+    *_, says, instead = lines(result(finding(place="model.py:31 in loss", code="print(loss.item())")))
+
+    assert says == ("model.py:31 in loss 20.0 ms a step (3%): .item() reads a tensor on the host, 64 times a step")
+    assert instead.startswith("    print(loss.item())   →   keep a tensor")
+
+
+def test_nothing_found_is_said():
+    assert lines(result())[-1] == "No line of yours was found that costs 1% of a step or more."
+
+
+def test_what_was_not_counted_and_not_told_apart_is_said():
+    work = Work(
+        flops=None, why="recurrent layers are not counted on a CPU", peak_flops=1e11, size=1024, dtype="float32"
+    )
+
+    shown = "\n".join(lines(result(modules=(), work=work)))
+
+    assert "operations not counted: recurrent layers are not counted on a CPU" in shown
+    assert "module" not in shown

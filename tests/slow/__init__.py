@@ -1,0 +1,1 @@
+"""Trainings with one planted cause of lost time each, and clean ones."""

@@ -1,0 +1,15 @@
+import torch
+from torch import nn
+from torch.utils.data import TensorDataset
+
+
+def model():
+    layers = [nn.Conv2d(3, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(inplace=True), nn.MaxPool2d(2)]
+    return nn.Sequential(*layers, nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.Flatten(), nn.Linear(32 * 256, 10))
+
+
+def dataset():
+    return TensorDataset(torch.randn(1024, 3, 32, 32), torch.randint(10, (1024,)))
+
+
+baseline = {"batch_size": 64}

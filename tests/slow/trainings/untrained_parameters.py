@@ -1,0 +1,24 @@
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+from torch.utils.data import TensorDataset
+
+
+def model():
+    return nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
+
+
+def dataset():
+    return TensorDataset(torch.randn(4096, 256), torch.randint(10, (4096,)))
+
+
+def loss(model, batch):
+    inputs, target = batch
+    return F.cross_entropy(model(inputs), target)
+
+
+def optimizer(model):
+    return torch.optim.SGD(model[-1].parameters(), lr=0.01)  # planted
+
+
+baseline = {"batch_size": 256}
