@@ -6,6 +6,7 @@ import errno
 import io
 import sys
 from contextvars import copy_context
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -112,6 +113,11 @@ def _describe(error: OSError) -> str:
             f"The output could not be written: {error.strerror}. The disk that it was sent to is probably full. Send "
             f"it elsewhere: `autotune best` and `autotune show` repeat what a study holds."
         )
+    if isinstance(error, FileNotFoundError) and not error.filename and not _has_folder():
+        return (
+            "The folder that you are in is there no longer. It was probably removed, or made anew, since you went into "
+            "it. Go into it once more, or into another one."
+        )
     if isinstance(error, PermissionError) and error.filename:
         return (
             f"{error.filename} may not be used: {error.strerror}. It is probably another user's. Change its "
@@ -124,3 +130,11 @@ def _describe(error: OSError) -> str:
             f"{error.strerror}. It was probably mistyped, or is a link that leads back to itself. Give another name."
         )
     raise error
+
+
+def _has_folder() -> bool:
+    try:
+        Path.cwd()
+    except FileNotFoundError:
+        return False
+    return True

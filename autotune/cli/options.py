@@ -107,7 +107,7 @@ class Options:
     def pairs(self, option: str, text: str | None) -> dict[str, Value]:
         """`batch=64,amp=bf16` as knob values by full name; empty for no text."""
         values: dict[str, Value] = {}
-        for pair in text.split(",") if text else ():
+        for pair in _pairs(text or ""):
             name, equals, value = pair.partition("=")
             if not equals:
                 raise UsageError(
@@ -180,6 +180,19 @@ class Options:
         if source == "ENVIRONMENT":
             return f"It stands in the variable AUTOTUNE_{name.upper()}."
         return f"It stands in {self._context.obj}." if source == "DEFAULT_MAP" else MISTYPED
+
+
+def _pairs(text: str) -> list[str]:
+    """Return the pairs of `batch=64,amp=bf16`; a value of a knob of the user's own may have a comma in it."""
+    pairs: list[str] = []
+    for part in text.split(",") if text else ():
+        is_of_value = pairs and "=" not in part and _is_own(pairs[-1].partition("=")[0].strip())
+        pairs[len(pairs) - bool(is_of_value) :] = [f"{pairs[-1]},{part}" if is_of_value else part]
+    return pairs
+
+
+def _is_own(name: str) -> bool:
+    return all(name not in (one.name, one.alias) for one in OURS)
 
 
 def _permits(limit: Limit, value: Value) -> bool:

@@ -214,6 +214,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     optimizer: OptimizerFacts | None = None  # None: an earlier version did not look, or none was seen to step
     attention: dict[str, tuple[str, ...]] = {}  # dtype -> kernels that take every call of it, beside torch's own
     calls_attention: bool | None = None  # its step called it; None: an earlier version did not look
+    compiles_itself: bool = False  # its own code has graphs compiled, whatever knobs say
     is_deterministic: bool = False  # its code asks for deterministic algorithms
     found: dict[str, Value] = {}  # knob name -> the value that the user's own code sets, where it is another
     update: tuple[str, ...] = ()  # agreed names that the file has for the end of a step: clip_grad_norm, step, ...

@@ -70,6 +70,7 @@ class ActivationCheckpointing(Knob):
     default: Value = False
     memory = MemoryEffect.SHRINKS
     only_computes = True
+    former = (False, True)
     formats: Mapping[str, Mapping[Value, str]] = {"": {True: "true", False: "false"}}
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:

@@ -33,6 +33,7 @@ class ActivationMemoryBudget(ChoiceKnob):
     alias = "memory_budget"
     option_help = "Share of activations that compiled graphs keep: none,0.75,0.5,0.25."
     label = "memory_budget"
+    needs_label = True
     on_request = True
     memory = MemoryEffect.UNSEEN  # a run on shapes compiles nothing
     only_computes = True
@@ -46,9 +47,10 @@ class ActivationMemoryBudget(ChoiceKnob):
 
     def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
         """Return that nothing is compiled, or that the user's code sets it."""
-        if self.name in circumstances.facts.found:
+        facts = circumstances.facts
+        if self.name in facts.found:
             return SET_BY_CODE
-        return "" if values["compile_mode"] else "only compiled graphs have a budget"
+        return "" if values["compile_mode"] or facts.compiles_itself else "only compiled graphs have a budget"
 
     def parse(self, text: str) -> Value:
         """Return the share that was typed, such as `0.5` or `50%`."""
@@ -72,11 +74,11 @@ class ActivationMemoryBudget(ChoiceKnob):
         )
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:
-        """Return the share; None where torch's own stands."""
+        """Return the share; None where torch's own stands, or one of the user's that is none of these."""
         share = observed.kept_activations
-        if share == ALL:
-            return (None,)
-        return (share,) if share in self.choices else ()
+        if share is None:
+            return ()
+        return (share,) if share in self.choices else (None,)
 
     def found(self, observed: Observed) -> Value | None:
         """Return the share that the user's code sets, if it is one of these."""

@@ -74,6 +74,7 @@ class Knob(ABC):
     only_updates: bool = False  # it changes nothing but the optimizer's update: worthless where that is short
     compiles: bool = False  # it has the model compiled, which tensors without contents cannot show
     reach: Reach = Reach.CODE
+    former: tuple[Value, ...] = ()  # what earlier versions searched where they offered fewer values
     # How commands write it: by format, a word for each value that has one ("" is the default format), and the
     # names of placeholders that stand for one value, and are true or false (`{bf16:flag}`).
     formats: Mapping[str, Mapping[Value, str]] = {}

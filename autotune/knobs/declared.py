@@ -75,7 +75,12 @@ def declaration(name: str, written: Any) -> Declaration:
 
 
 def _values(name: str, written: Any) -> tuple[Value, ...]:
-    listed = tuple(written) if isinstance(written, list | tuple | set | range) else (written,)
+    if isinstance(written, set | frozenset):
+        raise ValueError(
+            f"{name} has a set of values, of which none is the first, and the first one is what you train with today. "
+            f"Write a list"
+        )
+    listed = tuple(map(json_value, written if isinstance(written, list | tuple | range) else (written,)))
     for value in listed:
         is_number = isinstance(value, float) and not math.isfinite(value)
         if is_number or not (value is None or isinstance(value, bool | int | float | str)):
@@ -88,6 +93,15 @@ def _values(name: str, written: Any) -> tuple[Value, ...]:
     if len(set(listed)) < len(listed) or len(set(map(text, listed))) < len(listed):
         raise ValueError(f"{name} has the same value twice: {', '.join(map(text, listed))}")
     return listed
+
+
+def json_value(value: Any) -> Any:
+    """Return a value of JSON's own type where it is of a subclass, as the numbers of `numpy.linspace` are."""
+    if isinstance(value, bool):
+        return value
+    if isinstance(value, int | float):
+        return int(value) if isinstance(value, int) else float(value)
+    return str.__str__(value) if isinstance(value, str) else value
 
 
 def are_numbers(values: Sequence[Value]) -> bool:

@@ -61,7 +61,7 @@ class FusedOptimizer(ChoiceKnob):
     def lacking(self, value: Value, circumstances: Circumstances) -> str:
         """Return that the optimizer has no such update, where it was looked at."""
         optimizer = circumstances.facts.optimizer
-        if optimizer is None or value in optimizer.possible:
+        if value is None or optimizer is None or value in optimizer.possible:
             return ""
         return f"{', '.join(optimizer.names)} has no such update in torch, for its parameters on this device"
 

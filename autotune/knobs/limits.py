@@ -12,7 +12,7 @@ from typing import Any
 
 from autotune.core.records import Limit, Value
 from autotune.knobs import KNOBS, is_ours, knob
-from autotune.knobs.declared import text
+from autotune.knobs.declared import json_value, text
 
 
 def option(name: str) -> str:
@@ -58,7 +58,8 @@ def asked_name(name: str, may_declare: Callable[[str], bool]) -> str:
 
 
 def checked(name: str, value: Any) -> Value:
-    """Return `value` if the knob can apply it."""
+    """Return `value`, of a type that JSON has, if the knob can apply it."""
+    value = json_value(value)
     knob(name).check(value)
     return value  # type: ignore[no-any-return]  # `check` knows the types of its knob
 
@@ -70,7 +71,9 @@ def limit(name: str, allowed: Any) -> Limit:
     """
     if isinstance(allowed, tuple) and [type(end) for end in allowed] == [int, int] and knob(name).ordered:
         return between(name, *allowed)
-    return listed(name, allowed if isinstance(allowed, list | tuple | set | range) else (allowed,))
+    if isinstance(allowed, set | frozenset):  # which has another order in each process; a study is known by its own
+        allowed = sorted(allowed, key=lambda value: (value if isinstance(value, int) else 0, repr(value)))
+    return listed(name, allowed if isinstance(allowed, list | tuple | range) else (allowed,))
 
 
 def between(name: str, low: Value, high: Value) -> Limit:

@@ -17,6 +17,7 @@ from autotune.errors import EnvironmentUnfit, StudyError, UsageError
 from autotune.knobs.declared import declare
 from autotune.launch.base import Launcher
 from autotune.launch.files import store
+from autotune.objectives.verdict import instability
 from autotune.races.contestants import (
     Contestant,
     Name,
@@ -140,6 +141,7 @@ def _result(run: RaceRun, settings: RaceSettings, ended: Ended, seconds: float) 
             verdict=None
             if ratio is None or low is None or high is None
             else verdict_on(ratio, low, high, settings.tolerance),
+            unstable=next(filter(None, map(instability, summary.measurements)), None),
         )
         standings.append(standing)
     return RaceResult(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from autotune.core.notices import Notice
 from autotune.core.records import PROTOCOL, Config, Declaration, Environment, Record
 
 RaceVerdict = Literal["faster", "as fast", "slower", "undecided"]
@@ -30,6 +31,7 @@ class Standing(Record, frozen=True, kw_only=True):
     ratio_low: float | None = None  # interval; with 95 % those of all contestants hold at once
     ratio_high: float | None = None
     verdict: RaceVerdict | None = None  # None: it is the baseline
+    unstable: Notice | None = None  # what its losses show that a search would refuse; None: nothing, or not looked at
 
 
 class RaceResult(Record, frozen=True, kw_only=True):

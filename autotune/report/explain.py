@@ -33,6 +33,7 @@ from autotune.report.gain import Gain, gain_of, inverse
 from autotune.sampler.space import canonical, held_by_a_rank
 from autotune.study import layout as disk
 from autotune.study.recommendation import Recommendation
+from autotune.study.summary import ConfigSummary, window_noise
 from autotune.study.view import StudyView, summaries
 from autotune.tuning.racing import FEWEST_ROUNDS
 
@@ -99,7 +100,7 @@ class Evidence:
         self.params = self._canonical(best.params)
         self.baseline = self._canonical(best.baseline)
         self._summaries = {one.config: one for one in summaries(view)}
-        self._rounds = dict(_in_turns(best)) | dict(_in_rounds(best, self.params, self.baseline))
+        self._rounds = dict(_in_turns(best, self._summaries)) | dict(_in_rounds(best, self.params, self.baseline))
         self._rounds |= {
             (self._canonical(one.values), self._canonical(other.values)): gain
             for (one, other), gain in _measured_since(view.folder)
@@ -195,12 +196,16 @@ class Evidence:
         return canonical(Config(values=dict(values)), self._here)
 
 
-def _in_turns(best: Recommendation) -> Iterator[tuple[Pair, Gain]]:
-    """Yield the ratios of all who ran in every round of the confirmation, by their rates in each."""
+def _in_turns(best: Recommendation, known: Mapping[Config, ConfigSummary]) -> Iterator[tuple[Pair, Gain]]:
+    """Yield the ratios of all who ran in every round of the confirmation, by their rates in each.
+
+    `known` are the probes, whose windows say how well each rate is known.
+    """
     whole = [one for one in best.confirmations if len(one.rounds) == best.rounds]
     if best.rounds < FEWEST_ROUNDS or not objective_of(best.goal).is_speed:
         return
-    rates = Rounds([one.rounds for one in whole])
+    noise = window_noise([known[one.config] for one in whole if one.config in known])
+    rates = Rounds([one.rounds for one in whole], window_noise=noise)
     for (a, one), (b, other) in itertools.permutations(enumerate(whole), 2):
         ratio, low, high = rates.ratio(a, b)
         yield (one.config, other.config), Gain(ratio=ratio, low=low, high=high, by="rounds")

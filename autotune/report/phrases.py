@@ -181,7 +181,9 @@ def headline(recommendation: Recommendation) -> str:
     if is_faster(recommendation):
         return f"{factor} faster than {name}{f' ({spread})' if spread else ''}"
     seen = f"{factor}{f', {spread}' if spread else ''}"
-    return f"{objective.best} allowed configuration, not measurably faster than {name} ({seen})"
+    is_slower = recommendation.speedup_high is not None and recommendation.speedup_high < 1
+    compared = "slower than" if is_slower else "not measurably faster than"  # of what the user's limits leave
+    return f"{objective.best} allowed configuration, {compared} {name} ({seen})"
 
 
 def _tried(recommendation: Recommendation) -> str:

@@ -51,6 +51,11 @@ def notes(result: RaceResult) -> list[str]:
             f"sample may differ, too."
         )
     found += _other_training(result)
+    found += [
+        f"{plain(one.label)} is {one.unstable.text}. How fast it trains says little."
+        for one in result.standings
+        if one.unstable
+    ]
     if result.with_interference:
         found.append(
             f"{result.with_interference} of {counted(result.probes, 'probe')} had interference: others used the "

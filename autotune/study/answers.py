@@ -74,10 +74,13 @@ def write_answer(path: Path, answer: Recommendation) -> None:
 def is_better_supported(earlier: Recommendation, later: Recommendation) -> bool:
     """Return whether the later answer says less: it compared nothing, or took fewer rounds to a wider interval.
 
-    Not where its gain surely exceeds the earlier one, however few its rounds.
+    Or it was measured beside other work and is open for that. Not where its gain surely exceeds the earlier one,
+    however few its rounds.
     """
     if _has_compared(earlier) != _has_compared(later):
         return _has_compared(earlier)
+    if later.undecided is not None and later.undecided.beside_others:
+        return earlier.undecided is None
     if not _has_compared(earlier) or _gain(later)[0] > _gain(earlier)[1]:
         return False
     return later.rounds < earlier.rounds and _width(later) > _width(earlier)

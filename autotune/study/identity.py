@@ -24,7 +24,7 @@ MOMENTARY = ("shm_bytes", "mallocs", "variables")  # of the environment: how it 
 # versions did not note.
 OBSERVED = (
     "findings", "step", "baseline", "space", "global_batch_size", "framework", "is_program", "loader_options",
-    "declared", "calls_attention",
+    "declared", "calls_attention", "compiles_itself",
 )  # fmt: skip
 NEWLY_NOTED = ("has_collate", "has_sampler", "batch_layout")  # of the target; an earlier version did not
 OF_DECLARATIONS = ("changes_arithmetic", "memory", "ordered")  # of knobs of the user's own: probes are judged by them
@@ -59,6 +59,9 @@ def as_begun(begun: StudyRequest, environment: Environment, facts: TargetFacts) 
     if begun.environment.no_compiler is None:
         environment = replace(environment, no_compiler=None)
         facts = replace(facts, optimizer=begun.facts.optimizer, attention=begun.facts.attention)
+    had_fewer = [one for one in KNOBS if one.former and begun.domains.get(one.name) == one.former]
+    fewer = {one.name: Limit(values=one.former) for one in had_fewer if one.name not in begun.goal.limits}
+    facts = replace(facts, space=fewer | facts.space)
     then, now = begun.facts.optimizer, facts.optimizer
     if then is not None and now is not None:
         facts = replace(facts, optimizer=replace(now, step_share=then.step_share))

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from autotune.core.records import StudyRequest, Value
 from autotune.harmless import plain
-from autotune.knobs import KNOBS, touched
+from autotune.knobs import KNOBS, is_ours, touched
 from autotune.knobs.base import BARE, TACIT, Knob
 from autotune.knobs.changes import BATCH_KNOBS
 
@@ -34,7 +34,7 @@ def shown_config(values: Mapping[str, Value], knobs: Collection[Knob] = KNOBS) -
     itself has the title of its column before it.
     """
     parts = ["".join(shown(knob, values) for knob in KNOBS if knob.name in BATCH_KNOBS)]
-    for knob in KNOBS:
+    for knob in (one for one in KNOBS if one.name in values or is_ours(one.name)):  # another's own has no value here
         is_told = knob in knobs or values.get(knob.name, knob.default) != knob.default
         text = shown(knob, values)
         if knob.name in BATCH_KNOBS or not is_told or (text in TACIT and not knob.needs_label):

@@ -147,10 +147,10 @@ def rounds_of(
 ) -> Rounds:
     """Return the rounds that these ran together, by samples/s or by the objective's scores."""
     rows = [one.by_round(one.rates if kind == "rates" else one.scores) for one in racers]
-    return Rounds(rows, reference, window_noise=_window_noise(racers))
+    return Rounds(rows, reference, window_noise=window_noise(racers))
 
 
-def _window_noise(racers: Sequence[ConfigSummary]) -> float:
+def window_noise(racers: Sequence[ConfigSummary]) -> float:
     """Return the standard error of one window, relative: the root mean square of those that are known; 0 if none is."""
     windows = [window for one in racers for window in one.measurements]
     known = [one.relative_half_width / HALF_WIDTH_DEVIATIONS for one in windows if one.relative_half_width is not None]

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from autotune.core.records import Declaration, Value
 from autotune.errors import TargetError
 from autotune.knobs import OURS
-from autotune.knobs.declared import are_numbers, declaration, is_mistyped, text
+from autotune.knobs.declared import are_numbers, declaration, is_mistyped, json_value, text
 from autotune.targets.arguments import takes
 from autotune.targets.commands.command import Command
 from autotune.targets.contract import Contract, is_factory
@@ -127,7 +127,7 @@ def _is_of_lightning(kind: type) -> bool:
 
 
 def _default(function: Callable[..., Any], name: str) -> Value:
-    default: Value = inspect.signature(function).parameters[name].default
+    default: Value = json_value(inspect.signature(function).parameters[name].default)
     return default
 
 

@@ -106,6 +106,7 @@ def _contract(
         optimizer=optimizer,
         attention=first.attention.found(),
         calls_attention=first.attention.was_called,
+        compiles_itself=not plan.compiles and switches.compiled_graphs() > first.graphs_before,
         is_deterministic=switches.is_deterministic(),
         found=own,
         update=tuple(name for name in OF_A_STEP if name in contract),
@@ -142,6 +143,7 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable
         optimizer=first.updates.facts(step.seconds),
         attention=first.attention.found(),
         calls_attention=first.attention.was_called,
+        compiles_itself=not plan.compiles and switches.compiled_graphs() > first.graphs_before,
         is_deterministic=switches.is_deterministic(),
         found={} if config else found(defaults() | known, session.observed()),
         findings=(*facts.findings, step_finding(step), *switches.float32_finding(device)),
@@ -162,6 +164,7 @@ class _FirstStep(Watch):
     steps: list[Step] = field(default_factory=list)
     updates: Updates = field(default_factory=Updates)
     attention: Attention = field(default_factory=Attention)
+    graphs_before: int = field(default_factory=switches.compiled_graphs)
 
     def __str__(self) -> str:
         if self.batch is None:
@@ -210,7 +213,7 @@ def _asking_for_worker() -> Iterator[list[str]]:
 
 
 def _take_step(session: Session, model: nn.Module | None, first: _FirstStep, device: str) -> StepFacts:
-    trainable: list[Any] = [one for one in (model.parameters() if model else ()) if one.requires_grad]
+    trainable: list[Any] = [one for one in (() if model is None else model.parameters()) if one.requires_grad]
     reached: set[int] = set()
     hooks = [
         parameter.register_post_accumulate_grad_hook(lambda reached_now: reached.add(id(reached_now)))

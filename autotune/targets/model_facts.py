@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from autotune.knobs.wording import IMAGE_DIMENSIONS
 from autotune.targets.checkpointing import checkpointable_blocks
 
 _IMAGE_CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)  # channels_last is a format of four dimensions
@@ -17,7 +18,9 @@ def model_facts(model: nn.Module) -> dict[str, Any]:
     modules = list(model.modules())
     return {
         "parameter_count": sum(parameter.numel() for parameter in model.parameters()),
-        "has_convolution": any(isinstance(module, _IMAGE_CONVOLUTIONS) for module in modules),
+        # Layers of the user's own call `conv2d` with a weight that they hold themselves: it has four dimensions, too.
+        "has_convolution": any(isinstance(module, _IMAGE_CONVOLUTIONS) for module in modules)
+        or any(parameter.dim() == IMAGE_DIMENSIONS for parameter in model.parameters()),
         "has_batch_norm": any(isinstance(module, _BATCH_NORMS) for module in modules),
         "checkpointable_blocks": checkpointable_blocks(model),
     }

@@ -39,6 +39,12 @@ def _kept_activations() -> float:
     return ALL if config is None else float(config.activation_memory_budget)
 
 
+def compiled_graphs() -> int:
+    """Return how many graphs torch.compile has captured in this process."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return 0 if dynamo is None else int(dynamo.counters["stats"]["unique_graphs"])
+
+
 def is_deterministic() -> bool:
     """Return whether the user's code asks for deterministic algorithms."""
     return torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()

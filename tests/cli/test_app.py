@@ -143,3 +143,16 @@ def test_the_word_for_a_missing_target_is_that_of_the_command(tmp_path: Path) ->
 def test_a_name_with_a_space_is_quoted_where_it_is_to_be_typed(tmp_path: Path) -> None:
     assert "autotune init 'my model.py'" in run_here(tmp_path, "init", "my model").stderr
     assert "autotune check 'my model.py'" in run_here(tmp_path, "init", "my model.py").stdout
+
+
+def test_a_working_folder_that_was_removed_is_said(tmp_path: Path) -> None:
+    home = tmp_path / "home"
+    home.mkdir()
+    started = f"cd {home} && rmdir {home} && exec {sys.executable} -m autotune best"
+
+    ended = subprocess.run(
+        ["/bin/sh", "-c", started], env=environment(tmp_path), capture_output=True, text=True, check=False
+    )
+
+    assert ended.returncode == 3
+    assert ended.stderr.startswith("error: The folder that you are in is there no longer.")

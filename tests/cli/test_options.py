@@ -7,7 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+import typer
 
+from autotune.cli.app import app
+from autotune.cli.options import Options
 from tests.commandline import assert_one_clear_error, listing
 from tests.commandline import run_here as run
 from tests.fuzz import inprocess
@@ -193,3 +196,11 @@ def test_without_a_command_the_commands_are_listed(tmp_path: Path) -> None:
     for command in ("init", "check", "search", "show", "best", "dashboard", "doctor"):
         assert f"\n  {command}" in ended.stdout + ended.stderr
     assert "..." not in (ended.stdout + ended.stderr).partition("Commands:")[2], "a description was cut off"
+
+
+def test_a_value_of_a_knob_of_ones_own_may_have_a_comma() -> None:
+    context = typer.Context(typer.main.get_command(app))
+
+    typed = Options(context, lambda name: True).pairs("--fix", "kind=small,new,batch=64,note=a=b,c")
+
+    assert typed == {"kind": "small,new", "batch_size": 64, "note": "a=b,c"}

@@ -7,6 +7,7 @@ from msgspec.structs import replace
 from autotune.core.records import Goal, Limit
 from autotune.knobs import knob
 from autotune.knobs.wording import Framework
+from autotune.study.shown import shown_config
 from autotune.testing import ENVIRONMENT
 from autotune.testing.knob_contract import CPU, KnobContract, circumstances
 from tests.worlds import space
@@ -53,3 +54,10 @@ def test_other_shares_are_refused_with_those_that_there_are(text):
 def test_every_framework_is_told_torchs_setting(framework):
     assert BUDGET.wording(0.5, framework, "cuda:0").setup[-1].endswith("activation_memory_budget = 0.5")
     assert not BUDGET.wording(None, framework, "cuda:0").setup
+
+
+def test_its_share_stands_beside_its_name():
+    assert (
+        shown_config({"batch_size": 8, "gradient_accumulation_steps": 1, BUDGET.name: 0.5}, ())
+        == "8×1 memory_budget 50%"
+    )

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from contextvars import copy_context
+from enum import StrEnum
 
+import numpy as np
 import pytest
 
-from autotune.core.records import Config, Limit
+from autotune.core import codec
+from autotune.core.records import Config, Declaration, Limit
 from autotune.knobs import KNOBS, OURS, completed, defaults, knob, touched
 from autotune.knobs.base import MemoryEffect
 from autotune.knobs.changes import changes_between
 from autotune.knobs.declared import DeclaredKnob, declaration, declare, declaring, scalar
+from autotune.knobs.limits import checked
+from autotune.study.shown import shown_config
 from autotune.testing.knob_contract import circumstances
 
 ATTN = declaration("attn", ["sdpa", "flash"])
@@ -82,3 +87,32 @@ def test_a_value_of_another_type_is_another_value() -> None:
 def test_values_that_python_takes_for_one_are_one(values: list[float]) -> None:
     with pytest.raises(ValueError, match="same value twice"):
         declaration("flag", values)
+
+
+class _Kind(StrEnum):
+    FLASH = "flash"
+
+
+@pytest.mark.parametrize(
+    ("written", "values"),
+    [(list(np.linspace(0.25, 0.75, 3)), (0.25, 0.5, 0.75)), ([_Kind.FLASH, "sdpa"], ("flash", "sdpa"))],
+)
+def test_values_of_other_types_travel_as_what_json_has(written: list[object], values: tuple[object, ...]) -> None:
+    made = declaration("alpha", written)
+
+    assert codec.decode(codec.encode(made), Declaration).values == made.values == values
+    with declaring(made):
+        assert type(checked("alpha", written[0])) is type(values[0])
+
+
+def test_a_set_has_no_first_value_and_so_none_of_today() -> None:
+    with pytest.raises(ValueError, match=r"attn has a set of values, .* what you train with today. Write a list"):
+        declaration("attn", {"sdpa", "flash"})
+
+
+def test_a_configuration_without_it_is_not_shown_with_it() -> None:
+    with declaring(ATTN):
+        assert shown_config({**defaults(), "batch_size": 8}, list(KNOBS[len(OURS) :])) == "8×1"
+        assert (
+            shown_config({**defaults(), "batch_size": 8, "attn": "sdpa"}, list(KNOBS[len(OURS) :])) == "8×1 attn sdpa"
+        )

@@ -1,6 +1,9 @@
 """What may be searched of a knob means the same in a target, in `autotune.search` and on the command line."""
 
 import inspect
+import os
+import subprocess
+import sys
 
 import pytest
 
@@ -62,3 +65,17 @@ def test_the_options_that_errors_advise_exist():
 
     for knob in KNOBS:
         assert option(knob.name).removeprefix("--").replace("-", "_") in typed
+
+
+def test_a_set_has_one_order_in_every_process() -> None:
+    code = "from autotune.knobs.limits import limit; print(limit('amp_dtype', {'bfloat16', 'float16', None}).values)"
+
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", code], env={**os.environ, "PYTHONHASHSEED": seed}, capture_output=True, text=True,
+            check=True,
+        ).stdout
+        for seed in "0123"
+    }  # fmt: skip
+
+    assert found == {"('bfloat16', 'float16', None)\n"}

@@ -16,6 +16,7 @@ from autotune.races.contestants import NamedContestant
 from autotune.races.race import race
 from autotune.races.records import RaceResult, verdict_on
 from autotune.races.settings import RaceSettings
+from autotune.report.race_text import notes
 from autotune.study.layout import find
 from autotune.testing import FACTS, FakeLauncher
 from benchmarks.race_power import Simulated, simulated
@@ -311,3 +312,21 @@ def _named(target):
 def _race(folder, machine, settings=None):
     settings = settings or RaceSettings()
     return race([_named("a.py"), _named("b.py")], settings, lambda _: machine, print, machine.clock, lambda _: None)
+
+
+class Diverging(Simulated):
+    """The second contestant's losses are no numbers."""
+
+    def run(self, request, folder):
+        result = super().run(request, folder)
+        if not isinstance(request, ProbeRequest) or request.target != "b.py":
+            return result
+        return replace(result, measurement=replace(result.measurement, losses=(None,) * 10))
+
+
+def test_losses_that_are_no_numbers_are_said_beside_the_speed(tmp_path):
+    result = _race(tmp_path, Diverging({"a.py": 0.0, "b.py": -0.5}, noise=0.01, seed=0), RaceSettings(rounds=2))
+
+    (told,) = [note for note in notes(result) if "losses" in note]
+    assert told == "b.py is unstable: 10 of 10 losses are not finite. How fast it trains says little."
+    assert codec.read(next(tmp_path.rglob("race.json")), RaceResult) == result

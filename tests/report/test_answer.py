@@ -446,6 +446,10 @@ def test_what_has_to_be_set_before_python_starts_is_a_line_to_copy() -> None:
             "Fastest allowed configuration, not measurably faster than your baseline (1.02×, 0.98 to 1.06), "
             "with the same global batch of 64.",
         ),
+        (
+            {"speedup": 0.63, "speedup_low": 0.54, "speedup_high": 0.74},
+            "Fastest allowed configuration, slower than your baseline (0.63×, 0.54 to 0.74), with the same global",
+        ),
         ({"params": BASE.values, "runners_up": ()}, "Keep your baseline: nothing else could be compared with it."),
         (
             {"speedup_low": None, "speedup_high": None, "rounds": 1},

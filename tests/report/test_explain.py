@@ -16,7 +16,7 @@ from autotune.report.explain import Explanation, SettingWorth, explain
 from autotune.report.explain_text import explain_block, notes, sentences_of, unmeasured
 from autotune.report.gain import Gain, gain_phrase
 from autotune.study import layout as disk
-from autotune.study.recommendation import Change
+from autotune.study.recommendation import Change, Confirmation
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView
 from tests.reporting import confirmed, measured, recommendation, trial, view, whole
@@ -108,6 +108,34 @@ def test_all_who_ran_in_every_round_are_compared_by_them() -> None:
     assert found is not None
     assert found.by == "rounds"
     assert found.ratio == pytest.approx(2.02, abs=0.02)
+
+
+def test_rounds_are_known_no_better_than_the_windows_that_they_were_measured_in() -> None:
+    def interval(half_width: float) -> tuple[float, float]:
+        best = recommendation()
+        without = config(**{**best.params, "channels_last": False})
+        found = [(one, (rate, 1.01 * rate)) for one, rate in ((config(**best.params), 2000.0), (without, 1100.0))]
+        trials = tuple(
+            trial(10 * at + number, one, measured(rate, half_width=half_width), "confirm")
+            for at, (one, rates) in enumerate(found) for number, rate in enumerate(rates)
+        )  # fmt: skip
+        raced = tuple(
+            Confirmation(
+                config=one,
+                samples_per_second=rates[0],
+                rounds=rates,
+                trials=(10 * at, 10 * at + 1),
+                peak_bytes=1,
+                data_wait_share=0.0,
+            )
+            for at, (one, rates) in enumerate(found)
+        )
+        gain = explained(view(trials, replace(best, rounds=2, confirmations=raced)))["channels_last"].inside
+        assert gain is not None and gain.low is not None and gain.high is not None
+        return gain.low, gain.high
+
+    assert interval(0.01)[0] > 1
+    assert interval(1.0)[0] < 1
 
 
 def test_two_values_that_train_in_the_same_way_do_nothing() -> None:

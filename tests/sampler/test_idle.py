@@ -178,3 +178,20 @@ def test_beside_other_values_it_is_left_out_and_said(name, value, of, why):
 
 def _reason(made: SearchSpace, name: str, value: Value) -> str:
     return knob(name).lacking(value, made.circumstances)
+
+
+def test_what_the_users_own_code_compiles_has_a_budget():
+    limits = {"activation_memory_budget": Limit(values=(0.5,)), "compile_mode": Limit(values=(None,))}
+
+    made = space(Goal(limits=limits), of=facts(space={}, compiles_itself=True))
+
+    assert _told(made, limits) == []
+    assert {one["activation_memory_budget"] for one in made.configs} == {0.5}
+
+
+def test_what_the_code_has_can_be_asked_for_whatever_it_has():
+    own = facts(space={}, optimizer=SGD, found={"fused_optimizer": "foreach"})
+
+    made = space(Goal(limits={"fused_optimizer": Limit(values=(None,))}), of=own, on=CPU)
+
+    assert {one["fused_optimizer"] for one in made.configs} == {"foreach"}

@@ -4,12 +4,12 @@ import msgspec
 import pytest
 
 from autotune.core import codec
-from autotune.core.records import Limit
+from autotune.core.records import Config, Limit
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome
 from autotune.study import layout as disk
 from autotune.study.answers import answered_probes, is_better_supported
-from autotune.study.recommendation import Recommendation, load_result
+from autotune.study.recommendation import Recommendation, Undecided, load_result
 from autotune.testing import FakeLauncher, Machine
 from tests.worlds import Listener, declared, environment, searched
 
@@ -135,3 +135,14 @@ def test_a_gain_that_surely_exceeds_the_earlier_one_needs_no_more_rounds(answer)
     gain = msgspec.structs.replace(answer.achieved, gain_low=9.0, gain_high=11.0)
 
     assert not is_better_supported(answer, msgspec.structs.replace(_poorer(answer), achieved=gain))
+
+
+def test_what_is_open_because_others_kept_the_baseline_from_the_cores_replaces_nothing_that_was_decided(answer):
+    rival = Undecided(config=Config(values=answer.params), gain=10.0, gain_low=4.0, gain_high=20.0, rounds=30)
+    beside = msgspec.structs.replace(rival, beside_others=True)
+    busy = msgspec.structs.replace(answer, rounds=30, undecided=beside)
+
+    assert is_better_supported(answer, busy)
+    assert not is_better_supported(busy, answer)
+    assert not is_better_supported(busy, busy)
+    assert not is_better_supported(answer, msgspec.structs.replace(answer, rounds=30, undecided=rival))

@@ -380,3 +380,18 @@ def test_a_block_that_takes_long_gives_signs_of_life(tmp_path: Path, monkeypatch
     start(tmp_path, COMPLETE, batch_size=10).train(recorder)
 
     assert recorder.micro_batches >= 4
+
+
+def test_a_layer_that_calls_conv2d_with_a_weight_of_its_own_is_a_convolution(tmp_path: Path) -> None:
+    text = HEAD + (
+        "class Own(nn.Module):\n"
+        "    def __init__(self):\n"
+        "        super().__init__()\n"
+        "        self.weight = nn.Parameter(torch.randn(2, 1, 3, 3))\n"
+        "    def forward(self, images): return nn.functional.conv2d(images, self.weight)\n"
+        "def model(): return Own()\n"
+        "def batch(batch_size): return torch.randn(batch_size, 1, 8, 8)\n"
+        "def loss(model, batch): return model(batch).mean()\n"
+    )
+
+    assert inspect(tmp_path, text).has_convolution

@@ -11,9 +11,12 @@ import torch
 import torch._functorch.config as functorch
 from torch import nn
 
+from autotune.errors import TargetError
 from autotune.knobs import knob, plan_of
 from autotune.knobs.observed import Observed
+from autotune.targets.base import check_effect
 from autotune.targets.switches import standing
+from tests.targets_support import inspect, start, watch
 from tests.worlds import config
 
 # Code of torch that the partitioner imports (torch 2.13).
@@ -71,7 +74,7 @@ def test_what_stands_is_seen():
     observed = Observed(**standing([]))
     assert BUDGET.seen(observed) == (0.25,)
     assert BUDGET.found(observed) == 0.25
-    assert BUDGET.seen(Observed(kept_activations=0.4)) == ()  # a share that the user's code chose
+    assert BUDGET.seen(Observed(kept_activations=0.4)) == (None,)  # a share that the user's code chose: none was asked
 
 
 def test_a_process_that_never_compiled_has_torchs_own():
@@ -81,3 +84,36 @@ def test_a_process_that_never_compiled_has_torchs_own():
     )
 
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout == "1.0\n"
+
+
+OWN = """
+import torch
+from torch import nn
+def model(): return {}
+def batch(batch_size): return torch.randn(batch_size, 4)
+def loss(model, batch): return model(batch).mean()
+"""
+
+
+# A model of torch.compile's has a `len()` that raises (torch 2.13).
+@pytest.mark.parametrize(("model", "compiles"), [("torch.compile(nn.Linear(4, 2))", True), ("nn.Linear(4, 2)", False)])
+def test_a_model_that_is_compiled_by_the_users_code_is_known_to_be(tmp_path, model, compiles):
+    assert inspect(tmp_path, OWN.format(model)).compiles_itself is compiles
+
+
+def test_what_the_baseline_has_compiled_is_not_the_users_code(tmp_path):
+    facts = inspect(tmp_path, OWN.format("nn.Linear(4, 2)"), config(batch_size=8, compile_mode="default"))
+
+    assert not facts.compiles_itself
+
+
+def test_a_share_that_the_code_has_in_place_of_what_was_asked_for_is_an_error(tmp_path):
+    own = OWN.replace("    return", "").replace(
+        "def model(): return", "def model():\n    own.activation_memory_budget = 0.6\n    return"
+    )
+    asked = {"batch_size": 8, "compile_mode": "default", "activation_memory_budget": 0.5}
+    session = start(tmp_path, "import torch._functorch.config as own\n" + own.format("nn.Linear(4, 2)"), **asked)
+    session.train(watch(1))
+
+    with pytest.raises(TargetError, match="50% of the activations"):
+        check_effect(session, config(**asked).values)

@@ -13,6 +13,7 @@ from autotune.core.results import Failure, Inspection, Outcome
 from autotune.errors import NoRecommendation, StudyError, StudyNotFound, TargetError
 from autotune.launch.base import RESULT
 from autotune.machine.environment import fingerprint
+from autotune.sampler.space import build
 from autotune.study import identity
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
@@ -440,6 +441,16 @@ def test_what_an_update_took_is_another_in_each_inspection_and_the_study_goes_on
 
     assert _begin(folder, replace(REQUEST, facts=faster)) == (folder, True)
     assert identity.as_begun(replace(REQUEST, facts=begun), REQUEST.environment, faster)[1] == begun
+
+
+def test_a_study_of_before_there_was_a_ladder_of_recomputing_goes_on_with_all_or_none():
+    deep = facts(checkpointable_blocks=12)
+    begun = replace(REQUEST, facts=deep, domains={**REQUEST.domains, "activation_checkpointing": (False, True)})
+
+    machine, target = identity.as_begun(begun, REQUEST.environment, deep)
+
+    assert build(target, machine, REQUEST.goal, REQUEST.baseline).domains["activation_checkpointing"] == (False, True)
+    assert len(build(deep, machine, REQUEST.goal, REQUEST.baseline).domains["activation_checkpointing"]) == 5
 
 
 def test_another_optimizer_is_another_target(folder):
