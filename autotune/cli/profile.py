@@ -41,7 +41,7 @@ def profile(
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.profile.stage import named_target
     from autotune.profile.stage import profile as run
-    from autotune.profile.table import profile_block
+    from autotune.profile.table import doubt, profile_block
     from autotune.races.contestants import may_declare
 
     stop_on_sigterm()
@@ -57,5 +57,5 @@ def profile(
         return
     console = plain_console()
     console.print(profile_block(found.label, found.config, found.device, found.result), soft_wrap=True, end="")
-    for sentence in found.result.left_out:
+    for sentence in filter(None, (doubt(found.result), *found.result.left_out)):
         say(sentence, stderr=True)

@@ -33,7 +33,6 @@ class ActivationMemoryBudget(ChoiceKnob):
     alias = "memory_budget"
     option_help = "Share of activations that compiled graphs keep: none,0.75,0.5,0.25."
     label = "memory_budget"
-    needs_label = True
     on_request = True
     memory = MemoryEffect.UNSEEN  # a run on shapes compiles nothing
     only_computes = True

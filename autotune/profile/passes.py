@@ -22,6 +22,7 @@ from autotune.child.clock import clock_for
 from autotune.child.memory_trace import track_on
 from autotune.core.memory_growth import FEWEST_READINGS, memory_growth
 from autotune.core.results import Outcome
+from autotune.machine.interference import between, look
 from autotune.profile import flops
 from autotune.profile.calls import Calls
 from autotune.profile.judge import LEAST_SHARE
@@ -97,6 +98,7 @@ class Profiling:
             self.stopwatch.step()
             samples.append(step.samples)
 
+        before = look()
         self.samples.is_on = True
         self.stopwatch.start()
         steps = yield from self._steps(least=5, enough=32, seconds=self._seconds, each=each)
@@ -104,6 +106,7 @@ class Profiling:
         seconds, each_step = self.stopwatch.stop()
         self._found = replace(
             self._found,
+            contamination=between(before, look()),
             steps=steps,
             step_seconds=each_step,
             samples=sum(samples) / steps,

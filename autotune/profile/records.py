@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from autotune.core.interference import Contamination
 from autotune.core.records import Record
 from autotune.core.results import Result
 
@@ -77,6 +78,7 @@ class ProfileResult(Result, frozen=True, kw_only=True):
     modules: tuple[ModuleSeconds, ...] = ()  # empty: not told apart
     work: Work | None = None
     findings: tuple[SlowLine, ...] = ()
+    contamination: Contamination | None = None  # by other processes, while the parts were timed
     left_out: tuple[str, ...] = ()  # what was not looked at, with the reason: one sentence each
 
     @property

@@ -35,6 +35,18 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     return block.append_text(_findings(result))
 
 
+def doubt(result: ProfileResult) -> str:
+    """Return that others slowed the steps, in a sentence; empty if they did not."""
+    found = result.contamination
+    if found is None or not found.contaminated:
+        return ""
+    return (
+        f"Other processes kept {found.foreign_cores or 0:.1f} cores busy, and the steps waited "
+        f"{format_share(found.run_queue_wait_share or 0)} of their time for a core: times are too long, and most so "
+        f"where threads wait for each other. Profile again when the machine is quiet."
+    )
+
+
 def _parts(result: ProfileResult) -> Text:
     block = Text("  part            ms  share  if it took no time\n", "dim")
     longest = max(one.seconds for one in result.parts)

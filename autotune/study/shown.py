@@ -39,5 +39,6 @@ def shown_config(values: Mapping[str, Value], knobs: Collection[Knob] = KNOBS) -
         text = shown(knob, values)
         if knob.name in BATCH_KNOBS or not is_told or (text in TACIT and not knob.needs_label):
             continue
-        parts.append(f"{knob.label} {text}" if knob.needs_label or text.isdigit() or text in BARE else text)
+        is_bare = text.removesuffix("%").isdigit() or text in BARE
+        parts.append(f"{knob.label} {text}" if knob.needs_label or is_bare else text)
     return " ".join(parts)

@@ -1,8 +1,11 @@
 """The answer in the terminal: everything at once fits, and nothing found is said."""
 
+import pytest
+
+from autotune.core.interference import Contamination
 from autotune.core.results import Outcome
 from autotune.profile.records import PARTS, ModuleSeconds, PartSeconds, ProfileResult, SlowLine, Work
-from autotune.profile.table import profile_block
+from autotune.profile.table import doubt, profile_block
 from tests.worlds import config
 
 LONG = "model = some.very.long.expression.of(the_user, that_goes_on, and_on, and_on, and_on, and_on, and_on, and_on)"
@@ -68,3 +71,11 @@ def test_what_was_not_counted_and_not_told_apart_is_said():
 
     assert "operations not counted: recurrent layers are not counted on a CPU" in shown
     assert "module" not in shown
+
+
+@pytest.mark.parametrize(("wait", "cores", "told"), [(0.45, 0.93, True), (0.45, 0.0, False), (0.01, 0.93, False)])
+def test_work_of_others_is_said(wait, cores, told):
+    said = doubt(result(contamination=Contamination(run_queue_wait_share=wait, foreign_cores=cores)))
+
+    assert said.startswith("Other processes kept 0.9 cores busy, and the steps waited 45% ") if told else said == ""
+    assert doubt(result()) == ""
