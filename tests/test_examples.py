@@ -169,7 +169,7 @@ def test_a_dataset_starts_no_second_storage() -> None:
 
     slow.dataset()
 
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads  # one of another test may have ended
 
 
 def test_the_storage_ends_with_its_process() -> None:

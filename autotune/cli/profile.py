@@ -30,7 +30,7 @@ def profile(
     device: Device = None,
     json_output: Annotated[bool, typer.Option("--json", help="All that was measured, as JSON.")] = False,
 ) -> None:
-    """Say where a training step goes, and which of your lines cost time.
+    """Say where a step goes, and which lines cost time.
 
     Trains one configuration for some seconds in a process of its own. Says what each remedy can give at most, and
     names only lines that were seen to cost a hundredth of a step or more. Searches and writes nothing.

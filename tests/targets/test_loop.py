@@ -358,7 +358,7 @@ def test_every_micro_batch_is_looked_at_for_its_shape(tmp_path: Path) -> None:
 def test_what_was_copied_for_a_batch_lives_until_its_gradients_are_there(tmp_path: Path) -> None:
     session = start(tmp_path, COMPLETE, batch_size=10)
     alive, copies = [], []
-    session._on_device = lambda batch: [copies.append(weakref.ref(part := tensor.clone())) or part for tensor in batch]
+    session.to_device = lambda batch: [copies.append(weakref.ref(part := tensor.clone())) or part for tensor in batch]
     loss = session.loss
 
     def watched(model, batch):
