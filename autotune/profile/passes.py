@@ -34,6 +34,7 @@ from autotune.profile.stopwatch import Stopwatch
 from autotune.profile.user_lines import UserLine
 from autotune.targets.base import Step
 from autotune.targets.loop import Training
+from autotune.units import format_bytes
 
 Passing = Generator[None, Step, Any]
 MOST_STEPS = 400  # of one pass: three seconds of steps of 8 ms
@@ -146,14 +147,19 @@ class Profiling:
             self._leave_out("Python time and float64 are not looked at on an accelerator, which computes meanwhile.")
         if len(self._track.readings) < FEWEST_READINGS:
             self._leave_out("Whether memory grows is not known: there was time for too few steps.")
-        if growth := memory_growth(self._track.readings):
-            line, holder = operations.kept() or (None, "")
+        growth, kept = memory_growth(self._track.readings), operations.kept()
+        if growth and kept is not None:
+            line, holder = kept
             self._add(
                 SlowLine(
-                    kind="growth", place=line.place if line else "", code=line.text if line else "", what=holder,
-                    count=1.0, seconds=0.0, bytes=growth,
+                    kind="growth", place=line.place, code=line.text, what=holder, count=1.0, seconds=0.0, bytes=growth
                 )
-            )  # fmt: skip
+            )
+        elif growth:  # large lists that come and go look like it where there is time for few steps
+            self._leave_out(
+                f"Memory grew by {format_bytes(growth)} a step, and no tensor was seen to stay: "
+                f"perhaps the allocator's."
+            )
 
     def _python(self, operations: Operations, steps: int) -> list[SlowLine]:
         """Held against the parts: watched steps are slower, and only what those show beside operations is there."""
