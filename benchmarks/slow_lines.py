@@ -12,10 +12,12 @@ from __future__ import annotations
 import argparse
 import inspect
 import itertools
+import os
 import runpy
+import sys
 import tempfile
 import time
-from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,23 +32,64 @@ from autotune.launch.subprocess import SubprocessLauncher
 from autotune.profile.judge import findings
 
 TRAININGS = Path(__file__).parents[1] / "tests" / "slow" / "trainings"
-BATCHES = {"fills_with_zeros": 8}
-MENDED = {  # training -> what is written, and what instead
-    "reads_predictions": (
-        "    history[:] = distances.repeat(8, 1).tolist()  # planted\n",
-        "    distances.repeat(8, 1)\n",
+MENDED = {  # training -> what is written, and what instead; without those that grow: their cost is another in each step
+    "casts_back_and_forth": ("    features = features.to(torch.bfloat16).to(torch.float32)  # planted\n", ""),
+    "clones_inputs": ("wide.clone()", "wide"),
+    "collates_slowly": (
+        "        for column, value in enumerate(inputs.tolist()):\n            joined[row, column] = value  # planted\n",
+        "        joined[row] = inputs\n",
     ),
-    "tensor_in_every_step": ("weights = torch.tensor(WEIGHTS)", "weights = MADE"),
     "collects_garbage": ("    gc.collect()  # planted\n", ""),
-    "saves_every_step": ("    torch.save(model.state_dict(), io.BytesIO())  # planted\n", ""),
+    "copies_the_model": ('    earlier["model"] = deepcopy(model)  # planted\n', ""),
+    "decodes_slowly": ('[float(word) for word in line.split(",")]', "[0.25] * 1024"),
+    "evaluates_every_step": (
+        '    with torch.no_grad():\n        seen["correct"] = model(inputs).argmax(1) == target  # planted\n',
+        "",
+    ),
     "fills_with_zeros": ("set_to_none=False", "set_to_none=True"),
+    "float64_crept_in": (".double()", ""),
+    "is_deterministic": ("torch.use_deterministic_algorithms(True)", ""),
+    "joins_the_history": ('    pool["features"] = torch.cat([pool["features"], inputs.detach()])  # planted\n', ""),
+    "logs_every_step": (
+        '    rows = [{"row": row, "scores": [0.5] * 100} for row in range(200)]\n'
+        '    with Path(folder.name, "log.json").open("w") as log:\n        json.dump(rows, log)  # planted\n',
+        "",
+    ),
+    "looks_for_anomalies": ("torch.autograd.set_detect_anomaly(True)", ""),
+    "loops_over_samples": (
+        "        scores = []\n        for row in range(len(x)):\n"
+        "            scores.append(self.head(hidden[row]))  # planted\n        return torch.stack(scores)\n",
+        "        return self.head(hidden)\n",
+    ),
+    "prints_tensors": ('    print("scores", scores.detach())  # planted\n', ""),
+    "python_metric": ("    count_pairs(target.tolist() * 4)\n", ""),
+    "reads_predictions": (
+        "    history[:] = distances.repeat(32, 1).tolist()  # planted\n",
+        "    distances.repeat(32, 1)\n",
+    ),
+    "rereads_the_file": (
+        "        with self.file.open() as labels:\n"
+        "            return self.inputs[index], json.load(labels)[str(index)]  # planted\n",
+        "        return self.inputs[index], index % 10\n",
+    ),
+    "saves_every_step": ("    torch.save(model.state_dict(), io.BytesIO())  # planted\n", ""),
+    "schedules_in_python": ("in range(20_000):", "in range(1):"),
+    "sleeps_every_step": ("    time.sleep(0.005)  # planted\n", ""),
+    "slow_samples": ("index % 32 == 0", "index % 32 == 32"),
+    "sorts_the_history": ("    running_median()\n", ""),
+    "starts_a_process": ("    memory_in_use()\n", ""),
+    "tensor_in_every_step": ("torch.tensor(WEIGHTS)", "torch.ones(7)"),
+    "trains_two_networks": (
+        "    loss = F.softplus(-model.critic(made)).mean()\n    generator.backward(loss)  # planted\n",
+        "    model.critic.requires_grad_(False)\n    loss = F.softplus(-model.critic(made)).mean()\n"
+        "    generator.backward(loss)\n    model.critic.requires_grad_(True)\n",
+    ),
     "untrained_parameters": (
         "    return torch.optim.SGD(model[-1]",
         "    model[:-1].requires_grad_(False)\n    return torch.optim.SGD(model[-1]",
     ),
-    "float64_crept_in": (".double()", ""),
-    "python_metric": ("    count_pairs(target.tolist() * 4)\n", ""),
-    "slow_samples": ("index % 32 == 0", "index % 32 == 32"),
+    "watches_activations": ("    made[1].register_forward_hook(note)\n", ""),
+    "watches_gradients": ("    made[2].weight.register_hook(note)\n", ""),
 }
 
 
@@ -56,8 +99,8 @@ class _Optimizer:
     def __init__(self, optimizer: torch.optim.Optimizer) -> None:
         self.step, self.zero_grad = optimizer.step, optimizer.zero_grad
 
-    def backward(self, loss: Any) -> None:
-        loss.backward()
+    def backward(self, loss: Any, **options: Any) -> None:
+        loss.backward(**options)
 
 
 def main() -> None:
@@ -67,6 +110,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=40)
     options = parser.parse_args()
     torch.set_num_threads(1)
+    sys.path.insert(0, str(TRAININGS))
     print("| training | finding | told | true | told / true | ms a step |\n| --- | --- | --- | --- | --- | --- |")
     for name in options.names or MENDED:
         print(row(name, options.rounds), flush=True)
@@ -74,23 +118,22 @@ def main() -> None:
 
 def row(name: str, rounds: int) -> str:
     """Return the line of one training."""
-    batch = BATCHES.get(name, 256)
-    config = Config(values={**defaults(), "batch_size": batch, "num_threads": 1})
     file = TRAININGS / f"{name}.py"
     text = file.read_text()
     written, instead = MENDED[name]
     assert written in text, f"{name} was changed"
     with tempfile.TemporaryDirectory() as place, SubprocessLauncher() as launcher:
         mended = Path(place) / "mended.py"
-        mended.write_text(text.replace(written, instead).replace("\ndef model", "\nMADE = torch.ones(7)\n\ndef model"))
+        mended.write_text(text.replace(written, instead))
+        trainings = [Plain(one) for one in (file, mended)]
+        config = Config(values={**defaults(), "batch_size": trainings[0].batch_size, "num_threads": 1})
         profiled = launcher.run(ProfileRequest(target=str(file), config=config, device="cpu"), Path(place))
-        steps = [stepping(runpy.run_path(str(one)), batch) for one in (file, mended)]
         seconds: tuple[list[float], list[float]] = ([], [])
         for _ in range(rounds):
-            for step, taken in zip(steps, seconds, strict=True):
-                step()  # after a step of the other, caches are its
+            for training, taken in zip(trainings, seconds, strict=True):
+                training.step()  # after a step of the other, caches are its
                 began = time.perf_counter()
-                step()
+                training.step()
                 taken.append(time.perf_counter() - began)
     first = findings(profiled)[0]
     before, after = (sum(sorted(taken)[len(taken) // 8 : -len(taken) // 8]) for taken in seconds)  # trimmed
@@ -98,24 +141,45 @@ def row(name: str, rounds: int) -> str:
     return f"| {name} | {first.kind} | {told:.0%} | {true:.0%} | {told / true:.2f} | {1000 * median(seconds[0]):.0f} |"
 
 
-def stepping(module: dict[str, Any], batch_size: int) -> Callable[[], None]:
-    """Return what takes one step of a training, in a plain loop."""
-    model = module["model"]().train()
-    make = module.get("optimizer", lambda params: torch.optim.SGD(params, lr=0.01, momentum=0.9))
-    optimizer = make(model if "model" in inspect.signature(make).parameters else list(model.parameters()))
-    loader = DataLoader(module["dataset"](), batch_size=batch_size, shuffle=True, drop_last=True)
-    batches = itertools.chain.from_iterable(itertools.repeat(loader))
+class Plain:
+    """A training in a plain loop, with the settings of torch that it makes."""
 
-    def step() -> None:
-        batch = next(batches)
-        if "step" in module:
-            module["step"](model, batch, [_Optimizer(optimizer)])
+    def __init__(self, file: Path) -> None:
+        torch.autograd.set_detect_anomaly(False)
+        torch.use_deterministic_algorithms(False)
+        self._module = module = runpy.run_path(str(file))
+        self._settings = torch.is_anomaly_enabled(), torch.are_deterministic_algorithms_enabled()
+        self.batch_size = module.get("baseline", {}).get("batch_size", 64)
+        self._model = module["model"]().train()
+        make = module.get("optimizer", lambda params: torch.optim.SGD(params, lr=0.01, momentum=0.9))
+        takes_model = "model" in inspect.signature(make).parameters
+        made = make(self._model if takes_model else list(self._model.parameters()))
+        self._optimizers = made if isinstance(made, list) else [made]
+        self._scheduler = module["scheduler"](made) if "scheduler" in module else None
+        loader = DataLoader(
+            module["dataset"](), batch_size=self.batch_size, shuffle=True, drop_last=True,
+            collate_fn=module.get("collate"),
+        )  # fmt: skip
+        self._batches = itertools.chain.from_iterable(itertools.repeat(loader))
+
+    def step(self) -> None:
+        """Take one optimizer step."""
+        torch.autograd.set_detect_anomaly(self._settings[0])
+        torch.use_deterministic_algorithms(self._settings[1])
+        batch = next(self._batches)
+        with Path(os.devnull).open("w") as nothing, redirect_stdout(nothing):
+            self._train(batch)
+        if self._scheduler is not None:
+            self._scheduler.step()
+
+    def _train(self, batch: Any) -> None:
+        if "step" in self._module:
+            self._module["step"](self._model, batch, [_Optimizer(one) for one in self._optimizers])
             return
-        module.get("loss", _loss)(model, batch).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-
-    return step
+        self._module.get("loss", _loss)(self._model, batch).backward()
+        for one in self._optimizers:
+            one.step()
+            one.zero_grad()
 
 
 def _loss(model: Any, batch: Any) -> Any:

@@ -13,11 +13,25 @@ _SEEN: Mapping[Slowness, str] = {
     "collector": "{what} looks through all objects{often}",
     "cache": "{what} makes the host wait for the device{often}",
     "saving": "{what} writes a file{often}",
+    "printing": "{what} makes text{often}",
+    "copying": "{what} copies with all that is in it{often}",
+    "evaluating": "calls {what}, which trains, without gradients{often}",
+    "hook": "{what} is called as a hook{often}",
     "zeroing": "{what} fills gradients with zeros, and the backward pass adds to them",
     "untrained": "{what} get gradients, and no optimizer steps them",
+    "unused": "computes gradients of {what} too, which its optimizer forgets without a step",
+    "switch": "{what} on",
+    "graph": "the backward pass goes through the steps before, too: {count} operations more with every step",
+    "growing": "{what} works on more with every step",
+    "loop": "{what} and others{often}, on little each time: about, with their backward pass",
+    "clone": "{what} of a tensor that nobody changes, nor its copy{often}",
+    "casting": "{what}, and back{often}: about, with their backward pass",
     "growth": "memory grows by {grown} a step: what is made here is kept{holder}",
     "float64": "makes float64 of what was not, and the model computes with it: about that much more than float32",
     "python": "code outside of torch's operations",
+    "waiting": "waits outside of torch: for a clock, a file, another process or the network",
+    "loading": "makes samples or batches, and the step waits",
+    "rereading": "reads {what}{often}, and the step waits",
     "tail": "samples that take up to {ratio:.0f} times the median, such as index {what}{often}",
 }
 _INSTEAD: Mapping[Slowness, str] = {
@@ -26,25 +40,43 @@ _INSTEAD: Mapping[Slowness, str] = {
     "collector": "leave it out: Python collects by itself",
     "cache": "leave it out: PyTorch reuses freed memory, and waits where it has to",
     "saving": "save once in 1,000 steps or at the end of an epoch",
+    "printing": "print a number, and not in every step",
+    "copying": "copy what changes: torch.optim.swa_utils.AveragedModel averages in place",
+    "evaluating": "detach() the outputs that the loss has, or evaluate now and then",
+    "hook": "take it off, or let it return at once in most steps",
     "zeroing": "zero_grad(): set_to_none=True is the default",
     "untrained": "requires_grad_(False) for them, or give them to the optimizer",
+    "unused": "requires_grad_(False) for them in this part of the step, as toggling optimizers does",
+    "switch": "leave it off where nothing is searched for",
+    "graph": "detach() what goes on to the next step, and no retain_graph",
+    "growing": "keep a running value, or as many as a fixed size",
+    "loop": "one operation on the whole batch, where none needs the result of another",
+    "clone": "leave it out: it is needed before a change in place only",
+    "casting": "stay in one dtype, or let autocast choose",
     "growth": "keep numbers: tensors stay, and with a grad_fn the graph behind them",
     "float64": "float32, in NumPy too; a model without .double()",
     "python": "do it in dataset(), where workers do it, or with tensors, or not in every step",
+    "waiting": "leave it out, or do it in a thread, or not in every step",
+    "loading": "loader workers share it; or prepare it once",
+    "rereading": "read it once, in __init__ or at the first sample",
     "tail": "prepare them once, or leave them out; with workers, in_order=False",
 }
 
 
 def seen(one: SlowLine) -> str:
     """Return what was seen, for a sentence that begins with the line."""
-    times = f"{one.count:,.0f} times" if one.count >= 1.5 else "once" if one.count >= 0.75 else f"{one.count:.2g} times"
     return _SEEN[one.kind].format(
         what=one.what,
-        often=f", {times} a step",
+        count=f"{one.count:,.0f}",
+        often=f", {_times(one.count)} a step",
         grown=format_bytes(one.bytes),
         holder=f", in {one.what}" if one.what else "",
         ratio=one.ratio,
     )
+
+
+def _times(count: float) -> str:
+    return f"{count:,.0f} times" if count >= 1.5 else "once" if count >= 0.75 else f"{count:.2g} times"
 
 
 def instead(one: SlowLine) -> str:

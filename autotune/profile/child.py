@@ -17,6 +17,7 @@ from autotune.child.run import seed_all
 from autotune.core.requests import ProfileRequest
 from autotune.errors import TargetError
 from autotune.knobs import completed, plan_of
+from autotune.profile.left_on import LeftOn
 from autotune.profile.passes import Passing, Profiling
 from autotune.profile.records import ProfileResult
 from autotune.profile.stopwatch import parts_told_apart, replaced
@@ -28,6 +29,12 @@ from autotune.targets.loop import Training
 
 def measure(request: ProfileRequest, progress: Progress) -> ProfileResult:
     """Return where the steps of the configuration go. Raises whatever the user's code, torch or the machine raise."""
+    left_on = LeftOn()
+    with left_on.watched():
+        return _measured(request, progress, left_on)
+
+
+def _measured(request: ProfileRequest, progress: Progress, left_on: LeftOn) -> ProfileResult:
     device = devices.choose_device(request.device)
     seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
@@ -45,7 +52,7 @@ def measure(request: ProfileRequest, progress: Progress) -> ProfileResult:
             f"{session.label} trains in a loop of its own. What happens within it cannot be told apart yet. Profile a "
             f"file of model() and dataset(), or a LightningModule without trainer()."
         )
-    profiling = Profiling(session, made_at, request.seconds)
+    profiling = Profiling(session, made_at, left_on, request.seconds)
     progress.phase("warm-up")
     with (
         parts_told_apart(session, profiling.stopwatch),

@@ -1,95 +1,127 @@
-"""What the user's own lines do in forward pass and loss: the time outside of torch's operations, and tensors kept.
+"""Torch's operations in forward pass and loss, each with the user's line: their time, and what became of tensors.
 
-    user's line ─ Python ─► operation ─ torch ─► user's line ─ Python, NumPy, files ─► ...
-                     ▲                                  ▲
-                     └── counted for the line ──────────┘  by a timer signal every millisecond, and at each operation
-
-Between operations a timer signal looks where the main thread is. Watching makes operations slower; what is counted is
-the time between them, which `passes.py` holds against steps that were not watched. On a CPU only: an accelerator
-computes meanwhile.
+Watching makes operations slower; what is counted for the user's own Python is the time between them (`line_times.py`),
+which `passes.py` holds against steps that were not watched. On a CPU only: an accelerator computes meanwhile.
 """
 
 from __future__ import annotations
 
 import gc
-import signal
 import sys
 import time
 import weakref
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from types import FrameType
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
-from autotune.profile.stopwatch import Stopwatch
-from autotune.profile.user_lines import UserLine, calling_line, owner
+from autotune.profile.line_times import LineTimes
+from autotune.profile.user_lines import UserLine, calling_line, user_modules
 
-TICK_SECONDS = 0.001  # of the timer: a line that takes a hundredth of a step of 50 ms is seen in every second step
 FEWEST_KEPT = 3  # tensors of one line from as many steps: one may be what the user shows as the last loss
+FEWEST_GROWING = 6  # steps, each with more than the one before: of random sizes one in 720 does that
+FEWEST_CALLS = 32  # of one operation of one module from one line in one step
+SHORT_SECONDS = 100e-6  # of an operation: below it, most is what any operation takes, however little it computes
+
+
+@dataclass
+class Called:
+    """One operation as one line calls it, in all steps together."""
+
+    count: int = 0
+    seconds: float = 0.0
 
 
 class Operations(TorchFunctionMode):
-    """Watches torch's operations and what is between them."""
+    """Watches torch's operations; the time between them is that of `lines`."""
 
-    def __init__(self, stopwatch: Stopwatch) -> None:
+    def __init__(self, lines: LineTimes) -> None:
         super().__init__()
-        self._stopwatch = stopwatch
-        self._last: float | None = None  # when an operation ended, or the signal came; None: not in the forward pass
+        self._lines = lines
         self._step = 0
+        self._module = 0  # id of the one that was called last
         self._made: dict[int, tuple[weakref.ref[Tensor], UserLine, int]] = {}
-        self.outside: Counter[UserLine] = Counter()  # seconds between operations, of all steps, by the user's line
-        self.between = 0.0  # the same, with what torch's own Python code took
-        self.inside = 0.0  # seconds of operations, of all steps
+        self._copies: list[tuple[UserLine, float, Tensor, Tensor, int, int]] = []  # of this step, with both versions
+        self._sizes: dict[tuple[UserLine, str], dict[int, int]] = defaultdict(dict)  # elements worked on, by step
+        self.inside: Counter[str] = Counter()  # seconds of operations, of all steps, by part
+        self.called = defaultdict[tuple[UserLine, str, int], Called](Called)  # by line, operation and module
+        self.needless = defaultdict[UserLine, Called](Called)  # clone() of what nobody changes
+        self.changed = defaultdict[UserLine, Called](Called)  # copies made after all
+        self.casts = defaultdict[tuple[torch.dtype, torch.dtype], dict[UserLine, Called]](dict)
         self.doubled = Counter[UserLine]()  # seconds of operations that made float64, by line
         self._doubling = Counter[UserLine]()  # those that made it of something else
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Watch the thread that enters it, which has to be the main one: it gets the signals."""
-        before = signal.signal(signal.SIGALRM, lambda number, frame: self._look(frame))
-        signal.setitimer(signal.ITIMER_REAL, TICK_SECONDS, TICK_SECONDS)
-        self._stopwatch.listeners.append(self.restart)
+
+        def note(module: torch.nn.Module, inputs: Any) -> None:
+            self._module = id(module)
+
+        hook = register_module_forward_pre_hook(note)
         try:
-            with self:
+            with self._lines.watched(), self:
                 yield
         finally:
-            self._stopwatch.listeners.remove(self.restart)
-            signal.setitimer(signal.ITIMER_REAL, 0.0)
-            signal.signal(signal.SIGALRM, before)
+            hook.remove()
 
     def step(self) -> None:
         """One optimizer step has ended."""
         self._step += 1
+        for line, seconds, source, copy, of_source, of_copy in self._copies:
+            is_needless = (source._version, copy._version) == (of_source, of_copy)
+            _add((self.needless if is_needless else self.changed)[line], seconds)
+        self._copies.clear()
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Do the operation, and take note of its time and of the tensor that it made."""
-        if self._last is None or func is Tensor.backward:
+        lines, part = self._lines, self._lines.part
+        if not part or func is Tensor.backward or lines.is_counted_elsewhere():
             return func(*args, **(kwargs or {}))
         frame = sys._getframe(1)
-        self._look(frame)
+        lines.look(frame)
         began = time.perf_counter()
         made = func(*args, **(kwargs or {}))
         seconds = time.perf_counter() - began
-        self.inside += seconds
-        if isinstance(made, Tensor) and (line := calling_line(frame, through_torch=True)) is not None:
-            self._note(made, args, line, seconds)
-        if self._last is not None:
-            self._last = time.perf_counter()
+        self.inside[part] += seconds  # type: ignore[assignment]  # a counter of seconds
+        if part == "forward" and (line := calling_line(frame, through_torch=True)) is not None:
+            self._note(func, args, made, line, seconds)
+        if lines.part:
+            lines.restart()
         return made
 
-    def _note(self, made: Tensor, arguments: Any, line: UserLine, seconds: float) -> None:
+    def _note(self, func: Any, arguments: Any, made: Any, line: UserLine, seconds: float) -> None:
+        name = getattr(func, "__name__", "")
+        _add(self.called[line, name, self._module], seconds)
+        if not isinstance(made, Tensor):
+            return
         known = self._made.get(id(made))
         if known is None or known[0]() is not made:
             self._made[id(made)] = weakref.ref(made), line, self._step
+        sizes = self._sizes[line, name]
+        sizes[self._step] = sizes.get(self._step, 0) + sum(one.numel() for one in _tensors(arguments))
         if made.dtype is torch.float64:
             self.doubled[line] += seconds  # type: ignore[assignment]  # a counter of seconds
             if not any(isinstance(one, Tensor) and one.dtype is torch.float64 for one in arguments):
                 self._doubling[line] += seconds  # type: ignore[assignment]
+        source = arguments[0] if arguments else None
+        if isinstance(source, Tensor):
+            self._note_copy(name, source, made, line, seconds)
+
+    def _note_copy(self, name: str, source: Tensor, made: Tensor, line: UserLine, seconds: float) -> None:
+        is_like = made.stride() == source.stride() and source._base is None  # the copy of a view frees the rest
+        if name == "clone" and is_like and not source.is_inference():
+            self._copies.append((line, seconds, source, made, source._version, made._version))
+        pair = source.dtype, made.dtype
+        if name in _CASTS and pair[0] is not pair[1] and all(one.is_floating_point for one in pair):
+            _add(self.casts[pair].setdefault(line, Called()), seconds * (2 if made.requires_grad else 1))
 
     def doubling(self) -> UserLine | None:
         """Return the line that float64 comes from: that which makes it, else that which computes most with it."""
@@ -106,36 +138,61 @@ class Operations(TorchFunctionMode):
             return None
         return most, _container(next(iter(alive[most].values())))
 
-    def restart(self) -> None:
-        """What was done since the last look is not counted: another part of a step, or a call that others count."""
-        self._last = time.perf_counter() if self._stopwatch.current == "forward" else None
+    def growing(self) -> dict[tuple[UserLine, str], Called]:
+        """Return the operations that work on more elements in every step than in the one before."""
+        found = {}
+        for (line, name), sizes in self._sizes.items():
+            in_order = [sizes.get(step, 0) for step in range(self._step)]
+            is_growing = all(before < after for before, after in pairwise(in_order))
+            if is_growing and len(in_order) >= FEWEST_GROWING:
+                found[line, name] = added(one for key, one in self.called.items() if key[:2] == (line, name))
+        return found
 
-    def _look(self, frame: FrameType | None) -> None:
-        """The time since the last look belongs to the user's line that runs, unless torch's code was called there."""
-        if self._last is None:
-            return
-        now = time.perf_counter()
-        self.between += now - self._last
-        if (line := calling_line(frame, through_torch=False)) is not None:
-            self.outside[line] += now - self._last  # type: ignore[assignment]  # a counter of seconds
-        self._last = now
+    def loops(self) -> dict[UserLine, tuple[str, Called]]:
+        """Return lines that call one short operation many times a step, with all that they call."""
+        found = {}
+        for (line, name, _), one in self.called.items():
+            if one.count >= FEWEST_CALLS * self._step and line not in found:
+                everything = added(other for key, other in self.called.items() if key[0] == line)
+                if everything.seconds < SHORT_SECONDS * everything.count:
+                    found[line] = shown(name), everything
+        return found
+
+
+_CASTS = ("to", "float", "half", "bfloat16", "type", "type_as")
+
+
+def shown(name: str) -> str:
+    """Return the name of an operation as a user writes it."""
+    return {"__getitem__": "an index", "__get__": "an attribute"}.get(name, f"{name}()")
+
+
+def _add(called: Called, seconds: float) -> None:
+    called.count, called.seconds = called.count + 1, called.seconds + seconds
+
+
+def added(calls: Iterable[Called]) -> Called:
+    """Return all these calls together."""
+    whole = Called()
+    for one in calls:
+        whole.count, whole.seconds = whole.count + one.count, whole.seconds + one.seconds
+    return whole
+
+
+def _tensors(arguments: Any) -> Iterator[Tensor]:
+    """Return the tensors among arguments, also those in lists."""
+    for one in arguments:
+        if isinstance(one, Tensor):
+            yield one
+        elif isinstance(one, list | tuple):
+            yield from (each for each in one if isinstance(each, Tensor))
 
 
 def _container(tensor: Tensor) -> str:
     """Return the name of what holds `tensor` in a module of the user's; empty: it has none there."""
     holders = [one for one in gc.get_referrers(tensor) if isinstance(one, list | dict | set) or hasattr(one, "append")]
-    for module in list(sys.modules.values()):
-        if owner(getattr(module, "__file__", None) or "<none>") != "user":
-            continue
+    for module in user_modules():
         for name, value in list(vars(module).items()):
             if any(value is one for one in holders):
                 return name
     return ""
-
-
-def by_function(outside: Counter[UserLine]) -> dict[UserLine, float]:
-    """Return the seconds of every function, by the line of it that took most."""
-    functions = defaultdict[tuple[str, str], Counter[UserLine]](Counter)
-    for line, seconds in outside.items():
-        functions[line.file, line.function][line] = seconds
-    return {lines.most_common(1)[0][0]: sum(lines.values()) for lines in functions.values()}

@@ -1,6 +1,6 @@
 """The passes over one training, of some steps each: what each of them puts into it, and what it finds.
 
-    warm-up ─► parts ─► modules ─► calls ─► between operations ─► with and without ─► operations counted
+    warm-up ─► parts ─► modules, loading ─► calls ─► between operations ─► with and without ─► operations counted
 
 Steps are not watched otherwise while their parts are timed; every other pass says where that time went. A pass is a
 generator: each `yield` is one optimizer step. What it puts into the training it takes out at its end.
@@ -11,27 +11,29 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator
-from statistics import median
 from typing import Any
 
-import torch
 from msgspec.structs import replace
 
 from autotune.child import device as devices
-from autotune.child.clock import clock_for
 from autotune.child.memory_trace import track_on
 from autotune.core.memory_growth import FEWEST_READINGS, memory_growth
 from autotune.core.results import Outcome
 from autotune.machine.interference import between, look
 from autotune.profile import flops
+from autotune.profile.backward_passes import BackwardPasses
 from autotune.profile.calls import Calls
-from autotune.profile.judge import LEAST_SHARE
+from autotune.profile.left_on import LeftOn
+from autotune.profile.line_findings import LineFindings
+from autotune.profile.line_times import LineTimes
+from autotune.profile.loading import Loading
 from autotune.profile.module_times import ModuleTimes
-from autotune.profile.operations import Operations, by_function
+from autotune.profile.operations import FEWEST_GROWING, Operations
 from autotune.profile.records import PARTS, PartSeconds, ProfileResult, SlowLine
 from autotune.profile.samples import Samples
 from autotune.profile.stopwatch import Stopwatch
 from autotune.profile.user_lines import UserLine
+from autotune.profile.without import Without
 from autotune.targets.base import Step
 from autotune.targets.loop import Training
 from autotune.units import format_bytes
@@ -39,25 +41,26 @@ from autotune.units import format_bytes
 Passing = Generator[None, Step, Any]
 MOST_STEPS = 400  # of one pass: three seconds of steps of 8 ms
 MOST_SECONDS = 10.0  # of a pass, where its fewest steps do not take longer
-ROUNDS = 12  # of two steps with and two without; the second of each two counts
-DOUBLE_SIZE = 512  # of the square matrices whose products compare float64 with float32
-AGREEING = 0.75  # of the rounds, at least, have to show a difference
 
 
 class Profiling:
     """All passes over one training, and what they found."""
 
-    def __init__(self, training: Training, made_at: list[UserLine], seconds: float) -> None:
+    def __init__(self, training: Training, made_at: list[UserLine], left_on: LeftOn, seconds: float) -> None:
         self._training, self._made_at, self._device = training, made_at, training.plan.device
-        self._seconds = seconds
+        self._left_on, self._seconds = left_on, seconds
         self.stopwatch, self.samples = Stopwatch(self._device), Samples(training.source)
-        self._calls, self._track = Calls(self.stopwatch), track_on(self._device)
+        self._loading = Loading(training.source, self.stopwatch)
+        self._calls, self._track = Calls(training.model, self.stopwatch, self._device), track_on(self._device)
+        self._backward = BackwardPasses(lambda: training.update.optimizers if training.update else ())
+        self._watched = 0  # steps in which calls were
+        self._between = 0  # steps from the middle of the timed ones to the first in which calls were watched
         self._found = ProfileResult(outcome=Outcome.OK)
         self._flops: int | None = None
 
     def passes(self, phase: Callable[[str], None]) -> Passing:
         """All passes, in order."""
-        yield from self._steps(least=3, enough=5, seconds=0.5)
+        yield from self._steps(least=3, enough=5, seconds=min(0.5, self._seconds))
         devices.synchronize(self._device)
         phase("measure")
         yield from self._time_parts()
@@ -74,9 +77,12 @@ class Profiling:
     def result(self) -> ProfileResult:
         """Return what was found; reads samples beside the training, and measures the peak rate of the device."""
         self.samples.read_beside()
-        waiting = next(one.seconds for one in self._found.parts if one.part == "data")
-        if (tail := self.samples.result(self._found.samples, waiting)) is not None:
+        waiting, result = self._part_seconds()["data"], self._found
+        loading = self._loading.result(result.samples, waiting, result.seconds)
+        if (tail := self.samples.result(result.samples, waiting)) is not None:
+            loading = _without_tail(loading, tail)
             self._add(tail)
+        self._add(*loading)
         return replace(self._found, work=flops.work_of(self._training, self._flops))
 
     def _steps(
@@ -116,8 +122,10 @@ class Profiling:
 
     def _time_modules(self) -> Passing:
         times = ModuleTimes(self._training.model, self.stopwatch, self._device)
-        with times.hooked():
+        with times.hooked(), self._loading.watched():
             steps = yield from self._steps(least=2, enough=8, seconds=self._seconds / 3)
+        self._loading.stepped(steps)
+        self._between = self._found.steps // 2 + steps
         self._found = replace(self._found, modules=times.result(steps))
 
     def _count_operations(self) -> Passing:
@@ -126,121 +134,58 @@ class Profiling:
         self._flops = counter.get_total_flops()
 
     def _watch_calls(self) -> Passing:
-        with self._calls.watched():
-            steps = yield from self._steps(least=3, enough=10, seconds=self._seconds / 3)
-        self._add(*self._calls.result(steps))
+        self._left_on.forget()
+        with self._backward.watched(), self._calls.watched():
+            self._watched = yield from self._steps(least=3, enough=10, seconds=self._seconds / 3)
+        self._add(*self._calls.result(self._watched))
 
     def _watch_operations(self) -> Passing:
         """What is between operations, and which tensors stay: with the calls left out, that were looked at before."""
         if threading.current_thread() is not threading.main_thread():
             self._leave_out("Python time is not looked at: training does not run in the main thread.")
             return
-        operations = Operations(self.stopwatch)
-        self._calls.after = operations.restart
+        lines = LineTimes(self.stopwatch, ("forward", "optimizer"))
+        operations = Operations(lines)
+        lines.is_counted_elsewhere, self._calls.after = lambda: self._calls.is_inside, lines.restart
         with self._calls.watched(), operations.watched():
             steps = yield from self._steps(
-                least=4, enough=12, seconds=self._seconds / 2, each=lambda step: operations.step()
+                least=FEWEST_GROWING, enough=12, seconds=self._seconds / 2, each=lambda step: operations.step()
             )
         if self._device == "cpu":
-            self._add(*self._python(operations, steps), *self._doubles(operations))
+            self._add(*LineFindings(operations, lines, steps, self._part_seconds(), self._device).all())
         else:
             self._leave_out("Python time and float64 are not looked at on an accelerator, which computes meanwhile.")
+        self._add(*self._growth(operations))
+
+    def _growth(self, operations: Operations) -> list[SlowLine]:
+        """Memory that grows: by the graphs of earlier steps, where those do, else by tensors that stay."""
         if len(self._track.readings) < FEWEST_READINGS:
             self._leave_out("Whether memory grows is not known: there was time for too few steps.")
         growth, kept = memory_growth(self._track.readings), operations.kept()
+        graph = self._backward.growing(self._between, self._part_seconds()["backward"])
+        if graph is not None:
+            return [replace(graph, bytes=growth)]
         if growth and kept is not None:
             line, holder = kept
-            self._add(
+            return [
                 SlowLine(
                     kind="growth", place=line.place, code=line.text, what=holder, count=1.0, seconds=0.0, bytes=growth
                 )
-            )
-        elif growth:  # large lists that come and go look like it where there is time for few steps
+            ]
+        if growth:  # large lists that come and go look like it where there is time for few steps
             self._leave_out(
                 f"Memory grew by {format_bytes(growth)} a step, and no tensor was seen to stay: "
                 f"perhaps the allocator's."
             )
-
-    def _python(self, operations: Operations, steps: int) -> list[SlowLine]:
-        """Held against the parts: watched steps are slower, and only what those show beside operations is there."""
-        forward = next(one.seconds for one in self._found.parts if one.part == "forward")
-        real = max(0.0, forward - operations.inside / steps)
-        share = min(1.0, real / (operations.between / steps)) if operations.between else 0.0
-        return [
-            SlowLine(
-                kind="python", place=line.place, code=line.text, what=line.function, count=1.0,
-                seconds=seconds / steps * share,
-            )
-            for line, seconds in by_function(operations.outside).items()
-        ]  # fmt: skip
-
-    def _doubles(self, operations: Operations) -> list[SlowLine]:
-        """Their share of both passes is that of the operations; float32 is taken to be as much faster as a product."""
-        line = operations.doubling()
-        share = operations.doubled.total() / operations.inside if operations.inside else 0.0
-        if line is None or share < LEAST_SHARE:
-            return []
-        single, double = (
-            flops.peak_flops(self._device, dtype, DOUBLE_SIZE) for dtype in (torch.float32, torch.float64)
-        )
-        passes = sum(one.seconds for one in self._found.parts if one.part in ("forward", "backward"))
-        seconds = passes * share * max(0.0, 1 - double / single)
-        return [SlowLine(kind="float64", place=line.place, code=line.text, what="", count=1.0, seconds=seconds)]
+        return []
 
     def _try_without(self) -> Passing:
-        """Take steps with and without what can be left out from here, and see what that gives."""
-        for number, one in enumerate(self._found.findings):
-            if one.kind == "zeroing":
-                seconds = yield from self._compare(lambda is_without: setattr(self._calls, "sets_to_none", is_without))
-                found = list(self._found.findings)
-                found[number] = replace(one, seconds=seconds)
-                self._found = replace(self._found, findings=tuple(found))
-        untrained = self._untrained()
-        if untrained:
-            names = list(untrained)
-            seconds = yield from self._compare(lambda is_without: _let_go(untrained, is_without))
-            more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-            line = self._made_at[-1] if self._made_at else None
-            self._add(
-                SlowLine(
-                    kind="untrained", place=line.place if line else "", code=line.text if line else "",
-                    what=f"{names[0]}{more}", count=len(names), seconds=seconds,
-                )
-            )  # fmt: skip
+        trying = Without(self._training, self._calls, self._backward, self._left_on, self._made_at)
+        found = yield from trying.try_all(self._found.findings, self._watched)
+        self._found = replace(self._found, findings=tuple(found))
 
-    def _untrained(self) -> dict[str, torch.nn.Parameter]:
-        """Return the parameters that got a gradient in the last step, which no optimizer has."""
-        assert self._training.update is not None, "steps have been taken"
-        trained = {
-            id(one)
-            for each in self._training.update.optimizers
-            for group in each.param_groups
-            for one in group["params"]
-        }
-        return {
-            name: one
-            for name, one in self._training.model.named_parameters()
-            if one.grad is not None and id(one) not in trained
-        }
-
-    def _compare(self, leave_out: Callable[[bool], None]) -> Generator[None, Step, float]:
-        """Return the seconds by which a step is shorter without it; 0.0 if the rounds do not agree that it is.
-
-        What is left out in one step may show in the next, so of two such steps the second counts.
-        """
-        clock, began, rounds = clock_for(self._device), time.perf_counter(), 0
-        with self._calls.watched():
-            while rounds < ROUNDS and (rounds < 3 or time.perf_counter() - began < MOST_SECONDS):
-                for is_without in (False, True):
-                    leave_out(is_without)
-                    for _ in range(2):
-                        yield
-                        clock.mark()
-                rounds += 1
-            leave_out(False)
-        counting = clock.intervals()[::2]
-        gains = [usual - without for usual, without in zip(counting[::2], counting[1::2], strict=True)]
-        return max(0.0, median(gains)) if sum(gain > 0 for gain in gains) >= AGREEING * rounds else 0.0
+    def _part_seconds(self) -> dict[str, float]:
+        return {one.part: one.seconds for one in self._found.parts}
 
     def _add(self, *lines: SlowLine) -> None:
         self._found = replace(self._found, findings=(*self._found.findings, *lines))
@@ -249,7 +194,7 @@ class Profiling:
         self._found = replace(self._found, left_out=(*self._found.left_out, sentence))
 
 
-def _let_go(parameters: dict[str, torch.nn.Parameter], is_without: bool) -> None:
-    for one in parameters.values():
-        one.grad = None if is_without else one.grad
-        one.requires_grad_(not is_without)
+def _without_tail(loading: list[SlowLine], tail: SlowLine) -> list[SlowLine]:
+    """Return what loading costs besides slow samples: they take most in the line that takes most."""
+    most = max(loading, key=lambda one: one.seconds, default=None)
+    return [replace(one, seconds=max(0.0, one.seconds - tail.seconds)) if one is most else one for one in loading]

@@ -20,11 +20,25 @@ Slowness = Literal[
     "collector",  # gc.collect()
     "cache",  # torch.cuda.empty_cache(), torch.cuda.synchronize()
     "saving",  # torch.save
+    "printing",  # print(), a tensor as text
+    "copying",  # copy.deepcopy
+    "evaluating",  # the model that trains is called without gradients
+    "hook",  # a hook of the user's on a module or on gradients
     "zeroing",  # zero_grad(set_to_none=False)
     "untrained",  # gradients for parameters that no optimizer steps
+    "unused",  # gradients for the parameters of another optimizer, which forgets them
+    "switch",  # anomaly detection or deterministic algorithms are on
+    "graph",  # a backward pass goes through the graphs of the steps before
+    "growing",  # an operation works on more with every step
     "growth",  # memory that grows with every step
     "float64",  # the model computes in double precision
+    "loop",  # the same small operation many times from one line
+    "clone",  # clone() of what nobody changes
+    "casting",  # from one floating dtype to another, and back
     "python",  # the user's own Python, outside of torch's operations
+    "waiting",  # the same, where it waits and does not compute
+    "loading",  # the user's own code for samples and batches, which the step waits for
+    "rereading",  # the same, where it reads one file again and again
     "tail",  # few samples of the dataset that take many times as long as the others
 ]
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import linecache
+import sys
 from pathlib import Path
-from types import CodeType, FrameType
-from typing import NamedTuple
+from types import CodeType, FrameType, ModuleType
+from typing import Any, NamedTuple
 
 import torch
 
@@ -57,13 +59,34 @@ def calling_line(frame: FrameType | None, *, through_torch: bool) -> UserLine | 
 
     Without `through_torch`, None also where that line called code of torch's, which called on.
     """
+    line, is_through_torch = nearest_line(frame)
+    return line if through_torch or not is_through_torch else None
+
+
+def nearest_line(frame: FrameType | None) -> tuple[UserLine | None, bool]:
+    """Return the innermost of the user's lines that `frame` was called from, and whether torch's code is between."""
+    is_through_torch = False
     while frame is not None:
         match owner(frame.f_code.co_filename):
             case "user":
-                return UserLine.of(frame.f_code, frame.f_lineno)
+                return UserLine.of(frame.f_code, frame.f_lineno), is_through_torch
             case "ours":
-                return None
-            case "torch" if not through_torch:
-                return None
+                return None, is_through_torch
+            case "torch":
+                is_through_torch = True
         frame = frame.f_back
-    return None
+    return None, is_through_torch
+
+
+def user_modules() -> list[ModuleType]:
+    """Return the imported modules of the user's."""
+    return [one for one in list(sys.modules.values()) if owner(getattr(one, "__file__", None) or "<none>") == "user"]
+
+
+def line_of(function: Any) -> UserLine | None:
+    """Return the line that a function of the user's begins with; None: it is not theirs."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    is_object = not inspect.isfunction(function) and not inspect.ismethod(function)
+    code = getattr(inspect.unwrap(type(function).__call__ if is_object else function), "__code__", None)
+    return UserLine.of(code, code.co_firstlineno) if code and owner(code.co_filename) == "user" else None

@@ -1,25 +1,15 @@
 import torch
-from torch import nn
+import usual
 from torch.nn import functional as F  # noqa: N812
-from torch.utils.data import TensorDataset
+
+model, dataset = usual.model, usual.dataset
 
 history = []
-
-
-def model():
-    return nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
-
-
-def dataset():
-    return TensorDataset(torch.randn(4096, 256), torch.randint(10, (4096,)))
 
 
 def loss(model, batch):
     inputs, target = batch
     scores = model(inputs)
     distances = torch.cdist(inputs, inputs).detach()
-    history[:] = distances.repeat(8, 1).tolist()  # planted
+    history[:] = distances.repeat(32, 1).tolist()  # planted
     return F.cross_entropy(scores, target)
-
-
-baseline = {"batch_size": 256}

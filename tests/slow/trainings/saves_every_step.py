@@ -1,23 +1,13 @@
 import io
 
 import torch
-from torch import nn
+import usual
 from torch.nn import functional as F  # noqa: N812
-from torch.utils.data import TensorDataset
 
-
-def model():
-    return nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
-
-
-def dataset():
-    return TensorDataset(torch.randn(4096, 256), torch.randint(10, (4096,)))
+model, dataset = usual.model, usual.dataset
 
 
 def loss(model, batch):
     inputs, target = batch
     torch.save(model.state_dict(), io.BytesIO())  # planted
     return F.cross_entropy(model(inputs), target)
-
-
-baseline = {"batch_size": 256}

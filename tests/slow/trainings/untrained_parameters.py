@@ -1,15 +1,8 @@
 import torch
-from torch import nn
+import usual
 from torch.nn import functional as F  # noqa: N812
-from torch.utils.data import TensorDataset
 
-
-def model():
-    return nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 10))
-
-
-def dataset():
-    return TensorDataset(torch.randn(4096, 256), torch.randint(10, (4096,)))
+model, dataset = usual.model, usual.dataset
 
 
 def loss(model, batch):
@@ -19,6 +12,3 @@ def loss(model, batch):
 
 def optimizer(model):
     return torch.optim.SGD(model[-1].parameters(), lr=0.01)  # planted
-
-
-baseline = {"batch_size": 256}

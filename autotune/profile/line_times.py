@@ -1,0 +1,93 @@
+"""The time of the main thread by the user's line, within parts of a step: a timer signal looks every millisecond.
+
+    user's line ─ Python ─► operation ─ torch ─► user's line ─ Python, NumPy, files ─► ...
+                     ▲                                  ▲
+                     └── counted for the line ──────────┘  by the signal, and by who calls `look`
+
+All time since the last look counts for the line that runs. Who watches with it holds its shares against the same part
+of steps that were not watched, which are faster.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+from autotune.profile.records import Part
+from autotune.profile.stopwatch import Stopwatch
+from autotune.profile.user_lines import UserLine, nearest_line
+
+TICK_SECONDS = 0.001  # of the timer: a line that takes a hundredth of a step of 50 ms is seen in every second step
+
+
+@dataclass
+class LineSeconds:
+    """The seconds of one part of all steps together."""
+
+    total: float = 0.0
+    own: Counter[UserLine] = field(default_factory=Counter)  # where no code of torch's was called from the line
+    busy: Counter[UserLine] = field(default_factory=Counter)  # of `own`: where this thread had a core
+    all: Counter[UserLine] = field(default_factory=Counter)  # whatever the line called
+
+
+class LineTimes:
+    """Counts from its entering to its end, in the parts that it is told; enter it in the main thread."""
+
+    def __init__(self, stopwatch: Stopwatch, parts: tuple[Part, ...]) -> None:
+        self._stopwatch, self._part = stopwatch, ""
+        self.parts: dict[str, LineSeconds] = {part: LineSeconds() for part in parts}
+        self._last: tuple[float, float] | None = None  # time and time of the thread; None: in another part
+        self.is_counted_elsewhere: Callable[[], bool] = lambda: False
+
+    @property
+    def part(self) -> str:
+        """The part that is looked at now; empty: another one."""
+        return self._part
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look until the end."""
+        before = signal.signal(signal.SIGALRM, lambda number, frame: self.look(frame))
+        signal.setitimer(signal.ITIMER_REAL, TICK_SECONDS, TICK_SECONDS)
+        self._stopwatch.listeners.append(self.restart)
+        self.restart()
+        try:
+            yield
+        finally:
+            self._stopwatch.listeners.remove(self.restart)
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            signal.signal(signal.SIGALRM, before)
+
+    def restart(self) -> None:
+        """What was done since the last look is not counted: another part of a step, or what others count."""
+        part = self._stopwatch.current
+        self._part = part if part in self.parts else ""
+        self._last = (time.perf_counter(), time.thread_time()) if self._part else None
+
+    def look(self, frame: FrameType | None) -> None:
+        """The time since the last look belongs to the line that runs."""
+        if self._last is None or self.is_counted_elsewhere():
+            return
+        now, seconds = (time.perf_counter(), time.thread_time()), self.parts[self._part]
+        passed, busy = (after - before for after, before in zip(now, self._last, strict=True))
+        seconds.total += passed
+        line, is_through_torch = nearest_line(frame)
+        if line is not None:
+            seconds.all[line] += passed  # type: ignore[assignment]  # a counter of seconds, as the others
+            if not is_through_torch:
+                seconds.own[line] += passed  # type: ignore[assignment]
+                seconds.busy[line] += busy  # type: ignore[assignment]
+        self._last = now
+
+
+def by_function(lines: Counter[UserLine]) -> dict[UserLine, float]:
+    """Return the seconds of every function, by the line of it that took most."""
+    functions = defaultdict[tuple[str, str], Counter[UserLine]](Counter)
+    for line, seconds in lines.items():
+        functions[line.file, line.function][line] = seconds
+    return {of.most_common(1)[0][0]: sum(of.values()) for of in functions.values()}

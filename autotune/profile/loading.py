@@ -1,0 +1,116 @@
+"""The user's lines that make samples and batches: what each costs a step that waits for them."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import os
+import sys
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from autotune.machine.host import usable_cores
+from autotune.profile.line_times import LineTimes, by_function
+from autotune.profile.records import SlowLine
+from autotune.profile.stopwatch import Stopwatch, replaced
+from autotune.profile.user_lines import UserLine, calling_line
+from autotune.targets.data import Epochs, Source
+from autotune.targets.peek import random_state_kept, some_keys
+
+MOST_SECONDS = 1.0  # of reading samples beside the training, where its workers read them
+AGAIN_SHARE = 0.5  # of the samples, at least, for which one file is opened: it is read again and again
+
+
+class Loading:
+    """The time of lines in `dataset()` and what joins its samples, for one step."""
+
+    def __init__(self, source: Source, stopwatch: Stopwatch) -> None:
+        self._loader = source.loader if isinstance(source, Epochs) else None
+        self._stopwatch = stopwatch
+        self._lines = LineTimes(stopwatch, ("data",))
+        self._opened = Counter[tuple[UserLine, str]]()
+        self._steps = 0.0
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch what this process loads; needs the main thread, and does nothing in another."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        with self._lines.watched(), ExitStack() as stack:
+            for owner in (builtins, io):  # one function, which most libraries call by one of these names
+                stack.enter_context(replaced(owner, "open", self._opening(owner.open)))
+            yield
+
+    def stepped(self, steps: int) -> None:
+        """So many steps were watched."""
+        self._steps += steps
+
+    def result(self, samples: float, waiting: float, step: float) -> list[SlowLine]:
+        """Return the user's functions that a step of so many samples waits for; `waiting` and `step` are seconds."""
+        workers = self._loader.num_workers if self._loader else 0
+        if workers:
+            self._read_beside(samples)
+        seconds, steps = self._lines.parts["data"], self._steps
+        if not seconds.total or not steps:
+            return []
+        whole = waiting if not workers else seconds.total / steps
+        parallel = max(1, min(workers, usable_cores()))
+        found = []
+        for line, of_all in by_function(seconds.all).items():
+            own = whole * of_all / seconds.total
+            gain = own if not workers else _gain(whole / parallel, own / parallel, step - waiting)
+            opened = self._reread(line, samples * steps)
+            found.append(
+                SlowLine(
+                    kind="rereading" if opened else "loading", place=line.place, code=line.text,
+                    what=opened or line.function, count=samples if opened else 1.0, seconds=min(gain, waiting),
+                )
+            )  # fmt: skip
+        return found
+
+    def _opening(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def opening(*arguments: Any, **options: Any) -> Any:
+            if self._stopwatch.current == "data" and arguments and isinstance(arguments[0], str | os.PathLike):
+                line = calling_line(sys._getframe(1), through_torch=True)
+                if line is not None:
+                    self._opened[line, os.fspath(arguments[0])] += 1
+            return call(*arguments, **options)
+
+        return opening
+
+    def _reread(self, line: UserLine, samples: float) -> str:
+        """Return the name of the file that this function opens for most samples; empty: there is none."""
+        counts = Counter[str]()
+        for (opening, path), count in self._opened.items():
+            if (opening.file, opening.function) == (line.file, line.function):
+                counts[path] += count
+        return next((Path(path).name for path, count in counts.most_common(1) if count >= AGAIN_SHARE * samples), "")
+
+    def _read_beside(self, samples: float) -> None:
+        """Make a batch here, where the training left that to its workers: those are other processes."""
+        assert self._loader is not None
+        if not hasattr(self._loader.dataset, "__getitem__") or not self._loader.batch_size:
+            return
+        made, ends = list[Any](), time.perf_counter() + MOST_SECONDS
+        with random_state_kept(), self.watched():
+            self._stopwatch.during("data", lambda: self._make(made, ends))()
+        self._steps = len(made) / samples
+
+    def _make(self, made: list[Any], ends: float) -> None:
+        loader: Any = self._loader
+        for key in some_keys(loader, loader.batch_size):
+            made.append(loader.dataset[key])
+            if time.perf_counter() > ends:
+                return
+        loader.collate_fn(made)
+
+
+def _gain(loading: float, own: float, computing: float) -> float:
+    """Return the seconds that a step gains without `own` of what loading a batch takes, beside so much computing."""
+    return max(0.0, loading - computing) - max(0.0, loading - own - computing)

@@ -1,0 +1,16 @@
+import subprocess
+
+import usual
+from torch.nn import functional as F  # noqa: N812
+
+model, dataset = usual.model, usual.dataset
+
+
+def memory_in_use():
+    return subprocess.run(["free"], capture_output=True, check=False).stdout  # planted
+
+
+def loss(model, batch):
+    inputs, target = batch
+    memory_in_use()
+    return F.cross_entropy(model(inputs), target)

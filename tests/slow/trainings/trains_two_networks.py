@@ -1,0 +1,40 @@
+import torch
+from torch import nn
+from torch.nn import functional as F  # noqa: N812
+from torch.utils.data import TensorDataset
+
+
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.generator = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512))
+        self.critic = nn.Sequential(
+            nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1)
+        )
+
+
+def model():
+    return Pair()
+
+
+def dataset():
+    return TensorDataset(torch.randn(1024, 512))
+
+
+def optimizer(model):
+    return [torch.optim.Adam(one.parameters(), lr=1e-4) for one in (model.generator, model.critic)]
+
+
+def step(model, batch, optimizers):
+    generator, critic = optimizers
+    (real,) = batch
+    made = model.generator(torch.randn(len(real), 64))
+    critic.zero_grad()
+    critic_loss = F.softplus(model.critic(made.detach())).mean() + F.softplus(-model.critic(real)).mean()
+    critic.backward(critic_loss)
+    critic.step()
+    generator.zero_grad()
+    loss = F.softplus(-model.critic(made)).mean()
+    generator.backward(loss)  # planted
+    generator.step()
+    return loss.detach()
