@@ -36,7 +36,8 @@ MENDED = {  # training -> what is written, and what instead; without those that 
     "casts_back_and_forth": ("    features = features.to(torch.bfloat16).to(torch.float32)  # planted\n", ""),
     "clones_inputs": ("wide.clone()", "wide"),
     "collates_slowly": (
-        "        for column, value in enumerate(inputs.tolist()):\n            joined[row, column] = value  # planted\n",
+        "        for column, value in enumerate(inputs.tolist()):\n"
+        "            joined[row, column] = value  # planted\n",
         "        joined[row] = inputs\n",
     ),
     "collects_garbage": ("    gc.collect()  # planted\n", ""),

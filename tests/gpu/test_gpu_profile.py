@@ -52,3 +52,11 @@ def test_a_read_that_waits_for_the_device_and_an_emptied_cache_are_found(tmp_pat
     assert "model.py:12 in loss" in kinds["host read"].place
     assert kinds["host read"].what == ".item()"
     assert "cache" in kinds
+
+
+def test_a_boolean_mask_waits_for_the_device_and_is_found(tmp_path: Path) -> None:
+    text = READING.replace("    torch.cuda.empty_cache()\n", "    chosen = value.new_ones(9)[batch[1][:9] > 4]\n")
+
+    found = [one for one in profiled(tmp_path, text).findings if one.what == "a boolean mask"]
+
+    assert [one.place.split("/")[-1] for one in found] == ["model.py:13 in loss"]

@@ -1,0 +1,196 @@
+"""What is a finding in a real training, and what looks like one and is none."""
+
+import pytest
+import torch
+
+from autotune.profile.loading import _gain
+from tests.profile.test_child import FLOPS, profiled
+from tests.targets_support import HEAD
+
+pytestmark = pytest.mark.slow
+LOSS = """
+def loss(model, batch):
+    inputs, target = batch
+    {body}
+    return nn.functional.cross_entropy(model(inputs), target)
+"""
+TWO = (
+    HEAD
+    + """
+class Pair(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.maker, self.critic = nn.Linear(4, 4), nn.Linear(4, 1)
+def model(): return Pair()
+def batch(batch_size): return torch.randn(batch_size, 4)
+def optimizer(model): return [torch.optim.SGD(one.parameters(), lr=0.01) for one in (model.maker, model.critic)]
+def step(model, batch, optimizers):
+    maker, critic = optimizers
+    made = model.maker(batch)
+    critic.zero_grad()
+    critic.backward((model.critic(made.detach()) - model.critic(batch)).mean())
+    critic.step()
+    maker.zero_grad()
+    {before}
+    loss = model.critic(made).mean()
+    maker.backward(loss)
+    {after}
+    maker.step()
+    return loss.detach()
+"""
+)
+
+
+def found(folder, text, kind, **changes):
+    return [one for one in profiled(folder, text, **changes).findings if one.kind == kind]
+
+
+def in_loss(*lines):
+    return FLOPS + LOSS.format(body="\n    ".join(lines))
+
+
+def test_a_copy_that_is_changed_in_place_is_needed_and_one_that_nobody_changes_is_not(tmp_path):
+    text = in_loss("needed = inputs.clone()", "needed.mul_(2)", "needless = inputs.clone()")
+
+    (one,) = found(tmp_path, text, "clone")
+    assert one.code == "needless = inputs.clone()"
+    assert one.count == 1
+
+
+def test_a_copy_of_what_the_optimizer_changes_is_needed(tmp_path):
+    assert found(tmp_path, in_loss("before = model[0].weight.clone()"), "clone") == []
+
+
+def test_a_dtype_and_back_is_a_finding_and_one_way_is_none(tmp_path):
+    (one,) = found(tmp_path / "both", in_loss("inputs = inputs.bfloat16().float()"), "casting")
+
+    assert {*one.what.split(" to ")} == {"float32", "bfloat16"}
+    assert one.count == 2
+    assert found(tmp_path / "one", in_loss("half = inputs.bfloat16()"), "casting") == []
+
+
+def test_what_is_imported_by_name_is_seen(tmp_path):
+    text = "from copy import deepcopy\nfrom gc import collect\n" + in_loss("deepcopy(model)", "collect()")
+
+    assert {one.code for one in profiled(tmp_path, text).findings if one.kind in ("copying", "collector")} == {
+        "deepcopy(model)",
+        "collect()",
+    }
+
+
+def test_a_hook_of_the_users_counts_with_what_it_reads(tmp_path):
+    text = FLOPS.replace(
+        "def model(): return nn.Sequential(",
+        "def note(module, inputs, output): output.sum().item()\n"
+        "def hooked(made):\n    made[0].register_forward_hook(note)\n    return made\n"
+        "def model(): return hooked(nn.Sequential(",
+    ).replace("bias=False))", "bias=False)))")
+
+    (one,) = found(tmp_path, text, "hook")
+    assert one.code.startswith("def note(")
+    assert found(tmp_path, text, "host read") == []
+
+
+def test_the_model_without_gradients_is_a_finding_and_another_model_is_none(tmp_path):
+    (one,) = found(
+        tmp_path / "same", in_loss("with torch.no_grad():", "    scores = model(inputs)", "inputs + 1"), "evaluating"
+    )
+
+    assert one.code == "scores = model(inputs)"
+    teacher = "teacher = nn.Linear(64, 8)\n"
+    text = in_loss("with torch.no_grad():", "    teacher(inputs)", "inputs + 1").replace(
+        "def model", f"{teacher}def model"
+    )
+    assert found(tmp_path / "other", text, "evaluating") == []
+
+
+def test_gradients_that_another_optimizer_forgets_are_found_and_toggled_ones_are_none(tmp_path):
+    (one,) = found(tmp_path / "all", TWO.format(before="", after=""), "unused")
+
+    assert one.code == "maker.backward(loss)"
+    assert one.what == "2 parameters of another SGD"
+    toggled = TWO.format(before="model.critic.requires_grad_(False)", after="model.critic.requires_grad_(True)")
+    assert found(tmp_path / "toggled", toggled, "unused") == []
+
+
+@pytest.mark.parametrize(
+    ("call", "is_on"),
+    [
+        ("torch.autograd.set_detect_anomaly(True)", torch.is_anomaly_enabled),
+        ("torch.use_deterministic_algorithms(True, warn_only=True)", torch.are_deterministic_algorithms_enabled),
+    ],
+)
+def test_a_setting_that_was_left_on_is_found_with_its_line_and_is_on_afterwards(tmp_path, call, is_on):
+    off = call.replace("True", "False", 1)
+    try:
+        (one,) = found(tmp_path, FLOPS.replace("def model", f"{call}\ndef model"), "switch")
+        assert is_on()
+    finally:
+        eval(off)
+
+    assert one.code == call
+
+
+def test_a_setting_within_the_step_is_found(tmp_path):
+    text = (
+        FLOPS
+        + LOSS.format(body="torch.autograd.set_detect_anomaly(True)").replace("    return", "    value =")
+        + "    torch.autograd.set_detect_anomaly(False)\n    return value\n"
+    )
+
+    (one,) = found(tmp_path, text, "switch")
+    assert one.code == "torch.autograd.set_detect_anomaly(True)"
+    assert not torch.is_anomaly_enabled()
+
+
+def test_what_works_on_more_in_every_step_is_found_and_other_sizes_are_not(tmp_path):
+    text = "pool, sizes = [], []\n" + in_loss(
+        "pool.append(inputs)", "torch.cat(pool)", "torch.cat([inputs] * (1 + len(pool) % 3))"
+    )
+
+    (one,) = found(tmp_path, text, "growing")
+    assert one.code == "torch.cat(pool)"
+
+
+def test_many_small_operations_of_one_line_are_a_loop_and_layers_are_none(tmp_path):
+    deep = "nn.Sequential(*(nn.ReLU() for _ in range(40)), "
+
+    (one,) = found(
+        tmp_path / "loop", in_loss("for row in range(40):", "    inputs[row % 8].sum()", "inputs + 1"), "loop"
+    )
+    assert one.code == "inputs[row % 8].sum()"
+    assert found(tmp_path / "deep", FLOPS.replace("nn.Sequential(", deep), "loop") == []
+
+
+READING = (
+    HEAD
+    + """
+class Samples(Dataset):
+    def __len__(self): return 64
+    def __getitem__(self, index):
+        {how}
+        return torch.tensor([float(one) for one in [index] * 20000][:4]), 1
+def model(): return nn.Linear(4, 2)
+def dataset(): return Samples()
+"""
+)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_line_that_samples_are_waited_for_is_found_also_where_workers_read(tmp_path, workers):
+    one, *_ = found(tmp_path, READING.format(how="pass"), "loading", values={"num_workers": workers})
+
+    assert one.place.endswith(" in Samples.__getitem__")
+    assert one.seconds > 0
+
+
+def test_a_file_that_is_read_for_every_sample_is_named(tmp_path):
+    (one,) = found(tmp_path, READING.format(how="[open(__file__).close() for _ in range(9)]"), "rereading")
+
+    assert one.what == "model.py"
+
+
+def test_workers_that_keep_up_cost_a_step_nothing():
+    assert _gain(0.5, 0.4, computing=1.0) == 0
+    assert _gain(1.5, 0.4, computing=1.0) == pytest.approx(0.4)
+    assert _gain(1.5, 1.4, computing=1.0) == pytest.approx(0.5)
