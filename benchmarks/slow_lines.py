@@ -53,7 +53,7 @@ MENDED = {  # training -> what is written, and what instead; without those that 
     "joins_the_history": ('    pool["features"] = torch.cat([pool["features"], inputs.detach()])  # planted\n', ""),
     "logs_every_step": (
         '    rows = [{"row": row, "scores": [0.5] * 100} for row in range(200)]\n'
-        '    with Path(folder.name, "log.json").open("w") as log:\n        json.dump(rows, log)  # planted\n',
+        "    log.seek(0)\n    json.dump(rows, log)  # planted\n    log.flush()\n",
         "",
     ),
     "looks_for_anomalies": ("torch.autograd.set_detect_anomaly(True)", ""),
@@ -69,8 +69,8 @@ MENDED = {  # training -> what is written, and what instead; without those that 
         "    distances.repeat(32, 1)\n",
     ),
     "rereads_the_file": (
-        "        with self.file.open() as labels:\n"
-        "            return self.inputs[index], json.load(labels)[str(index)]  # planted\n",
+        "        with self.file.open() as text:\n"
+        "            return self.inputs[index], json.load(text)[str(index)]  # planted\n",
         "        return self.inputs[index], index % 10\n",
     ),
     "saves_every_step": ("    torch.save(model.state_dict(), io.BytesIO())  # planted\n", ""),

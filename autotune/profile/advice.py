@@ -50,7 +50,7 @@ _INSTEAD: Mapping[Slowness, str] = {
     "switch": "leave it off where nothing is searched for",
     "graph": "detach() what goes on to the next step, and no retain_graph",
     "growing": "keep a running value, or as many as a fixed size",
-    "loop": "one operation on the whole batch, where none needs the result of another",
+    "loop": "one operation on the whole batch: none needs the result of another",
     "clone": "leave it out: it is needed before a change in place only",
     "casting": "stay in one dtype, or let autocast choose",
     "growth": "keep numbers: tensors stay, and with a grad_fn the graph behind them",

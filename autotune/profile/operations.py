@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -28,6 +28,7 @@ from autotune.profile.user_lines import UserLine, calling_line, user_modules
 FEWEST_KEPT = 3  # tensors of one line from as many steps: one may be what the user shows as the last loss
 FEWEST_GROWING = 6  # steps, each with more than the one before: of random sizes one in 720 does that
 FEWEST_CALLS = 32  # of one operation of one module from one line in one step
+DEPENDENT_SHARE = 0.5  # of these calls, from which on they are layers or time steps, one after the other
 SHORT_SECONDS = 100e-6  # of an operation: below it, most is what any operation takes, however little it computes
 
 
@@ -37,6 +38,19 @@ class Called:
 
     count: int = 0
     seconds: float = 0.0
+    dependent: int = 0  # of those calls, whose arguments were made of the result of an earlier one
+
+
+_Name = tuple[UserLine, str]  # of an operation: the user's line, and the function
+
+
+class _Made(NamedTuple):
+    """A tensor that was made in a watched step."""
+
+    tensor: weakref.ref[Tensor]
+    line: UserLine
+    step: int
+    passed: frozenset[_Name]  # the operations behind it, in that step
 
 
 class Operations(TorchFunctionMode):
@@ -47,9 +61,9 @@ class Operations(TorchFunctionMode):
         self._lines = lines
         self._step = 0
         self._module = 0  # id of the one that was called last
-        self._made: dict[int, tuple[weakref.ref[Tensor], UserLine, int]] = {}
+        self._made: dict[int, _Made] = {}
         self._copies: list[tuple[UserLine, float, Tensor, Tensor, int, int]] = []  # of this step, with both versions
-        self._sizes: dict[tuple[UserLine, str], dict[int, int]] = defaultdict(dict)  # elements worked on, by step
+        self._sizes: dict[_Name, dict[int, int]] = defaultdict(dict)  # elements worked on, by step
         self.inside: Counter[str] = Counter()  # seconds of operations, of all steps, by part
         self.called = defaultdict[tuple[UserLine, str, int], Called](Called)  # by line, operation and module
         self.needless = defaultdict[UserLine, Called](Called)  # clone() of what nobody changes
@@ -98,15 +112,18 @@ class Operations(TorchFunctionMode):
         return made
 
     def _note(self, func: Any, arguments: Any, made: Any, line: UserLine, seconds: float) -> None:
-        name = getattr(func, "__name__", "")
-        _add(self.called[line, name, self._module], seconds)
+        name, worked_on = getattr(func, "__name__", ""), list(_tensors(arguments))
+        passed = frozenset[_Name]().union(*map(self._passed, worked_on))
+        called = self.called[line, name, self._module]
+        _add(called, seconds)
+        called.dependent += (line, name) in passed
+        for one in _tensors([made]):
+            if (known := self._made.get(id(one))) is None or known.tensor() is not one:
+                self._made[id(one)] = _Made(weakref.ref(one), line, self._step, passed | {(line, name)})
         if not isinstance(made, Tensor):
             return
-        known = self._made.get(id(made))
-        if known is None or known[0]() is not made:
-            self._made[id(made)] = weakref.ref(made), line, self._step
         sizes = self._sizes[line, name]
-        sizes[self._step] = sizes.get(self._step, 0) + sum(one.numel() for one in _tensors(arguments))
+        sizes[self._step] = sizes.get(self._step, 0) + sum(one.numel() for one in worked_on)
         if made.dtype is torch.float64:
             self.doubled[line] += seconds  # type: ignore[assignment]  # a counter of seconds
             if not any(isinstance(one, Tensor) and one.dtype is torch.float64 for one in arguments):
@@ -114,6 +131,11 @@ class Operations(TorchFunctionMode):
         source = arguments[0] if arguments else None
         if isinstance(source, Tensor):
             self._note_copy(name, source, made, line, seconds)
+
+    def _passed(self, tensor: Tensor) -> frozenset[_Name]:
+        known = self._made.get(id(tensor))
+        is_of_step = known is not None and known.tensor() is tensor and known.step == self._step
+        return known.passed if known is not None and is_of_step else frozenset()
 
     def _note_copy(self, name: str, source: Tensor, made: Tensor, line: UserLine, seconds: float) -> None:
         is_like = made.stride() == source.stride() and source._base is None  # the copy of a view frees the rest
@@ -130,15 +152,15 @@ class Operations(TorchFunctionMode):
     def kept(self) -> tuple[UserLine, str] | None:
         """Return the line whose tensors stay alive from step to step, and what keeps them; None: there is none."""
         alive = defaultdict[UserLine, dict[int, Tensor]](dict)  # one tensor of each step
-        for reference, line, step in self._made.values():
-            if (tensor := reference()) is not None and step < self._step - 1:
-                alive[line][step] = tensor
+        for one in self._made.values():
+            if (tensor := one.tensor()) is not None and one.step < self._step - 1:
+                alive[one.line][one.step] = tensor
         most = max(alive, key=lambda line: len(alive[line]), default=None)
         if most is None or len(alive[most]) < FEWEST_KEPT:
             return None
         return most, _container(next(iter(alive[most].values())))
 
-    def growing(self) -> dict[tuple[UserLine, str], Called]:
+    def growing(self) -> dict[_Name, Called]:
         """Return the operations that work on more elements in every step than in the one before."""
         found = {}
         for (line, name), sizes in self._sizes.items():
@@ -149,10 +171,14 @@ class Operations(TorchFunctionMode):
         return found
 
     def loops(self) -> dict[UserLine, tuple[str, Called]]:
-        """Return lines that call one short operation many times a step, with all that they call."""
+        """Return lines that call one short operation many times a step, with all that they call.
+
+        None of these calls needs the result of another, but for a few.
+        """
         found = {}
         for (line, name, _), one in self.called.items():
-            if one.count >= FEWEST_CALLS * self._step and line not in found:
+            is_often = one.count >= FEWEST_CALLS * self._step
+            if is_often and one.dependent < DEPENDENT_SHARE * one.count and line not in found:
                 everything = added(other for key, other in self.called.items() if key[0] == line)
                 if everything.seconds < SHORT_SECONDS * everything.count:
                     found[line] = shown(name), everything

@@ -159,6 +159,8 @@ def test_many_small_operations_of_one_line_are_a_loop_and_layers_are_none(tmp_pa
         tmp_path / "loop", in_loss("for row in range(40):", "    inputs[row % 8].sum()", "inputs + 1"), "loop"
     )
     assert one.code == "inputs[row % 8].sum()"
+    chain = in_loss("for row in range(40):", "    inputs = inputs + 1", "inputs + 1")
+    assert found(tmp_path / "chain", chain, "loop") == []
     assert found(tmp_path / "deep", FLOPS.replace("nn.Sequential(", deep), "loop") == []
 
 

