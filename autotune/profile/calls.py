@@ -19,6 +19,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
 from autotune.profile.records import SlowLine, Slowness
 from autotune.profile.stopwatch import Stopwatch, replaced
@@ -87,9 +88,10 @@ class Calls:
             for hooks, key, hook, line in _hooks_of_users(self._model):
                 hooks[key] = self._watching(hook, "hook", line.function, line)
                 stack.callback(hooks.__setitem__, key, hook)
-            # Not replaced: the lines of all operations within would be called by ours.
-            stack.callback(self._model.register_forward_pre_hook(self._evaluation_begins).remove)
-            stack.callback(self._model.register_forward_hook(self._evaluation_ends).remove)
+            # Not replaced, for the lines of all operations within would be called by ours; nor hooks of the model's own,
+            # which a copy of it would have, too.
+            stack.callback(register_module_forward_pre_hook(self._evaluation_begins).remove)
+            stack.callback(register_module_forward_hook(self._evaluation_ends).remove)
             yield
 
     def result(self, steps: int) -> list[SlowLine]:
@@ -135,14 +137,14 @@ class Calls:
 
     def _evaluation_begins(self, model: torch.nn.Module, inputs: Any) -> None:
         """Where the model that trains is called without gradients, everything within counts for that line."""
-        if self.is_inside or torch.is_grad_enabled():
+        if model is not self._model or self.is_inside or torch.is_grad_enabled():
             return
         line = calling_line(sys._getframe(1), through_torch=True)
         if line is not None:
             self.is_inside, self._evaluation = True, (line, time.perf_counter())
 
     def _evaluation_ends(self, model: torch.nn.Module, inputs: Any, outputs: Any) -> None:
-        if self._evaluation is not None:
+        if model is self._model and self._evaluation is not None:
             line, began = self._evaluation
             self._evaluation = None
             self._note(line, "evaluating", "the model", time.perf_counter() - began)
