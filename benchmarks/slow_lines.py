@@ -136,7 +136,9 @@ def row(name: str, rounds: int) -> str:
                 began = time.perf_counter()
                 training.step()
                 taken.append(time.perf_counter() - began)
-    first = findings(profiled)[0]
+    if not (found := findings(profiled)):
+        return f"| {name} | none | | | | |"
+    first = found[0]
     before, after = (sum(sorted(taken)[len(taken) // 8 : -len(taken) // 8]) for taken in seconds)  # trimmed
     told, true = first.seconds / profiled.seconds, 1 - after / before
     return f"| {name} | {first.kind} | {told:.0%} | {true:.0%} | {told / true:.2f} | {1000 * median(seconds[0]):.0f} |"

@@ -88,8 +88,7 @@ class Calls:
             for hooks, key, hook, line in _hooks_of_users(self._model):
                 hooks[key] = self._watching(hook, "hook", line.function, line)
                 stack.callback(hooks.__setitem__, key, hook)
-            # Not replaced, for the lines of all operations within would be called by ours; nor hooks of the model's own,
-            # which a copy of it would have, too.
+            # The model's call is not replaced: operations within would be called by ours. A copy would have its hooks.
             stack.callback(register_module_forward_pre_hook(self._evaluation_begins).remove)
             stack.callback(register_module_forward_hook(self._evaluation_ends).remove)
             yield

@@ -106,12 +106,12 @@ class Operations(TorchFunctionMode):
         seconds = time.perf_counter() - began
         self.inside[part] += seconds  # type: ignore[assignment]  # a counter of seconds
         if part == "forward" and (line := calling_line(frame, through_torch=True)) is not None:
-            self._note(func, args, made, line, seconds)
+            self._note(func, args, kwargs or {}, made, line, seconds)
         if lines.part:
             lines.restart()
         return made
 
-    def _note(self, func: Any, arguments: Any, made: Any, line: UserLine, seconds: float) -> None:
+    def _note(self, func: Any, arguments: Any, options: Any, made: Any, line: UserLine, seconds: float) -> None:
         name, worked_on = getattr(func, "__name__", ""), list(_tensors(arguments))
         passed = frozenset[_Name]().union(*map(self._passed, worked_on))
         called = self.called[line, name, self._module]
@@ -129,8 +129,8 @@ class Operations(TorchFunctionMode):
             if not any(isinstance(one, Tensor) and one.dtype is torch.float64 for one in arguments):
                 self._doubling[line] += seconds  # type: ignore[assignment]
         source = arguments[0] if arguments else None
-        if isinstance(source, Tensor):
-            self._note_copy(name, source, made, line, seconds)
+        if name in _COPYING and isinstance(source, Tensor) and source is not made:
+            self._note_copy(name, source, made, line, seconds + _freeing(func, arguments, options))
 
     def _passed(self, tensor: Tensor) -> frozenset[_Name]:
         known = self._made.get(id(tensor))
@@ -142,7 +142,7 @@ class Operations(TorchFunctionMode):
         if name == "clone" and is_like and not source.is_inference():
             self._copies.append((line, seconds, source, made, source._version, made._version))
         pair = source.dtype, made.dtype
-        if name in _CASTS and pair[0] is not pair[1] and all(one.is_floating_point for one in pair):
+        if name != "clone" and pair[0] is not pair[1] and all(one.is_floating_point for one in pair):
             _add(self.casts[pair].setdefault(line, Called()), seconds * (2 if made.requires_grad else 1))
 
     def doubling(self) -> UserLine | None:
@@ -185,7 +185,15 @@ class Operations(TorchFunctionMode):
         return found
 
 
-_CASTS = ("to", "float", "half", "bfloat16", "type", "type_as")
+_COPYING = ("clone", "to", "float", "half", "bfloat16", "type", "type_as")
+
+
+def _freeing(copy: Any, arguments: Any, options: Any) -> float:
+    """Return the seconds that it takes to free a copy: of a large one, its pages go back to the system."""
+    made = [copy(*arguments, **options)]
+    began = time.perf_counter()
+    made.clear()
+    return time.perf_counter() - began
 
 
 def shown(name: str) -> str:

@@ -41,6 +41,7 @@ from autotune.units import format_bytes
 Passing = Generator[None, Step, Any]
 MOST_STEPS = 400  # of one pass: three seconds of steps of 8 ms
 MOST_SECONDS = 10.0  # of a pass, where its fewest steps do not take longer
+MOST_TIMES = 10  # as many seconds as were asked for, likewise
 
 
 class Profiling:
@@ -49,6 +50,7 @@ class Profiling:
     def __init__(self, training: Training, made_at: list[UserLine], left_on: LeftOn, seconds: float) -> None:
         self._training, self._made_at, self._device = training, made_at, training.plan.device
         self._left_on, self._seconds = left_on, seconds
+        self._most_seconds = min(MOST_SECONDS, MOST_TIMES * seconds)
         self.stopwatch, self.samples = Stopwatch(self._device), Samples(training.source)
         self._loading = Loading(training.source, self.stopwatch)
         self._calls, self._track = Calls(training.model, self.stopwatch, self._device), track_on(self._device)
@@ -94,7 +96,7 @@ class Profiling:
             each((yield))
             self._track.step()  # also while warming up: growth has to go on to the end
             after = time.perf_counter() - began
-            if count >= least and ((count >= enough and after > seconds) or after > MOST_SECONDS):
+            if count >= least and ((count >= enough and after > seconds) or after > self._most_seconds):
                 break
         return count
 
@@ -180,7 +182,7 @@ class Profiling:
         return []
 
     def _try_without(self) -> Passing:
-        trying = Without(self._training, self._calls, self._backward, self._left_on, self._made_at)
+        trying = Without(self._training, self._calls, self._backward, self._left_on, self._made_at, self._most_seconds)
         found = yield from trying.try_all(self._found.findings, self._watched)
         self._found = replace(self._found, findings=tuple(found))
 

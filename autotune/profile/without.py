@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from statistics import median
 
 import torch
@@ -21,7 +22,6 @@ from autotune.targets.loop import Training
 
 ROUNDS = 12  # of two steps with and two without; the second of each two counts
 FEWEST_ROUNDS = 3  # where these take long
-MOST_SECONDS = 10.0  # of one comparison
 AGREEING = 0.75  # of the rounds, at least, have to show a difference
 Trying = Generator[None, Step, list[SlowLine]]
 
@@ -30,10 +30,12 @@ class Without:
     """Tries what was found, one after another: each `yield` is one optimizer step."""
 
     def __init__(
-        self, training: Training, calls: Calls, backward: BackwardPasses, left_on: LeftOn, made_at: list[UserLine]
-    ) -> None:
+        self, training: Training, calls: Calls, backward: BackwardPasses, left_on: LeftOn, made_at: list[UserLine],
+        most_seconds: float,
+    ) -> None:  # fmt: skip
+        """`made_at`: the lines that made optimizers. `most_seconds`: of one comparison, if it can be had so soon."""
         self._training, self._calls, self._backward, self._left_on = training, calls, backward, left_on
-        self._made_at = made_at
+        self._made_at, self._most_seconds = made_at, most_seconds
 
     def try_all(self, found: tuple[SlowLine, ...], steps: int) -> Trying:
         """Return what was found, and what else can be tried; `steps` were watched before."""
@@ -81,17 +83,28 @@ class Without:
         What is left out in one step may show in the next, so of two such steps the second counts.
         """
         clock, began, rounds = clock_for(self._training.plan.device), time.perf_counter(), 0
+        computed = list[float]()
         with self._backward.watched(), self._calls.watched(), _again(leave_out):
-            while rounds < ROUNDS and (rounds < FEWEST_ROUNDS or time.perf_counter() - began < MOST_SECONDS):
+            while rounds < ROUNDS and (rounds < FEWEST_ROUNDS or time.perf_counter() - began < self._most_seconds):
                 for is_without in (False, True):
                     leave_out(is_without)
                     for _ in range(2):
                         yield
                         clock.mark()
+                        computed.append(time.process_time())
                 rounds += 1
-        counting = clock.intervals()[::2]
-        gains = [usual - without for usual, without in zip(counting[::2], counting[1::2], strict=True)]
-        return max(0.0, median(gains)) if sum(gain > 0 for gain in gains) >= AGREEING * rounds else 0.0
+        seconds = clock.intervals()[::2]
+        share = agreed_share(seconds)
+        if not share and self._training.plan.device == "cpu":
+            # Others that share the cores make steps longer by chance; the time that this process computes, hardly.
+            share = agreed_share([after - before for before, after in pairwise(computed)][::2])
+        return share * median(seconds[::2])
+
+
+def agreed_share(seconds: list[float]) -> float:
+    """Return the share that steps are shorter by without something, of (with, without, with, ...); 0.0 if few are."""
+    gains = [1 - without / usual for usual, without in zip(seconds[::2], seconds[1::2], strict=True)]
+    return max(0.0, median(gains)) if sum(gain > 0 for gain in gains) >= AGREEING * len(gains) else 0.0
 
 
 @contextmanager

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from autotune.profile.loading import _gain
+from autotune.profile.without import agreed_share
 from tests.profile.test_child import FLOPS, profiled
 from tests.targets_support import HEAD
 
@@ -196,3 +197,8 @@ def test_workers_that_keep_up_cost_a_step_nothing():
     assert _gain(0.5, 0.4, computing=1.0) == 0
     assert _gain(1.5, 0.4, computing=1.0) == pytest.approx(0.4)
     assert _gain(1.5, 1.4, computing=1.0) == pytest.approx(0.5)
+
+
+def test_what_few_rounds_show_is_no_gain():
+    assert agreed_share([2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0, 2.0]) == 0.5
+    assert agreed_share([2.0, 1.0, 2.0, 1.0, 1.0, 2.0, 1.0, 2.0]) == 0.0

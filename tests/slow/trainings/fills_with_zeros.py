@@ -5,11 +5,11 @@ from torch.utils.data import TensorDataset
 
 
 def model():
-    return nn.Sequential(nn.Linear(2048, 4096), nn.ReLU(), nn.Linear(4096, 10))
+    return nn.Sequential(nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 10))
 
 
 def dataset():
-    return TensorDataset(torch.randn(512, 2048), torch.randint(10, (512,)))
+    return TensorDataset(torch.randn(512, 1024), torch.randint(10, (512,)))
 
 
 def step(model, batch, optimizers):

@@ -7,10 +7,8 @@ from torch.utils.data import TensorDataset
 class Pair(nn.Module):
     def __init__(self):
         super().__init__()
-        self.generator = nn.Sequential(nn.Linear(64, 512), nn.ReLU(), nn.Linear(512, 512))
-        self.critic = nn.Sequential(
-            nn.Linear(512, 1024), nn.ReLU(), nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1)
-        )
+        self.generator = nn.Sequential(nn.Linear(64, 256), nn.ReLU(), nn.Linear(256, 256))
+        self.critic = nn.Sequential(nn.Linear(256, 512), nn.ReLU(), nn.Linear(512, 512), nn.ReLU(), nn.Linear(512, 1))
 
 
 def model():
@@ -18,7 +16,7 @@ def model():
 
 
 def dataset():
-    return TensorDataset(torch.randn(1024, 512))
+    return TensorDataset(torch.randn(1024, 256))
 
 
 def optimizer(model):
