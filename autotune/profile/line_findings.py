@@ -1,4 +1,4 @@
-"""What the user's lines cost, from what was watched within steps: held against steps that were not watched."""
+"""What the user's lines cost, from what was watched within steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autotune.profile.records import SlowLine, Slowness
 from autotune.profile.user_lines import UserLine
 
 DOUBLE_SIZE = 512  # of the square matrices whose products compare float64 with float32
-WAITING_SHARE = 0.25  # of the time of a line, below which its thread had a core: it waited
+WATCHING_SECONDS = 10e-6  # that watching adds between two operations, at most: half of it was seen
 
 
 class LineFindings:
@@ -35,35 +35,34 @@ class LineFindings:
         python = [one for one in self._python() if one.place.partition(" in ")[2] not in within]
         return [*loops, *python, *self._doubles(), *self._casts(), *self._clones(), *self._growing()]
 
-    def _between(self, part: str) -> float:
-        """Return what a second between operations is without watching.
-
-        Watched steps are slower, and only what the others show beside operations is there.
-        """
-        real = max(0.0, self._parts[part] - self._operations.inside[part] / self._steps)
-        total = self._lines.parts[part].total
-        return min(1.0, real / (total / self._steps)) if total else 0.0
+    def _beside(self, line: UserLine, seconds: float) -> float:
+        """Return what `seconds` of all steps, between operations of that line, are in one step that is not watched."""
+        count = sum(one.count for (of, _, _), one in self._operations.called.items() if of == line)
+        return max(0.0, seconds - count * WATCHING_SECONDS) / self._steps
 
     def _python(self) -> list[SlowLine]:
+        """What lines compute, or wait, outside of torch: not what others had their core."""
         found = []
         for part, seconds in self._lines.parts.items():
-            factor = self._between(part) / self._steps
-            for line, of_function in by_function(seconds.own).items():
-                is_waiting = seconds.busy[line] < WAITING_SHARE * seconds.own[line]
-                kind: Slowness = "waiting" if is_waiting else "python"
-                found.append(self._line(kind, line, line.function, 1.0, of_function * factor))
+            own = Counter[UserLine]()
+            for line in seconds.busy:
+                passed = seconds.busy[line] + seconds.idle[line]
+                own[line] = self._beside(line, passed * seconds.factor)  # type: ignore[assignment]
+            for line, of_function in by_function(own).items():
+                kind: Slowness = "waiting" if seconds.idle[line] > seconds.busy[line] else "python"
+                found.append(self._line(kind, line, line.function, 1.0, min(of_function, self._parts[part])))
         return found
 
     def _loops(self) -> list[SlowLine]:
         """A line's share of both passes is that of the forward pass."""
         lines, between = self._operations.loops(), self._lines.parts["forward"].all
-        factor, counts = self._between("forward"), Counter[UserLine]()
+        counts = Counter[UserLine]()
         for line, (_, called) in lines.items():
-            counts[line] = called.seconds + between[line] * factor  # type: ignore[assignment]  # a counter of seconds
+            counts[line] = called.seconds / self._steps + self._beside(line, between[line])  # type: ignore[assignment]
         return [
             self._line(
                 "loop", line, lines[line][0], lines[line][1].count / self._steps,
-                min(1.0, seconds / self._steps / self._parts["forward"]) * self._passes,
+                min(1.0, seconds / self._parts["forward"]) * self._passes,
             )
             for line, seconds in by_function(counts).items()
         ]  # fmt: skip

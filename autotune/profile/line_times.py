@@ -4,12 +4,13 @@
                      ▲                                  ▲
                      └── counted for the line ──────────┘  by the signal, and by who calls `look`
 
-All time since the last look counts for the line that runs. Who watches with it holds its shares against the same part
-of steps that were not watched, which are faster.
+All time since the last look counts for the line that runs. Where the thread computed is told from where it waited, and
+from where others had its core, for which no line can help.
 """
 
 from __future__ import annotations
 
+import resource
 import signal
 import time
 from collections import Counter, defaultdict
@@ -29,10 +30,16 @@ TICK_SECONDS = 0.001  # of the timer: a line that takes a hundredth of a step of
 class LineSeconds:
     """The seconds of one part of all steps together."""
 
-    total: float = 0.0
-    own: Counter[UserLine] = field(default_factory=Counter)  # where no code of torch's was called from the line
-    busy: Counter[UserLine] = field(default_factory=Counter)  # of `own`: where this thread had a core
+    total: float = 0.0  # of what was looked at
+    unseen: float = 0.0  # after the last look of a part, up to its end
+    busy: Counter[UserLine] = field(default_factory=Counter)  # it computed, and called no code of torch's
+    idle: Counter[UserLine] = field(default_factory=Counter)  # likewise, and waited for something else than a core
     all: Counter[UserLine] = field(default_factory=Counter)  # whatever the line called
+
+    @property
+    def factor(self) -> float:
+        """What times of lines are multiplied by: what was not seen is taken to be spread as what was."""
+        return 1 + self.unseen / self.total if self.total else 1.0
 
 
 class LineTimes:
@@ -41,7 +48,7 @@ class LineTimes:
     def __init__(self, stopwatch: Stopwatch, parts: tuple[Part, ...]) -> None:
         self._stopwatch, self._part = stopwatch, ""
         self.parts: dict[str, LineSeconds] = {part: LineSeconds() for part in parts}
-        self._last: tuple[float, float] | None = None  # time and time of the thread; None: in another part
+        self._last: tuple[float, float, int] | None = None  # as of `_now`; None: in another part
         self.is_counted_elsewhere: Callable[[], bool] = lambda: False
 
     @property
@@ -54,12 +61,12 @@ class LineTimes:
         """Look until the end."""
         before = signal.signal(signal.SIGALRM, lambda number, frame: self.look(frame))
         signal.setitimer(signal.ITIMER_REAL, TICK_SECONDS, TICK_SECONDS)
-        self._stopwatch.listeners.append(self.restart)
+        self._stopwatch.listeners.append(self._part_changed)
         self.restart()
         try:
             yield
         finally:
-            self._stopwatch.listeners.remove(self.restart)
+            self._stopwatch.listeners.remove(self._part_changed)
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             signal.signal(signal.SIGALRM, before)
 
@@ -67,22 +74,32 @@ class LineTimes:
         """What was done since the last look is not counted: another part of a step, or what others count."""
         part = self._stopwatch.current
         self._part = part if part in self.parts else ""
-        self._last = (time.perf_counter(), time.thread_time()) if self._part else None
+        self._last = _now() if self._part else None
+
+    def _part_changed(self) -> None:
+        if self._last is not None and not self.is_counted_elsewhere():
+            self.parts[self._part].unseen += time.perf_counter() - self._last[0]
+        self.restart()
 
     def look(self, frame: FrameType | None) -> None:
         """The time since the last look belongs to the line that runs."""
         if self._last is None or self.is_counted_elsewhere():
             return
-        now, seconds = (time.perf_counter(), time.thread_time()), self.parts[self._part]
-        passed, busy = (after - before for after, before in zip(now, self._last, strict=True))
+        now, seconds = _now(), self.parts[self._part]
+        passed, busy, waits = (after - before for after, before in zip(now, self._last, strict=True))
         seconds.total += passed
         line, is_through_torch = nearest_line(frame)
         if line is not None:
             seconds.all[line] += passed  # type: ignore[assignment]  # a counter of seconds, as the others
             if not is_through_torch:
-                seconds.own[line] += passed  # type: ignore[assignment]
                 seconds.busy[line] += busy  # type: ignore[assignment]
+                seconds.idle[line] += (passed - busy) * (waits > 0)  # type: ignore[assignment]  # else others had its core
         self._last = now
+
+
+def _now() -> tuple[float, float, int]:
+    """Return the time, the time that this thread had a core, and how often it gave it up itself."""
+    return time.perf_counter(), time.thread_time(), resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 def by_function(lines: Counter[UserLine]) -> dict[UserLine, float]:

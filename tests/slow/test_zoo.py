@@ -57,7 +57,8 @@ def profiled(forking_launcher, tmp_path_factory):
         baseline = ast.literal_eval(written[1]) if written else {}
         asked = ProfileRequest(
             target=str(TRAININGS / f"{name}.py"),
-            config=config(**{"batch_size": 64, **baseline}),
+            # One thread: several wait for each other where other tests have the cores.
+            config=config(**{"batch_size": 64, "num_threads": 1, **baseline}),
             device="cpu",
             seconds=seconds,
         )
