@@ -1,4 +1,4 @@
-"""The time of the main thread by the user's line, within parts of a step: a timer signal looks every millisecond.
+"""The time of the main thread by the user's line, within parts of a step: a timer signal looks four times a millisecond.
 
     user's line ─ Python ─► operation ─ torch ─► user's line ─ Python, NumPy, files ─► ...
                      ▲                                  ▲
@@ -23,7 +23,7 @@ from autotune.profile.records import Part
 from autotune.profile.stopwatch import Stopwatch
 from autotune.profile.user_lines import UserLine, nearest_line
 
-TICK_SECONDS = 0.001  # of the timer: a line that takes a hundredth of a step of 50 ms is seen in every second step
+TICK_SECONDS = 0.00025  # of the timer: a line that takes a hundredth of a step of 50 ms is seen in every step
 
 
 @dataclass
@@ -94,7 +94,7 @@ class LineTimes:
             if not is_through_torch:
                 seconds.busy[line] += busy  # type: ignore[assignment]
                 seconds.idle[line] += (passed - busy) * (waits > 0)  # type: ignore[assignment]  # else others had its core
-        self._last = now
+        self._last = _now()  # what looking took is no line's
 
 
 def _now() -> tuple[float, float, int]:
