@@ -31,39 +31,44 @@ WINDOW = ProbeBudget(
     min_warmup_seconds=0.1, max_compute_seconds=0.05, max_loader_seconds=0.1, min_seconds=0.2, max_seconds=0.3,
     min_steps=4,
 )  # fmt: skip
-BRIEFLY = {
-    "autotune.objectives.base": {"Objective.window": WINDOW},
-    "autotune.tuning.budget": {"SEARCH": WINDOW, "BRIEF": WINDOW, "LEAST": WINDOW},
-    "autotune.tuning.racing": {"USUAL_ROUNDS": 4, "MOST_ROUNDS": 4, "GOAL_ROUNDS": 4},
-    "autotune.tuning.baseline": {"BASELINE_PAUSES_SECONDS": (0.0, 0.1, 0.1, 0.1)},
-    "autotune.tuning.probing": {"BACK_OFF_SECONDS": 0.1},
-    "autotune.tuning.quiet": {"MOST_SHARE": 0.0},
+Values = Mapping[str, Mapping[str, str]]  # what names of a module are to be, as Python's text
+BRIEFLY: Values = {
+    "autotune.objectives.base": {"Objective.window": f"{WINDOW}"},
+    "autotune.tuning.budget": dict.fromkeys(("SEARCH", "BRIEF", "LEAST"), f"{WINDOW}"),
+    "autotune.tuning.racing": dict.fromkeys(("USUAL_ROUNDS", "MOST_ROUNDS", "GOAL_ROUNDS"), "4"),
+    "autotune.tuning.baseline": {"BASELINE_PAUSES_SECONDS": "(0.0, 0.1, 0.1, 0.1)"},
+    "autotune.tuning.probing": {"BACK_OFF_SECONDS": "0.1"},
+    "autotune.tuning.quiet": {"MOST_SHARE": "0.0"},
 }
-TWO_ROUNDS = {"autotune.tuning.racing": {"USUAL_ROUNDS": 2, "MOST_ROUNDS": 2, "GOAL_ROUNDS": 2}}
-# Takes a baseline as it was measured: the machine that runs the tests is often too busy for one that is known to 10 %.
-KNOWN = {"autotune.tuning.baseline": {"is_known": bool}}
+TWO_ROUNDS: Values = {"autotune.tuning.racing": dict.fromkeys(("USUAL_ROUNDS", "MOST_ROUNDS", "GOAL_ROUNDS"), "2")}
+# Takes every probe as it was measured: the machine that runs the tests is often too busy for a baseline that is known to
+# 10 %, and repeats of what had interference would be as many probes again.
+BELIEVING: Values = {
+    "autotune.tuning.baseline": {"is_known": "bool"},
+    "autotune.tuning.probing": {"interference_causes": "lambda _: ()"},
+}
 
 
-def brief(*several: Mapping[str, Mapping[str, object]]) -> str:
+def brief(*several: Values) -> str:
     """The command as a program for `python -c` that puts these values in their places first."""
     lines = ["from autotune.cli import main", "from autotune.core.requests import ProbeBudget"]
     for module, values in [one for some in several for one in some.items()]:
         lines.append(f"import {module} as module")
-        lines += [f"module.{name} = {value.__name__ if value is bool else value!r}" for name, value in values.items()]
+        lines += [f"module.{name} = {value}" for name, value in values.items()]
     return "\n".join([*lines, "main()"])
 
 
-SEARCH = (sys.executable, "-c", brief(BRIEFLY, KNOWN))
-SHORTEST = (sys.executable, "-c", brief(BRIEFLY, KNOWN, TWO_ROUNDS))  # where it does not matter who is found
+SEARCH = (sys.executable, "-c", brief(BRIEFLY, BELIEVING))
+SHORTEST = (sys.executable, "-c", brief(BRIEFLY, BELIEVING, TWO_ROUNDS))  # where it does not matter who is found
 
 
 @contextmanager
-def briefly(*more: Mapping[str, Mapping[str, object]]) -> Iterator[None]:
-    """Searches of this process are such for a while; `more` as for `brief`."""
+def briefly(*more: Values) -> Iterator[None]:
+    """Searches of this process are such for a while."""
     with ExitStack() as stack:
-        for module, values in [one for some in (BRIEFLY, KNOWN, *more) for one in some.items()]:
+        for module, values in [one for some in (BRIEFLY, BELIEVING, *more) for one in some.items()]:
             for name, value in values.items():
-                stack.enter_context(mock.patch(f"{module}.{name}", value))
+                stack.enter_context(mock.patch(f"{module}.{name}", eval(value)))
         yield
 
 

@@ -11,7 +11,7 @@ import pytest
 from autotune.races import race_run
 from autotune.races.race import named_contestants, race
 from autotune.races.settings import RaceSettings
-from tests.commandline import WINDOW, probes, processes, start, wait_until
+from tests.commandline import WINDOW, briefly, probes, processes, start, wait_until
 from tests.races.test_worktree import git
 
 MODEL = """\
@@ -54,7 +54,8 @@ def home(tmp_path, monkeypatch):
     (tmp_path / "data.txt").write_text("of now")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(race_run, "BRIEF", WINDOW)  # a step is 25 times as long as the other: a glance tells
-    return tmp_path
+    with briefly():
+        yield tmp_path
 
 
 class At:
