@@ -41,8 +41,8 @@ BRIEFLY: Values = {
     "autotune.tuning.quiet": {"MOST_SHARE": "0.0"},
 }
 TWO_ROUNDS: Values = {"autotune.tuning.racing": dict.fromkeys(("USUAL_ROUNDS", "MOST_ROUNDS", "GOAL_ROUNDS"), "2")}
-# Takes every probe as it was measured: the machine that runs the tests is often too busy for a baseline that is known to
-# 10 %, and repeats of what had interference would be as many probes again.
+# Takes every probe as it was measured: the machine that runs the tests is often too busy for a baseline that is known
+# to 10 %, and repeats of what had interference would be as many probes again.
 BELIEVING: Values = {
     "autotune.tuning.baseline": {"is_known": "bool"},
     "autotune.tuning.probing": {"interference_causes": "lambda _: ()"},
