@@ -150,7 +150,7 @@ def race(
     left out. The slower half drops out after rounds three and six, though never the baseline; if all that went on
     failed, those that dropped out are recalled. It ends sooner when it is decided, or, after the fewest rounds, when
     time no longer `affords` another; later while it does and the gain is open, or the batch (its second argument):
-    another micro-batch's worth, or in three rounds the global batch. `resumed` and earlier rounds of a baseline count.
+    what another batch is worth, or in three rounds the global batch. `resumed` and earlier rounds of a baseline count.
     """
     baseline = request.baseline
     racers = {one.config: one for one in finalists}

@@ -22,11 +22,10 @@ from autotune.study.recommendation import Achieved, Confirmation, Recommendation
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary, Status
 from autotune.targets.commands.command import is_command
-from autotune.tuning import micro_batch
 from autotune.tuning.advice import is_unconfirmed, left_out_warnings, reasons_for, warnings_of
 from autotune.tuning.choice import TIE, choose, confidence, is_crowded_out
 from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, global_batch_change
-from autotune.tuning.micro_batch import is_doubtful
+from autotune.tuning.micro_batch import is_doubtful, least_gain
 from autotune.tuning.no_answer import all_failed
 from autotune.tuning.racing import compared
 from autotune.tuning.ranking import Ranking, rounded_ratio
@@ -214,7 +213,7 @@ def _why_not(
         batch = request.global_batch_size(candidate.config)
         return notice(Code.FASTER_WITH_LARGER_BATCH, share=share, better=objective.better, batch=batch, **memory)
     if is_doubtful(candidate.config, request) and not is_doubtful(winner.config, request):
-        least = micro_batch.LEAST_MICRO_BATCH_GAIN
+        least = least_gain(request)
         return notice(Code.FASTER_OTHER_MICRO_BATCH, share=share, better=objective.better, least=least, **memory)
     if not is_allowed and not candidate.is_behind:
         least = LEAST_UNMATCHED_GAIN - 1

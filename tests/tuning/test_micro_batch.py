@@ -1,4 +1,4 @@
-"""Where BatchNorm takes statistics, the micro-batch is held unless another is surely worth the warning."""
+"""A batch that changes what the model learns is held unless another is surely worth the warning."""
 
 import dataclasses
 
@@ -144,3 +144,46 @@ def test_a_noisy_machine_does_not_change_the_micro_batch_for_nothing(tmp_path, s
     answer = searched(tmp_path, launcher, seed=seed, sampler="structured", time_budget_seconds=60)
 
     assert Config(values=answer.params).batch_size == 16
+
+
+SMALL, FREE = config(32), facts()
+LARGE, AS_SMALL = config(128, amp_dtype="bfloat16"), config(32, amp_dtype="bfloat16")
+
+
+def _free(**changes):
+    """Another global batch may be taken: nothing was declared."""
+    return study_request(**{"facts": FREE, "baseline": SMALL, "goal": Goal(), **changes})
+
+
+def _racing(tmp_path, gain, left):
+    """Who races after single probes in which 128 in bf16 was faster than 32 in bf16 by that share."""
+    search = context(
+        tmp_path, FakeLauncher(machine=_machine(gain)), request=_free(), left=left, time_budget_seconds=60.0
+    )
+    for one, purpose in ((SMALL, "baseline"), (AS_SMALL, "search"), (LARGE, "search")):
+        probe_with_retry(search, one, purpose)
+    return {one.config for one in confirm(search)}
+
+
+@pytest.mark.parametrize(
+    ("gain", "pace", "is_changed"), [(0.04, STEADY, False), (0.08, STEADY, True), (0.08, RESTLESS, False)]
+)
+def test_another_global_batch_has_to_be_worth_what_the_knee_gives_and_no_luck(gain, pace, is_changed):
+    racers = [
+        _candidate(SMALL, (50.0, 50.1, 49.9, 50.0)),
+        _candidate(AS_SMALL, (100.0, 100.1, 99.9, 100.0)),
+        _candidate(LARGE, [100 * (1 + gain) * one for one in pace]),
+    ]
+
+    answer = recommend(racers, _free(), study="s", probes=1, seconds=1.0)
+
+    assert answer.params == (LARGE if is_changed else AS_SMALL).values
+
+
+def test_the_first_finalist_races_beside_itself_with_the_global_batch_held(tmp_path):
+    assert {LARGE, AS_SMALL} <= _racing(tmp_path, 0.08, left=None)
+
+
+@pytest.mark.parametrize(("gain", "raced"), [(0.04, AS_SMALL), (0.5, LARGE)])
+def test_without_time_for_both_a_global_batch_that_does_not_evidently_gain_is_held(tmp_path, gain, raced):
+    assert _racing(tmp_path, gain, left=25.0) == {SMALL, raced}
