@@ -23,6 +23,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from autotune.answer.micro_batch import worth_their_warning
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
@@ -34,7 +35,6 @@ from autotune.sampler.space import change_count
 from autotune.study.history import summarize
 from autotune.study.interference import Judged, is_crowded
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.micro_batch import worth_their_warning
 
 FEWEST_FINALISTS = 3
 TIE = 0.02  # faster by less is not worth a change

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
+from autotune.answer.choice import behind, choose
+from autotune.answer.ranking import Ranking
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import StudyRequest
@@ -12,8 +14,6 @@ from autotune.gradient_noise.estimate import learning_rate_factor
 from autotune.objectives import objective_of
 from autotune.study.recommendation import AtBaselineBatch
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.choice import behind, choose
-from autotune.tuning.ranking import Ranking
 
 
 def global_batch_change(winner: ConfigSummary, request: StudyRequest, phi: float | None = None) -> Notice | None:

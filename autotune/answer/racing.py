@@ -18,6 +18,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from autotune.answer import micro_batch
+from autotune.answer.choice import FEWEST_FINALISTS, TIE, claim_confidence, differ_in_batch, preferences
+from autotune.answer.outliers import without_outliers
+from autotune.answer.resumed_confirmation import ResumedConfirmation
 from autotune.core.records import Config, Goal, StudyRequest
 from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
@@ -25,10 +29,6 @@ from autotune.core.stats import PROBE_NOISE
 from autotune.objectives import objective_of
 from autotune.study.interference import Judged, interference_causes, is_spoiled
 from autotune.study.summary import Compared, ConfigSummary, rounds_of
-from autotune.tuning import micro_batch
-from autotune.tuning.choice import FEWEST_FINALISTS, TIE, claim_confidence, differ_in_batch, preferences
-from autotune.tuning.outliers import without_outliers
-from autotune.tuning.resumed_confirmation import ResumedConfirmation
 
 MOST_FINALISTS = 8
 LAST = 2  # who run to the end, however many began

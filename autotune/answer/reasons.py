@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from autotune.answer.racing import FEWEST_ROUNDS, rounds_without_interference
 from autotune.core.codes import Code
 from autotune.core.memory_growth import memory_growth
 from autotune.core.notices import Notice, notice
@@ -16,7 +17,6 @@ from autotune.sentences import first_few
 from autotune.study.interference import interference_causes
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.racing import FEWEST_ROUNDS, rounds_without_interference
 from autotune.units import format_rate
 
 LOADER_BOUND = 0.15  # share of a step spent waiting: 0.04 if compute-bound, else 0.2 to 0.75 (docs/notes/timing.md 4)

@@ -5,6 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 
+from autotune.answer import micro_batch
+from autotune.answer.choice import TIE, choose, confidence, is_crowded_out
+from autotune.answer.global_batch import at_baseline_batch, batch_reasons, global_batch_change
+from autotune.answer.micro_batch import is_doubtful
+from autotune.answer.no_answer import all_failed
+from autotune.answer.racing import compared
+from autotune.answer.ranking import Ranking, rounded_ratio
+from autotune.answer.reasons import is_unconfirmed, left_out_warnings, reasons_for, warnings_of
+from autotune.answer.undecided import undecided
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
@@ -22,15 +31,6 @@ from autotune.study.recommendation import Achieved, Confirmation, Recommendation
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary, Status
 from autotune.targets.commands.command import is_command
-from autotune.tuning import micro_batch
-from autotune.tuning.advice import is_unconfirmed, left_out_warnings, reasons_for, warnings_of
-from autotune.tuning.choice import TIE, choose, confidence, is_crowded_out
-from autotune.tuning.global_batch import at_baseline_batch, batch_reasons, global_batch_change
-from autotune.tuning.micro_batch import is_doubtful
-from autotune.tuning.no_answer import all_failed
-from autotune.tuning.racing import compared
-from autotune.tuning.ranking import Ranking, rounded_ratio
-from autotune.tuning.undecided import undecided
 from autotune.units import significant
 
 # Times the best in a precision whose losses match: for less nobody should risk them (decisions/0048).

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 
+from autotune.answer import racing
+from autotune.answer.choice import TIE, at_knee, confidence, is_crowded_out
+from autotune.answer.ranking import Ranking, rounded_ratio
 from autotune.objectives import objective_of
 from autotune.study.recommendation import Undecided
-from autotune.tuning import racing
-from autotune.tuning.choice import TIE, at_knee, confidence, is_crowded_out
-from autotune.tuning.ranking import Ranking, rounded_ratio
 
 RELEVANT = 0.1  # a gain that pays for a change: an interval without it says that there is none worth having
 

@@ -48,12 +48,12 @@ def check(
     from autotune.cli.launching import SayingLauncher
     from autotune.cli.options import Options
     from autotune.launch.subprocess import SubprocessLauncher
+    from autotune.preparation.header import baseline_phrase, held_phrase
+    from autotune.preparation.not_searched import not_searched
+    from autotune.preparation.open_study import preview
+    from autotune.preparation.prepare import settle
+    from autotune.preparation.settings import Settings
     from autotune.report.blocks import check_block
-    from autotune.tuning.header import baseline_phrase, held_phrase
-    from autotune.tuning.not_searched import not_searched
-    from autotune.tuning.open_study import preview
-    from autotune.tuning.prepare import settle
-    from autotune.tuning.settings import Settings
     from autotune.units import parse_bytes
 
     announce(context)
@@ -89,7 +89,7 @@ def predict_memory(
     """
     from autotune.memory.stage import asking
     from autotune.memory.table import memory_block
-    from autotune.tuning.prepare import asked_limit, headroom_bytes
+    from autotune.preparation.prepare import asked_limit, headroom_bytes
 
     usable = request.memory_limit_bytes - request.headroom_bytes
     if memory_limit is not None:

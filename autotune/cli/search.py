@@ -15,7 +15,7 @@ from autotune.cli.options import Options, with_search_options
 from autotune.cli.output import plain_console, say_json, stop_on_sigterm, text_width
 from autotune.cli.target import CommandArgument, Map, Words, resume_line, target_text
 from autotune.errors import UsageError
-from autotune.tuning.settings import Settings
+from autotune.preparation.settings import Settings
 
 OUTPUT = "Output"  # a heading in `--help`
 

@@ -12,6 +12,8 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
+from autotune.answer import choice, racing
+from autotune.context.windows import BRIEF, LEAST, SEARCH, RacePlan
 from autotune.core.records import Config
 from autotune.core.requests import FEWEST_STEPS, ProbeBudget
 from autotune.core.results import Outcome
@@ -22,8 +24,6 @@ from autotune.sampler.space import change_count
 from autotune.study.history import History
 from autotune.study.interference import BACK_OFF_SECONDS
 from autotune.targets.commands.command import is_command
-from autotune.tuning import choice, racing
-from autotune.tuning.windows import BRIEF, LEAST, SEARCH, RacePlan
 
 MOST_RESERVED = 0.4  # share of the budget kept while exploring; of a short one more, once there is something to confirm
 MOST_CHECKING = 0.25  # share of the budget for a precision check

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from autotune.context.reporter import Reporter
 from autotune.core import codec
 from autotune.core.records import Config, Purpose
 from autotune.core.results import Trial, Verdict
@@ -17,7 +18,6 @@ from autotune.knobs.base import Knob
 from autotune.study.progress import PROGRESS, RunningProbe, Said, SearchProgress
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
-from autotune.tuning.reporter import Reporter
 
 MOST_SAID = 200  # sentences; a long search repeats itself
 

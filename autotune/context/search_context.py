@@ -7,6 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from autotune.answer.resumed_confirmation import ResumedConfirmation
+from autotune.context.budget import TimeBudget
+from autotune.context.reporter import Reporter
+from autotune.context.time_guard import TimeGuard
+from autotune.context.trades import Trades
 from autotune.core.notices import Notice
 from autotune.core.records import StudyRequest
 from autotune.core.requests import Request, ResultT
@@ -16,17 +21,12 @@ from autotune.machine.interference import ForeignCores
 from autotune.memory.prediction import MemoryPrediction
 from autotune.objectives import objective_of
 from autotune.objectives.base import Objective
+from autotune.preparation.prepare import fault
+from autotune.preparation.settings import Settings
 from autotune.sampler.guard import Guard
 from autotune.sampler.space import SearchSpace
 from autotune.study import layout as disk
 from autotune.study.history import History
-from autotune.tuning.budget import TimeBudget
-from autotune.tuning.prepare import fault
-from autotune.tuning.reporter import Reporter
-from autotune.tuning.resumed_confirmation import ResumedConfirmation
-from autotune.tuning.settings import Settings
-from autotune.tuning.time_guard import TimeGuard
-from autotune.tuning.trades import Trades
 
 if TYPE_CHECKING:  # these import Optuna, and pages and exports use rules of stages without it
     from autotune.sampler.optuna import GuardedSampler

@@ -6,12 +6,12 @@ import math
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+from autotune.context.budget import TimeBudget
 from autotune.core.records import Config
 from autotune.core.run_length import training_share
 from autotune.knobs import KNOBS
 from autotune.sampler.guard import Admission
 from autotune.study.history import History
-from autotune.tuning.budget import TimeBudget
 
 # Share of the time budget for a first compilation on a CPU: there it loses as often as it gains.
 MOST_COMPILING = 0.1

@@ -11,7 +11,7 @@ from autotune.errors import UsageError
 from autotune.knobs import is_ours, knob
 from autotune.knobs.declared import text
 from autotune.knobs.limits import full_name
-from autotune.tuning.settings import Settings
+from autotune.preparation.settings import Settings
 
 
 def with_declared(settings: Settings) -> Settings:

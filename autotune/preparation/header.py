@@ -5,47 +5,19 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from autotune.core.records import Config, Goal, StudyRequest
 from autotune.knobs import KNOBS
 from autotune.machine.environment import autotune_version
 from autotune.objectives import objective_of
+from autotune.preparation.declared_values import declared_baseline
+from autotune.preparation.not_searched import OWN_LOOP, not_searched
+from autotune.preparation.settings import Settings
 from autotune.sampler.space import SearchSpace
 from autotune.sentences import capitalized
 from autotune.study.shown import moving, shown_config
 from autotune.targets.commands.command import Command, is_command
-from autotune.tuning.declared import declared_baseline
-from autotune.tuning.not_searched import OWN_LOOP, not_searched
-from autotune.tuning.settings import Settings
-from autotune.tuning.short_budget import budget_note
 from autotune.units import counted, format_bytes, format_count, format_seconds, format_share
-
-if TYPE_CHECKING:
-    from autotune.study.history import History
-    from autotune.tuning.open_study import OpenStudy
-    from autotune.tuning.reporter import Reporter
-
-
-def tell_opening(
-    study: OpenStudy, history: History, settings: Settings, reporter: Reporter, gone_seconds: float
-) -> bool:
-    """Tell what is searched, and whether the time budget is short, which is returned."""
-    request, is_resumed, short, before = study.request, study.is_resumed, "", list[str]()
-    lines = opening_lines(
-        study.folder, request, study.space, settings, resumed=is_resumed, brief=True,
-        seeds=[trial.seed for trial, _ in history.judged],
-    )  # fmt: skip
-    reporter.opening(lines, moving(request))
-    if request.facts.owns_loop:
-        reporter.detail(f"{capitalized(OWN_LOOP)}.")
-    if not is_resumed:
-        short = budget_note(settings, request, study.space, study.inspection_seconds, gone_seconds)
-        before = notes_before_the_search(request)
-    changed = study.code_changed.text if study.code_changed else ""
-    for note in filter(None, (study.notice, changed, *before, short)):
-        reporter.note(note)
-    return bool(short)
 
 
 def opening_lines(

@@ -9,11 +9,11 @@ from autotune.knobs import KNOBS, worker_knob
 from autotune.knobs.base import Circumstances
 from autotune.knobs.batch_size import SMALLEST
 from autotune.knobs.changes import BATCH_KNOBS
+from autotune.preparation.declared_values import declared_baseline
+from autotune.preparation.settings import Settings
 from autotune.sampler.idle import idle_lines
 from autotune.sampler.space import SearchSpace, is_settable
 from autotune.targets.commands.command import Command, is_command
-from autotune.tuning.declared import declared_baseline
-from autotune.tuning.settings import Settings
 
 OWN_LOOP = (
     "the target's own loop runs by itself and is only observed, so not measured: computing and loading alone, the "

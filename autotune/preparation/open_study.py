@@ -20,13 +20,13 @@ from autotune.core.results import Inspection
 from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound, TargetError, UsageError
 from autotune.launch.base import RESULT, Launcher
 from autotune.launch.files import store
+from autotune.preparation.prepare import inspect, settle
+from autotune.preparation.settings import Settings, goal_names
 from autotune.sampler.space import SearchSpace
 from autotune.sentences import first_few
 from autotune.study import layout as disk
 from autotune.study.identity import as_begun, code_changed, differences_of
 from autotune.study.lock import Lock
-from autotune.tuning.prepare import inspect, settle
-from autotune.tuning.settings import Settings, goal_names
 
 MOST_TOLD = 3  # differences: the first ones are what the user changed, the rest follows from them
 

@@ -16,12 +16,12 @@ from autotune.knobs.declared import declare
 from autotune.launch.base import LOG, Launcher
 from autotune.machine.host import USABLE_FRACTION, host_memory
 from autotune.objectives import completed, objective_of
+from autotune.preparation.declared_values import declared_baseline, with_declared, with_todays_defaults
+from autotune.preparation.settings import Settings, options
 from autotune.sampler.space import SearchSpace, build
 from autotune.study import layout as disk
 from autotune.targets.commands.command import Command, is_command
 from autotune.targets.source import digest_of
-from autotune.tuning.declared import declared_baseline, with_declared, with_todays_defaults
-from autotune.tuning.settings import Settings, options
 from autotune.units import format_bytes, parse_bytes
 
 LEAST_HEADROOM_BYTES = 512 * 2**20  # of a whole device: other tenants, fragmentation, the context

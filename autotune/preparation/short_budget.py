@@ -1,22 +1,17 @@
-"""The sentences that say that a time budget is too short: before the first probe, and after it."""
+"""The sentence that says before the first probe that a time budget is too short."""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
 
+from autotune.answer.racing import FEWEST_ROUNDS, probe_count
 from autotune.core.records import StudyRequest
 from autotune.core.requests import FEWEST_STEPS, FEWEST_STEPS_IN_TURN, ProbeBudget
 from autotune.knobs import loads_in_turn
+from autotune.preparation.settings import Settings
 from autotune.sampler.space import SearchSpace
 from autotune.targets.commands.command import is_command
-from autotune.tuning.choice import FEWEST_FINALISTS
-from autotune.tuning.racing import FEWEST_ROUNDS, probe_count
-from autotune.tuning.settings import Settings
 from autotune.units import counted, format_seconds
-
-if TYPE_CHECKING:
-    from autotune.tuning.context import SearchContext
 
 MEASURED = ProbeBudget()  # how long a probe measures
 
@@ -40,7 +35,7 @@ def short_budget(
     A probe is taken for an inspection, which starts, loads, builds and takes a step as it does, its further steps, of
     which there are `fewest_steps` in all, and what it measures. The inspection and the first step of a command count
     for the first probe only, which may take them again: they are mostly what its script imports and prepares for the
-    first time. That probe tells more (`note_short_budget`). `gone_seconds`: of the budget, since the search began.
+    first time. That probe tells more (`tuning/opening.py`). `gone_seconds`: of the budget, since the search began.
     """
     steps, is_cold = (fewest_steps - 1) * step_seconds, is_command(settings.target)
     probe = MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds
@@ -58,23 +53,4 @@ def short_budget(
         f"The time budget of {format_seconds(budget)} is short: a probe takes {'at least' if is_cold else 'about'} "
         f"{format_seconds(probe)} here, and the shortest search with its confirmation takes {counted(count, 'probe')}"
         f"{gone}.{first} Use --time-budget {math.ceil((gone_seconds + max(count * probe, longest)) / 60)}m or more."
-    )
-
-
-def note_short_budget(context: SearchContext) -> None:
-    """Say what the budget is too short for, once it is known how long a probe takes."""
-    budget, remaining = context.budget, len(context.trades.remaining())
-    probes = min(budget.missing_finalists, context.settings.probes or FEWEST_FINALISTS, remaining)
-    over, minutes = budget.shortage(probes)
-    if not over or not context.history.best:
-        return
-    more = f"{counted(probes, 'more probe')} and a short confirmation take"
-    wanted = more if probes else "a short confirmation takes"
-    least = budget.shortest_confirmation_seconds + (context.time_guard.shortest_probe_seconds() if probes else 0.0)
-    fits = least <= budget.left_seconds
-    less = "fewer probes are run" if fits else "there may be no time for a confirmation"
-    budget.advised_minutes = minutes
-    context.reporter.note(
-        f"The time budget is short: {wanted} about {format_seconds(over)} more than is left; {less}. "
-        f"Use --time-budget {minutes}m or more."
     )

@@ -23,8 +23,8 @@ from autotune.sampler import acquisition
 from autotune.sampler.acquisition import Forecast
 from autotune.sampler.blocks import Points, distinct
 from autotune.sampler.candidates import CLIMBERS, climbed, known_candidates
-from autotune.sampler.data import gather
 from autotune.sampler.encoding import Encoding
+from autotune.sampler.fitted_data import gather
 from autotune.sampler.grid import Floats, Grid, Hardware, Integers, widened
 from autotune.sampler.observation import ATTRIBUTE, recalled
 from autotune.sampler.performance_model import PerformanceModel

@@ -14,10 +14,10 @@ from autotune.core.records import Declaration, Value
 from autotune.errors import TargetError
 from autotune.knobs import OURS
 from autotune.knobs.declared import are_numbers, declaration, is_mistyped, json_value, text
-from autotune.targets.arguments import takes
 from autotune.targets.commands.command import Command
 from autotune.targets.contract import Contract, is_factory
 from autotune.targets.loaded import Loaded
+from autotune.targets.named_arguments import takes
 
 # Agreed names whose functions are handed what they ask for.
 TAKERS = (

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import statistics
 
+from autotune.answer.choice import TIE
 from autotune.core.records import Config, Value
 from autotune.core.results import Measurement
 from autotune.knobs import KNOBS
 from autotune.study.history import History
 from autotune.study.interference import is_spoiled
-from autotune.tuning.choice import TIE
 
 
 def idle_updates(history: History, config: Config, baseline: Config) -> list[str]:

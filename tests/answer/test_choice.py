@@ -10,6 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from autotune.answer import choice
+from autotune.answer.micro_batch import worth_their_warning
+from autotune.answer.recommend import recommend
 from autotune.core.notices import earlier
 from autotune.core.records import Goal, StudyRequest
 from autotune.core.results import Trial
@@ -18,9 +21,6 @@ from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
 from autotune.sampler.space import change_count
 from autotune.study.summary import ConfigSummary
-from autotune.tuning import choice
-from autotune.tuning.micro_batch import worth_their_warning
-from autotune.tuning.recommend import recommend
 from tests.worlds import GIB, bad, config, facts, good, measured, space, study_request
 
 BASE = config(batch_size=64)

@@ -2,11 +2,11 @@
 
 from msgspec.structs import replace
 
+from autotune.answer.compile_advice import doubts, with_compile_advice
 from autotune.core.codes import Code
 from autotune.core.records import Goal
 from autotune.study.history import History
 from autotune.study.recommendation import Confirmation
-from autotune.tuning.compile_advice import doubts, with_compile_advice
 from tests.reporting import recommendation
 from tests.study.test_compiling_seconds import COMPILED, PLAIN, compiled
 from tests.worlds import measured, study_request, trial

@@ -4,16 +4,16 @@ import dataclasses
 
 import pytest
 
+from autotune.answer import racing
+from autotune.answer.recommend import recommend
 from autotune.core.codes import Code
 from autotune.core.records import Config, Goal
 from autotune.core.results import Trial
 from autotune.study.summary import ConfigSummary
 from autotune.testing import FakeLauncher
 from autotune.testing.machine import Machine
-from autotune.tuning import racing
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.probing import probe_with_retry
-from autotune.tuning.recommend import recommend
 from tests.tuning.test_ablation import ablated
 from tests.worlds import GIB, config, context, facts, good, measured, searched, study_request
 

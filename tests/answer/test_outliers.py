@@ -4,12 +4,12 @@ import random
 
 import pytest
 
+from autotune.answer.outliers import without_outliers
+from autotune.answer.resumed_confirmation import ResumedConfirmation
 from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
 from autotune.study.interference import valid_trials
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.outliers import without_outliers
-from autotune.tuning.resumed_confirmation import ResumedConfirmation
 from tests.worlds import config, good, measured
 
 ONE, TWO, BASE = (config(batch_size=size) for size in (8, 16, 64))

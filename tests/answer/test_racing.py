@@ -5,13 +5,13 @@ import random
 import msgspec
 import pytest
 
+from autotune.answer import choice, racing
+from autotune.answer.choice import FEWEST_FINALISTS
+from autotune.answer.racing import _is_open
 from autotune.core.interference import Contamination
 from autotune.core.records import Goal
 from autotune.core.results import Outcome, Trial
 from autotune.study.summary import ConfigSummary
-from autotune.tuning import choice, racing
-from autotune.tuning.choice import FEWEST_FINALISTS
-from autotune.tuning.racing import _is_open
 from tests.worlds import bad, config, failed, good, measured, study_request
 
 ONE, TWO, THREE, FOUR = (config(batch_size=size) for size in (8, 16, 32, 64))

@@ -4,9 +4,8 @@ import math
 
 import pytest
 
-from autotune.core.rounds import Rounds
-from autotune.tuning.choice import FEWEST_FINALISTS, claim_confidence
-from autotune.tuning.racing import (
+from autotune.answer.choice import FEWEST_FINALISTS, claim_confidence
+from autotune.answer.racing import (
     MOST_FINALISTS,
     finalist_count,
     finalists_left,
@@ -16,6 +15,7 @@ from autotune.tuning.racing import (
     probe_count,
     survivors,
 )
+from autotune.core.rounds import Rounds
 
 ALIKE = dict.fromkeys(range(9), (0.0,))
 

@@ -3,12 +3,12 @@
 import pytest
 from msgspec.structs import replace
 
+from autotune.answer.reasons import left_out_warnings, warnings_of
 from autotune.core.codes import Code
 from autotune.core.interference import Contamination
 from autotune.core.records import Goal
 from autotune.core.results import Trial
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.advice import left_out_warnings, warnings_of
 from tests.worlds import GIB, config, good, measured, study_request
 
 REQUEST = study_request()  # 16 GiB

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 
+from autotune.answer.recommend import recommend
 from autotune.core.codes import Code
 from autotune.core.notices import earlier, notice
 from autotune.core.records import Goal
@@ -11,7 +12,6 @@ from autotune.core.results import LossVerdict, Trial
 from autotune.errors import NoRecommendation
 from autotune.precision.arithmetic import precision_of
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.recommend import recommend
 from tests.worlds import GIB, bad, config, facts, good, measured, study_request
 
 BASE = config(batch_size=64)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from autotune.answer.resumed_confirmation import ResumedConfirmation, interrupted
 from autotune.core.results import Outcome
-from autotune.tuning.resumed_confirmation import ResumedConfirmation, interrupted
 from tests.worlds import bad, config, failed, good, measured, trial
 
 BATCHES = {"A": 8, "B": 16, "C": 32, "base": 64}

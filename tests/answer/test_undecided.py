@@ -5,6 +5,7 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
+from autotune.answer.recommend import recommend
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.interference import Contamination
@@ -12,8 +13,7 @@ from autotune.core.notices import earlier, notice
 from autotune.report.phrases import headline
 from autotune.study.recommendation import Recommendation
 from autotune.tuning.engine import recommendation_of
-from autotune.tuning.recommend import recommend
-from tests.tuning.test_recommend import BASE, FAST, FREE, _candidate, _recommended
+from tests.answer.test_recommend import BASE, FAST, FREE, _candidate, _recommended
 from tests.worlds import config, context, study_request
 
 NOISY = (100, 130, 90), (150, 140, 160)

@@ -2,16 +2,16 @@
 
 import pytest
 
+from autotune.answer.choice import FEWEST_FINALISTS
+from autotune.answer.racing import GOAL_ROUNDS, probe_count
+from autotune.context.budget import MOST_ABLATION, MOST_RESERVED, TimeBudget
+from autotune.context.windows import BRIEF, LEAST
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeBudget
 from autotune.precision.stage import precise_finalists
 from autotune.study.history import History
 from autotune.testing import FakeLauncher, Machine
-from autotune.tuning.budget import MOST_ABLATION, MOST_RESERVED, TimeBudget
-from autotune.tuning.choice import FEWEST_FINALISTS
 from autotune.tuning.probing import probe_with_retry
-from autotune.tuning.racing import GOAL_ROUNDS, probe_count
-from autotune.tuning.windows import BRIEF, LEAST
 from tests.worlds import config, context, failed, measured, study_request, trial
 
 NO_LOADING = Machine(sample_loading_seconds=1e-6)

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from autotune.context.progress_writer import MOST_SAID, ProgressWriter
 from autotune.core.records import Config
 from autotune.study.progress import PROGRESS, read_progress
 from autotune.testing.launcher import FakeLauncher
-from autotune.tuning.progress_writer import MOST_SAID, ProgressWriter
 from tests.worlds import Listener, config, good, measured, searched, trial
 
 BATCH = Config(values=config(batch_size=128).values)

@@ -3,10 +3,10 @@
 import pytest
 from msgspec.structs import replace
 
+from autotune.context.trades import Trades, Why
 from autotune.core.records import Goal, Limit, OptimizerFacts
 from autotune.sampler.guard import Guard
 from autotune.study.history import History
-from autotune.tuning.trades import Trades, Why
 from tests.worlds import config, environment, facts, failed, measured, space, study_request, trial
 
 DEEP = facts(checkpointable_blocks=12)

@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
+from autotune.answer.recommend import recommend
 from autotune.core.codes import Code
 from autotune.core.records import Config, Declaration, Limit, StudyRequest
 from autotune.core.results import Trial
 from autotune.errors import UsageError
 from autotune.knobs import KNOBS, knob
 from autotune.precision.arithmetic import full_precision
+from autotune.preparation.prepare import settle
+from autotune.preparation.settings import Settings
 from autotune.sampler.space import SearchSpace
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.prepare import settle
-from autotune.tuning.recommend import recommend
-from autotune.tuning.settings import Settings
 from tests.worlds import environment, facts, good, measured
 
 ATTN = Declaration(name="attn", values=("sdpa", "flash"), default="sdpa", takers=("model",))

@@ -8,11 +8,11 @@ import pytest
 
 from autotune.cli.dry_run import plan
 from autotune.core.records import Finding, Goal, Limit, StepFacts
+from autotune.preparation.header import held_phrase, opening_lines
+from autotune.preparation.not_searched import not_searched
+from autotune.preparation.settings import Settings
+from autotune.preparation.short_budget import short_budget
 from autotune.testing import FakeLauncher
-from autotune.tuning.header import held_phrase, opening_lines
-from autotune.tuning.not_searched import not_searched
-from autotune.tuning.settings import Settings
-from autotune.tuning.short_budget import short_budget
 from tests.worlds import Listener, config, declared, environment, facts, searched, space, study_request
 
 

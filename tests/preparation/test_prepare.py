@@ -5,9 +5,9 @@ import pytest
 from autotune.core.records import Limit
 from autotune.core.results import Failure, Inspection, Outcome
 from autotune.errors import EnvironmentUnfit, TargetError, UsageError
+from autotune.preparation.prepare import baseline_config, fault, inspect, memory_bounds, settle
+from autotune.preparation.settings import Settings
 from autotune.testing import ENVIRONMENT, FakeLauncher
-from autotune.tuning.prepare import baseline_config, fault, inspect, memory_bounds, settle
-from autotune.tuning.settings import Settings
 from tests.worlds import GIB, config, environment, facts
 
 MIB = 2**20

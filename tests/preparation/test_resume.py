@@ -13,15 +13,15 @@ from autotune.core.results import Failure, Inspection, Outcome
 from autotune.errors import NoRecommendation, StudyError, StudyNotFound, TargetError
 from autotune.launch.base import RESULT
 from autotune.machine.environment import fingerprint
+from autotune.preparation.open_study import begin, check_alike, check_resumable, open_study
+from autotune.preparation.prepare import settle
+from autotune.preparation.settings import Settings, goal_names
 from autotune.sampler.space import build
 from autotune.study import identity
 from autotune.study import layout as disk
 from autotune.study.lock import Lock
 from autotune.study.recommendation import load_result
 from autotune.testing import FakeLauncher
-from autotune.tuning.open_study import begin, check_alike, check_resumable, open_study
-from autotune.tuning.prepare import settle
-from autotune.tuning.settings import Settings, goal_names
 from tests.worlds import GIB, config, declared, environment, facts, study_request
 
 REQUEST = study_request()

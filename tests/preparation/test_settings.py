@@ -18,7 +18,7 @@ from autotune.cli import options as command_line
 from autotune.core.option import Option, described
 from autotune.core.records import Goal, Share
 from autotune.errors import UsageError
-from autotune.tuning.settings import Settings, options
+from autotune.preparation.settings import Settings, options
 from autotune.units import parse_fraction
 
 OF_THE_CALL = ("target", "map", "mode", "space", "reporter")  # described by hand in the Python call

@@ -6,7 +6,7 @@ import pytest
 from autotune.core.results import Outcome
 from autotune.sampler import parameters as unknown
 from autotune.sampler.acquisition import Forecast, faster_elsewhere, gains, incumbents
-from autotune.sampler.data import gather
+from autotune.sampler.fitted_data import gather
 from autotune.sampler.grid import Hardware
 from autotune.sampler.observation import Observation
 from autotune.sampler.performance_model import PerformanceModel

@@ -6,7 +6,7 @@ import pytest
 from autotune.core.results import Outcome
 from autotune.memory.model import PredictedPeak
 from autotune.sampler.acquisition import predict
-from autotune.sampler.data import gather
+from autotune.sampler.fitted_data import gather
 from autotune.sampler.grid import Hardware
 from autotune.sampler.observation import Observation
 from autotune.sampler.performance_model import PerformanceModel

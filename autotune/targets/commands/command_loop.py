@@ -26,8 +26,8 @@ from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
 from autotune.targets import variables
 from autotune.targets.commands.command import Command
-from autotune.targets.commands.defaults import WORKERS, LoaderDefaults
 from autotune.targets.commands.distributed import world_size
+from autotune.targets.commands.loader_defaults import WORKERS, LoaderDefaults
 from autotune.targets.commands.log import last_lines, with_last_lines
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.program import Program, configured

@@ -5,7 +5,7 @@ import shlex
 from msgspec.structs import replace
 
 from autotune.knobs import defaults
-from autotune.targets.commands.answer import recommended_command
+from autotune.targets.commands.recommended_command import recommended_command
 from tests.reporting import FACTS
 
 TODAY = defaults() | {"batch_size": 64}
