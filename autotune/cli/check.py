@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.output import plain_console, say_json
+from autotune.cli.output import plain_console, say_json, say_settings_of_file
 from autotune.cli.target import CommandArgument, Device, Map, Words, target_text
 
 if TYPE_CHECKING:
@@ -44,7 +44,6 @@ def check(
 
     Takes one real training step and names what was inferred. Searches and writes nothing.
     """
-    from autotune.cli.defaults import announce
     from autotune.cli.launching import SayingLauncher
     from autotune.cli.options import Options
     from autotune.launch.subprocess import SubprocessLauncher
@@ -56,7 +55,7 @@ def check(
     from autotune.report.blocks import check_block
     from autotune.units import parse_bytes
 
-    announce(context)
+    say_settings_of_file(context)
     # A mistake is an error before anything runs.
     Options(context).parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))
     text = target_text(context, target, command, map)
