@@ -66,7 +66,7 @@ def questions() -> tuple[Question, ...]:
         ),
         Question(
             name="headroom",
-            what="which figure of memory foretells the batch that dies",
+            what="which figure of memory predicts the batch that dies",
             decides="MemoryPeak.bytes (core/results.py); HEADROOM_FRACTION, LEAST_HEADROOM_BYTES (preparation/)",
             ask=frontier.headroom,
             seconds=90.0,

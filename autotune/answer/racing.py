@@ -28,7 +28,7 @@ from autotune.core.rounds import Rounds
 from autotune.core.stats import PROBE_NOISE
 from autotune.objectives import objective_of
 from autotune.study.interference import Judged, interference_causes, is_spoiled
-from autotune.study.summary import Compared, ConfigSummary, rounds_of
+from autotune.study.summary import ConfigSummary, rounds_of
 
 MOST_FINALISTS = 8
 LAST = 2  # who run to the end, however many began
@@ -155,7 +155,6 @@ def race(
     baseline = request.baseline
     racers = {one.config: one for one in finalists}
     first = max((number + 1 for one in finalists for number in one.rounds), default=0)
-    finalist_total = sum(config != baseline for config in racers)
     fewest = fewest_rounds(len(racers))
     for done in range(MOST_ROUNDS if affords or rounds >= USUAL_ROUNDS else rounds):
         number = first + done
@@ -174,17 +173,28 @@ def race(
             racers[config] = with_round(racers[config], number, judged)
         looked = [racers[config] for config in configs if not racers[config].failure]
         racers |= {one.config: one for one in without_outliers(looked, again)}
-        holding = [racers[one.config] for one in running if not racers[one.config].failure]
-        contenders = [one for one in holding if one.config != baseline]
-        if finalist_total and not contenders:
-            contenders = [one for one in racers.values() if one.is_behind and not one.failure]
-            if not contenders and done + 1 >= FEWEST_ROUNDS:
-                break
-        elif done + 1 >= SURE_ROUNDS and _has_winner(holding, request):
+        changed = _after_round(list(racers.values()), [one.config for one in running], done + 1, request)
+        if changed is None:
             break
-        going = _faster_half(contenders, finalists_left(finalist_total, done + 1), request)
-        racers |= {one.config: replace(one, is_behind=one.config not in going) for one in contenders}
+        racers |= {one.config: one for one in changed}
     return [*racers.values()]
+
+
+def _after_round(
+    racers: Sequence[ConfigSummary], ran: Sequence[Config], done: int, request: StudyRequest
+) -> list[ConfigSummary] | None:
+    """Return the contenders after `done` rounds, with who drops out or is recalled; None where the race is over."""
+    holding = [one for one in racers if one.config in ran and not one.failure]
+    contenders = [one for one in holding if one.config != request.baseline]
+    finalists = sum(one.config != request.baseline for one in racers)
+    if finalists and not contenders:
+        contenders = [one for one in racers if one.is_behind and not one.failure]
+        if not contenders and done >= FEWEST_ROUNDS:
+            return None
+    elif done >= SURE_ROUNDS and _has_winner(holding, request):
+        return None
+    going = _faster_half(contenders, finalists_left(finalists, done), request)
+    return [replace(one, is_behind=one.config not in going) for one in contenders]
 
 
 def with_round(racer: ConfigSummary, number: int, judged: Judged) -> ConfigSummary:
@@ -216,23 +226,6 @@ def with_round(racer: ConfigSummary, number: int, judged: Judged) -> ConfigSumma
 def rounds_without_interference(racer: ConfigSummary) -> int:
     """Return in how many of its rounds there was no interference."""
     return sum(not interference_causes(trial.result) for trial in racer.trials)
-
-
-def compared(
-    racers: Sequence[ConfigSummary], baseline: int | None = None
-) -> tuple[list[ConfigSummary], Rounds, Rounds]:
-    """Return the racers with the means that all their rounds give them, and these rounds as rates and as scores.
-
-    Rates are in samples/s; the baseline at that position is their reference.
-    """
-    rates = rounds_of(racers, "rates", baseline)
-    scores = rounds_of(racers, "scores", baseline)
-    means = [
-        Compared(score=scores.typical_rate(i), samples_per_second=rates.typical_rate(i),
-                 relative_half_width=rates.half_width(i))
-        for i in range(len(racers))
-    ]  # fmt: skip
-    return [replace(one, compared=mean) for one, mean in zip(racers, means, strict=True)], rates, scores
 
 
 def tie(goal: Goal) -> float:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from autotune.core.records import StudyRequest
 from autotune.core.rounds import Rounds
 from autotune.knobs import KNOBS
-from autotune.study.summary import ConfigSummary
+from autotune.study.summary import Compared, ConfigSummary, rounds_of
 from autotune.units import significant
 
 
@@ -51,6 +51,23 @@ class Ranking:
             "headroom_fraction": round(1 - one.peak_bytes / limit, 4),
             "data_wait_share": round(one.data_wait_share, 4),
         }
+
+
+def compared(
+    racers: Sequence[ConfigSummary], baseline: int | None = None
+) -> tuple[list[ConfigSummary], Rounds, Rounds]:
+    """Return the racers with the means that all their rounds give them, and these rounds as rates and as scores.
+
+    Rates are in samples/s; the baseline at that position is their reference.
+    """
+    rates = rounds_of(racers, "rates", baseline)
+    scores = rounds_of(racers, "scores", baseline)
+    means = [
+        Compared(score=scores.typical_rate(i), samples_per_second=rates.typical_rate(i),
+                 relative_half_width=rates.half_width(i))
+        for i in range(len(racers))
+    ]  # fmt: skip
+    return [replace(one, compared=mean) for one, mean in zip(racers, means, strict=True)], rates, scores
 
 
 def rounded_ratio(ratio: tuple[float, float, float]) -> tuple[float, float | None, float | None]:

@@ -10,8 +10,7 @@ from autotune.answer.choice import TIE, choose, confidence, is_crowded_out
 from autotune.answer.global_batch import at_baseline_batch, batch_reasons, global_batch_change
 from autotune.answer.micro_batch import is_doubtful
 from autotune.answer.no_answer import all_failed
-from autotune.answer.racing import compared
-from autotune.answer.ranking import Ranking, rounded_ratio
+from autotune.answer.ranking import Ranking, compared, rounded_ratio
 from autotune.answer.reasons import is_unconfirmed, left_out_warnings, reasons_for, warnings_of
 from autotune.answer.undecided import undecided
 from autotune.core.codes import Code

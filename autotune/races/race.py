@@ -11,7 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
-from autotune.answer.racing import compared
+from autotune.answer.ranking import compared
 from autotune.core.records import Environment, TargetFacts, Value
 from autotune.core.requests import InspectRequest
 from autotune.errors import EnvironmentUnfit, StudyError, UsageError

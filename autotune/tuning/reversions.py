@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from autotune.answer.choice import MOST_TIE, TIE
 from autotune.answer.micro_batch import LEAST_MICRO_BATCH_GAIN, is_taken_back, is_worth_it
-from autotune.answer.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS, compared
+from autotune.answer.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS
+from autotune.answer.ranking import compared
 from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
