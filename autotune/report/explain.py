@@ -29,8 +29,8 @@ from autotune.knobs.base import Circumstances
 from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.objectives import objective_of
 from autotune.races.records import RaceResult
-from autotune.report.effects import Effects
 from autotune.report.gain import Gain, gain_of, inverse
+from autotune.report.setting_effects import Effects
 from autotune.sampler.space import canonical, held_by_a_rank
 from autotune.study import layout as disk
 from autotune.study.recommendation import Recommendation
