@@ -6,6 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from autotune.answer import racing
+from autotune.answer.choice import FEWEST_FINALISTS, finalists
+from autotune.answer.doubtful_batch import EVIDENT_LOSS, is_doubtful
+from autotune.answer.no_answer import baseline_alone, nothing_usable
+from autotune.context.budget import KNEE_FINALISTS
+from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.records import Config
@@ -16,13 +22,7 @@ from autotune.precision.stage import precise_finalists, refused_summaries
 from autotune.study.interference import Judged, is_spoiled, severity
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
-from autotune.tuning import racing
-from autotune.tuning.budget import KNEE_FINALISTS
-from autotune.tuning.choice import FEWEST_FINALISTS, finalists
-from autotune.tuning.context import SearchContext
 from autotune.tuning.idle_update import idle_updates
-from autotune.tuning.micro_batch import EVIDENT_LOSS, is_doubtful
-from autotune.tuning.no_answer import baseline_alone, nothing_usable
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.tuning.reversions import Reversion, obstacle, search_scores, seen_loss, without
 from autotune.tuning.simplification import preferred

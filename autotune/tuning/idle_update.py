@@ -8,12 +8,12 @@ for 9 to 375 % of a step of which it was 2 to 6 %. Every probe times its updates
 
 from __future__ import annotations
 
+from autotune.answer.choice import TIE
 from autotune.core.records import Config, Value
 from autotune.core.results import Measurement
 from autotune.knobs import KNOBS
 from autotune.study.history import History
 from autotune.study.interference import is_spoiled
-from autotune.tuning.choice import TIE
 
 
 def idle_updates(history: History, config: Config, baseline: Config) -> list[str]:

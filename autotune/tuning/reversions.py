@@ -11,6 +11,11 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from autotune.answer.choice import MOST_TIE, TIE
+from autotune.answer.doubtful_batch import is_taken_back, is_worth_it, least_gain
+from autotune.answer.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS
+from autotune.answer.ranking import compared
+from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Purpose, StudyRequest, Value
@@ -22,10 +27,6 @@ from autotune.study.history import History
 from autotune.study.interference import is_spoiled
 from autotune.study.recommendation import Change
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.choice import MOST_TIE, TIE
-from autotune.tuning.context import SearchContext
-from autotune.tuning.micro_batch import is_taken_back, is_worth_it, least_gain
-from autotune.tuning.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS, compared
 
 
 @dataclass(frozen=True, kw_only=True)
