@@ -205,14 +205,13 @@ def _why_not(
         return notice(Code.FASTER_BESIDE_OTHERS, share=share, better=objective.better, **memory)
     if objective.slack(request.goal) is not None:
         return notice(Code.FASTER_WITHIN_LIMIT, share=share, better=objective.better, **memory)
-    if (
-        objective.knee(request.goal) is not None
-        and candidate.config.global_batch_size() > winner.config.global_batch_size()
-    ):
+    is_larger_batch = candidate.config.global_batch_size() > winner.config.global_batch_size()
+    is_doubted = is_doubtful(candidate.config, request) and not is_doubtful(winner.config, request)
+    least = least_gain(request)
+    if is_larger_batch and objective.knee(request.goal) is not None and not (is_doubted and share > least):
         batch = request.global_batch_size(candidate.config)
         return notice(Code.FASTER_WITH_LARGER_BATCH, share=share, better=objective.better, batch=batch, **memory)
-    if is_doubtful(candidate.config, request) and not is_doubtful(winner.config, request):
-        least = least_gain(request)
+    if is_doubted:
         return notice(Code.FASTER_OTHER_MICRO_BATCH, share=share, better=objective.better, least=least, **memory)
     if not is_allowed and not candidate.is_behind:
         least = LEAST_UNMATCHED_GAIN - 1
