@@ -14,8 +14,8 @@ from autotune.testing import FakeLauncher
 from autotune.testing.machine import Machine
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.probing import probe_with_retry
-from tests.tuning.test_ablation import ablated
-from tests.worlds import GIB, config, context, facts, good, measured, searched, study_request
+from tests.tuning.test_ablation import Ignored, NoModel, ablated
+from tests.worlds import GIB, config, context, facts, good, measured, searched, space, study_request
 
 NORM = facts(has_batch_norm=True)
 BASE = config(16, gradient_accumulation_steps=4)
@@ -155,11 +155,14 @@ def _free(**changes):
     return study_request(**{"facts": FREE, "baseline": SMALL, "goal": Goal(), **changes})
 
 
-def _racing(tmp_path, gain, left):
-    """Who races after single probes in which 128 in bf16 was faster than 32 in bf16 by that share."""
-    search = context(
-        tmp_path, FakeLauncher(machine=_machine(gain)), request=_free(), left=left, time_budget_seconds=60.0
+def _racing(tmp_path, gain, left=1000.0):
+    """Who races after single probes on a machine where 128 samples are faster than 32 by that share."""
+    fixed = gain * 128 * 0.00018 / (3 - gain)
+    machine = dataclasses.replace(
+        _machine(0.0), fixed_seconds=dict.fromkeys((None, "bfloat16", "float16"), fixed), optimizer_seconds=0.0
     )
+    search = context(tmp_path, FakeLauncher(machine=machine), request=_free(), left=left, time_budget_seconds=60.0)
+    search = dataclasses.replace(search, space=space(Goal(), SMALL), store=Ignored(), sampler=NoModel())
     for one, purpose in ((SMALL, "baseline"), (AS_SMALL, "search"), (LARGE, "search")):
         probe_with_retry(search, one, purpose)
     return {one.config for one in confirm(search)}
@@ -181,7 +184,7 @@ def test_another_global_batch_has_to_be_worth_what_the_knee_gives_and_no_luck(ga
 
 
 def test_the_first_finalist_races_beside_itself_with_the_global_batch_held(tmp_path):
-    assert {LARGE, AS_SMALL} <= _racing(tmp_path, 0.08, left=None)
+    assert {LARGE, AS_SMALL} <= _racing(tmp_path, 0.08)
 
 
 @pytest.mark.parametrize(("gain", "raced"), [(0.04, AS_SMALL), (0.5, LARGE)])
