@@ -1,22 +1,13 @@
 """`autotune profile`, with real processes: its answer fits a terminal, and every wrong call is one clear error."""
 
 import json
-from functools import partial
 
 import pytest
 
-from autotune.core.requests import ProfileRequest
-from autotune.profile import stage
 from tests.commandline import TARGET, assert_one_clear_error
 from tests.commandline import run_here as run
 
 pytestmark = pytest.mark.slow
-
-
-@pytest.fixture(autouse=True)
-def _short(monkeypatch):
-    """Time fewer steps: what is said of them is looked at, and not how well they are known."""
-    monkeypatch.setattr(stage, "ProfileRequest", partial(ProfileRequest, seconds=0.3))
 
 
 def test_the_answer_fits_25_lines_of_100_columns_and_nothing_is_written(tmp_path):
