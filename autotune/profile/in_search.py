@@ -138,7 +138,7 @@ def _described(found: ProfileResult) -> str:
 def _notice(one: SlowLine, step_seconds: float) -> Notice:
     return notice(
         Code.SLOW_LINE, place=_place(one), milliseconds=1000 * one.seconds, share=one.seconds / step_seconds,
-        step_milliseconds=1000 * step_seconds, kind=one.kind, code=one.code, seen=seen(one),
+        step_milliseconds=1000 * step_seconds, kind=one.kind, line=one.code, seen=seen(one),
         instead=instead(one),
     )  # fmt: skip
 

@@ -172,12 +172,12 @@ def own_lines(best: Recommendation, width: int, room: int | None) -> list[Line]:
 
 
 def in_short(slow_line: Notice) -> str:
-    """`model.py:21: 9.02 ms of today's step (21%) → keep a tensor (detach), read it now and then`."""
+    """`model.py:21: 9.02 ms a step (21%) → keep a tensor (detach), read it now and then`."""
     known = slow_line.numbers
     if not {"place", "milliseconds", "share", "instead"} <= known.keys():
         return slow_line.text
     place = str(known["place"]).partition(" in ")[0]
-    cost = f"{format_rate(float(known['milliseconds'] or 0))} ms of today's step"
+    cost = f"{format_rate(float(known['milliseconds'] or 0))} ms a step"
     return f"{place}: {cost} ({format_share(float(known['share'] or 0))}) → {known['instead']}"
 
 

@@ -78,7 +78,7 @@ def _answer(view: StudyView) -> dict[str, object]:
         "unchanged": unchanged_settings(best, view),
         "losses": losses_phrase(best),
         "warnings": [(one.code, *_parted(one.text)) for one in costliest_first(best.warnings)],
-        "slow_lines": [(one.numbers.get("code", ""), *_parted(one.text)) for one in best.slow_lines],
+        "slow_lines": [(one.numbers.get("line", ""), *_parted(one.text)) for one in best.slow_lines],
         "reasons": _reasons(best),
         "ways": use,
         "is_brief": use[0].text.count("\n") < FEW_LINES or best.global_batch_change is not None,

@@ -292,11 +292,11 @@ def test_whatever_there_is_to_say_fifteen_lines_of_100_columns_hold_it(warnings:
 
 OWN = tuple(
     notice(
-        Code.SLOW_LINE, place=f"a/long/folder/model.py:{line} in Net.forward", milliseconds=30.0, share=0.3,
-        seen=".tolist() reads a tensor on the host, once a step", code="f()",
+        Code.SLOW_LINE, place=f"a/long/folder/model.py:{number} in Net.forward", milliseconds=30.0, share=0.3,
+        seen=".tolist() reads a tensor on the host, once a step", line="f()",
         instead="keep a tensor (detach), read it now and then",
     )
-    for line in (21, 40)
+    for number in (21, 40)
 )  # fmt: skip
 
 
@@ -317,7 +317,7 @@ def test_lines_that_no_setting_mends_take_a_line_each_and_no_more_than_there_is_
     assert len(own) == 2 or params == SIX
 
 
-CUT = "a/long/folder/model.py:21: 30.0 ms of today's step (30%) → keep a tensor (detach), read …"
+CUT = "a/long/folder/model.py:21: 30.0 ms a step (30%) → keep a tensor (detach), read it now a…"
 
 
 def test_what_no_setting_mends_is_whole_where_everything_is_told() -> None:
