@@ -296,6 +296,5 @@ class Code(StrEnum):
 
     # 10xx: what no setting mends
     SLOW_LINE = ("slow-line", 1001,
-        "{place}: {milliseconds:rate} ms a step ({share:share}), {seen}.",
-        "Instead: {instead}.")
+        "{place}: {milliseconds:rate} ms a step ({share:share}), {seen}.", "Instead: {instead}.")
     # fmt: on

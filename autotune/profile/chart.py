@@ -30,7 +30,7 @@ FAR = 8  # times what is used: a limit beyond that would leave too little of the
 
 
 @dataclass(frozen=True, kw_only=True)
-class Block:
+class Span:
     """One block of the strip: seconds of a step from its start, in a row below what it is a part of."""
 
     name: str
@@ -41,34 +41,34 @@ class Block:
     kind: str = ""  # the module's class
 
 
-def blocks(result: ProfileResult) -> list[Block]:
+def blocks(result: ProfileResult) -> list[Span]:
     """Return the parts of a step in their order, and below forward and backward pass their modules.
 
     Modules were watched in other steps, which that makes slower: what counts is their share of the pass.
     """
-    found, start = list[Block](), 0.0
+    found, start = list[Span](), 0.0
     for one in sorted(result.parts, key=lambda one: PARTS.index(one.part)):
-        found.append(Block(name=one.part, part=one.part, start=start, seconds=one.seconds, row=0))
+        found.append(Span(name=one.part, part=one.part, start=start, seconds=one.seconds, row=0))
         if one.part in ("forward", "backward"):
             found += _modules(result.modules, one.part, start, one.seconds)
         start += one.seconds
     return found
 
 
-def _modules(modules: Sequence[ModuleSeconds], part: Part, start: float, seconds: float) -> Iterator[Block]:
+def _modules(modules: Sequence[ModuleSeconds], part: Part, start: float, seconds: float) -> Iterator[Span]:
     taken = {one.name: one.forward if part == "forward" else one.backward for one in modules}
     if not (total := sum(taken.values())):
         return
     kinds, scale = {one.name: one.kind for one in modules}, seconds / total
 
-    def below(prefix: str, start: float, row: int) -> Iterator[Block]:
+    def below(prefix: str, start: float, row: int) -> Iterator[Span]:
         if row > MOST_DEPTH:
             return
         names = _below(prefix, list(taken))
         for name in names if part == "forward" else reversed(names):
             inside = [other for other in taken if other == name or other.startswith(f"{name}.")]
             width = scale * sum(taken[other] for other in inside)
-            yield Block(name=name, part=part, start=start, seconds=width, row=row, kind=kinds.get(name, ""))
+            yield Span(name=name, part=part, start=start, seconds=width, row=row, kind=kinds.get(name, ""))
             yield from below(name, start, row + 1)
             start += width
 
@@ -101,11 +101,11 @@ def strip(result: ProfileResult) -> Chart:
     )
 
 
-def _strip(found: Sequence[Block], seconds: float, size: Size) -> list[str]:
+def _strip(found: Sequence[Span], seconds: float, size: Size) -> list[str]:
     return [part for one in found for part in _block(one, size.width / seconds, f"{_ms(one.seconds)}", seconds)]
 
 
-def _block(one: Block, scale: float, time: str, step_seconds: float) -> list[str]:
+def _block(one: Span, scale: float, time: str, step_seconds: float) -> list[str]:
     wide, x, y = one.seconds * scale, one.start * scale, one.row * (ROW + GAP)
     if wide < LEAST_PIXELS:
         return []

@@ -33,12 +33,12 @@ def traced(folder: Path, stopwatch: Stopwatch, device: str) -> Generator[None, S
     with _ranges(stopwatch, record_function), profile(activities=activities) as profiler:
         for _ in range(STEPS):
             yield
-    why += _kept(TRACE, lambda: profiler.export_chrome_trace(str(folder / TRACE)))
+    why += _kept(folder / TRACE, profiler.export_chrome_trace)
     if is_cuda:
         torch.cuda.memory._record_memory_history(max_entries=MOST_ALLOCATIONS, stacks="python")
         for _ in range(STEPS):
             yield
-        why += _kept(SNAPSHOT, lambda: torch.cuda.memory._dump_snapshot(str(folder / SNAPSHOT)))
+        why += _kept(folder / SNAPSHOT, torch.cuda.memory._dump_snapshot)
         torch.cuda.memory._record_memory_history(enabled=None)
     return why
 
@@ -47,11 +47,11 @@ def captured(stopwatch: Stopwatch) -> Generator[None, Step, None]:
     """Open the window that `nsys profile --capture-range cudaProfilerApi` waits for, for a few steps."""
     torch.cuda.synchronize()
     with _ranges(stopwatch, torch.cuda.nvtx.range):
-        torch.cuda.profiler.start()
+        torch.cuda.profiler.start()  # type: ignore[no-untyped-call]  # torch does not say
         for _ in range(CAPTURED_STEPS):
             yield
         torch.cuda.synchronize()
-        torch.cuda.profiler.stop()
+        torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
 
 
 @contextmanager
@@ -70,10 +70,12 @@ def _ranges(stopwatch: Stopwatch, begin: Callable[[str], AbstractContextManager[
             stopwatch.listeners.remove(changed)
 
 
-def _kept(name: str, write: Callable[[], object]) -> list[str]:
+def _kept(path: Path, write: Callable[[str], object]) -> list[str]:
     """Write a file; return why that failed, if it did: what was measured is told all the same."""
     try:
-        write()
+        write(str(path))
     except (OSError, RuntimeError) as error:
-        return [f"{name} was not written: {error}."]
+        return [f"{path.name} was not written: {error}."]
+    if not path.is_file() or not path.stat().st_size:  # the profiler only logs it
+        return [f"{path.name} was not written: {path.parent} is full, read-only or gone."]
     return []

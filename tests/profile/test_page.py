@@ -89,7 +89,7 @@ def test_a_page_brings_everything_it_needs_and_no_markup_of_the_users():
     assert read.tags.count("script") == 1  # ours
     assert read.open == []
     assert [text for _, name, text in read.attributes if name in ("src", "href")] == ["data:,"]
-    assert "default-src 'none'" in page
+    assert "default-src &#39;none&#39;" in page
 
 
 def test_the_command_of_nsight_names_a_capture_range_and_its_request_can_be_run(tmp_path):
