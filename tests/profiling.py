@@ -13,9 +13,10 @@ from tests.worlds import GIB, config
 PARTS: dict[Part, float] = {
     "data": 0.010, "copy": 0.0, "forward": 0.040, "backward": 0.030, "optimizer": 0.015, "other": 0.005,
 }  # fmt: skip
-MODULES = (("embed", "Embedding", 1.0, 1.0), ("layers.0.linear", "Linear", 3.0, 6.0), ("layers.0", "Block", 1.0, 1.0),
-           ("layers.1.linear", "Linear", 3.0, 6.0), ("layers.1", "Block", 1.0, 1.0),
-           ("(loss)", "", 1.0, 0.5))  # fmt: skip
+MODULES = (
+    ("(loss)", "", 1.0, 0.5), ("embed", "Embedding", 1.0, 1.0), ("layers.0.linear", "Linear", 3.0, 6.0),
+    ("layers.0", "Block", 1.0, 1.0), ("layers.1.linear", "Linear", 3.0, 6.0), ("layers.1", "Block", 1.0, 1.0),
+)  # fmt: skip
 
 
 def slow(kind: Any = "host read", share: float = 0.2, **changes: Any) -> SlowLine:

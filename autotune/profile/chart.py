@@ -76,10 +76,11 @@ def _modules(modules: Sequence[ModuleSeconds], part: Part, start: float, seconds
 
 
 def _below(prefix: str, names: Sequence[str]) -> list[str]:
-    """Return the modules right below one, also those that only hold others; at the top what is in no module, too."""
+    """Return the modules right below one, also those that only hold others; at the top the loss, too, which is last."""
     depth = prefix.count(".") + 1 if prefix else 0
     inside = [one for one in names if one and (not prefix or one.startswith(f"{prefix}."))]
-    return list(dict.fromkeys(one if one.startswith("(") else ".".join(one.split(".")[: depth + 1]) for one in inside))
+    modules = [".".join(one.split(".")[: depth + 1]) for one in inside if not one.startswith("(")]
+    return list(dict.fromkeys([*modules, *(one for one in inside if one.startswith("("))]))
 
 
 def strip(result: ProfileResult) -> Chart:

@@ -11,7 +11,7 @@ from autotune.profile.advice import instead, seen
 from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, expensive_modules, findings, share
 from autotune.profile.records import PARTS, ProfileResult, SlowLine
 from autotune.profile.stage import Profile
-from autotune.profile.table import doubt, work_phrase
+from autotune.profile.table import LEAST_SHOWN, doubt, work_phrase
 from autotune.report.chart import Chart
 from autotune.report.templates import render_template
 from autotune.units import format_bytes, format_rate, format_share
@@ -86,6 +86,7 @@ def _parts(result: ProfileResult) -> list[tuple[str, str, str, str]]:
     return [
         (part, _ms(known.get(part, 0.0)), format_share(share(result, part)), f"{at_most(share(result, part)):.2f}×")
         for part in PARTS
+        if share(result, part) >= LEAST_SHOWN
     ]
 
 
