@@ -7,14 +7,15 @@ from autotune.core.codes import Code
 from autotune.core.requests import ProbeRequest, ProfileRequest
 from autotune.core.results import Outcome
 from autotune.errors import EnvironmentUnfit
-from autotune.profile.in_search import LEAST_SHARE, slow_lines
+from autotune.profile.in_search import LEAST_SHARE, SECONDS, slow_lines
 from autotune.report.answer import MOST_LINES, answer_block
 from autotune.study import layout as disk
 from autotune.study.recommendation import load_result
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher
 from tests.profiling import readings, slow
-from tests.worlds import Listener, declared, facts, searched
+from tests.targets_support import COMPLETE
+from tests.worlds import Listener, config, declared, facts, searched
 
 FOUND = (slow(share=0.3), slow("collector", 0.1, place="model.py:40 in step", what="gc.collect()"), slow(share=0.06))
 
@@ -160,3 +161,20 @@ def test_the_answer_of_a_search_fits_its_lines_with_them(tmp_path):
     own = [line for line in shown if "model.py:" in line]
     assert own[0] == "  Your code model.py:21: 30.0 ms a step (30%) → keep a tensor (detach), read it now and then"
     assert len(own) == 2
+
+
+@pytest.mark.slow
+def test_a_forked_process_profiles_in_brief(tmp_path, forking_launcher):
+    (tmp_path / "model.py").write_text(
+        COMPLETE + "import gc\ndef loss(model, batch):\n    gc.collect()\n    return model(batch[0]).sum()\n"
+    )
+    asked = ProfileRequest(
+        target=str(tmp_path / "model.py"), config=config(batch_size=8), device="cpu", extent="brief", seconds=SECONDS
+    )
+    (tmp_path / "0000").mkdir()
+
+    found = forking_launcher.run(asked, tmp_path / "0000")
+
+    assert found.outcome is Outcome.OK, found.failure
+    assert found.isolation == "fork"
+    assert "gc.collect()" in slow_lines(found, 0.0)[0].text
