@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.requests import ProbeBudget, ProfileRequest
@@ -22,7 +23,6 @@ from autotune.profile.records import ProfileResult, SlowLine
 from autotune.study import layout as disk
 from autotune.study.pace import Pace, starting_seconds
 from autotune.study.recommendation import Recommendation
-from autotune.tuning.context import SearchContext
 from autotune.units import format_seconds, format_share
 
 SHARE = 0.05  # of the time budget, that it may take
