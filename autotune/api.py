@@ -58,6 +58,7 @@ def search(
     run_length: str | None = None,
     sampler: SamplerName = "structured",
     stability: Stability = "quick",
+    profile: Literal["quick", "off"] = "quick",
     loss_tolerance: str | float | None = None,
     step_timeout: str | float | None = None,
     isolation: Isolation = "fork",

@@ -20,6 +20,7 @@ FLOORS = {  # the highest floor that a room may import from; a file of a feature
     "machine": 2, "failures": 2, "knobs": 2, "targets": 2, "objectives": 2,
     "gradient_noise/estimate": 2, "study/summary": 2, "study/compiling_seconds": 2,
     "child": 3, "launch": 3, "sampler": 3, "study": 3,
+    "profile/in_search": 6, "profile/page": 8, "profile/output": 8,
     "answer": 4, "export": 4, "testing": 4,
     "preparation": 5, "races/contestants": 5,
     "context": 6,
@@ -31,7 +32,7 @@ FEATURE_FLOORS = {"records": 1, "stage": 6, "chart": 8, "table": 8}  # other fil
 CHILD_ONLY = ("child", "targets", "export")  # and inside functions of knobs
 CHILD_FILES = (  # of the features
     "child", "tensor_tracker", "workspaces",
-    "calls", "flops", "module_times", "operations", "passes", "samples", "stopwatch", "user_lines",
+    "calls", "flops", "module_times", "operations", "passes", "samples", "stopwatch", "trace", "user_lines",
 )  # fmt: skip
 OPTUNA_HOMES = ("sampler/structured.py", "sampler/encoding.py", "sampler/optuna.py", "study/store.py")
 

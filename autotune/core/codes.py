@@ -293,4 +293,8 @@ class Code(StrEnum):
         "what it computes depends on the contents of tensors ({operator})")
     NEEDS_REAL_TENSORS = "needs-real-tensors", 903, "an operator can only run on real tensors ({operator})"
     CANNOT_PREDICT = "cannot-predict", 904, "{why}"
+
+    # 10xx: what no setting mends
+    SLOW_LINE = ("slow-line", 1001,
+        "{place}: {milliseconds:rate} ms a step ({share:share}), {seen}.", "Instead: {instead}.")
     # fmt: on

@@ -191,6 +191,10 @@ class DryRunRequest(Request[DryRun], frozen=True, kw_only=True, tag="dry-run", t
     seed: int = 0
 
 
+# brief: parts, calls and lines alone; captured: nothing is measured, Nsight Systems watches a few steps
+ProfileExtent = Literal["whole", "brief", "captured"]
+
+
 class ProfileRequest(Request[ProfileResult], frozen=True, kw_only=True, tag="profile", tag_field="request"):
     """Ask where the optimizer steps of one configuration go, and which lines of the user's code cost time."""
 
@@ -201,3 +205,5 @@ class ProfileRequest(Request[ProfileResult], frozen=True, kw_only=True, tag="pro
     device: str
     seed: int = 0
     seconds: float = 3.0  # of steps that are timed by their parts; each of the other passes takes up to half of it
+    extent: ProfileExtent = "whole"
+    output: str | None = None  # the folder that traces are written to; None: none are made

@@ -130,6 +130,10 @@ class Settings:
             panel=MEASURING,
         ),
     ] = "quick"
+    profile: Annotated[
+        Literal["quick", "off"],
+        Option(help="quick: look once, on the baseline, at which of your lines cost time; off.", panel=MEASURING),
+    ] = "quick"
     loss_tolerance: Annotated[
         Share | None,
         Option(

@@ -45,7 +45,7 @@ def measure(request: ProfileRequest, progress: Progress) -> ProfileResult:
             f"{session.label} trains in a loop of its own. What happens within it cannot be told apart yet. Profile a "
             f"file of model() and dataset(), or a LightningModule without trainer()."
         )
-    profiling = Profiling(session, made_at, request.seconds)
+    profiling = Profiling(session, made_at, request)
     progress.phase("warm-up")
     with (
         parts_told_apart(session, profiling.stopwatch),

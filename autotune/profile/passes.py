@@ -1,6 +1,6 @@
 """The passes over one training, of some steps each: what each of them puts into it, and what it finds.
 
-    warm-up ─► parts ─► modules ─► calls ─► between operations ─► with and without ─► operations counted
+    warm-up ─► parts ─► modules ─► calls ─► between operations ─► with and without ─► operations counted ─► trace
 
 Steps are not watched otherwise while their parts are timed; every other pass says where that time went. A pass is a
 generator: each `yield` is one optimizer step. What it puts into the training it takes out at its end.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -21,6 +22,7 @@ from autotune.child import device as devices
 from autotune.child.clock import clock_for
 from autotune.child.memory_trace import track_on
 from autotune.core.memory_growth import FEWEST_READINGS, memory_growth
+from autotune.core.requests import ProfileRequest
 from autotune.core.results import Outcome
 from autotune.machine.interference import between, look
 from autotune.profile import flops
@@ -31,6 +33,7 @@ from autotune.profile.operations import Operations, by_function
 from autotune.profile.records import PARTS, PartSeconds, ProfileResult, SlowLine
 from autotune.profile.samples import Samples
 from autotune.profile.stopwatch import Stopwatch
+from autotune.profile.trace import captured, traced
 from autotune.profile.user_lines import UserLine
 from autotune.targets.base import Step
 from autotune.targets.loop import Training
@@ -47,9 +50,10 @@ AGREEING = 0.75  # of the rounds, at least, have to show a difference
 class Profiling:
     """All passes over one training, and what they found."""
 
-    def __init__(self, training: Training, made_at: list[UserLine], seconds: float) -> None:
+    def __init__(self, training: Training, made_at: list[UserLine], asked: ProfileRequest) -> None:
         self._training, self._made_at, self._device = training, made_at, training.plan.device
-        self._seconds = seconds
+        self._seconds, self._extent, self._output = asked.seconds, asked.extent, asked.output
+        self._most_seconds = MOST_SECONDS if asked.extent == "whole" else asked.seconds
         self.stopwatch, self.samples = Stopwatch(self._device), Samples(training.source)
         self._calls, self._track = Calls(self.stopwatch), track_on(self._device)
         self._found = ProfileResult(outcome=Outcome.OK)
@@ -60,23 +64,35 @@ class Profiling:
         yield from self._steps(least=3, enough=5, seconds=0.5)
         devices.synchronize(self._device)
         phase("measure")
+        if self._extent == "captured":
+            yield from captured(self.stopwatch)
+            return
         yield from self._time_parts()
         if self._training.plan.compiles:
             self._leave_out("Modules and lines are not told apart in a compiled model.")
-            return
-        yield from self._time_modules()
-        yield from self._watch_calls()
-        yield from self._watch_operations()
-        yield from self._try_without()
-        if not flops.uncountable(self._training):
-            yield from self._count_operations()
+        elif self._extent == "brief":
+            yield from self._watch_lines()
+        else:
+            yield from self._time_modules()
+            yield from self._watch_lines()
+            yield from self._try_without()
+            if not flops.uncountable(self._training):
+                yield from self._count_operations()
+        if self._output is not None:
+            for why in (yield from traced(Path(self._output), self.stopwatch, self._device)):
+                self._leave_out(why)
 
     def result(self) -> ProfileResult:
         """Return what was found; reads samples beside the training, and measures the peak rate of the device."""
-        self.samples.read_beside()
+        if self._extent == "captured":
+            return self._found
+        if self._extent == "whole":
+            self.samples.read_beside()
         waiting = next(one.seconds for one in self._found.parts if one.part == "data")
         if (tail := self.samples.result(self._found.samples, waiting)) is not None:
             self._add(tail)
+        if self._extent == "brief":
+            return self._found
         return replace(self._found, work=flops.work_of(self._training, self._flops))
 
     def _steps(
@@ -88,7 +104,7 @@ class Profiling:
             each((yield))
             self._track.step()  # also while warming up: growth has to go on to the end
             after = time.perf_counter() - began
-            if count >= least and ((count >= enough and after > seconds) or after > MOST_SECONDS):
+            if count >= least and ((count >= enough and after > seconds) or after > self._most_seconds):
                 break
         return count
 
@@ -124,6 +140,10 @@ class Profiling:
         with flops.counted(self._device) as counter:
             yield
         self._flops = counter.get_total_flops()
+
+    def _watch_lines(self) -> Passing:
+        yield from self._watch_calls()
+        yield from self._watch_operations()
 
     def _watch_calls(self) -> Passing:
         with self._calls.watched():

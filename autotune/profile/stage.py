@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from autotune.core.records import Config, Value
+from autotune.core.records import Config, Record, Value
 from autotune.core.requests import ProfileRequest
 from autotune.core.results import Outcome
 from autotune.errors import TargetError, UsageError
@@ -23,14 +23,24 @@ from autotune.targets.commands.command import is_command
 SEED = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Profile:
+class Profile(Record, frozen=True, kw_only=True):
     """What was profiled, and what came out."""
 
     label: str
-    config: Config
-    device: str
+    machine: str  # the device's name
+    memory_limit_bytes: int
+    asked: ProfileRequest
     result: ProfileResult
+
+    @property
+    def config(self) -> Config:
+        """The configuration."""
+        return self.asked.config
+
+    @property
+    def device(self) -> str:
+        """The device, as torch names it."""
+        return self.asked.device
 
 
 def named_target(name: str, *, best: bool, changed: Mapping[str, Value]) -> NamedContestant:
@@ -61,8 +71,8 @@ def named_target(name: str, *, best: bool, changed: Mapping[str, Value]) -> Name
     return named.with_settings(changed) if changed else named
 
 
-def profile(named: NamedContestant, device: str | None, launcher: Launcher) -> Profile:
-    """Look at the target, then profile its configuration; two processes, and nothing is written that stays.
+def profile(named: NamedContestant, device: str | None, launcher: Launcher, output: Path | None = None) -> Profile:
+    """Look at the target, then profile its configuration; two processes, and only `output` is written to, by traces.
 
     Raises `TargetError`, `UsageError` and `EnvironmentUnfit`.
     """
@@ -76,12 +86,16 @@ def profile(named: NamedContestant, device: str | None, launcher: Launcher) -> P
             seed=SEED,
             memory_limit_bytes=request.enforced_limit_bytes,
             settable=request.facts.settable,
+            output=None if output is None else str(output.resolve()),
         )
         folder = Path(place) / asked.FOLDER
         folder.mkdir()
         result = launcher.run(asked, folder)
     if result.failure is None:
-        return Profile(label=named.label, config=asked.config, device=asked.device, result=result)
+        return Profile(
+            label=named.label, machine=request.environment.device_name,
+            memory_limit_bytes=request.memory_limit_bytes, asked=asked, result=result,
+        )  # fmt: skip
     if result.outcome in (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.ENVIRONMENT):
         raise fault(result.outcome, result.failure, None)
     raise TargetError(

@@ -31,7 +31,7 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     block.append(f"{bottleneck(result)}\n", "bold")
     block.append_text(_parts(result)).append_text(_modules(result))
     if result.work is not None:
-        block.append(f"  {_work(result.work, result.seconds)}\n")
+        block.append(f"  {work_phrase(result.work, result.seconds)}\n")
     return block.append_text(_findings(result))
 
 
@@ -77,7 +77,8 @@ def _modules(result: ProfileResult) -> Text:
     return block
 
 
-def _work(work: Work, seconds: float) -> str:
+def work_phrase(work: Work, seconds: float) -> str:
+    """Return the operations of a step beside what this machine could do."""
     if work.flops is None:
         return f"operations not counted: {work.why}"
     share_of_peak = format_share(work.flops / seconds / work.peak_flops)

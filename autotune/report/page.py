@@ -48,7 +48,6 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
         latest=LATEST,
         charts=arranged([chart for chart in charts if isinstance(chart, Chart)]),
         absent=[chart for chart in charts if isinstance(chart, Absence)],
-        svg=Markup,  # charts escape their own texts
         table=probes.table(view),
         raw_trials=_raw_trials(view.folder),
         prefix=prefix,
@@ -79,6 +78,7 @@ def _answer(view: StudyView) -> dict[str, object]:
         "unchanged": unchanged_settings(best, view),
         "losses": losses_phrase(best),
         "warnings": [(one.code, *_parted(one.text)) for one in costliest_first(best.warnings)],
+        "slow_lines": [(one.numbers.get("line", ""), *_parted(one.text)) for one in best.slow_lines],
         "reasons": _reasons(best),
         "ways": use,
         "is_brief": use[0].text.count("\n") < FEW_LINES or best.global_batch_change is not None,

@@ -29,6 +29,7 @@ from autotune.memory.stage import predict_memory
 from autotune.objectives import objective_of
 from autotune.preparation.open_study import OpenStudy, open_study
 from autotune.preparation.settings import Settings
+from autotune.profile.in_search import profile_baseline, with_slow_lines
 from autotune.sampler.encoding import Encoding
 from autotune.sampler.guard import Guard
 from autotune.sampler.optuna import GuardedSampler, hardware, make_sampler
@@ -102,6 +103,7 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
     measure_gradient_noise(context)
     measure_baseline(context)
     probe_nearest(context)
+    profile_baseline(context)
     if context.interrupted_confirmation:
         predict_memory(context)
         context.reporter.note(
@@ -153,7 +155,7 @@ def recommendation_of(
         answer = replace(answer, undecided=replace(open_one, minutes_needed=advised))  # one advice, not two
     if context.code_changed:
         answer = replace(answer, warnings=(context.code_changed, *answer.warnings))
-    return with_compile_advice(with_batch_advice(answer, history), history)
+    return with_slow_lines(with_compile_advice(with_batch_advice(answer, history), history), context)
 
 
 def keep(context: SearchContext, answer: Recommendation) -> Recommendation:

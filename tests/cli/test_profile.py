@@ -1,9 +1,12 @@
 """`autotune profile`, with real processes: its answer fits a terminal, and every wrong call is one clear error."""
 
 import json
+from importlib.util import find_spec
 
 import pytest
 
+from autotune.core import codec
+from autotune.profile.stage import Profile
 from tests.commandline import TARGET, assert_one_clear_error
 from tests.commandline import run_here as run
 
@@ -44,6 +47,9 @@ def test_json_has_all_readings_and_nothing_else_is_on_standard_output(tmp_path):
         (["modle.py"], "Did you mean model.py?"),
         (["model.py", "--config", "batch"], "has no value"),
         (["model.py", "--config", "speed=3"], "speed"),
+        (["model.py", "--nsys"], "--nsys needs a folder"),
+        (["model.py", "--output", "none/there"], "there is no folder none"),
+        (["model.py", "--output", "model.py"], "It is probably a file"),
     ],
 )
 def test_a_wrong_call_is_one_clear_error(tmp_path, words, says):
@@ -61,3 +67,28 @@ def test_an_error_of_the_users_comes_with_its_line(tmp_path):
     assert ended.returncode == 2
     assert "NameError: name 'undefined' is not defined" in ended.stderr
     assert "model.py:" in ended.stderr
+
+
+def test_output_is_a_folder_of_files_and_what_is_missing_is_said(tmp_path):
+    (tmp_path / "model.py").write_text(TARGET)
+
+    profiled = run(tmp_path, "profile", "model.py", "--output", "found", "--nsys")
+
+    assert profiled.returncode == 0, profiled.stderr
+    names = {path.name for path in (tmp_path / "found").iterdir()}
+    assert names - {"tensorboard"} == {"profile.json", "profile.html", "trace.json", "nsys"}
+    has_tensorboard = find_spec("tensorboard") is not None
+    assert ("tensorboard" in names) is has_tensorboard
+    assert ("tensorboard is not installed" in profiled.stderr) is not has_tensorboard
+    kept = codec.read(tmp_path / "found" / "profile.json", Profile)
+    assert kept.result.parts
+    assert kept.config["batch_size"] == 64
+    trace = json.loads((tmp_path / "found" / "trace.json").read_text())
+    parts = [one["name"] for one in trace["traceEvents"] if one.get("name", "").startswith("autotune::")]
+    assert parts.count("autotune::optimizer") >= 4
+    page = (tmp_path / "found" / "profile.html").read_text()
+    assert "Where a step of" in page
+    assert "--capture-range=cudaProfilerApi" in profiled.stderr
+    assert "nsys was not run: it captures between two calls of CUDA" in profiled.stderr
+    again = assert_one_clear_error(run(tmp_path, "profile", "model.py", "--output", "found"))
+    assert "found is not empty" in again

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,9 +30,10 @@ def loss(model, batch):
 """
 
 
-def profiled(folder: Path, text: str) -> ProfileResult:
+def profiled(folder: Path, text: str, **changes: Any) -> ProfileResult:
     (folder / "model.py").write_text(text)
-    asked = ProfileRequest(target=str(folder / "model.py"), config=config(batch_size=512), device="cuda:0", seconds=1.0)
+    usual = {"target": str(folder / "model.py"), "config": config(batch_size=512), "device": "cuda:0", "seconds": 1.0}
+    asked = ProfileRequest(**(usual | changes))
     result = SubprocessLauncher().run(asked, folder)
     assert result.outcome is Outcome.OK, result.failure
     return result
@@ -52,3 +54,17 @@ def test_a_read_that_waits_for_the_device_and_an_emptied_cache_are_found(tmp_pat
     assert "model.py:12 in loss" in kinds["host read"].place
     assert kinds["host read"].what == ".item()"
     assert "cache" in kinds
+
+
+def test_traces_and_a_snapshot_of_memory_are_written(tmp_path: Path) -> None:
+    (tmp_path / "found").mkdir()
+
+    result = profiled(tmp_path, READING, output=str(tmp_path / "found"))
+
+    assert {"trace.json", "memory.pickle"} == {path.name for path in (tmp_path / "found").iterdir()}
+    assert "autotune::backward" in (tmp_path / "found" / "trace.json").read_text()
+    assert result.parts
+
+
+def test_the_window_for_nsight_opens_and_closes_without_it(tmp_path: Path) -> None:
+    assert profiled(tmp_path, READING, extent="captured").parts == ()
