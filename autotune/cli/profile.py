@@ -32,8 +32,9 @@ def profile(
 ) -> None:
     """Say where a step goes, and which lines cost time.
 
-    Trains one configuration for some seconds in a process of its own. Says what each remedy can give at most, and
-    names only lines that were seen to cost a hundredth of a step or more. Searches and writes nothing.
+    Trains one configuration for some seconds in a process of its own. Says what each remedy can give at most and what
+    memory is for, and names only lines that were seen to cost a hundredth of a step or more. Searches and writes
+    nothing.
     """
     from autotune.cli.launching import SayingLauncher
     from autotune.cli.options import Options

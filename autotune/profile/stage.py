@@ -12,6 +12,7 @@ from autotune.core.requests import ProfileRequest
 from autotune.core.results import Outcome
 from autotune.errors import TargetError, UsageError
 from autotune.launch.base import Launcher
+from autotune.profile.memory_stage import on_shapes, smaller_batch, with_shapes
 from autotune.profile.records import ProfileResult
 from autotune.races.contestants import NamedContestant, named_contestant, settle_contestant
 from autotune.study.layout import is_study
@@ -62,7 +63,7 @@ def named_target(name: str, *, best: bool, changed: Mapping[str, Value]) -> Name
 
 
 def profile(named: NamedContestant, device: str | None, launcher: Launcher) -> Profile:
-    """Look at the target, then profile its configuration; two processes, and nothing is written that stays.
+    """Look at the target, profile its configuration, and run it on shapes: three processes, which leave no file.
 
     Raises `TargetError`, `UsageError` and `EnvironmentUnfit`.
     """
@@ -80,13 +81,15 @@ def profile(named: NamedContestant, device: str | None, launcher: Launcher) -> P
         folder = Path(place) / asked.FOLDER
         folder.mkdir()
         result = launcher.run(asked, folder)
+        if result.failure is None or result.outcome.out_of_memory:
+            result = with_shapes(result, asked, on_shapes(asked, request.domains, launcher, Path(place)))
     if result.failure is None:
         return Profile(label=named.label, config=asked.config, device=asked.device, result=result)
     if result.outcome in (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.ENVIRONMENT):
         raise fault(result.outcome, result.failure, None)
     raise TargetError(
         f"Profiling ended with {result.outcome.value} in phase {result.failure.phase}: {result.failure.message} "
-        f"({result.failure.evidence}). Looking at steps takes a little more memory and time than training. Try a "
-        f"smaller batch: --config batch={max(1, asked.config.batch_size // 2)}.",
+        f"({result.failure.evidence}). Looking at steps takes a little more memory and time than training. "
+        f"{smaller_batch(asked)}",
         traceback=result.failure.traceback,
     )
