@@ -14,7 +14,8 @@ from autotune.core.records import Config, Value
 from autotune.core.requests import DryRunRequest, ProbeBudget, ProfileRequest
 from autotune.core.results import Outcome
 from autotune.errors import TargetError
-from autotune.knobs import KNOBS, traded
+from autotune.knobs import KNOBS, knob, traded
+from autotune.knobs.base import MemoryEffect
 from autotune.launch.base import Launcher
 from autotune.memory.model import Arm, DryRun
 from autotune.profile.memory_judge import largest_modules
@@ -93,10 +94,10 @@ def _made(breakdown: Breakdown) -> str:
 
 
 def _recomputing(values: Mapping[str, Value], domains: Mapping[str, Sequence[Value]]) -> Iterator[dict[str, Value]]:
-    """Yield the values that trade time for memory, of knobs that do not do so yet."""
+    """Yield the values that trade time for memory, of knobs that do not do so yet and that a run on shapes sees."""
     done = traded(values)
     for name, choices in domains.items():
-        if name not in done:
+        if name not in done and knob(name).memory is MemoryEffect.SHRINKS:
             yield from ({name: one} for one in choices if name in traded({**values, name: one}))
 
 
