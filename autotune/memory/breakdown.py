@@ -33,7 +33,7 @@ class _Storage:
     stays: bool = False  # where its block is recomputed: it is what the block hands on
 
 
-class StepLedger(Ledger):
+class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
     """A mode for one step, which knows what each storage is for."""
 
     def __init__(self, device: str, *, contents: bool = False, paused: Callable[[], bool] = lambda: False) -> None:
@@ -66,7 +66,8 @@ class StepLedger(Ledger):
                 stack.callback(module.register_forward_hook(self._ends(name), always_call=True).remove)
             for one in model.parameters():
                 if one.requires_grad:
-                    stack.callback(one.register_post_accumulate_grad_hook(self._arrived).remove)
+                    hook: Any = one.register_post_accumulate_grad_hook
+                    stack.callback(hook(self._arrived).remove)
             yield stack.enter_context(self)
 
     def note(self, category: Category, found: Iterable[torch.Tensor], *, whole: bool = True) -> None:

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from autotune.child.lifeline import Progress
 from autotune.core.requests import DryRunRequest, ProfileRequest
-from autotune.core.results import Outcome
+from autotune.core.results import Failure, Outcome
 from autotune.memory.child import predict_peaks
 from autotune.memory.model import DryRun
 from autotune.profile.child import measure
@@ -57,6 +57,7 @@ def dataset(): return Texts()
 def optimizer(params): return torch.optim.AdamW(params)
 """
 )
+CRASH = Failure(phase="load", message="killed by signal 11", evidence="exit status")
 
 
 def profiled(folder, text, **values):
@@ -163,6 +164,6 @@ def test_what_shapes_cannot_say_is_said_with_its_reason(tmp_path):
 def test_a_run_on_shapes_that_failed_is_said_with_its_outcome(tmp_path):
     asked, result = profiled(tmp_path, COMPLETE)
 
-    found = with_shapes(result, asked, DryRun(outcome=Outcome.CRASHED))
+    found = with_shapes(result, asked, DryRun(outcome=Outcome.CRASHED, failure=CRASH))
 
-    assert found.memory.shapes.why == "crashed"
+    assert found.memory.shapes.why == "killed by signal 11"

@@ -17,6 +17,7 @@ from tests.profile.test_table import lines, result
 from tests.worlds import config
 
 MIB = 2**20
+CRASH = Failure(phase="load", message="killed by signal 11", evidence="exit status")
 
 
 def breakdown(activations=40, modules=(), **changes):
@@ -134,4 +135,6 @@ def test_a_profile_without_enough_memory_says_what_needs_most():
 
 
 def test_where_shapes_do_not_tell_either_that_is_said():
-    assert "What needs most is not known, because crashed." in ended(DryRun(outcome=Outcome.CRASHED))
+    assert "What needs most is not known, because killed by signal 11." in ended(
+        DryRun(outcome=Outcome.CRASHED, failure=CRASH)
+    )
