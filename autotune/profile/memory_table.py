@@ -22,7 +22,7 @@ from autotune.profile.memory_judge import (
 )
 from autotune.profile.memory_records import MemoryUse
 from autotune.profile.records import ModuleSeconds, ProfileResult
-from autotune.units import counted, format_rate, format_share, format_speedup
+from autotune.units import format_rate, format_share, format_speedup
 
 WIDTH = 100  # characters of a line, at most
 BAR = 30
@@ -89,11 +89,11 @@ def _optimizers(use: MemoryUse) -> str:
     if not use.states or found is None:
         return ""
     others = ", ".join(f"{one.optimizer} {_mib(one.bytes)}" for one in use.states)
-    return f"state of {use.optimizer}: {_mib(found.categories['optimizer state'])}; of others: {others}"
+    return f"state: {use.optimizer} {_mib(found.categories['optimizer state'])}; of others {others}"
 
 
 def _recomputing(use: MemoryUse, modules: Sequence[ModuleSeconds]) -> str:
-    """Return what each way to recompute saves, and the block that saves most with what it costs."""
+    """Return what recomputing the block saves that saves most, what it costs, and what each policy saves."""
     found, ways = taken_apart(use), saved_by(use)
     blocks = found.blocks if found else ()
     if not blocks or not ways:
@@ -101,13 +101,13 @@ def _recomputing(use: MemoryUse, modules: Sequence[ModuleSeconds]) -> str:
     largest = max(blocks, key=lambda one: one.bytes)
     seconds = recomputing_seconds(largest.name, modules)
     costs = f" for {format_rate(1000 * seconds)} ms" if seconds else ""
-    saves = ", ".join(f"{_show(name, value)} {_mib(size)}" for name, value, size in ways)
-    label = knob(ways[0][0]).label
-    return f"{label} saves: {saves}; one of {counted(len(blocks), 'block')} up to {_mib(largest.bytes)}{costs}"
+    policies = sorted(ways, key=lambda one: -one[2])
+    saves = ", ".join(f"{_show(name, value, len(blocks))} {_mib(size)}" for name, value, size in policies)
+    return f"{knob(ways[0][0]).label} a block saves {_mib(largest.bytes)}{costs}; {saves}"
 
 
-def _show(name: str, value: Any) -> str:
-    return "all" if value is True else knob(name).show(value)
+def _show(name: str, value: Any, count: int) -> str:
+    return f"all {count}:" if value is True else knob(name).show(value)
 
 
 def _padding(result: ProfileResult) -> str:

@@ -85,7 +85,7 @@ def test_shapes_that_disagree_are_said_to_and_where(activations, says):
 
 
 def test_other_optimizers_stand_beside_the_own():
-    assert line("state of") == "  state of AdamW: 20.0; of others: SGD 0, Adam 20.0"
+    assert line("state") == "  state: AdamW 20.0; of others SGD 0, Adam 20.0"
 
 
 def test_modules_with_more_than_a_quarter_are_shown_by_their_parts():
