@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from autotune.core.memory_breakdown import CATEGORIES, OUTSIDE, Breakdown, ModuleBytes
+from autotune.core.records import Value
 from autotune.profile.memory_records import MemoryUse
 from autotune.profile.records import ModuleSeconds
 
@@ -69,7 +70,7 @@ def largest_modules(modules: Sequence[ModuleBytes]) -> list[ModuleBytes]:
     return sorted(shown, key=lambda one: -one.bytes)
 
 
-def saved_by(use: MemoryUse) -> list[tuple[str, object, int]]:
+def saved_by(use: MemoryUse) -> list[tuple[str, Value, int]]:
     """Return knob, value and bytes of tensors by which it lowers the peak, by shapes alone; those that do."""
     own = use.shapes.breakdown if use.shapes else None
     if own is None:

@@ -25,7 +25,7 @@ from autotune.units import format_bytes, format_share
 MAX_SECONDS = 60.0  # of steps on shapes: each takes a second or two, whatever the batch
 STARTING_SECONDS = 120.0  # of importing and loading besides, before the process is given up
 ACCUMULATING = 2  # micro-batches, where gradients of the first live while the second is computed
-MOST_NAMED = 3  # modules and categories in a sentence
+MOST_NAMED, LEAST_NAMED = 3, 0.01  # modules and categories in a sentence; share of the activations
 
 
 def on_shapes(asked: ProfileRequest, domains: Mapping[str, Sequence[Value]], launcher: Launcher, place: Path) -> DryRun:
@@ -55,8 +55,7 @@ def with_shapes(result: ProfileResult, asked: ProfileRequest, found: DryRun) -> 
     """
     if result.failure is not None:
         raise TargetError(
-            f"Profiling ran out of memory in phase {result.failure.phase}: {result.failure.message} "
-            f"({result.failure.evidence}). "
+            f"Profiling ran out of memory in phase {result.failure.phase}: {result.failure.message}. "
             f"{_allocations(found, asked.config.batch_size)} {smaller_batch(asked)}",
             traceback=result.failure.traceback,
         )
@@ -87,8 +86,8 @@ def _allocations(found: DryRun, samples: int) -> str:
 
 
 def _made(breakdown: Breakdown) -> str:
-    modules = largest_modules(breakdown.modules)[:MOST_NAMED]
     total = breakdown.categories["activations"]
+    modules = [one for one in largest_modules(breakdown.modules) if one.bytes > LEAST_NAMED * total][:MOST_NAMED]
     shown = ", ".join(f"{f'{one.name} {one.kind}'.strip()} {format_share(one.bytes / total)}" for one in modules)
     return f"; of the activations {shown}" if shown else ""
 

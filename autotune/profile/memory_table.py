@@ -28,6 +28,7 @@ WIDTH = 100  # characters of a line, at most
 BAR = 30
 LEAST_SHOWN = 0.001  # of the peak: categories that take less are left out
 MOST_MODULES = 3
+MORE = 1.05  # times what a cheaper policy saves: one that saves less than that is left out, --json has it
 
 
 def memory_block(result: ProfileResult) -> Text:
@@ -93,17 +94,25 @@ def _optimizers(use: MemoryUse) -> str:
 
 
 def _recomputing(use: MemoryUse, modules: Sequence[ModuleSeconds]) -> str:
-    """Return what recomputing the block saves that saves most, what it costs, and what each policy saves."""
-    found, ways = taken_apart(use), saved_by(use)
+    """Return by how much policies lower the peak, and the largest block with the time that it takes again."""
+    found, ways = taken_apart(use), _better(saved_by(use))
     blocks = found.blocks if found else ()
     if not blocks or not ways:
         return ""
     largest = max(blocks, key=lambda one: one.bytes)
     seconds = recomputing_seconds(largest.name, modules)
-    costs = f" for {format_rate(1000 * seconds)} ms" if seconds else ""
-    policies = sorted(ways, key=lambda one: -one[2])
-    saves = ", ".join(f"{_show(name, value, len(blocks))} {_mib(size)}" for name, value, size in policies)
-    return f"{knob(ways[0][0]).label} a block saves {_mib(largest.bytes)}{costs}; {saves}"
+    costs = f", for {format_rate(1000 * seconds)} ms" if seconds else ""
+    saves = ", ".join(f"{_show(name, value, len(blocks))} {_mib(size)}" for name, value, size in ways)
+    return f"{knob(ways[0][0]).label} saves {saves}; a block holds {_mib(largest.bytes)}{costs}"
+
+
+def _better(ways: Sequence[tuple[str, Any, int]]) -> list[tuple[str, Any, int]]:
+    """Return those that save more than the ones before them, which recompute less."""
+    better = list[tuple[str, Any, int]]()
+    for one in ways:
+        if not better or one[2] > MORE * better[-1][2]:
+            better.append(one)
+    return better
 
 
 def _show(name: str, value: Any, count: int) -> str:

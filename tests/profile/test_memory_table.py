@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from autotune.core.memory_breakdown import Breakdown, ModuleBytes
+from autotune.core.memory_breakdown import BlockBytes, Breakdown, ModuleBytes
 from autotune.core.memory_peak import MemoryPeak
 from autotune.core.requests import ProfileRequest
 from autotune.core.results import Failure, Outcome
@@ -101,6 +101,19 @@ def test_modules_with_more_than_a_quarter_are_shown_by_their_parts():
     assert found == [("layers.1.up", 40), ("layers.0.up", 30), ("head", 20), ("layers.0 itself", 10), ("(loss)", 5)]
 
 
+def test_a_policy_that_recomputes_more_and_saves_no_more_is_left_out():
+    policies = {"every_third": 30, "every_second": 30, "selective": 35, True: 20}
+    arms = [
+        Arm(values={"activation_checkpointing": name}, breakdown=breakdown(left)) for name, left in policies.items()
+    ]
+    blocks = (BlockBytes(name="1", kind="Block", bytes=5 * MIB), BlockBytes(name="2", kind="Block", bytes=6 * MIB))
+    own = replace(breakdown(), blocks=blocks)
+
+    said = line("checkpointing", tensors=own, shapes=Arm(values={}, breakdown=own), recomputed=tuple(arms))
+
+    assert said == "  checkpointing saves every 3rd 10.0, all 2: 20.0; a block holds 6.00"
+
+
 def test_padding_and_its_bound():
     assert line("padding", padding=0.3).startswith("  padding: 30% of the tokens; ")
     assert not [one for one in shown(padding=0.0) if "padding" in one]
@@ -128,7 +141,7 @@ def test_a_profile_without_enough_memory_says_what_needs_most():
 
     said = ended(DryRun(outcome=Outcome.OK, arms=(arm,)))
 
-    assert "can't allocate memory (RuntimeError). By shapes alone the tensors of a step, micro-batches of 4096" in said
+    assert "can't allocate memory. By shapes alone the tensors of a step, micro-batches of 4096" in said
     assert "take 2.05 GiB: activations 2 GiB, optimizer state 20 MiB, parameters 10 MiB" in said
     assert "of the activations 0 Linear 75%, (loss) Linear 25%." in said
     assert said.endswith("Try a smaller batch: --config batch=2048.")
