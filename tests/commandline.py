@@ -30,7 +30,9 @@ BRIEF = """
 from autotune.cli import main
 from autotune.core.requests import ProbeBudget
 from autotune.objectives.base import Objective
-from autotune.tuning import baseline, budget, probing, quiet, racing
+from autotune.tuning import baseline, probing, quiet
+from autotune.context import budget
+from autotune.answer import racing
 
 Objective.window = budget.SEARCH = budget.BRIEF = budget.LEAST = ProbeBudget(
     min_warmup_seconds=0.1, max_compute_seconds=0.05, max_loader_seconds=0.1, min_seconds=0.2, max_seconds=0.3,

@@ -12,14 +12,14 @@ from autotune.core.requests import ProfileRequest
 from autotune.core.results import Outcome
 from autotune.errors import TargetError, UsageError
 from autotune.launch.base import Launcher
+from autotune.preparation.prepare import fault, inspect
+from autotune.preparation.settings import Settings
 from autotune.profile.memory_stage import on_shapes, smaller_batch, with_shapes
 from autotune.profile.records import ProfileResult
 from autotune.races.contestants import NamedContestant, named_contestant, settle_contestant
 from autotune.study.layout import is_study
 from autotune.targets import resolve
 from autotune.targets.commands.command import is_command
-from autotune.tuning.prepare import fault, inspect
-from autotune.tuning.settings import Settings
 
 SEED = 0
 

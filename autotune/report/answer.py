@@ -23,7 +23,7 @@ from autotune.report.phrases import plain
 from autotune.sentences import capitalized
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
-from autotune.targets.commands.answer import RecommendedCommand, recommended_command
+from autotune.targets.commands.recommended_command import RecommendedCommand, recommended_command
 from autotune.units import counted, format_share
 
 WIDEST = 100  # characters: longer lines are hard to read

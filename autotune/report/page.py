@@ -7,6 +7,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from autotune.answer.no_answer import unanswered
 from autotune.core.notices import costliest_first
 from autotune.harmless import cropped, shell_word
 from autotune.report import phrases, probes
@@ -26,7 +27,6 @@ from autotune.report.use import ways
 from autotune.study import layout as disk
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
-from autotune.tuning.no_answer import unanswered
 from autotune.units import format_bytes, format_share
 
 FEW_LINES = 9  # of code to use the answer, that leave room below them for warnings

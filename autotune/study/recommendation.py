@@ -23,7 +23,7 @@ from autotune.objectives.verdict import judge_among
 from autotune.study import layout as disk
 from autotune.study.layout import find
 from autotune.study.lock import is_running
-from autotune.targets.commands.answer import RecommendedCommand, recommended_command
+from autotune.targets.commands.recommended_command import RecommendedCommand, recommended_command
 from autotune.units import counted
 
 VERSION = 1
