@@ -47,9 +47,9 @@ def profile(
 ) -> None:
     """Say where a step goes, and which lines cost time.
 
-    Trains one configuration for some seconds in a process of its own. Says what each remedy can give at most, and
-    names only lines that were seen to cost a hundredth of a step or more. Searches nothing, and writes nothing but
-    --output.
+    Trains one configuration for some seconds in a process of its own. Says what each remedy can give at most and
+    what memory is for, and names only lines that were seen to cost a hundredth of a step or more. Searches nothing,
+    and writes nothing but --output.
     """
     from autotune.cli.launching import SayingLauncher
     from autotune.cli.options import Options

@@ -186,6 +186,7 @@ class DryRunRequest(Request[DryRun], frozen=True, kw_only=True, tag="dry-run", t
     device: str
     micro_batches: int = 1  # per optimizer step: 2 where gradients live while the next micro-batch is computed
     shapes_vary: bool = False  # as far as a probe saw; the longest samples are looked for then
+    by_category: bool = False  # what the tensors of one step are for, at the batch of `config`
     limit_bytes: int | None = None  # beyond which no peak is of interest
     max_seconds: float = 60.0  # arms that are not begun by then are left out
     seed: int = 0

@@ -25,6 +25,8 @@ MOST_DEPTH = 4  # rows of modules: what lies deeper counts for the module that i
 LEAST_PIXELS = 1.5  # of a block: narrower ones cannot be seen
 ROOM = 10  # pixels of a block beside its name
 SERIES: Mapping[Part, int] = {"data": 4, "copy": 1, "forward": 0, "backward": 2, "optimizer": 3, "other": 5}
+COLOURS = 9  # of report/chart.css
+LEAST_DRAWN = 0.001  # of the peak: what takes less cannot be seen in the bar
 LIMIT = "limit"
 FAR = 8  # times what is used: a limit beyond that would leave too little of the bar to be read
 
@@ -123,18 +125,28 @@ def _block(one: Span, scale: float, time: str, step_seconds: float) -> list[str]
 
 
 def memory(categories: Sequence[tuple[str, int]], limit_bytes: int) -> Chart:
-    """Draw the bytes of each category in one bar, against the limit."""
+    """Draw the bytes of each category in one bar, against the limit; those below zero are in the table only."""
     total = sum(count for _, count in categories)
-    told = [(name, format_bytes(count), format_share(count / total if total else 0.0)) for name, count in categories]
+    told = [(name, _amount(count), _of_peak(count, total)) for name, count in categories if count]
+    drawn = [one for one in categories if one[1] >= LEAST_DRAWN * total > 0]
     return Chart(
         name="memory",
         title=f"Memory: {format_bytes(total)} of {format_bytes(limit_bytes)}",
         summary="; ".join(f"{name} {amount}, {of_peak}" for name, amount, of_peak in told)
         + f"; the limit is {format_bytes(limit_bytes)}",
         table=Table(titles=("category", "bytes", "share of the peak"), rows=tuple(told)),
-        draw=lambda size: _stack(categories, limit_bytes, size),
-        height=ROW + 34 + 18 * len(categories),
+        draw=lambda size: _stack(drawn, limit_bytes, size),
+        height=ROW + 34 + 18 * len(drawn),
     )
+
+
+def _amount(count: int) -> str:
+    return f"-{format_bytes(-count)}" if count < 0 else format_bytes(count)
+
+
+def _of_peak(count: int, total: int) -> str:
+    shown = format_share(abs(count) / total)
+    return f"-{shown}" if count < 0 else shown
 
 
 def _stack(categories: Sequence[tuple[str, int]], limit_bytes: int, size: Size) -> list[str]:
@@ -146,7 +158,7 @@ def _stack(categories: Sequence[tuple[str, int]], limit_bytes: int, size: Size) 
     scale = (size.width - 8) / max(limit_bytes if is_near else 0, ends[-1], 1)
     parts = []
     for number, ((name, count), (first, last)) in enumerate(zip(categories, pairwise(ends), strict=True)):
-        series, y = number % len(drawing.SHAPES), ROW + 30 + 18 * number
+        series, y = number % COLOURS, ROW + 30 + 18 * number
         shape = drawing.bar("block", 4 + first * scale, 4, (last - first) * scale, ROW)
         tip = f"{name}: {format_bytes(count)}"
         parts.append(f'<g class="series{series}">{drawing.titled(shape, tip)}</g>')

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.knobs import KNOBS
 from autotune.profile import chart
 from autotune.profile.advice import instead, seen
 from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, expensive_modules, findings, share
+from autotune.profile.memory_judge import rows
+from autotune.profile.memory_table import memory_sentences
 from autotune.profile.records import PARTS, ProfileResult, SlowLine
 from autotune.profile.stage import Profile
 from autotune.profile.table import LEAST_SHOWN, doubt, work_phrase
@@ -47,6 +48,7 @@ def render(found: Profile) -> str:
         wide_strip=chart.wide(strip),
         memory=memory,
         wide_memory=memory and chart.wide(memory),
+        memory_told=memory_sentences(result),
         parts=_parts(result),
         modules=_modules(result),
         work=work_phrase(result.work, result.seconds) if result.work else "",
@@ -58,13 +60,9 @@ def render(found: Profile) -> str:
 
 def memory_chart(found: Profile) -> Chart | None:
     """Return the picture of memory by category; None where the profile did not look at it."""
-    categories = memory_categories(found.result)
-    return chart.memory(categories, found.memory_limit_bytes) if categories else None
-
-
-def memory_categories(result: ProfileResult) -> Sequence[tuple[str, int]]:
-    """Return the bytes of each category at the peak; none: they are not known."""
-    return ()
+    if (use := found.result.memory) is None:
+        return None
+    return chart.memory(rows(use), found.memory_limit_bytes)
 
 
 def _told(one: SlowLine, result: ProfileResult) -> Told:

@@ -1,6 +1,6 @@
 """The passes over one training, of some steps each: what each of them puts into it, and what it finds.
 
-    warm-up ─► parts ─► modules ─► calls ─► between operations ─► with and without ─► operations counted ─► trace
+    warm-up ─► parts ─► memory ─► modules ─► calls ─► between operations ─► with and without ─► operations ─► trace
 
 Steps are not watched otherwise while their parts are timed; every other pass says where that time went. A pass is a
 generator: each `yield` is one optimizer step. What it puts into the training it takes out at its end.
@@ -28,6 +28,7 @@ from autotune.machine.interference import between, look
 from autotune.profile import flops
 from autotune.profile.calls import Calls
 from autotune.profile.judge import LEAST_SHARE
+from autotune.profile.memory_pass import MemoryPass
 from autotune.profile.module_times import ModuleTimes
 from autotune.profile.operations import Operations, by_function
 from autotune.profile.records import PARTS, PartSeconds, ProfileResult, SlowLine
@@ -58,6 +59,7 @@ class Profiling:
         self._calls, self._track = Calls(self.stopwatch), track_on(self._device)
         self._found = ProfileResult(outcome=Outcome.OK)
         self._flops: int | None = None
+        self._memory = MemoryPass(training, self.stopwatch)
 
     def passes(self, phase: Callable[[str], None]) -> Passing:
         """All passes, in order."""
@@ -68,6 +70,8 @@ class Profiling:
             yield from captured(self.stopwatch)
             return
         yield from self._time_parts()
+        if self._extent == "whole":
+            yield from self._memory.steps()
         if self._training.plan.compiles:
             self._leave_out("Modules and lines are not told apart in a compiled model.")
         elif self._extent == "brief":
@@ -93,7 +97,7 @@ class Profiling:
             self._add(tail)
         if self._extent == "brief":
             return self._found
-        return replace(self._found, work=flops.work_of(self._training, self._flops))
+        return replace(self._found, work=flops.work_of(self._training, self._flops), memory=self._memory.result())
 
     def _steps(
         self, *, least: int, enough: int, seconds: float, each: Callable[[Step], None] = lambda step: None

@@ -14,6 +14,7 @@ from autotune.errors import TargetError, UsageError
 from autotune.launch.base import Launcher
 from autotune.preparation.prepare import fault, inspect
 from autotune.preparation.settings import Settings
+from autotune.profile.memory_stage import on_shapes, smaller_batch, with_shapes
 from autotune.profile.records import ProfileResult
 from autotune.races.contestants import NamedContestant, named_contestant, settle_contestant
 from autotune.study.layout import is_study
@@ -72,7 +73,7 @@ def named_target(name: str, *, best: bool, changed: Mapping[str, Value]) -> Name
 
 
 def profile(named: NamedContestant, device: str | None, launcher: Launcher, output: Path | None = None) -> Profile:
-    """Look at the target, then profile its configuration; two processes, and only `output` is written to, by traces.
+    """Look at the target, profile its configuration, and run it on shapes: only traces in `output` stay.
 
     Raises `TargetError`, `UsageError` and `EnvironmentUnfit`.
     """
@@ -91,6 +92,8 @@ def profile(named: NamedContestant, device: str | None, launcher: Launcher, outp
         folder = Path(place) / asked.FOLDER
         folder.mkdir()
         result = launcher.run(asked, folder)
+        if result.failure is None or result.outcome.out_of_memory:
+            result = with_shapes(result, asked, on_shapes(asked, request.domains, launcher, Path(place)))
     if result.failure is None:
         return Profile(
             label=named.label, machine=request.environment.device_name,
@@ -100,7 +103,7 @@ def profile(named: NamedContestant, device: str | None, launcher: Launcher, outp
         raise fault(result.outcome, result.failure, None)
     raise TargetError(
         f"Profiling ended with {result.outcome.value} in phase {result.failure.phase}: {result.failure.message} "
-        f"({result.failure.evidence}). Looking at steps takes a little more memory and time than training. Try a "
-        f"smaller batch: --config batch={max(1, asked.config.batch_size // 2)}.",
+        f"({result.failure.evidence}). Looking at steps takes a little more memory and time than training. "
+        f"{smaller_batch(asked)}",
         traceback=result.failure.traceback,
     )

@@ -13,19 +13,20 @@ from tests.commandline import run_here as run
 pytestmark = pytest.mark.slow
 
 
-def test_the_answer_fits_25_lines_of_100_columns_and_nothing_is_written(tmp_path):
+def test_the_answer_fits_40_lines_of_100_columns_and_nothing_is_written(tmp_path):
     (tmp_path / "model.py").write_text(TARGET)
 
     profiled = run(tmp_path, "profile", "model.py", "--config", "batch=32")
 
     assert profiled.returncode == 0, profiled.stderr
     lines = profiled.stdout.splitlines()
-    assert len(lines) <= 25
+    assert len(lines) <= 40
     assert max(map(len, lines)) <= 100
     assert lines[0].startswith("model.py with batch=32 on cpu: ")
     assert "of 32 samples" in lines[0]
     assert "% of a step" in lines[2]
     assert "GFLOP/s" in profiled.stdout
+    assert "by shapes alone" in profiled.stdout
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["model.py"]
 
 
@@ -37,6 +38,10 @@ def test_json_has_all_readings_and_nothing_else_is_on_standard_output(tmp_path):
     assert found["outcome"] == "ok"
     assert [one["part"] for one in found["parts"]] == ["data", "copy", "forward", "backward", "optimizer", "other"]
     assert found["samples"] == 64
+    assert found["memory"]["tensors"]["categories"]["parameters"] > 0
+    assert (
+        found["memory"]["shapes"]["breakdown"]["categories"].keys() == found["memory"]["tensors"]["categories"].keys()
+    )
 
 
 @pytest.mark.parametrize(
@@ -92,3 +97,19 @@ def test_output_is_a_folder_of_files_and_what_is_missing_is_said(tmp_path):
     assert "nsys was not run: it captures between two calls of CUDA" in profiled.stderr
     again = assert_one_clear_error(run(tmp_path, "profile", "model.py", "--output", "found"))
     assert "found is not empty" in again
+
+
+def test_a_batch_that_memory_does_not_hold_ends_with_what_needs_most(tmp_path):
+    (tmp_path / "model.py").write_text(
+        "import torch\nfrom torch import nn\n"
+        "def model(): return nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 1))\n"
+        "def batch(batch_size): return torch.zeros(1, 4).expand(batch_size, 4)\n"
+        "def loss(model, batch): return model(batch).mean()\n"
+    )
+
+    said = assert_one_clear_error(run(tmp_path, "profile", "model.py", "--config", "batch=20000000000"))
+
+    assert "Profiling ran out of memory" in said
+    assert "activations 4" in said  # TiB
+    assert "of the activations 1 Tanh" in said
+    assert "--config batch=10000000000" in said

@@ -11,6 +11,7 @@ from autotune.core.requests import ProfileRequest
 from autotune.core.results import Outcome
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.profile.judge import findings
+from autotune.profile.memory_judge import peak_bytes, rows
 from autotune.profile.records import ProfileResult
 from tests.worlds import config
 
@@ -68,3 +69,16 @@ def test_traces_and_a_snapshot_of_memory_are_written(tmp_path: Path) -> None:
 
 def test_the_window_for_nsight_opens_and_closes_without_it(tmp_path: Path) -> None:
     assert profiled(tmp_path, READING, extent="captured").parts == ()
+
+
+def test_the_tensors_of_a_step_explain_the_peak_of_the_allocator(tmp_path: Path) -> None:
+    use = profiled(tmp_path, READING).memory
+
+    assert use is not None and use.tensors is not None
+    allocated = use.peak.allocated_bytes
+    assert allocated is not None
+    assert use.tensors.bytes == pytest.approx(allocated, rel=0.03)
+    found = dict(rows(use))
+    assert sum(found.values()) == peak_bytes(use)
+    assert found["context"] > 100 * 2**20
+    assert abs(found["not explained"]) <= 0.03 * peak_bytes(use)
