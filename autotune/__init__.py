@@ -19,6 +19,7 @@ from autotune.telling import step
 
 if TYPE_CHECKING:
     from autotune.api import race, search
+    from autotune.context.reporter import SilentReporter
     from autotune.errors import (
         AutotuneError,
         EnvironmentMismatch,
@@ -35,13 +36,12 @@ if TYPE_CHECKING:
     from autotune.study.recommendation import Recommendation, load_best, load_result
     from autotune.targets.checkpointing import checkpoint_blocks
     from autotune.targets.compiling import compile_model
-    from autotune.tuning.reporter import SilentReporter
 
 _HOMES = {
     "search": "autotune.api",
     "race": "autotune.api",
     "RaceResult": "autotune.races.records",
-    "SilentReporter": "autotune.tuning.reporter",
+    "SilentReporter": "autotune.context.reporter",
     "load_best": "autotune.study.recommendation",
     "load_result": "autotune.study.recommendation",
     "Recommendation": "autotune.study.recommendation",

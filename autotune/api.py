@@ -12,6 +12,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal
 
+from autotune.context.reporter import Reporter, SilentReporter
 from autotune.core.option import Option
 from autotune.core.records import Stability, Value
 from autotune.core.results import Isolation
@@ -22,6 +23,7 @@ from autotune.knobs.limits import asked_name, full_name, limit
 from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.objectives import ObjectiveName
+from autotune.preparation.settings import Mode, Settings, options
 from autotune.races.contestants import Name, may_declare
 from autotune.races.race import named_contestants
 from autotune.races.race import race as run_race
@@ -33,8 +35,6 @@ from autotune.study.recommendation import Recommendation
 from autotune.targets import resolve, source
 from autotune.targets.commands.typed import TypedTarget, typed_target
 from autotune.tuning.engine import search as run
-from autotune.tuning.reporter import Reporter, SilentReporter
-from autotune.tuning.settings import Mode, Settings, options
 from autotune.units import parse_fraction, parse_seconds
 
 
@@ -58,6 +58,7 @@ def search(
     run_length: str | None = None,
     sampler: SamplerName = "structured",
     stability: Stability = "quick",
+    profile: Literal["quick", "off"] = "quick",
     loss_tolerance: str | float | None = None,
     step_timeout: str | float | None = None,
     isolation: Isolation = "fork",

@@ -37,8 +37,8 @@ from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.machine.environment import torch_version, visible_gpus
 from autotune.machine.host import cpu_name, usable_cores
-from autotune.targets.commands.answer import recommended_command
 from autotune.targets.commands.command import is_command
+from autotune.targets.commands.recommended_command import recommended_command
 from benchmarks.catalogue import SMALL, catalogue, missing
 from benchmarks.surfaces.words import described
 

@@ -66,8 +66,8 @@ def questions() -> tuple[Question, ...]:
         ),
         Question(
             name="headroom",
-            what="which figure of memory foretells the batch that dies",
-            decides="MemoryPeak.bytes (core/results.py); HEADROOM_FRACTION, LEAST_HEADROOM_BYTES (tuning/prepare.py)",
+            what="which figure of memory predicts the batch that dies",
+            decides="MemoryPeak.bytes (core/results.py); HEADROOM_FRACTION, LEAST_HEADROOM_BYTES (preparation/)",
             ask=frontier.headroom,
             seconds=90.0,
         ),
@@ -86,7 +86,7 @@ def questions() -> tuple[Question, ...]:
         Question(
             name="launches",
             what="whether the host holds the device up, seen from the end of a window",
-            decides="a sign for launch-bound runs, not there yet (child/window.py, tuning/advice.py)",
+            decides="a sign for launch-bound runs, not there yet (child/window.py, answer/reasons.py)",
             ask=clocks.launches,
         ),
         Question(

@@ -25,14 +25,14 @@ from pathlib import Path
 import msgspec
 from useless_changes import CPU
 
+from autotune.context.reporter import SilentReporter
 from autotune.core.records import Config, Limit
+from autotune.preparation.settings import Settings
 from autotune.sampler.space import build
 from autotune.study.view import load_view
 from autotune.testing import FACTS, FakeLauncher
 from autotune.testing.machine import Machine
 from autotune.tuning import engine
-from autotune.tuning.reporter import SilentReporter
-from autotune.tuning.settings import Settings
 
 ENOUGH = 0.95  # of the fastest, at the knee
 GOAL = 0.93  # of the fastest, that no answer should miss

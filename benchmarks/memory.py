@@ -1,4 +1,4 @@
-"""Predicted against measured peak memory: what the dry run foretells, and what the allocator then really gave.
+"""Predicted against measured peak memory: what the dry run predicts, and what the allocator then really gave.
 
     python benchmarks/memory.py [--models mlp,cnn,...] [--batches 2] [--steps 2]
 
@@ -95,7 +95,7 @@ def measure(target: str, arm: dict[str, Value], batch: int, steps: int) -> int:
     return peak
 
 
-def foretell(target: str, batches: Sequence[int], *, checkpointed: bool) -> tuple[DryRun, float]:
+def predict(target: str, batches: Sequence[int], *, checkpointed: bool) -> tuple[DryRun, float]:
     """One dry run in all dtypes, and its seconds, process and all."""
     arms: tuple[dict[str, Value], ...] = tuple(
         {"amp_dtype": dtype, "activation_checkpointing": checkpointed} for dtype in DTYPES
@@ -141,7 +141,7 @@ def table(models: Sequence[str], count: int, steps: int) -> None:
     rows = []
     for model in models:
         target, batches = str(MODELS / f"{model.removesuffix(CHECKPOINTED)}.py"), BATCHES[model][-count:]
-        found, seconds = foretell(target, BATCHES[model], checkpointed=model.endswith(CHECKPOINTED))
+        found, seconds = predict(target, BATCHES[model], checkpointed=model.endswith(CHECKPOINTED))
         if not found.arms:
             why = found.failure.message.splitlines()[0] if found.failure else found.outcome.value
             print(f"| {model} | | {_joined(batches)} | not run: {why} | | | | |", flush=True)

@@ -5,7 +5,7 @@
 The product's measurement runs in its own process, once per seed. Then branches are trained from weights after as many
 steps of the same batch, with every batch and every learning rate of a grid, until the loss over all data is below the
 target; of each batch the learning rate counts that needs the fewest samples. To these E = E_min (1 + B / B_crit) is
-fitted in logarithms (McCandlish et al. 2018, section 2.3), and B_crit is what the noise scale should foretell.
+fitted in logarithms (McCandlish et al. 2018, section 2.3), and B_crit is what the noise scale should predict.
 """
 
 import argparse

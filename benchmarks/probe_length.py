@@ -16,11 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.child.window_stopping import WindowStopping
+from autotune.context.windows import SEARCH
 from autotune.core.records import SEARCH_PURPOSES
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import Alone, Measurement, Trial
 from autotune.study.layout import read_trials
-from autotune.tuning.windows import SEARCH
 
 ROOT = Path(__file__).parent.parent
 STUDIES = ("studies/digits_cnn-xeon", "studies/slow_loader-xeon")

@@ -22,14 +22,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 from msgspec import structs
 
+from autotune.answer import choice, racing
+from autotune.answer.recommend import recommend
 from autotune.core.records import Config, Goal, StudyRequest
 from autotune.core.results import Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
 from autotune.core.rounds import Rounds
 from autotune.knobs import defaults
 from autotune.study.summary import ConfigSummary
 from autotune.testing import ENVIRONMENT, FACTS
-from autotune.tuning import choice, racing
-from autotune.tuning.recommend import recommend
 
 CONFIGURATIONS = 24
 START, MEASURED = 2, 3  # segments of a probe

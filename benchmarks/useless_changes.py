@@ -29,16 +29,16 @@ from unittest import mock
 
 from msgspec.structs import replace
 
+from autotune.context.budget import TimeBudget
+from autotune.context.reporter import SilentReporter
 from autotune.core.records import Config, Limit, OptimizerFacts
 from autotune.knobs.changes import BATCH_KNOBS, changes_between
+from autotune.preparation.settings import Settings
 from autotune.sampler.space import build
 from autotune.study.view import load_view
 from autotune.testing import ENVIRONMENT, FACTS, FakeLauncher
 from autotune.testing.machine import Machine
 from autotune.tuning import engine
-from autotune.tuning.budget import TimeBudget
-from autotune.tuning.reporter import SilentReporter
-from autotune.tuning.settings import Settings
 
 UPDATE = "fused_optimizer"
 USELESS = 0.02  # gain below which a change is not worth making

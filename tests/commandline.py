@@ -11,7 +11,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
+from contextlib import ExitStack, chdir, contextmanager, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -20,29 +20,58 @@ import psutil
 import typer
 
 from autotune.cli import main
+from autotune.core.requests import ProbeBudget
 from autotune.launch.subprocess import SubprocessLauncher
 from tests.session_launcher import MARK
 
 COMMAND = (sys.executable, "-m", "autotune")
-# The command with searches that are brief, however long their time budget is, and so need no luck on a slow or busy
-# machine: they measure for a fraction of a second, race for few rounds and hardly wait for others.
-BRIEF = """
-from autotune.cli import main
-from autotune.core.requests import ProbeBudget
-from autotune.objectives.base import Objective
-from autotune.tuning import baseline, budget, probing, quiet, racing
-
-Objective.window = budget.SEARCH = budget.BRIEF = budget.LEAST = ProbeBudget(
+# Searches that are brief, however long their time budget is, and so need no luck on a slow or busy machine: they
+# measure for a fraction of a second, race for few rounds and hardly wait for others.
+WINDOW = ProbeBudget(
     min_warmup_seconds=0.1, max_compute_seconds=0.05, max_loader_seconds=0.1, min_seconds=0.2, max_seconds=0.3,
     min_steps=4,
-)
-racing.USUAL_ROUNDS = racing.MOST_ROUNDS = racing.GOAL_ROUNDS = 4
-baseline.BASELINE_PAUSES_SECONDS = (0.0, 0.1, 0.1, 0.1)
-probing.BACK_OFF_SECONDS, quiet.MOST_SHARE = 0.1, 0.0
-main()
-"""
-# Takes a baseline as it was measured: the machine that runs the tests is often too busy for one that is known to 10 %.
-SEARCH = (sys.executable, "-c", BRIEF.replace("main()", "baseline.is_known = bool\nmain()"))
+)  # fmt: skip
+Values = Mapping[str, Mapping[str, str]]  # what names of a module are to be, as Python's text
+BRIEFLY: Values = {
+    "autotune.objectives.base": {"Objective.window": f"{WINDOW}"},
+    "autotune.context.budget": dict.fromkeys(("SEARCH", "BRIEF", "LEAST"), f"{WINDOW}"),
+    "autotune.answer.racing": dict.fromkeys(("USUAL_ROUNDS", "MOST_ROUNDS", "GOAL_ROUNDS"), "4"),
+    "autotune.tuning.baseline": {"BASELINE_PAUSES_SECONDS": "(0.0, 0.1, 0.1, 0.1)"},
+    "autotune.tuning.probing": {"BACK_OFF_SECONDS": "0.1"},
+    "autotune.tuning.quiet": {"MOST_SHARE": "0.0"},
+}
+TWO_ROUNDS: Values = {"autotune.answer.racing": dict.fromkeys(("USUAL_ROUNDS", "MOST_ROUNDS", "GOAL_ROUNDS"), "2")}
+# Takes every probe as it was measured: the machine that runs the tests is often too busy for a baseline that is known
+# to 10 %, and repeats of what had interference would be as many probes again.
+BELIEVING: Values = {
+    "autotune.tuning.baseline": {"is_known": "bool"},
+    "autotune.tuning.probing": {"interference_causes": "lambda _: ()"},
+}
+
+
+def brief(*several: Values) -> str:
+    """The command as a program for `python -c` that puts these values in their places first."""
+    lines = ["from autotune.cli import main", "from autotune.core.requests import ProbeBudget"]
+    for module, values in [one for some in several for one in some.items()]:
+        lines.append(f"import {module} as module")
+        lines += [f"module.{name} = {value}" for name, value in values.items()]
+    return "\n".join([*lines, "main()"])
+
+
+SEARCH = (sys.executable, "-c", brief(BRIEFLY, BELIEVING))
+SHORTEST = (sys.executable, "-c", brief(BRIEFLY, BELIEVING, TWO_ROUNDS))  # where it does not matter who is found
+
+
+@contextmanager
+def briefly(*more: Values) -> Iterator[None]:
+    """Searches of this process are such for a while."""
+    with ExitStack() as stack:
+        for module, values in [one for some in (BRIEFLY, BELIEVING, *more) for one in some.items()]:
+            for name, value in values.items():
+                stack.enter_context(mock.patch(f"{module}.{name}", eval(value)))
+        yield
+
+
 PROBE_TAG = "_AUTOTUNE_PROBE"
 PATIENCE_SECONDS = 60.0
 
@@ -71,11 +100,12 @@ def command(*words: str) -> tuple[str, ...]:
     return (*(SEARCH if words[0] == "search" else COMMAND), *words)
 
 
-def run(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[str]:
+def run(
+    home: Path, *words: str, program: tuple[str, ...] | None = None, **more: str
+) -> subprocess.CompletedProcess[str]:
     """`autotune *words` in folder `home` with plain pipes; `more` are environment variables."""
-    return subprocess.run(
-        command(*words), cwd=home, env=environment(home, **more), capture_output=True, text=True, check=False
-    )
+    line = command(*words) if program is None else (*program, *words)
+    return subprocess.run(line, cwd=home, env=environment(home, **more), capture_output=True, text=True, check=False)
 
 
 @contextmanager

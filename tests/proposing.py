@@ -78,7 +78,7 @@ class Proposals:
         self.tell(self.ask(), seen)
 
     def search(self, machine, probes):
-        """Probe as often; return the values and the forecasts."""
+        """Probe as often; return the values and the predictions."""
         found = []
         for _ in range(probes):
             trial = self.ask()

@@ -2,25 +2,25 @@
 
 import msgspec
 
+from autotune.answer.resumed_confirmation import ResumedConfirmation
+from autotune.context.budget import TimeBudget
+from autotune.context.reporter import SilentReporter
+from autotune.context.search_context import SearchContext
+from autotune.context.time_guard import TimeGuard
+from autotune.context.trades import Trades
 from autotune.core.notices import earlier
 from autotune.core.records import Config, Goal, StudyRequest, Value
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
 from autotune.knobs import defaults
 from autotune.memory.prediction import MemoryPrediction
+from autotune.preparation.settings import Settings
 from autotune.sampler.guard import Guard
 from autotune.sampler.space import build
 from autotune.study import layout as disk
 from autotune.study.history import History
 from autotune.testing import ENVIRONMENT, FACTS, FakeLauncher
-from autotune.tuning.budget import TimeBudget
-from autotune.tuning.context import SearchContext
 from autotune.tuning.engine import search
-from autotune.tuning.reporter import SilentReporter
-from autotune.tuning.resumed_confirmation import ResumedConfirmation
-from autotune.tuning.settings import Settings
-from autotune.tuning.time_guard import TimeGuard
-from autotune.tuning.trades import Trades
 
 GIB = 2**30
 BATCH_SIZE = int(defaults()["batch_size"])

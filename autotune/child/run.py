@@ -20,13 +20,14 @@ from autotune.child.memory import MemoryMeter
 from autotune.child.memory_trace import track_on
 from autotune.child.warmup import WarmUp, growth_on
 from autotune.child.window import Window
+from autotune.core.records import Config
 from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Inspection, Measurement, MemoryPeak, Outcome, ProbeResult
 from autotune.knobs import completed, loads_in_turn, plan_of
 from autotune.knobs.base import Plan
 from autotune.machine.host import process_bytes
 from autotune.targets import resolve, variables
-from autotune.targets.base import check_effect
+from autotune.targets.base import Session, check_effect
 
 VALIDATION_BATCHES = 2  # enough to see the memory of evaluation; its speed is not our subject
 
@@ -39,13 +40,7 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     config = completed(request.config)
     plan = plan_of(config.values, device)
     plan.short_cycles, plan.settable = request.short_cycles, request.settable
-    if plan.compiles:
-        write_to_cache()
-    session = resolve(request.target).open(config, plan, progress.phase)
-    variables.check()
-    variables.show()
-    import_module("torch._dynamo")  # the first step would; loader workers that are forked before that hold 70 MB less
-    gc.unfreeze()  # from here on the collector works as in any training
+    session = _opened(request, config, plan, progress)
     meter = MemoryMeter(device)
 
     compiling = Compiling(asked=plan.compiles)
@@ -84,6 +79,18 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
         computing, loading = in_turn(window.steps, step_seconds)
         measurement = replace(measurement, compute_only=computing, loader_only=loading)
     return ProbeResult(outcome=Outcome.OK, measurement=measurement)
+
+
+def _opened(request: ProbeRequest, config: Config, plan: Plan, progress: Progress) -> Session:
+    """Build the user's training, and do beforehand what its first step would do."""
+    if plan.compiles:
+        write_to_cache()
+    session = resolve(request.target).open(config, plan, progress.phase)
+    variables.check()
+    variables.show()
+    import_module("torch._dynamo")  # the first step would; loader workers that are forked before that hold 70 MB less
+    gc.unfreeze()  # from here on the collector works as in any training
+    return session
 
 
 def _window(

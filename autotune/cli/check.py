@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.output import plain_console, say_json
+from autotune.cli.output import plain_console, say_json, say_settings_of_file
 from autotune.cli.target import CommandArgument, Device, Map, Words, target_text
 
 if TYPE_CHECKING:
@@ -44,19 +44,18 @@ def check(
 
     Takes one real training step and names what was inferred. Searches and writes nothing.
     """
-    from autotune.cli.defaults import announce
     from autotune.cli.launching import SayingLauncher
     from autotune.cli.options import Options
     from autotune.launch.subprocess import SubprocessLauncher
+    from autotune.preparation.header import baseline_phrase, held_phrase
+    from autotune.preparation.not_searched import not_searched
+    from autotune.preparation.open_study import preview
+    from autotune.preparation.prepare import settle
+    from autotune.preparation.settings import Settings
     from autotune.report.blocks import check_block
-    from autotune.tuning.header import baseline_phrase, held_phrase
-    from autotune.tuning.not_searched import not_searched
-    from autotune.tuning.open_study import preview
-    from autotune.tuning.prepare import settle
-    from autotune.tuning.settings import Settings
     from autotune.units import parse_bytes
 
-    announce(context)
+    say_settings_of_file(context)
     # A mistake is an error before anything runs.
     Options(context).parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))
     text = target_text(context, target, command, map)
@@ -89,7 +88,7 @@ def predict_memory(
     """
     from autotune.memory.stage import asking
     from autotune.memory.table import memory_block
-    from autotune.tuning.prepare import asked_limit, headroom_bytes
+    from autotune.preparation.prepare import asked_limit, headroom_bytes
 
     usable = request.memory_limit_bytes - request.headroom_bytes
     if memory_limit is not None:

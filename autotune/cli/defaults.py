@@ -15,9 +15,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import typer
-
-from autotune.cli.output import plain_console
 from autotune.cli.search import search
 from autotune.errors import UsageError
 
@@ -26,15 +23,6 @@ OF_ONE_CALL = {"target": "MODEL.py", "json": "--json", "output": "--output FILE"
 OF_CHECK = ("device", "map", "command")  # what `check` takes too
 NOT_SETTINGS = ("context", "json_output", "return", *OF_ONE_CALL)  # parameters of `search` that no file may set
 SWITCHES = ("true", "yes", "on", "1", "t", "y", "false", "no", "off", "0", "f", "n")  # in any case, as Typer reads them
-
-
-def announce(context: typer.Context) -> None:
-    """Say on standard error which settings of a file this call goes by; nothing where there are none."""
-    sources = {name: context.get_parameter_source(name) for name in context.params}
-    keys = [name for name, source in sources.items() if source and source.name == "DEFAULT_MAP"]
-    if keys:
-        names = ", ".join(name.replace("_", "-") for name in keys)
-        plain_console(stderr=True).print(f"Settings from {context.obj}: {names}", style="dim", soft_wrap=True)
 
 
 def check_variables() -> None:

@@ -22,9 +22,9 @@ def doctor(
     """
     from autotune.core.requests import InspectRequest
     from autotune.launch.subprocess import SubprocessLauncher
+    from autotune.preparation.settings import check_device
     from autotune.report.blocks import doctor_block
     from autotune.report.doctor import examine
-    from autotune.tuning.settings import check_device
 
     check_device(device)
     with tempfile.TemporaryDirectory(prefix="autotune-") as place, SubprocessLauncher(isolation="fork") as launcher:

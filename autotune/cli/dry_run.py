@@ -10,7 +10,7 @@ from autotune.errors import AutotuneError, EnvironmentUnfit, StudyError
 
 if TYPE_CHECKING:
     from autotune.core.records import StudyRequest
-    from autotune.tuning.settings import Settings
+    from autotune.preparation.settings import Settings
 
 
 def plan(settings: Settings, began: float, *, as_json: bool) -> None:
@@ -20,10 +20,10 @@ def plan(settings: Settings, began: float, *, as_json: bool) -> None:
     """
     from autotune.cli.launching import SayingLauncher
     from autotune.launch.subprocess import SubprocessLauncher
+    from autotune.preparation.header import opening_lines
+    from autotune.preparation.open_study import place_aside, preview
+    from autotune.preparation.short_budget import budget_note
     from autotune.study.layout import read_asked
-    from autotune.tuning.header import opening_lines
-    from autotune.tuning.open_study import place_aside, preview
-    from autotune.tuning.short_budget import budget_note
 
     with SubprocessLauncher(isolation=settings.isolation) as launcher:
         request, space, seconds = preview(settings, SayingLauncher(launcher))
@@ -52,8 +52,8 @@ def plan(settings: Settings, began: float, *, as_json: bool) -> None:
 def _begins(settings: Settings, request: StudyRequest) -> tuple[bool, AutotuneError | None]:
     """Whether a search would go on with a study; and why it would not begin at all."""
     from autotune.launch.base import RESULT
+    from autotune.preparation.open_study import check_alike, check_place, check_resumable
     from autotune.study import layout as disk
-    from autotune.tuning.open_study import check_alike, check_place, check_resumable
 
     folder = settings.folder
     is_lost = (folder / disk.PROBES).is_dir() and not (folder / disk.STUDY).exists()

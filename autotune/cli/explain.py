@@ -58,7 +58,7 @@ def explain(
 
 def affordable(asked: list[SettingWorth], view: StudyView, seconds: float) -> list[SettingWorth]:
     """Return the first settings that two rounds beside the recommendation fit into that time for; one at least."""
-    from autotune.tuning.racing import FEWEST_ROUNDS
+    from autotune.answer.racing import FEWEST_ROUNDS
 
     took = [trial.result.elapsed_seconds for trial in view.trials if trial.result.elapsed_seconds]
     probe_seconds = sum(took) / len(took) if took else 0.0

@@ -17,7 +17,7 @@ from autotune.knobs import OURS, is_ours, knob
 from autotune.knobs.base import Knob
 from autotune.knobs.declared import scalar
 from autotune.knobs.limits import asked_name, between, listed, option
-from autotune.tuning.settings import options
+from autotune.preparation.settings import options
 from autotune.units import MOST_TOLD
 
 T = TypeVar("T")

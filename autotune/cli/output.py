@@ -38,6 +38,15 @@ def say_json(value: Any) -> None:
     sys.stdout.write(codec.encode(value).decode())
 
 
+def say_settings_of_file(context: typer.Context) -> None:
+    """Say on standard error which settings of a file this call goes by; nothing where there are none."""
+    sources = {name: context.get_parameter_source(name) for name in context.params}
+    keys = [name for name, source in sources.items() if source and source.name == "DEFAULT_MAP"]
+    if keys:
+        names = ", ".join(name.replace("_", "-") for name in keys)
+        plain_console(stderr=True).print(f"Settings from {context.obj}: {names}", style="dim", soft_wrap=True)
+
+
 def stop_on_sigterm() -> None:
     """Take a scheduler's polite stop for a Ctrl-C."""
     signal.signal(signal.SIGTERM, signal.default_int_handler)

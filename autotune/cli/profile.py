@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from autotune.cli.output import plain_console, say, stop_on_sigterm
 from autotune.cli.target import Device
+from autotune.errors import UsageError
+
+if TYPE_CHECKING:
+    from autotune.core.requests import ProfileRequest
 
 
 def profile(
@@ -29,33 +34,73 @@ def profile(
     ] = None,
     device: Device = None,
     json_output: Annotated[bool, typer.Option("--json", help="All that was measured, as JSON.")] = False,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "--output", "-o", help="A new folder for a page, the readings, a trace for Perfetto, TensorBoard's scalars."
+        ),
+    ] = None,
+    nsys: Annotated[
+        bool,
+        typer.Option("--nsys", help="With --output, on CUDA: also print and run the command of Nsight Systems."),
+    ] = False,
 ) -> None:
     """Say where a step goes, and which lines cost time.
 
-    Trains one configuration for some seconds in a process of its own. Says what each remedy can give at most, and
-    names only lines that were seen to cost a hundredth of a step or more. Searches and writes nothing.
+    Trains one configuration for some seconds in a process of its own. Says what each remedy can give at most and
+    what memory is for, and names only lines that were seen to cost a hundredth of a step or more. Searches nothing,
+    and writes nothing but --output.
     """
     from autotune.cli.launching import SayingLauncher
     from autotune.cli.options import Options
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
+    from autotune.profile.output import prepare, write
     from autotune.profile.stage import named_target
     from autotune.profile.stage import profile as run
     from autotune.profile.table import doubt, profile_block
     from autotune.races.contestants import may_declare
 
     stop_on_sigterm()
+    if nsys and output is None:
+        raise UsageError(
+            "--nsys needs a folder for its report. Without --output nothing is written. Give one: --output FOLDER."
+        )
     name = " ".join(target)  # of several words: a command, which is refused
     changed = Options(context, partial(may_declare, name)).pairs("--config", config)
     named = named_target(name, best=best, changed=changed)
+    if output is not None:
+        prepare(output)
     if not json_output:
         say("Training for about half a minute, to see where a step goes.", stderr=True)
     with SubprocessLauncher() as launcher:
-        found = run(named, device, SayingLauncher(launcher))
+        found = run(named, device, SayingLauncher(launcher), output)
+    missing = write(output, found) if output is not None else ""
     if json_output:
         sys.stdout.write(codec.encode(found.result).decode())
-        return
-    console = plain_console()
-    console.print(profile_block(found.label, found.config, found.device, found.result), soft_wrap=True, end="")
-    for sentence in filter(None, (doubt(found.result), *found.result.left_out)):
-        say(sentence, stderr=True)
+    else:
+        console = plain_console()
+        console.print(profile_block(found.label, found.config, found.device, found.result), soft_wrap=True, end="")
+        for sentence in filter(None, (doubt(found.result), *found.result.left_out)):
+            say(sentence, stderr=True)
+    if output is not None:
+        _tell_files(output, missing)
+    if output is not None and nsys:
+        _run_nsys(output, found.asked)
+
+
+def _tell_files(output: Path, missing: str) -> None:
+    from autotune.profile.output import PAGE
+
+    others = sorted(one.name for one in output.iterdir() if one.name != PAGE)
+    say(f"{output / PAGE}, with {', '.join(others)} beside it", stderr=True)
+    if missing:
+        say(missing, stderr=True)
+
+
+def _run_nsys(output: Path, asked: ProfileRequest) -> None:
+    from autotune.profile import nsys
+
+    words = nsys.prepared(output, asked)
+    say(nsys.shown(words), stderr=True)
+    say(nsys.not_run(asked.device) or nsys.run(words, output), stderr=True)

@@ -12,10 +12,10 @@ import typer
 
 from autotune.cli.dry_run import plan
 from autotune.cli.options import Options, with_search_options
-from autotune.cli.output import plain_console, say_json, stop_on_sigterm, text_width
+from autotune.cli.output import plain_console, say_json, say_settings_of_file, stop_on_sigterm, text_width
 from autotune.cli.target import CommandArgument, Map, Words, resume_line, target_text
 from autotune.errors import UsageError
-from autotune.tuning.settings import Settings
+from autotune.preparation.settings import Settings
 
 OUTPUT = "Output"  # a heading in `--help`
 
@@ -58,7 +58,6 @@ def search(
     [tool.autotune] of pyproject.toml, or as AUTOTUNE_TIME_BUDGET and the like.
     """
     began = time.monotonic()  # what is imported and read before the search counts, too
-    from autotune.cli.defaults import announce  # which reads the options of this command
     from autotune.targets import resolve
     from autotune.targets.source import may_declare
 
@@ -77,7 +76,7 @@ def search(
         )
 
     if not quiet:
-        announce(context)
+        say_settings_of_file(context)
     text = target_text(context, target, command, map, quiet=quiet)
     options = Options(context, partial(may_declare, text))
     fixed = options.held(fix, typed)

@@ -31,6 +31,7 @@ def show(
 
     Reads the folder of the study alone, and does not disturb a running search.
     """
+    from autotune.answer.no_answer import unanswered
     from autotune.cli.options import one_of
     from autotune.errors import UsageError
     from autotune.harmless import plain
@@ -38,7 +39,6 @@ def show(
     from autotune.report.expected import probe_block
     from autotune.study.layout import find
     from autotune.study.view import load_view
-    from autotune.tuning.no_answer import unanswered
     from autotune.units import counted
 
     one_of("--sort", sort, get_args(Sort))

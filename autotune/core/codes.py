@@ -195,7 +195,7 @@ class Code(StrEnum):
     FASTER_PRECISION_UNDECIDED = ("faster-precision-undecided", 310,
         BETTER + ", too little for a precision whose losses are undecided (under {least:.0%})" + MORE_MEMORY)
     FASTER_OTHER_MICRO_BATCH = ("faster-other-micro-batch", 311,
-        BETTER + ", too little or too uncertain to change what BatchNorm sees (under {least:.0%})" + MORE_MEMORY)
+        BETTER + ", too little or too uncertain for another batch to learn from (under {least:.0%})" + MORE_MEMORY)
     FASTER_BESIDE_OTHERS = ("faster-beside-others", 312,
         BETTER + ", in rounds in which others kept the baseline from the cores" + MORE_MEMORY)
 
@@ -293,4 +293,8 @@ class Code(StrEnum):
         "what it computes depends on the contents of tensors ({operator})")
     NEEDS_REAL_TENSORS = "needs-real-tensors", 903, "an operator can only run on real tensors ({operator})"
     CANNOT_PREDICT = "cannot-predict", 904, "{why}"
+
+    # 10xx: what no setting mends
+    SLOW_LINE = ("slow-line", 1001,
+        "{place}: {milliseconds:rate} ms a step ({share:share}), {seen}.", "Instead: {instead}.")
     # fmt: on

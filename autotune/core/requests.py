@@ -186,9 +186,14 @@ class DryRunRequest(Request[DryRun], frozen=True, kw_only=True, tag="dry-run", t
     device: str
     micro_batches: int = 1  # per optimizer step: 2 where gradients live while the next micro-batch is computed
     shapes_vary: bool = False  # as far as a probe saw; the longest samples are looked for then
+    by_category: bool = False  # what the tensors of one step are for, at the batch of `config`
     limit_bytes: int | None = None  # beyond which no peak is of interest
     max_seconds: float = 60.0  # arms that are not begun by then are left out
     seed: int = 0
+
+
+# brief: parts, calls and lines alone; captured: nothing is measured, Nsight Systems watches a few steps
+ProfileExtent = Literal["whole", "brief", "captured"]
 
 
 class ProfileRequest(Request[ProfileResult], frozen=True, kw_only=True, tag="profile", tag_field="request"):
@@ -201,3 +206,5 @@ class ProfileRequest(Request[ProfileResult], frozen=True, kw_only=True, tag="pro
     device: str
     seed: int = 0
     seconds: float = 3.0  # of steps that are timed by their parts; each of the other passes takes up to half of it
+    extent: ProfileExtent = "whole"
+    output: str | None = None  # the folder that traces are written to; None: none are made

@@ -29,6 +29,9 @@ class Rounds:
         B      ● ● ● ─            left behind: compared with A over the three rounds that both ran
         C            ● ● ● ● ●    joined later
 
+        A      ● ─ ●              what others slowed is left out: where two rounds in a row have no configuration
+        B      ─ ● ●              in common, they are compared as one, for the drift between them is that of a round
+
     Two configurations are compared by their ratios within rounds, which drift of the machine moves alike. The centre
     of those is the pseudo-median (median of all pairwise averages: Hodges & Lehmann 1963), the mean of two rounds,
     and hardly moved by one bad round among more.
@@ -47,6 +50,7 @@ class Rounds:
         self._logs = np.full((len(rates), max(map(len, rates), default=0)), math.nan)
         for row, values in zip(self._logs, rates, strict=True):
             row[: len(values)] = [math.nan if rate is None else math.log(rate) for rate in values]
+        self._measured, self._logs = self._logs, _joined(self._logs)
         self.noise, self.degrees_of_freedom = _noise(self._logs)
         self._reference = self._usual_reference() if reference is None else reference
 
@@ -172,7 +176,7 @@ class Rounds:
         deviation of normal noise). What moved the others alike in that round is no fault of this one. There is none on
         the fast side, for others can only slow a probe down.
         """
-        without_rounds = self._logs - self._round_effects()
+        without_rounds = self._measured - self._round_effects()
         counts = (~np.isnan(without_rounds)).sum(axis=1)
         comparable = np.where(counts > 1)[0]
         if not len(comparable):
@@ -192,7 +196,7 @@ class Rounds:
 
         It is the median of those; of the two in the middle the smaller move, for the other one may be an outlier.
         """
-        moved = self._logs - self._row_medians()
+        moved = self._measured - self._row_medians()
         effects = np.zeros_like(moved)
         for one, number in np.argwhere(~np.isnan(moved)):
             others = np.sort(np.delete(moved[:, number], one))
@@ -202,8 +206,8 @@ class Rounds:
         return effects
 
     def _row_medians(self) -> Floats:
-        ran, medians = ~np.isnan(self._logs).all(axis=1), np.zeros((len(self._logs), 1))
-        medians[ran] = np.nanmedian(self._logs[ran], axis=1, keepdims=True)
+        ran, medians = ~np.isnan(self._measured).all(axis=1), np.zeros((len(self._measured), 1))
+        medians[ran] = np.nanmedian(self._measured[ran], axis=1, keepdims=True)
         return medians
 
     def _usual_reference(self) -> int:
@@ -229,6 +233,19 @@ class Rounds:
         """Return the centre of their ratios, 0 where the interval includes that: luck must not add up over a third."""
         estimate, low, high = self.ratio(one, other)
         return 0.0 if low <= 1 <= high else math.log(estimate)
+
+
+def _joined(logs: Floats) -> Floats:
+    """Return the columns, one for two in a row that have no row in common: each lacks what the other one has."""
+    joined, is_open = list[Floats](), False  # whether the last one may take another
+    for column in logs.T:
+        ran = ~np.isnan(column)
+        if is_open and ran.any() and not (ran & ~np.isnan(joined[-1])).any():
+            joined[-1], is_open = np.where(ran, column, joined[-1]), False
+        else:
+            joined.append(column)
+            is_open = bool(ran.any())
+    return np.array(joined).T if joined else logs
 
 
 def _expected_excess(threshold: float, freedom: int) -> float:

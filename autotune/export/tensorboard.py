@@ -23,7 +23,6 @@ def send(view: StudyView, output: str | None = None) -> str:
     the folder: runs of two exports would be shown as one.
     """
     require("tensorboard", extra="tensorboard")
-    from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.plugins.hparams import summary_v2 as hparams  # its public name imports TensorFlow for Keras
 
     folder = Path(output) if output else Path("runs") / view.name
@@ -33,11 +32,8 @@ def send(view: StudyView, output: str | None = None) -> str:
             f"two. Remove it, or choose another folder with -o."
         )
 
-    def scalar(name: str, value: float) -> Any:
-        return Summary(value=[Summary.Value(tag=name, simple_value=value)])
-
     metrics = [hparams.Metric(name) for name in MEASURED]
-    _events(folder, [hparams.hparams_config_pb([hparams.HParam(name) for name in knob_names()], metrics)])
+    events(folder, [hparams.hparams_config_pb([hparams.HParam(name) for name in knob_names()], metrics)])
     for trial, row in zip(view.trials, rows(view), strict=True):
         started = started_seconds(trial) or 0.0
         settings = {name: NONE if row[name] is None else row[name] for name in knob_names()}
@@ -47,8 +43,15 @@ def send(view: StudyView, output: str | None = None) -> str:
             _end(ended=started + trial.result.elapsed_seconds, feasible=bool(row["feasible"])),
         ]
         losses = [(step, scalar("loss", loss)) for step, loss in losses_by_step(trial)]
-        _events(folder / f"{trial.number:04d}-{trial.purpose}", summaries, losses)
+        events(folder / f"{trial.number:04d}-{trial.purpose}", summaries, losses)
     return f"{folder}: tensorboard --logdir {folder}"
+
+
+def scalar(name: str, value: float) -> Any:
+    """One number with its name."""
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    return Summary(value=[Summary.Value(tag=name, simple_value=value)])
 
 
 def _end(*, ended: float, feasible: bool) -> Any:
@@ -68,7 +71,8 @@ def _end(*, ended: float, feasible: bool) -> Any:
     return Summary(value=[value])
 
 
-def _events(folder: Path, summaries: list[Any], losses: Sequence[tuple[int, Any]] = ()) -> None:
+def events(folder: Path, summaries: list[Any], losses: Sequence[tuple[int, Any]] = ()) -> None:
+    """Write summaries without a step, then those with one. Raises `UsageError` where that cannot be."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
@@ -20,7 +21,6 @@ from autotune.objectives import objective_of
 from autotune.study.history import History, Sample
 from autotune.study.interference import Judged
 from autotune.study.recommendation import BatchAdvice, Recommendation
-from autotune.tuning.context import SearchContext
 
 BUDGET_SHARE = 0.1  # of the time budget, for training and measuring
 LEAST_SECONDS, MOST_SECONDS = 5.0, 60.0  # however short and long the budget is

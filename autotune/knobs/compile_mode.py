@@ -9,10 +9,10 @@ from typing import Any
 from autotune.core.records import Value
 from autotune.harmless import python
 from autotune.knobs.base import NOT_DONE, Circumstances, Knob, MemoryEffect, Plan, allowed
+from autotune.knobs.compile_modes import DEFAULT, GRAPHS, REGIONAL, TUNED
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.wording import NOTHING, Framework, Wording
 
-DEFAULT, GRAPHS, TUNED, REGIONAL = "default", "reduce-overhead", "max-autotune-no-cudagraphs", "regional"
 CHOICES: tuple[Value, ...] = (None, DEFAULT, REGIONAL, GRAPHS, TUNED)
 ON_GPUS = ("cuda", "xpu")  # whose code Triton generates
 FEWEST_BLOCKS = 4  # of one model: with fewer, compiling each takes about as long as compiling all at once

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from autotune.core.records import TargetFacts, Value
 from autotune.knobs.base import Circumstances, MemoryEffect, Plan, allowed
-from autotune.knobs.choice import ChoiceKnob
+from autotune.knobs.choice_knob import ChoiceKnob
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.observed import Observed
 from autotune.knobs.optimizer_implementations import FOR_LOOP, FOREACH, FUSED, OPTIONS
@@ -18,7 +18,7 @@ CHOICES: tuple[Value, ...] = (None, FOR_LOOP, FOREACH, FUSED)
 # (benchmarks/optimizers.py), of which an update takes a part; on a GPU a step gains 0 to 20 % (docs/knobs.md).
 UPDATE = Influence(fixed_time=Factor(0.95, 0.2))
 # Of the time of the first step, in which all else is slower than later. Once steps are measured, the rule is sharper
-# (`tuning/trades.py`).
+# (`context/trades.py`).
 LEAST_SHARE = 0.01
 
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from autotune.core.records import TargetFacts, Value
 from autotune.knobs.base import Circumstances, MemoryEffect, Plan, Reach
-from autotune.knobs.choice import ChoiceKnob
+from autotune.knobs.choice_knob import ChoiceKnob
 from autotune.knobs.num_workers import NO_LOADER
 from autotune.knobs.observed import Observed
 

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from autotune.core.records import Value
 from autotune.knobs.base import Circumstances, MemoryEffect, Plan, Reach, allowed
-from autotune.knobs.choice import ChoiceKnob
+from autotune.knobs.choice_knob import ChoiceKnob
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.num_threads import threads
 

@@ -18,10 +18,12 @@ from autotune.child import device as devices
 from autotune.child.lifeline import Progress
 from autotune.child.run import seed_all
 from autotune.core.codes import Code
+from autotune.core.memory_breakdown import Breakdown
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Value
 from autotune.core.requests import DryRunRequest
 from autotune.core.results import Outcome
+from autotune.memory.breakdown import step_on_shapes
 from autotune.memory.model import Arm, DryRun
 from autotune.memory.tensor_tracker import Ledger
 from autotune.targets import resolve
@@ -62,6 +64,7 @@ class _Climb:
         self._limit = None if request.limit_bytes is None else request.limit_bytes - base
         self._points: dict[int, int] = {}
         self._ledger = Ledger(device)
+        self._breakdown: Breakdown | None = None
 
     def arm(self, target: DryTarget) -> Arm:
         """Return the arm with its points, and why there are no more."""
@@ -80,6 +83,8 @@ class _Climb:
                 break
         if self._values.items() <= self._request.config.values.items():  # a real probe is to be held against it
             self._step(training, self._request.config.batch_size)
+        if self._request.by_category and time.monotonic() < self._ends:
+            self._breakdown = step_on_shapes(training, self._request.config.batch_size, self._device)
         for _ in range(2):  # the point at the frontier may move it
             if self._limit is None or (frontier := self._known().frontier(self._limit)) is None:
                 return
@@ -103,7 +108,8 @@ class _Climb:
         self._progress.beat()
 
     def _known(self, reason: Notice | None = None) -> Arm:
-        return Arm(values=self._values, points=tuple(sorted(self._points.items())), reason=reason)
+        points = tuple(sorted(self._points.items()))
+        return Arm(values=self._values, points=points, reason=reason, breakdown=self._breakdown)
 
 
 def _why(error: Exception) -> Notice:

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from autotune.core.memory_breakdown import Breakdown
 from autotune.core.notices import Notice
 from autotune.core.records import Record, Value
 from autotune.core.results import Result
@@ -52,6 +53,7 @@ class Arm(Record, frozen=True, kw_only=True):
     values: dict[str, Value]
     points: tuple[tuple[int, int], ...] = ()  # (micro-batch, peak bytes of all tensors), by micro-batch
     reason: Notice | None = None  # why there are no points, or no more; None: nothing was in the way
+    breakdown: Breakdown | None = None  # of the tensors of one step, where it was asked for
 
     @property
     def why(self) -> str:

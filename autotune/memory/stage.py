@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from autotune.context.search_context import SearchContext
 from autotune.core.records import Config, StudyRequest, Value
 from autotune.core.requests import DryRunRequest, ProbeBudget
 from autotune.core.results import Outcome
@@ -16,7 +17,6 @@ from autotune.memory.model import Arm, DryRun
 from autotune.sampler.space import SearchSpace
 from autotune.study import layout as disk
 from autotune.study.pace import starting_seconds
-from autotune.tuning.context import SearchContext
 
 SHARE = 0.1  # of the time budget, that may be spent on it
 LEAST_SECONDS = 8.0  # with which it is begun at all: importing and a few steps of one arm

@@ -22,35 +22,45 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2.
     covered: what a kernel allocates for itself while it runs, but for those in `workspaces.py`.
     """
 
-    def __init__(self, device: str) -> None:
+    def __init__(self, device: str, *, contents: bool = False) -> None:
+        """`contents`: the tensors are real, and what is read of them is true."""
         super().__init__()  # type: ignore[no-untyped-call]  # the same
+        self._contents = contents
         self._device = torch.device(device).type
         self._block = CUDA_BLOCK if self._device == "cuda" else 1
         self._alive: set[int] = set()
         self.bytes = 0
         self.peak_bytes = 0
 
-    def hold(self, tensor: torch.Tensor) -> None:
-        """Count the storage of `tensor`, if it lies on the device and is not counted yet."""
+    def hold(self, tensor: torch.Tensor, most: int | None = None) -> None:
+        """Count the storage of `tensor`, or `most` of its bytes, if it lies on the device and is not counted yet."""
         if tensor.device.type != self._device or tensor.layout is not torch.strided:
             return
         storage = tensor.untyped_storage()
         key = storage._cdata
         if key in self._alive:
             return
-        size = -(-storage.nbytes() // self._block) * self._block
-        self._alive.add(key)
-        self.bytes += size
-        self.peak_bytes = max(self.peak_bytes, self.bytes)
+        size = storage.nbytes() if most is None else min(most, storage.nbytes())
+        size = -(-size // self._block) * self._block
+        self._make(key, size)
         weakref.finalize(storage, self._free, key, size).atexit = False
 
     def restart(self) -> None:
         """Begin a new peak with what is alive now."""
         self.peak_bytes = self.bytes
 
+    def _make(self, key: int, size: int) -> None:
+        self._alive.add(key)
+        self.bytes += size
+        self.peak_bytes = max(self.peak_bytes, self.bytes)
+
     def _free(self, key: int, size: int) -> None:
         self._alive.discard(key)
         self.bytes -= size
+
+    def _use(self, size: int) -> None:
+        """An operation had so many bytes beside its tensors, while it ran."""
+        self.peak_bytes = max(self.peak_bytes, self.bytes + size)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Run the operation and count what it made.
@@ -58,7 +68,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2.
         `.item()`, `float(loss)` and `if loss > 0` have no answer without contents: they get 1 or True, on which code
         that watches over losses and gradients goes on.
         """
-        if func is torch.ops.aten._local_scalar_dense.default:
+        if func is torch.ops.aten._local_scalar_dense.default and not self._contents:
             return _one(args[0].dtype)
         result = func(*args, **(kwargs or {}))
         if func in WORKSPACES:
@@ -67,7 +77,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2.
             if isinstance(made, torch.Tensor):
                 self.hold(made)
         if func in SCRATCH:  # beside what it made
-            self.peak_bytes = max(self.peak_bytes, self.bytes + SCRATCH[func](args))
+            self._use(SCRATCH[func](args))
         return result
 
 

@@ -2,7 +2,7 @@
 
 A search maximises `score`, one number per probe, and confirms the finalists in interleaved rounds. Among those that
 `slack` lets pass for as good as the best one, the lowest `order` wins; what then still ties is decided for all
-objectives alike (the baseline, else the more cautious: `tuning/choice.py`).
+objectives alike (the baseline, else the more cautious: `answer/choice.py`).
 An objective is one file beside this one and one line in `objectives/__init__.py`; its own options are in its file.
 """
 

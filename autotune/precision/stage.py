@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
+from autotune.answer.choice import finalists
+from autotune.context.search_context import SearchContext
 from autotune.core.records import Config
 from autotune.core.requests import StabilityRequest
 from autotune.core.results import Outcome, StabilityResult
@@ -27,8 +29,6 @@ from autotune.study.history import History
 from autotune.study.pace import starting_seconds
 from autotune.study.summary import ConfigSummary
 from autotune.targets.commands.command import is_command
-from autotune.tuning.choice import finalists
-from autotune.tuning.context import SearchContext
 
 FULL_SEEDS = 3  # the fewest that give an interval (docs/notes/precision.md 3)
 MOST_SEEDS = 12  # the interval is a third as wide as with three; what is still open then is left open

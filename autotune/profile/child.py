@@ -52,7 +52,7 @@ def _measured(request: ProfileRequest, progress: Progress, left_on: LeftOn) -> P
             f"{session.label} trains in a loop of its own. What happens within it cannot be told apart yet. Profile a "
             f"file of model() and dataset(), or a LightningModule without trainer()."
         )
-    profiling = Profiling(session, made_at, left_on, request.seconds)
+    profiling = Profiling(session, made_at, left_on, request)
     progress.phase("warm-up")
     with (
         parts_told_apart(session, profiling.stopwatch),

@@ -1,4 +1,4 @@
-"""The time of the main thread by the user's line, within parts of a step: a timer signal looks four times a millisecond.
+"""The time of the main thread by the user's line, in parts of a step: a timer looks four times a millisecond.
 
     user's line ─ Python ─► operation ─ torch ─► user's line ─ Python, NumPy, files ─► ...
                      ▲                                  ▲

@@ -1,6 +1,6 @@
 """The passes over one training, of some steps each: what each of them puts into it, and what it finds.
 
-    warm-up ─► parts ─► modules, loading ─► calls ─► between operations ─► with and without ─► operations counted
+    warm-up ─► parts ─► memory ─► modules and loading ─► calls ─► operations ─► with and without ─► FLOPs ─► trace
 
 Steps are not watched otherwise while their parts are timed; every other pass says where that time went. A pass is a
 generator: each `yield` is one optimizer step. What it puts into the training it takes out at its end.
@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any
 
 from msgspec.structs import replace
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 from autotune.child import device as devices
 from autotune.child.memory_trace import track_on
 from autotune.core.memory_growth import FEWEST_READINGS, memory_growth
+from autotune.core.requests import ProfileRequest
 from autotune.core.results import Outcome
 from autotune.machine.interference import between, look
 from autotune.profile import flops
@@ -27,11 +29,13 @@ from autotune.profile.left_on import LeftOn
 from autotune.profile.line_findings import LineFindings
 from autotune.profile.line_times import LineTimes
 from autotune.profile.loading import Loading
+from autotune.profile.memory_pass import MemoryPass
 from autotune.profile.module_times import ModuleTimes
 from autotune.profile.operations import FEWEST_GROWING, Operations
 from autotune.profile.records import PARTS, PartSeconds, ProfileResult, SlowLine
 from autotune.profile.samples import Samples
 from autotune.profile.stopwatch import Stopwatch
+from autotune.profile.trace import captured, traced
 from autotune.profile.user_lines import UserLine
 from autotune.profile.without import Without
 from autotune.targets.base import Step
@@ -47,10 +51,10 @@ MOST_TIMES = 10  # as many seconds as were asked for, likewise
 class Profiling:
     """All passes over one training, and what they found."""
 
-    def __init__(self, training: Training, made_at: list[UserLine], left_on: LeftOn, seconds: float) -> None:
+    def __init__(self, training: Training, made_at: list[UserLine], left_on: LeftOn, asked: ProfileRequest) -> None:
         self._training, self._made_at, self._device = training, made_at, training.plan.device
-        self._left_on, self._seconds = left_on, seconds
-        self._most_seconds = min(MOST_SECONDS, MOST_TIMES * seconds)
+        self._left_on, self._seconds, self._extent, self._output = left_on, asked.seconds, asked.extent, asked.output
+        self._most_seconds = min(MOST_SECONDS, MOST_TIMES * asked.seconds) if asked.extent == "whole" else asked.seconds
         self.stopwatch, self.samples = Stopwatch(self._device), Samples(training.source)
         self._loading = Loading(training.source, self.stopwatch)
         self._calls, self._track = Calls(training.model, self.stopwatch, self._device), track_on(self._device)
@@ -59,33 +63,49 @@ class Profiling:
         self._between = 0  # steps from the middle of the timed ones to the first in which calls were watched
         self._found = ProfileResult(outcome=Outcome.OK)
         self._flops: int | None = None
+        self._memory = MemoryPass(training, self.stopwatch)
 
     def passes(self, phase: Callable[[str], None]) -> Passing:
         """All passes, in order."""
         yield from self._steps(least=3, enough=5, seconds=min(0.5, self._seconds))
         devices.synchronize(self._device)
         phase("measure")
+        if self._extent == "captured":
+            yield from captured(self.stopwatch)
+            return
         yield from self._time_parts()
+        if self._extent == "whole":
+            yield from self._memory.steps()
         if self._training.plan.compiles:
             self._leave_out("Modules and lines are not told apart in a compiled model.")
-            return
-        yield from self._time_modules()
-        yield from self._watch_calls()
-        yield from self._watch_operations()
-        yield from self._try_without()
-        if not flops.uncountable(self._training):
-            yield from self._count_operations()
+        elif self._extent == "brief":
+            yield from self._watch_lines()
+        else:
+            yield from self._time_modules()
+            yield from self._watch_lines()
+            yield from self._try_without()
+            if not flops.uncountable(self._training):
+                yield from self._count_operations()
+        if self._output is not None:
+            for why in (yield from traced(Path(self._output), self.stopwatch, self._device)):
+                self._leave_out(why)
 
     def result(self) -> ProfileResult:
         """Return what was found; reads samples beside the training, and measures the peak rate of the device."""
-        self.samples.read_beside()
+        if self._extent == "captured":
+            return self._found
+        is_brief = self._extent == "brief"
+        if not is_brief:
+            self.samples.read_beside()
         waiting, result = self._part_seconds()["data"], self._found
-        loading = self._loading.result(result.samples, waiting, result.seconds)
+        loading = [] if is_brief else self._loading.result(result.samples, waiting, result.seconds)
         if (tail := self.samples.result(result.samples, waiting)) is not None:
             loading = _without_tail(loading, tail)
             self._add(tail)
         self._add(*loading)
-        return replace(self._found, work=flops.work_of(self._training, self._flops))
+        if is_brief:
+            return self._found
+        return replace(self._found, work=flops.work_of(self._training, self._flops), memory=self._memory.result())
 
     def _steps(
         self, *, least: int, enough: int, seconds: float, each: Callable[[Step], None] = lambda step: None
@@ -134,6 +154,10 @@ class Profiling:
         with flops.counted(self._device) as counter:
             yield
         self._flops = counter.get_total_flops()
+
+    def _watch_lines(self) -> Passing:
+        yield from self._watch_calls()
+        yield from self._watch_operations()
 
     def _watch_calls(self) -> Passing:
         self._left_on.forget()

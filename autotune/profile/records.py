@@ -10,6 +10,7 @@ from typing import Literal
 from autotune.core.interference import Contamination
 from autotune.core.records import Record
 from autotune.core.results import Result
+from autotune.profile.memory_records import MemoryUse
 
 Part = Literal["data", "copy", "forward", "backward", "optimizer", "other"]
 PARTS: tuple[Part, ...] = ("data", "copy", "forward", "backward", "optimizer", "other")
@@ -92,6 +93,7 @@ class ProfileResult(Result, frozen=True, kw_only=True):
     modules: tuple[ModuleSeconds, ...] = ()  # empty: not told apart
     work: Work | None = None
     findings: tuple[SlowLine, ...] = ()
+    memory: MemoryUse | None = None
     contamination: Contamination | None = None  # by other processes, while the parts were timed
     left_out: tuple[str, ...] = ()  # what was not looked at, with the reason: one sentence each
 

@@ -4,33 +4,44 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
-from autotune.core.records import Config, Value
+from autotune.core.records import Config, Record, Value
 from autotune.core.requests import ProfileRequest
 from autotune.core.results import Outcome
 from autotune.errors import TargetError, UsageError
 from autotune.launch.base import Launcher
+from autotune.preparation.prepare import fault, inspect
+from autotune.preparation.settings import Settings
+from autotune.profile.memory_stage import on_shapes, smaller_batch, with_shapes
 from autotune.profile.records import ProfileResult
 from autotune.races.contestants import NamedContestant, named_contestant, settle_contestant
 from autotune.study.layout import is_study
 from autotune.targets import resolve
 from autotune.targets.commands.command import is_command
-from autotune.tuning.prepare import fault, inspect
-from autotune.tuning.settings import Settings
 
 SEED = 0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Profile:
+class Profile(Record, frozen=True, kw_only=True):
     """What was profiled, and what came out."""
 
     label: str
-    config: Config
-    device: str
+    machine: str  # the device's name
+    memory_limit_bytes: int
+    asked: ProfileRequest
     result: ProfileResult
+
+    @property
+    def config(self) -> Config:
+        """The configuration."""
+        return self.asked.config
+
+    @property
+    def device(self) -> str:
+        """The device, as torch names it."""
+        return self.asked.device
 
 
 def named_target(name: str, *, best: bool, changed: Mapping[str, Value]) -> NamedContestant:
@@ -61,8 +72,8 @@ def named_target(name: str, *, best: bool, changed: Mapping[str, Value]) -> Name
     return named.with_settings(changed) if changed else named
 
 
-def profile(named: NamedContestant, device: str | None, launcher: Launcher) -> Profile:
-    """Look at the target, then profile its configuration; two processes, and nothing is written that stays.
+def profile(named: NamedContestant, device: str | None, launcher: Launcher, output: Path | None = None) -> Profile:
+    """Look at the target, profile its configuration, and run it on shapes: only traces in `output` stay.
 
     Raises `TargetError`, `UsageError` and `EnvironmentUnfit`.
     """
@@ -76,17 +87,23 @@ def profile(named: NamedContestant, device: str | None, launcher: Launcher) -> P
             seed=SEED,
             memory_limit_bytes=request.enforced_limit_bytes,
             settable=request.facts.settable,
+            output=None if output is None else str(output.resolve()),
         )
         folder = Path(place) / asked.FOLDER
         folder.mkdir()
         result = launcher.run(asked, folder)
+        if result.failure is None or result.outcome.out_of_memory:
+            result = with_shapes(result, asked, on_shapes(asked, request.domains, launcher, Path(place)))
     if result.failure is None:
-        return Profile(label=named.label, config=asked.config, device=asked.device, result=result)
+        return Profile(
+            label=named.label, machine=request.environment.device_name,
+            memory_limit_bytes=request.memory_limit_bytes, asked=asked, result=result,
+        )  # fmt: skip
     if result.outcome in (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.ENVIRONMENT):
         raise fault(result.outcome, result.failure, None)
     raise TargetError(
         f"Profiling ended with {result.outcome.value} in phase {result.failure.phase}: {result.failure.message} "
-        f"({result.failure.evidence}). Looking at steps takes a little more memory and time than training. Try a "
-        f"smaller batch: --config batch={max(1, asked.config.batch_size // 2)}.",
+        f"({result.failure.evidence}). Looking at steps takes a little more memory and time than training. "
+        f"{smaller_batch(asked)}",
         traceback=result.failure.traceback,
     )

@@ -1,4 +1,4 @@
-"""The answer of `autotune profile` in the terminal: the bottleneck, parts, modules, findings; 25 lines at most."""
+"""The answer of `autotune profile` in the terminal: bottleneck, parts, modules, memory, findings; 40 lines at most."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from autotune.harmless import plain
 from autotune.knobs import KNOBS
 from autotune.profile.advice import instead, seen
 from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, expensive_modules, findings, share
+from autotune.profile.memory_table import memory_block
 from autotune.profile.records import ProfileResult, Work
 from autotune.units import counted, format_rate, format_share
 
@@ -31,7 +32,8 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     block.append(f"{bottleneck(result)}\n", "bold")
     block.append_text(_parts(result)).append_text(_modules(result))
     if result.work is not None:
-        block.append(f"  {_work(result.work, result.seconds)}\n")
+        block.append(f"  {work_phrase(result.work, result.seconds)}\n")
+    block.append_text(memory_block(result))
     return block.append_text(_findings(result))
 
 
@@ -77,7 +79,8 @@ def _modules(result: ProfileResult) -> Text:
     return block
 
 
-def _work(work: Work, seconds: float) -> str:
+def work_phrase(work: Work, seconds: float) -> str:
+    """Return the operations of a step beside what this machine could do."""
     if work.flops is None:
         return f"operations not counted: {work.why}"
     share_of_peak = format_share(work.flops / seconds / work.peak_flops)

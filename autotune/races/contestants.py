@@ -20,6 +20,8 @@ from autotune.core.records import Environment, StudyRequest, TargetFacts, Value
 from autotune.errors import EnvironmentUnfit, NoRecommendation, RaceFailed, TargetError, UsageError
 from autotune.knobs.limits import typed
 from autotune.launch.base import Launcher
+from autotune.preparation.prepare import inspect, settle
+from autotune.preparation.settings import Settings
 from autotune.sentences import first_few
 from autotune.study.layout import STUDIES, is_study
 from autotune.study.recommendation import load_result
@@ -27,8 +29,6 @@ from autotune.targets import resolve, source
 from autotune.targets.commands.command import ACCUMULATION, PREFIX, Command
 from autotune.targets.commands.placeholder import escaped, names_a_knob
 from autotune.targets.commands.typed import typed_target
-from autotune.tuning.prepare import inspect, settle
-from autotune.tuning.settings import Settings
 
 MOST_NAMED = 5  # studies in an error
 Name = str | PathLike[str] | Sequence[str]  # of a contestant

@@ -11,6 +11,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from autotune.answer.ranking import compared
 from autotune.core.records import Environment, TargetFacts, Value
 from autotune.core.requests import InspectRequest
 from autotune.errors import EnvironmentUnfit, StudyError, UsageError
@@ -18,6 +19,7 @@ from autotune.knobs.declared import declare
 from autotune.launch.base import Launcher
 from autotune.launch.files import store
 from autotune.objectives.verdict import instability
+from autotune.preparation.settings import Settings
 from autotune.races.contestants import (
     Contestant,
     Name,
@@ -31,8 +33,6 @@ from autotune.races.records import Ended, RaceResult, Standing, verdict_on
 from autotune.races.settings import RaceSettings
 from autotune.races.worktree import Worktree, worktree
 from autotune.study import layout as disk
-from autotune.tuning.racing import compared
-from autotune.tuning.settings import Settings
 from autotune.units import counted
 
 GITIGNORE = f"*\n!.gitignore\n!{disk.RACE}\n"

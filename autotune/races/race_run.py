@@ -16,6 +16,9 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from autotune.answer.outliers import without_outliers
+from autotune.answer.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS, with_round
+from autotune.context.windows import BRIEF
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome, Trial
 from autotune.errors import EnvironmentUnfit, RaceFailed
@@ -26,10 +29,7 @@ from autotune.study import layout as disk
 from autotune.study.history import History
 from autotune.study.interference import Judged, interference_causes
 from autotune.study.summary import ConfigSummary, rounds_of
-from autotune.tuning.outliers import without_outliers
 from autotune.tuning.probing import probe_request, with_repeat, with_retry
-from autotune.tuning.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS, with_round
-from autotune.tuning.windows import BRIEF
 from autotune.units import format_rate
 
 

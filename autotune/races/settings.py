@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from autotune.answer.racing import FEWEST_ROUNDS
 from autotune.errors import UsageError
-from autotune.tuning.racing import FEWEST_ROUNDS
-from autotune.tuning.settings import check_device
+from autotune.preparation.settings import check_device
 
 TOLERANCE = 0.02  # as of a search's answer: slower by less is not worth a thought
 SECONDS = 300.0  # of two contestants about 24 rounds: a start of 3 s, a window of 2 s, and what lies between

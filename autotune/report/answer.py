@@ -23,8 +23,8 @@ from autotune.report.phrases import plain
 from autotune.sentences import capitalized
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
-from autotune.targets.commands.answer import RecommendedCommand, recommended_command
-from autotune.units import counted, format_share
+from autotune.targets.commands.recommended_command import RecommendedCommand, recommended_command
+from autotune.units import counted, format_rate, format_share
 
 WIDEST = 100  # characters: longer lines are hard to read
 MOST_LINES = 15  # of that width: one look
@@ -59,10 +59,13 @@ def answer_block(
     head = [line for text in sentences(best, view) for line in flow(plain(text).split(), width)]
     above, warnings = [*changes(best, view, width), *numbers(best, width)], costliest_first(to_know(best))
     room = MOST_LINES - len(head) - 1 - len(above) - len(following(best, width))
+    least = len(titled("!", _meaning(warnings[0]), width)) if warnings else 0
+    own = own_lines(best, width, None if verbose else room - least)
     advised = OF_TIME if best.undecided or _is_uncompared(best) else ()
+    room -= len(own)
     told = [one.text for one in costliest_first(best.warnings)] if verbose else fitting(warnings, room, width, advised)
     below = following(best, width, left_out=0 if verbose else len(warnings) - len(told))
-    lines = [*above, *(line for text in told for line in titled("!", text, width, "yellow")), *below]
+    lines = [*above, *(line for text in told for line in titled("!", text, width, "yellow")), *own, *below]
     lines += details(best, view, width) if verbose else []
     block = Text("\n".join(head) + "\n\n", "bold green" if phrases.is_better(best) else "bold yellow")
     for line in lines:
@@ -157,6 +160,25 @@ def fitting(warnings: Sequence[Notice], room: int, width: int, advised: Collecti
         if sum(len(titled("!", text, width)) for text in texts) <= room:
             break
     return texts
+
+
+def own_lines(best: Recommendation, width: int, room: int | None) -> list[Line]:
+    """Return what no setting mends, the most expensive line of the user's first: in `room` lines, or whole for None."""
+    if room is None:
+        texts = [one.text for one in best.slow_lines]
+        return [line for n, text in enumerate(texts) for line in titled("Your code" * (not n), text, width)]
+    texts = [cropped(plain(in_short(one)), width - TITLES) for one in best.slow_lines]
+    return [Line("Your code" * (not n), text) for n, text in enumerate(texts[: max(0, room)])]
+
+
+def in_short(slow_line: Notice) -> str:
+    """`model.py:21: 9.02 ms a step (21%) → keep a tensor (detach), read it now and then`."""
+    known = slow_line.numbers
+    if not {"place", "milliseconds", "share", "instead"} <= known.keys():
+        return slow_line.text
+    place = str(known["place"]).partition(" in ")[0]
+    cost = f"{format_rate(float(known['milliseconds'] or 0))} ms a step"
+    return f"{place}: {cost} ({format_share(float(known['share'] or 0))}) → {known['instead']}"
 
 
 def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]:

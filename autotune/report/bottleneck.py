@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from autotune.answer.reasons import LOADER_BOUND
 from autotune.core.records import Config
 from autotune.core.stats import mean_of_known
 from autotune.knobs import loader_workers
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
-from autotune.tuning.advice import LOADER_BOUND
 from autotune.units import format_share
 
 HALF = 0.5  # of a step: what takes more of a serial step than the other limits it

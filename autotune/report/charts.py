@@ -8,7 +8,7 @@ from autotune.precision.chart import precision
 from autotune.report.chart import Absence, Chart
 from autotune.report.finalists import finalists
 from autotune.report.history import history
-from autotune.report.settings import settings_chart
+from autotune.report.settings_chart import settings_chart
 from autotune.report.step import step
 from autotune.report.throughput import throughput
 from autotune.study.view import StudyView

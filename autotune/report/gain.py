@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from typing import Literal
 
+from autotune.answer.choice import TIE
 from autotune.core.records import Goal, Record
 from autotune.objectives import objective_of
 from autotune.report.phrases import range_phrase
 from autotune.study.recommendation import Change
-from autotune.tuning.choice import TIE
 from autotune.units import counted, format_speedup
 
 Basis = Literal["rounds", "probes", "estimate"]

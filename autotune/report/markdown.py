@@ -7,7 +7,7 @@ import re
 from autotune.core.notices import costliest_first
 from autotune.harmless import plain
 from autotune.report import phrases
-from autotune.report.answer import sentences, to_know
+from autotune.report.answer import in_short, sentences, to_know
 from autotune.report.certainty import certainty
 from autotune.report.change_rows import change_rows, unchanged_settings
 from autotune.report.durations import durations
@@ -51,6 +51,7 @@ def _numbers(view: StudyView, best: Recommendation) -> list[tuple[str, str]]:
         ("memory", phrases.memory_phrase(best)),
         ("losses", losses_phrase(best)),
         *([("kept", stays)] if stays else []),
+        *(("your code", in_short(one)) for one in best.slow_lines),
         ("machine", phrases.environment_line(best.environment)),
     ]
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from markupsafe import Markup
 
+from autotune.answer.no_answer import unanswered
 from autotune.core.notices import costliest_first
 from autotune.harmless import cropped, shell_word
 from autotune.report import phrases, probes
@@ -26,7 +27,6 @@ from autotune.report.use import ways
 from autotune.study import layout as disk
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
-from autotune.tuning.no_answer import unanswered
 from autotune.units import format_bytes, format_share
 
 FEW_LINES = 9  # of code to use the answer, that leave room below them for warnings
@@ -48,7 +48,6 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
         latest=LATEST,
         charts=arranged([chart for chart in charts if isinstance(chart, Chart)]),
         absent=[chart for chart in charts if isinstance(chart, Absence)],
-        svg=Markup,  # charts escape their own texts
         table=probes.table(view),
         raw_trials=_raw_trials(view.folder),
         prefix=prefix,
@@ -79,6 +78,7 @@ def _answer(view: StudyView) -> dict[str, object]:
         "unchanged": unchanged_settings(best, view),
         "losses": losses_phrase(best),
         "warnings": [(one.code, *_parted(one.text)) for one in costliest_first(best.warnings)],
+        "slow_lines": [(one.numbers.get("line", ""), *_parted(one.text)) for one in best.slow_lines],
         "reasons": _reasons(best),
         "ways": use,
         "is_brief": use[0].text.count("\n") < FEW_LINES or best.global_batch_change is not None,

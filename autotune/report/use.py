@@ -18,7 +18,7 @@ from autotune.report import phrases
 from autotune.report.essentials import essential
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
-from autotune.targets.commands.answer import recommended_command
+from autotune.targets.commands.recommended_command import recommended_command
 
 TITLES = {
     Framework.TORCH: "PyTorch",

@@ -25,7 +25,7 @@ LIKELY = 0.5  # chance to fit, above which a running probe counts as a rival
 
 
 @dataclass(frozen=True)
-class Forecast:
+class Predictions:
     """The predicted behaviour of every row of a grid; (particles, rows) unless said otherwise."""
 
     rates: Floats  # samples/s
@@ -33,7 +33,7 @@ class Forecast:
     memory: Floats  # (rows) median peak as a share of the usable memory
 
 
-def predict(model: PerformanceModel, posterior: Posterior, chance: np.random.Generator) -> Forecast:
+def predict(model: PerformanceModel, posterior: Posterior, chance: np.random.Generator) -> Predictions:
     """Return rates, with a discrepancy drawn once per particle and group, and chances to fit."""
     from scipy.special import ndtr
 
@@ -50,7 +50,7 @@ def predict(model: PerformanceModel, posterior: Posterior, chance: np.random.Gen
         np.divide(places.samples, model.together(particles[some], places, compute, load), out=rates[some])
     memory = model.memory(particles, places) + posterior.memory_mean
     fits = ndtr(-memory / posterior.memory_spread)
-    return Forecast(
+    return Predictions(
         rates=rates,
         fits=fits[:, places.memory_group],
         memory=np.exp(np.median(memory, axis=0))[places.memory_group],
@@ -66,75 +66,78 @@ def speeds(model: PerformanceModel, guesses: Floats) -> Floats:
     return found
 
 
-def incumbents(forecast: Forecast, rows: Integers) -> Floats:
+def incumbents(predictions: Predictions, rows: Integers) -> Floats:
     """Return the rate of the best configuration among `rows` in every particle, as a column; 0 if there is none."""
     if not len(rows):
-        return np.zeros((len(forecast.rates), 1))
-    found: Floats = forecast.rates[:, rows].max(1, keepdims=True)
+        return np.zeros((len(predictions.rates), 1))
+    found: Floats = predictions.rates[:, rows].max(1, keepdims=True)
     return found
 
 
-def rivals(forecast: Forecast, measured: Integers, running: Integers) -> Integers:
+def rivals(predictions: Predictions, measured: Integers, running: Integers) -> Integers:
     """Return the rows to improve upon: those measured that fit, and those running that probably fit."""
-    likely = running[forecast.fits[:, running].mean(0) > LIKELY]
+    likely = running[predictions.fits[:, running].mean(0) > LIKELY]
     return np.unique(np.concatenate([measured, likely]))
 
 
-def up_to_knee(forecast: Forecast, batches: Floats, share: float, least: float) -> Forecast:
-    """Return the forecast in which no row with a global batch beyond the knee has a rate.
+def up_to_knee(predictions: Predictions, batches: Floats, share: float, least: float) -> Predictions:
+    """Return the predictions in which no row with a global batch beyond the knee has a rate.
 
     The knee of a particle is the smallest global batch with which some row that probably fits is slower by no more than
     `share` than the fastest; what is not above `least`, the baseline's, is never beyond it. No row beyond the knee can
     be the answer (decisions/0044), so that the probes go to where particles disagree about it. `batches` are per row.
     """
-    rates = np.where(forecast.fits > LIKELY, forecast.rates, 0.0)
+    rates = np.where(predictions.fits > LIKELY, predictions.rates, 0.0)
     enough = rates >= (1 - share) * rates.max(1, keepdims=True)
     knees = np.maximum(np.where(enough, batches, np.inf).min(1, keepdims=True), least)
-    return replace(forecast, rates=np.where(batches <= knees, forecast.rates, 0.0))
+    return replace(predictions, rates=np.where(batches <= knees, predictions.rates, 0.0))
 
 
-def gains(forecast: Forecast, best: Floats) -> Floats:
+def gains(predictions: Predictions, best: Floats) -> Floats:
     """Return the expected improvement over `best` in samples/s, times the chance to fit, per row.
 
     Row and incumbent are compared within each particle: an error that both share is no gain.
     """
-    found = np.zeros(forecast.rates.shape[1])
-    for rates, fits, incumbent in zip(forecast.rates, forecast.fits, best, strict=True):  # a line of each fits in cache
+    found = np.zeros(predictions.rates.shape[1])
+    # A line of each fits into a cache.
+    for rates, fits, incumbent in zip(predictions.rates, predictions.fits, best, strict=True):
         gain = rates - incumbent
         np.maximum(gain, 0, out=gain)
         gain *= fits
         found += gain
-    return found / len(forecast.rates)
+    return found / len(predictions.rates)
 
 
-def ranked(forecast: Forecast, gain: Floats, workers: Floats, seconds: Floats | float = 1.0) -> Integers:
+def ranked(predictions: Predictions, gain: Floats, workers: Floats, seconds: Floats | float = 1.0) -> Integers:
     """Return the rows by expected gain per second of their probe, highest first; nearly equal ones by fewer workers."""
-    likely = forecast.fits.mean(0)
-    score = gain * likely ** (CAUTION - 1) + CLOSENESS * forecast.rates.mean(0) * likely**CAUTION
+    likely = predictions.fits.mean(0)
+    score = gain * likely ** (CAUTION - 1) + CLOSENESS * predictions.rates.mean(0) * likely**CAUTION
     score /= seconds
     order = np.argsort(-score, kind="stable")
     close = order[: int((score >= AS_GOOD * score.max()).sum())]
     return np.concatenate([close[np.argsort(workers[close], kind="stable")], order[len(close) :]])
 
 
-def prediction(forecast: Forecast, best: Floats, row: int, limit_bytes: int | None, value: float = 1.0) -> Prediction:
-    """Return the forecast for one row; `value` of one sample/s, where the forecast's rates are in units of value."""
-    rates, low = forecast.rates[:, row], (1 - CONFIDENCE) / 2
+def prediction(
+    predictions: Predictions, best: Floats, row: int, limit_bytes: int | None, value: float = 1.0
+) -> Prediction:
+    """Return the prediction for one row; `value` of one sample/s, where the rates are in units of value."""
+    rates, low = predictions.rates[:, row], (1 - CONFIDENCE) / 2
     incumbent = float(best.mean())
-    gain = float((np.maximum(rates - best[:, 0], 0) * forecast.fits[:, row]).mean())
+    gain = float((np.maximum(rates - best[:, 0], 0) * predictions.fits[:, row]).mean())
     return Prediction(
         samples_per_second=float(np.median(rates)) / value,
         low=float(np.quantile(rates, low)) / value,
         high=float(np.quantile(rates, 1 - low)) / value,
-        memory_share=float(forecast.memory[row]),
-        memory_bytes=int(forecast.memory[row] * limit_bytes) if limit_bytes else None,
-        fits=float(forecast.fits[:, row].mean()),
+        memory_share=float(predictions.memory[row]),
+        memory_bytes=int(predictions.memory[row] * limit_bytes) if limit_bytes else None,
+        fits=float(predictions.fits[:, row].mean()),
         gain=gain / incumbent if incumbent > 0 else None,
     )
 
 
 def faster_elsewhere(
-    forecast: Forecast, measured: Integers, open_rows: NDArray[np.bool_], chance: np.random.Generator
+    predictions: Predictions, measured: Integers, open_rows: NDArray[np.bool_], chance: np.random.Generator
 ) -> float:
     """Return the share by which no row of the mask `open_rows` is expected to beat the best measured one (90 %).
 
@@ -144,7 +147,7 @@ def faster_elsewhere(
         return float("inf")
     if not open_rows.any():
         return 0.0
-    best = incumbents(forecast, measured)[:, 0]
-    fits = chance.random((len(best), 1)) < forecast.fits[:, open_rows]
-    rest = np.where(fits, forecast.rates[:, open_rows], 0.0).max(1)
+    best = incumbents(predictions, measured)[:, 0]
+    fits = chance.random((len(best), 1)) < predictions.fits[:, open_rows]
+    rest = np.where(fits, predictions.rates[:, open_rows], 0.0).max(1)
     return float(max(0.0, np.quantile(rest / best, CONFIDENCE) - 1))

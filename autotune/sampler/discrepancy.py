@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.sampler import data as known
-from autotune.sampler.data import ProbeData, alike, along
+from autotune.sampler import fitted_data as known
+from autotune.sampler.fitted_data import ProbeData, alike, along
 from autotune.sampler.grid import Floats, Integers
 from autotune.sampler.performance_model import PerformanceModel
 

@@ -97,7 +97,7 @@ class GuardedSampler(BaseSampler):
         return self._inner.faster_elsewhere(study) if isinstance(self._inner, StructuredSampler) else None
 
     def expected(self, study: optuna.Study, configs: Sequence[Config]) -> list[tuple[Config, Prediction]]:
-        """Return forecasts for configurations outside the space, where the sampler has a model."""
+        """Return predictions for configurations outside the space, where the sampler has a model."""
         if not configs or not isinstance(self._inner, StructuredSampler):
             return []
         found = self._inner.expected(study, [config.values for config in configs])

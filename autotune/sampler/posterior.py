@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.sampler.data import ProbeData
 from autotune.sampler.discrepancy import Discrepancy, discrepancy
+from autotune.sampler.fitted_data import ProbeData
 from autotune.sampler.grid import Floats, Integers
 from autotune.sampler.importance_sampling import PARTICLES, Terms, maximum, particles_around
 from autotune.sampler.parameters import OF_CLOCKS, OF_MEMORY

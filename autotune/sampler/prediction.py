@@ -1,4 +1,4 @@
-"""The forecasts of a sampler: for the configuration that it proposes, and at the end for every curve and batch."""
+"""The predictions of a sampler: for the configuration that it proposes, and at the end for every curve and batch."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from autotune.core.records import Record
 
 
 class Prediction(Record, frozen=True, kw_only=True):
-    """The forecast for a configuration, made before its probe. Intervals are of 90 %.
+    """The prediction for a configuration, made before its probe. Intervals are of 90 %.
 
     `why` is `direct` only in studies of earlier versions: in a curve that the fitted model missed by over 15 % the
-    forecast rested on the batches around it.
+    prediction rested on the batches around it.
     """
 
     FORMER: ClassVar[frozenset[str]] = frozenset({"departure"})

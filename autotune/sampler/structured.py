@@ -20,11 +20,11 @@ from autotune.core.probe_duration import ProbeDuration
 from autotune.core.records import Config, Value
 from autotune.memory.model import PredictedPeak
 from autotune.sampler import acquisition
-from autotune.sampler.acquisition import Forecast
+from autotune.sampler.acquisition import Predictions
 from autotune.sampler.blocks import Points, distinct
 from autotune.sampler.candidates import CLIMBERS, climbed, known_candidates
-from autotune.sampler.data import gather
 from autotune.sampler.encoding import Encoding
+from autotune.sampler.fitted_data import gather
 from autotune.sampler.grid import Floats, Grid, Hardware, Integers, widened
 from autotune.sampler.observation import ATTRIBUTE, recalled
 from autotune.sampler.performance_model import PerformanceModel
@@ -66,21 +66,21 @@ class _Fitted:
     known: Trials
     model: PerformanceModel  # of the candidates, those probed and running first
     points: Points  # of the rows that are candidates
-    forecast: Forecast  # rates in units of the study's value, where the value of a sample is known
+    predictions: Predictions  # rates in units of the study's value, where the value of a sample is known
     value_per_sample: Floats  # value of one sample/s, per row
-    is_score: bool  # the study maximises the forecast's rates, in some unit
+    is_score: bool  # the study maximises the predicted rates, in some unit
     chance: np.random.Generator
 
     @cached_property
     def seconds(self) -> Floats:
         """The expected seconds of one micro-batch, per row."""
-        found: Floats = self.model.grid.batch * (self.value_per_sample / self.forecast.rates).mean(0)
+        found: Floats = self.model.grid.batch * (self.value_per_sample / self.predictions.rates).mean(0)
         return found
 
     def prediction(self, best: Floats, row: int) -> Prediction:
-        """Return the forecast for one row; `best` is the incumbent's rate in every particle."""
+        """Return the prediction for one row; `best` is the incumbent's rate in every particle."""
         value = float(self.value_per_sample[row])
-        found = acquisition.prediction(self.forecast, best, row, self.known.limit_bytes, value)
+        found = acquisition.prediction(self.predictions, best, row, self.known.limit_bytes, value)
         return found if self.is_score else msgspec.structs.replace(found, gain=None)
 
 
@@ -109,11 +109,11 @@ class StructuredSampler(BaseSampler):
     ) -> dict[str, Any]:
         """Return the most promising configuration that is admitted and not running."""
         fitted = self._fitted(self._known(study, trial.number))
-        known, forecast, grid = fitted.known, self._aim(fitted), fitted.model.grid
-        best = acquisition.incumbents(forecast, acquisition.rivals(forecast, known.measured, known.running_rows))
-        gain = acquisition.gains(forecast, best)
+        known, predictions, grid = fitted.known, self._aim(fitted), fitted.model.grid
+        best = acquisition.incumbents(predictions, acquisition.rivals(predictions, known.measured, known.running_rows))
+        gain = acquisition.gains(predictions, best)
         seconds, most = self._durations(fitted)
-        order = acquisition.ranked(forecast, gain, grid.workers, seconds + self._compiling(fitted))
+        order = acquisition.ranked(predictions, gain, grid.workers, seconds + self._compiling(fitted))
         row = self._first_within(self._open(fitted, order), seconds, most, default=int(order[0]))
         found = fitted.prediction(best, row)
         if found.gain is not None:
@@ -131,12 +131,12 @@ class StructuredSampler(BaseSampler):
             row for row in order.tolist() if row not in running and self._admits(self._configs.at(fitted.points[row]))
         )
 
-    def _aim(self, fitted: _Fitted) -> Forecast:
-        """Return the forecast of what may be the answer."""
+    def _aim(self, fitted: _Fitted) -> Predictions:
+        """Return the predictions of what may be the answer."""
         if (knee := self._knowledge.knee) is None:
-            return fitted.forecast
+            return fitted.predictions
         batches = fitted.model.all_rows.samples
-        return acquisition.up_to_knee(fitted.forecast, batches, knee.share, knee.least)
+        return acquisition.up_to_knee(fitted.predictions, batches, knee.share, knee.least)
 
     def _durations(self, fitted: _Fitted) -> tuple[Floats, float]:
         """Return the expected seconds of a probe of every row without compiling, and the most that one may take."""
@@ -189,10 +189,10 @@ class StructuredSampler(BaseSampler):
             return float("inf")
         open_rows = np.zeros(len(fitted.model.grid), bool)
         open_rows[list(self._open(fitted, np.arange(len(fitted.points))))] = True
-        return acquisition.faster_elsewhere(fitted.forecast, fitted.known.measured, open_rows, fitted.chance)
+        return acquisition.faster_elsewhere(fitted.predictions, fitted.known.measured, open_rows, fitted.chance)
 
     def expected(self, study: optuna.Study, values: Sequence[Mapping[str, Value]]) -> list[Prediction]:
-        """Return forecasts for configurations in the space or between its own, given as values of every knob.
+        """Return predictions for configurations in the space or between its own, given as values of every knob.
 
         Empty if nothing was measured, or if the value per sample was given, which is known for the space only.
         """
@@ -200,11 +200,11 @@ class StructuredSampler(BaseSampler):
         if self._knowledge.value_per_sample is not None or not len(known.measured):
             return []
         fitted = self._fitted(known, values)
-        best = acquisition.incumbents(fitted.forecast, known.measured)
+        best = acquisition.incumbents(fitted.predictions, known.measured)
         return [fitted.prediction(best, row) for row in range(len(fitted.points), len(fitted.model.grid))]
 
     def _fitted(self, known: Trials, further: Sequence[Mapping[str, Value]] | None = None) -> _Fitted:
-        """Fit the model and return the forecast of the candidates, or of `further` ones in the last rows instead."""
+        """Fit the model and return the predictions of the candidates, or of `further` ones in the last rows instead."""
         chance = np.random.default_rng([self._seed, known.finished])
         points = known_candidates(self._configs, [self._configs.point(config) or () for config in known.row])
         dry = self._dry_runs(points)
@@ -226,11 +226,13 @@ class StructuredSampler(BaseSampler):
             else:
                 points = points[: max(learned, 1)]
             model = self._model(points, domains, further or ())
-            forecast = acquisition.predict(model, posterior_of(model, data, found), chance)
+            predictions = acquisition.predict(model, posterior_of(model, data, found), chance)
         if (value := self._knowledge.value_per_sample) is None:
-            return _Fitted(known, model, points, forecast, np.ones(len(model.grid)), known.is_throughput, chance)
+            return _Fitted(known, model, points, predictions, np.ones(len(model.grid)), known.is_throughput, chance)
         values = np.array([value(self._configs.at(point)) for point in points.tolist()])
-        return _Fitted(known, model, points, replace(forecast, rates=forecast.rates * values), values, True, chance)
+        return _Fitted(
+            known, model, points, replace(predictions, rates=predictions.rates * values), values, True, chance
+        )
 
     def _model(
         self, points: Points, domains: Mapping[str, Sequence[Value]] | None = None,

@@ -23,7 +23,7 @@ from autotune.objectives.verdict import judge_among
 from autotune.study import layout as disk
 from autotune.study.layout import find
 from autotune.study.lock import is_running
-from autotune.targets.commands.answer import RecommendedCommand, recommended_command
+from autotune.targets.commands.recommended_command import RecommendedCommand, recommended_command
 from autotune.units import counted
 
 VERSION = 1
@@ -163,6 +163,7 @@ class Recommendation(Record, frozen=True, kw_only=True):
     undecided: Undecided | None = None  # None: whether it is better than the baseline was decided
     at_baseline_batch: AtBaselineBatch | None = None  # None: that is the recommended one, or of an earlier version
     target_digest: str = ""  # of the target's own file; empty: installed code, or an earlier version
+    slow_lines: tuple[Notice, ...] = ()  # of the baseline, that no setting mends; none: none were seen, or looked for
     facts: TargetFacts | None = None  # of the target, for exported programs; None: of an earlier version
 
 

@@ -145,6 +145,11 @@ def without_effect(label: str, asked: str, seen: str) -> TargetError:
 class DryTraining(Protocol):
     """One training run whose tensors have shapes and no contents."""
 
+    @property
+    def training(self) -> Any:
+        """The loop, a `Training`, with its model and optimizers."""
+        ...
+
     def tensors(self) -> Iterator[Any]:
         """The tensors that live as long as the run does: parameters and buffers."""
         ...

@@ -14,7 +14,6 @@ from autotune.knobs import declared_values, loader_workers
 from autotune.knobs.base import Plan
 from autotune.targets import data as sources
 from autotune.targets import kinds, optimizer_implementations, optimizers, update
-from autotune.targets.arguments import bind, takes, takes_just
 from autotune.targets.base import Session
 from autotune.targets.contract import NAMES, Contract
 from autotune.targets.counting import OwnBatches
@@ -22,6 +21,7 @@ from autotune.targets.data import Data
 from autotune.targets.guesses import loss_line
 from autotune.targets.loop import Training
 from autotune.targets.loss import InferredLoss, Loss
+from autotune.targets.named_arguments import bind, takes, takes_just
 from autotune.targets.own_loop import OwnLoop, OwnSession
 from autotune.targets.own_step import OwnStep
 from autotune.targets.reference import Reference

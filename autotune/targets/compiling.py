@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import torch
 from torch import nn
 
-from autotune.knobs.compile_mode import DEFAULT, REGIONAL
+from autotune.knobs.compile_modes import DEFAULT, REGIONAL
 from autotune.targets.checkpointing import Checkpointed, blocks, compile_inside, own_forward
 
 Module = TypeVar("Module", bound=nn.Module)

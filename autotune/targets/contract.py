@@ -15,8 +15,8 @@ import torch
 
 from autotune.core.records import Finding, OwnFramework
 from autotune.errors import TargetError
-from autotune.targets.arguments import bind
 from autotune.targets.guesses import Unread, loss_line
+from autotune.targets.named_arguments import bind
 from autotune.targets.user_errors import blaming
 
 NAMES = {

@@ -15,10 +15,10 @@ from autotune.knobs import worker_knob
 from autotune.knobs.base import Plan
 from autotune.machine.host import shared_memory_bytes
 from autotune.targets import shared_memory
-from autotune.targets.arguments import takes
 from autotune.targets.base import without_effect
 from autotune.targets.collate import collate, collate_rows, is_hugging_face, prepare_hugging_face
 from autotune.targets.contract import Contract
+from autotune.targets.named_arguments import takes
 from autotune.targets.user_errors import blaming
 
 Source = Callable[[], Iterator[Any]]  # starts an epoch

@@ -41,14 +41,14 @@ class FakeTraining:
     """One arm: a model, a loss and an optimizer whose tensors are fake."""
 
     def __init__(self, training: Training, batches: Rebatched, mode: FakeTensorMode) -> None:
-        self._training, self._batches, self._mode = training, batches, mode
+        self.training, self._batches, self._mode = training, batches, mode
         assert training.update is not None, "begun"
         # Averaging asks how often it was done, which no fake tensor knows; its memory is that of the averages.
         self._averaged, training.update.averaged = training.update.averaged, None
 
     def tensors(self) -> Iterator[torch.Tensor]:
         """Parameters and buffers, also of averaged weights, which live as long as this does."""
-        for one in (self._training.model, self._averaged):
+        for one in (self.training.model, self._averaged):
             if isinstance(one, torch.nn.Module):
                 yield from (*one.parameters(), *one.buffers())
 
@@ -60,11 +60,11 @@ class FakeTraining:
         `watching` is entered inside the fake world. Raises what the user's code and torch raise.
         """
         batch = self._batches.of(batch_size, self._mode)
-        self._training.worst = lambda shapes_vary: batch
+        self.training.worst = lambda shapes_vary: batch
         with self._mode, watching:
             for tensor in tensors(batch):
                 hold(tensor)
-            self._training.train_worst()
+            self.training.train_worst()
 
 
 class DryFunctions:

@@ -8,13 +8,13 @@ from torch.optim import Optimizer
 
 from autotune.core.records import Finding, StepFacts
 from autotune.targets import contract as contracts
-from autotune.targets.arguments import takes, takes_option
 from autotune.targets.batches import describe
 from autotune.targets.contract import Contract
 from autotune.targets.counting import OwnBatches
 from autotune.targets.data import LOADER_KNOBS, Data
 from autotune.targets.loop import Training
 from autotune.targets.loss import InferredLoss
+from autotune.targets.named_arguments import takes, takes_option
 from autotune.targets.update import Update
 
 REPEATED = (  # https://pytorch.org/docs/stable/data.html#torch.utils.data.IterableDataset

@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from autotune.targets.arguments import takes
+from autotune.targets.named_arguments import takes
 
 SYNONYMS = {  # spelling distance alone does not find get_model
     "model": ("get_model", "build_model", "make_model", "create_model", "model_fn", "net", "network", "get_net"),

@@ -29,14 +29,14 @@ from autotune.targets.build import assemble, common_arguments, run_setup
 from autotune.targets.contract import OF_A_STEP, Contract
 from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
-from autotune.targets.declared import described
+from autotune.targets.declared_knobs import described
+from autotune.targets.declared_settings import DeclaredSettings, read_settings
 from autotune.targets.findings import findings, loader_options, step_finding, takes_workers
 from autotune.targets.loop import Training
 from autotune.targets.model_facts import model_facts
 from autotune.targets.optimizer_facts import Updates
 from autotune.targets.own_loop import OwnLoop, OwnSession
 from autotune.targets.reference import Reference
-from autotune.targets.settings import DeclaredSettings, read_settings
 from autotune.targets.user_errors import blaming
 
 _OF_THE_LOADER = ("torch.utils.data._utils", "torch.utils.data.dataloader", "torch.random")  # ask for each batch

@@ -9,8 +9,8 @@ from types import ModuleType
 from typing import Any
 
 from autotune.targets import importing
-from autotune.targets.arguments import bind
 from autotune.targets.contract import NAMES, is_factory
+from autotune.targets.named_arguments import bind
 from autotune.targets.reference import Reference
 from autotune.targets.user_errors import blaming
 

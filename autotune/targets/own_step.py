@@ -26,9 +26,9 @@ from torch.optim import Optimizer
 
 from autotune.errors import TargetError
 from autotune.knobs.base import Plan
-from autotune.targets.arguments import bind
 from autotune.targets.contract import NAMES, Contract
 from autotune.targets.loss import checked
+from autotune.targets.named_arguments import bind
 from autotune.targets.update import Update
 
 ELSE = "What a step cannot say runs as a command: autotune search -- python train.py."

@@ -43,7 +43,7 @@ from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import open_log, store
 from autotune.memory.model import DryRun
 from autotune.testing.machine import ENVIRONMENT, FACTS, Machine, dtype_of
-from autotune.testing.results import paired_losses, predicted_peaks, sampled_gradients
+from autotune.testing.simulated_results import paired_losses, predicted_peaks, sampled_gradients
 from autotune.units import format_bytes
 
 _START_OF_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # of the simulated clock

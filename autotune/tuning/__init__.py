@@ -1,1 +1,1 @@
-"""One search from settings to recommendation."""
+"""The search: its stages in their order (`engine.py`), and a file for each of them."""

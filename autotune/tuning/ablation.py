@@ -7,7 +7,7 @@
                change is put back, and so on
 
 Backward elimination (decisions/0045). The rounds count on from those of the race, and the choice is the same
-(`choice.py`): of those that are as good as the winner the one with the fewest changes is recommended.
+(`answer/choice.py`): of those that are as good as the winner the one with the fewest changes is recommended.
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
+from autotune.answer import racing
+from autotune.answer.doubtful_batch import is_taken_back
+from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.records import Config
@@ -28,9 +31,6 @@ from autotune.study.answers import write_answer
 from autotune.study.interference import Judged
 from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary
-from autotune.tuning import racing
-from autotune.tuning.context import SearchContext
-from autotune.tuning.micro_batch import is_taken_back
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import (
     Reversion,

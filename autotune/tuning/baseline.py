@@ -7,15 +7,15 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from autotune.context.search_context import SearchContext
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import ProbeResult, Trial
+from autotune.preparation.prepare import check_scored, fault
 from autotune.study import layout as disk
 from autotune.study.baseline_rate import doubt, has_too_few, is_known, is_narrow, unknown
 from autotune.study.history import FATAL_AT_BASELINE
 from autotune.study.interference import BACK_OFF_SECONDS, Judged, is_spoiled
 from autotune.study.pace import starting_seconds
-from autotune.tuning.context import SearchContext
-from autotune.tuning.prepare import check_scored, fault
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.units import format_seconds, format_share
 

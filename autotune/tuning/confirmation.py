@@ -6,6 +6,12 @@ from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 
+from autotune.answer import racing
+from autotune.answer.choice import FEWEST_FINALISTS, finalists
+from autotune.answer.doubtful_batch import EVIDENT_LOSS, is_doubtful
+from autotune.answer.no_answer import baseline_alone, nothing_usable
+from autotune.context.budget import KNEE_FINALISTS
+from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.records import Config
@@ -16,15 +22,9 @@ from autotune.precision.stage import precise_finalists, refused_summaries
 from autotune.study.interference import Judged, is_spoiled, severity
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
-from autotune.tuning import racing
-from autotune.tuning.budget import KNEE_FINALISTS
-from autotune.tuning.choice import FEWEST_FINALISTS, finalists
-from autotune.tuning.context import SearchContext
 from autotune.tuning.idle_update import idle_updates
-from autotune.tuning.micro_batch import is_doubtful
-from autotune.tuning.no_answer import baseline_alone, nothing_usable
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
-from autotune.tuning.reversions import obstacle, search_scores, without
+from autotune.tuning.reversions import Reversion, obstacle, search_scores, seen_loss, without
 from autotune.tuning.simplification import preferred
 from autotune.units import counted, format_seconds
 
@@ -40,7 +40,7 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
     raced: list[ConfigSummary] = []
     baseline: list[ConfigSummary] = []
     for number in range(MOST_RACES):
-        chosen = _with_neighbours(context, _with_micro_batch_held(context, _without_idle_updates(context)))
+        chosen = _with_batch_held(context, _with_neighbours(context, _without_idle_updates(context)))
         baseline = baseline or _baseline(context)  # after the finalists: whether it is refused is known then
         if not chosen and (number or not baseline):
             break
@@ -97,22 +97,27 @@ def _without_idle_updates(context: SearchContext) -> list[ConfigSummary]:
     return [*chosen.values()] or found
 
 
-def _with_micro_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
-    """Return the finalists with the first one as it is with the baseline's micro-batch, where BatchNorm sees that.
+def _with_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
+    """Return the finalists with the first one as it is with the baseline's batch, where the model learns from that.
 
-    Alone where there is no time for both: another micro-batch has to be worth its warning (decisions/0057).
+    Alone where there is no time for both, unless another global batch evidently gains: another batch has to be worth
+    its warning (decisions/0057, 0066).
     """
     request, history, budget = context.request, context.history, context.budget
     if not chosen or not is_doubtful(chosen[0].config, request) or context.interrupted_confirmation.finalists:
         return chosen
-    held = without(context, chosen[0].config, BATCH_KNOBS)
+    first, is_free = chosen[0].config, request.goal.global_batch is None
+    held = without(context, first, BATCH_KNOBS)
     if held in (request.baseline, *(one.config for one in chosen)) or obstacle(context, held):
         return chosen
     beside = ConfigSummary(config=held, found=history.summary(held).found)
     if len(chosen) > 1:
         return [chosen[0], beside, *chosen[1 : max(2, len(chosen) - 1)]]
-    is_time = budget.left_seconds >= racing.probe_count(2, racing.FEWEST_ROUNDS, 1) * budget.least_seconds(held)
-    return [chosen[0], beside] if is_time else [beside]
+    if budget.left_seconds >= racing.probe_count(2, racing.FEWEST_ROUNDS, 1) * budget.least_seconds(held):
+        return [chosen[0], beside]
+    taken_back = Reversion(knobs=BATCH_KNOBS, config=held)
+    loss = seen_loss(taken_back, first, search_scores(history), request.baseline) if is_free else None
+    return [beside] if loss is None or loss <= EVIDENT_LOSS else chosen
 
 
 def _with_neighbours(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:

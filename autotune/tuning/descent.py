@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from autotune.answer.choice import luck
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.results import Trial
 from autotune.core.stats import MOST_PROBE_NOISE
@@ -22,7 +23,6 @@ from autotune.knobs import KNOBS
 from autotune.knobs import knob as named
 from autotune.knobs.base import Knob, MemoryEffect
 from autotune.study.interference import Judged
-from autotune.tuning.choice import luck
 
 
 def scored(judged: Sequence[Judged]) -> list[tuple[Trial, float]]:

@@ -10,6 +10,15 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from autotune.answer.compile_advice import with_compile_advice
+from autotune.answer.recommend import recommend
+from autotune.answer.resumed_confirmation import interrupted
+from autotune.context.budget import TimeBudget
+from autotune.context.progress_writer import ProgressWriter
+from autotune.context.reporter import Reporter
+from autotune.context.search_context import SearchContext
+from autotune.context.time_guard import TimeGuard
+from autotune.context.trades import Trades
 from autotune.core.notices import Notice
 from autotune.core.records import Config
 from autotune.gradient_noise.stage import measure_gradient_noise, with_batch_advice
@@ -18,6 +27,9 @@ from autotune.machine.interference import ForeignCores, foreign_cores
 from autotune.memory.prediction import MemoryPrediction
 from autotune.memory.stage import predict_memory
 from autotune.objectives import objective_of
+from autotune.preparation.open_study import OpenStudy, open_study
+from autotune.preparation.settings import Settings
+from autotune.profile.in_search import profile_baseline, with_slow_lines
 from autotune.sampler.encoding import Encoding
 from autotune.sampler.guard import Guard
 from autotune.sampler.optuna import GuardedSampler, hardware, make_sampler
@@ -31,25 +43,13 @@ from autotune.study.summary import ConfigSummary
 from autotune.study.view import view_of
 from autotune.tuning.ablation import ablate
 from autotune.tuning.baseline import measure_baseline, probe_nearest
-from autotune.tuning.budget import TimeBudget
-from autotune.tuning.compile_advice import with_compile_advice
 from autotune.tuning.confirmation import confirm
-from autotune.tuning.context import SearchContext
 from autotune.tuning.exploration import bound_the_rest, explore
-from autotune.tuning.header import tell_opening
-from autotune.tuning.open_study import OpenStudy, open_study
+from autotune.tuning.opening import note_short_budget, tell_opening
 from autotune.tuning.probing import learn
-from autotune.tuning.progress_writer import ProgressWriter
 from autotune.tuning.quiet import wait_for_quiet
-from autotune.tuning.recommend import recommend
 from autotune.tuning.refinement import refine_batch, refine_global_batch, refine_memory
-from autotune.tuning.reporter import Reporter
-from autotune.tuning.resumed_confirmation import interrupted
-from autotune.tuning.settings import Settings
-from autotune.tuning.short_budget import note_short_budget
 from autotune.tuning.simplification import simplify
-from autotune.tuning.time_guard import TimeGuard
-from autotune.tuning.trades import Trades
 
 SEED_STEP = 100_003  # a prime: runs with other numbers of earlier probes have other seeds
 
@@ -103,6 +103,7 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
     measure_gradient_noise(context)
     measure_baseline(context)
     probe_nearest(context)
+    profile_baseline(context)
     if context.interrupted_confirmation:
         predict_memory(context)
         context.reporter.note(
@@ -154,7 +155,7 @@ def recommendation_of(
         answer = replace(answer, undecided=replace(open_one, minutes_needed=advised))  # one advice, not two
     if context.code_changed:
         answer = replace(answer, warnings=(context.code_changed, *answer.warnings))
-    return with_compile_advice(with_batch_advice(answer, history), history)
+    return with_slow_lines(with_compile_advice(with_batch_advice(answer, history), history), context)
 
 
 def keep(context: SearchContext, answer: Recommendation) -> Recommendation:

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
+from autotune.context.search_context import SearchContext
+from autotune.context.trades import Why
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config
@@ -16,9 +18,7 @@ from autotune.core.requests import ProbeRequest
 from autotune.sentences import capitalized
 from autotune.study import layout as disk
 from autotune.study.interference import describe_drift, is_reference_due
-from autotune.tuning.context import SearchContext
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
-from autotune.tuning.trades import Why
 from autotune.units import counted, format_seconds
 
 PATIENCE = 15  # probes without a gain; a sampler that learns only from values needs so many (docs/notes/search.md 2)

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from autotune.answer.compile_advice import doubts
+from autotune.context.search_context import SearchContext
 from autotune.core.records import Config, Purpose, StudyRequest
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Trial
@@ -22,8 +24,6 @@ from autotune.study.interference import (
     interference_causes,
     the_one_that_counts,
 )
-from autotune.tuning.compile_advice import doubts
-from autotune.tuning.context import SearchContext
 
 Place = tuple[int, Path]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from autotune.context.search_context import SearchContext
 from autotune.core.interference import MOST_FOREIGN_CORES
 from autotune.machine.interference import LOOK_SECONDS
 from autotune.study.interference import interference_causes
-from autotune.tuning.context import SearchContext
 from autotune.units import format_seconds
 
 MOST_SHARE = 0.1  # of the time budget: rounds are worth more than waiting for longer

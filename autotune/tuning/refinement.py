@@ -16,12 +16,12 @@ from collections.abc import Sequence
 
 from msgspec.structs import replace
 
+from autotune.context.search_context import SearchContext
 from autotune.core.records import Config, StudyRequest
 from autotune.knobs.changes import BATCH_KNOBS
 from autotune.objectives.base import DESCENT
 from autotune.sampler.prediction import Prediction
 from autotune.study.interference import Judged
-from autotune.tuning.context import SearchContext
 from autotune.tuning.descent import leaner, scored, smaller
 from autotune.tuning.exploration import FEWEST_PROBES, affords_probe
 from autotune.tuning.probing import probe_with_repeat

@@ -11,6 +11,11 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from autotune.answer.choice import MOST_TIE, TIE
+from autotune.answer.doubtful_batch import is_taken_back, is_worth_it, least_gain
+from autotune.answer.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS
+from autotune.answer.ranking import compared
+from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Purpose, StudyRequest, Value
@@ -22,10 +27,6 @@ from autotune.study.history import History
 from autotune.study.interference import is_spoiled
 from autotune.study.recommendation import Change
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.choice import MOST_TIE, TIE
-from autotune.tuning.context import SearchContext
-from autotune.tuning.micro_batch import LEAST_MICRO_BATCH_GAIN, is_taken_back, is_worth_it
-from autotune.tuning.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS, compared
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -170,10 +171,10 @@ class WinnerComparison:
         """Whether it is measurably worse than the winner: in its score, or in what the objective wants besides.
 
         What it does without an environment variable has to be surely worse: such a variable is not kept unproven. Nor
-        is another micro-batch than the baseline's where BatchNorm sees it, which has to be worth more, too.
+        is another batch that changes what the model learns, which has to be worth more, too.
         """
         if is_taken_back(self._winner, config, self._request):
-            return is_worth_it(self._scores, self._places[self._winner], self._places[config])
+            return is_worth_it(self._scores, self._places[self._winner], self._places[config], self._request)
         winner, one = self._summaries[self._winner], self._summaries[config]
         if objective_of(self._request.goal).is_lower(winner, one):
             return True
@@ -192,10 +193,11 @@ class WinnerComparison:
     def is_decided(self, config: Config) -> bool:
         """Whether more rounds would not change if it loses: surely by more than 2 %, or surely by no more.
 
-        By 5 % if it is the micro-batch that was taken back, and BatchNorm sees that.
+        By 5 % if it is a batch that was taken back, and the model learns from that.
         """
         _, low, high = self.ratio(config, SURE)
-        least = LEAST_MICRO_BATCH_GAIN if is_taken_back(self._winner, config, self._request) else TIE
+        is_batch = is_taken_back(self._winner, config, self._request)
+        least = least_gain(self._request) if is_batch else TIE
         enough = self._scores.count(self._places[self._winner], self._places[config]) >= SURE_ROUNDS
         return low > 1 + least or (enough and high <= 1 + least)
 

@@ -16,16 +16,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TypeVar
 
+from autotune.answer.choice import LUCK_DEVIATIONS, simplest
+from autotune.answer.racing import margin
+from autotune.context.search_context import SearchContext
 from autotune.core.records import Config
 from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.knobs import knob, loader_workers
 from autotune.knobs.changes import changes_between
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.choice import LUCK_DEVIATIONS, simplest
-from autotune.tuning.context import SearchContext
 from autotune.tuning.exploration import affords_probe
 from autotune.tuning.probing import probe_with_repeat
-from autotune.tuning.racing import margin
 from autotune.tuning.reversions import (
     expected_losses,
     knobs_of,

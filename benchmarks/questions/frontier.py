@@ -1,4 +1,4 @@
-"""Which figure of memory foretells the batch that really dies, and how much headroom that asks for."""
+"""Which figure of memory predicts the batch that really dies, and how much headroom that asks for."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from autotune.core.requests import DryRunRequest, ProbeBudget, ProbeRequest
 from autotune.core.results import ProbeResult
 from autotune.launch.base import Launcher
 from autotune.memory.stage import asking
+from autotune.preparation.prepare import inspect, settle
 from autotune.sampler.space import SearchSpace
 from autotune.study import layout as disk
-from autotune.tuning.prepare import inspect, settle
 from benchmarks.surfaces.surface import Cell, Surface, condensed
 from benchmarks.surfaces.tasks import Task
 

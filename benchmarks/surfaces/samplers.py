@@ -12,6 +12,7 @@ from typing import cast
 import optuna
 from optuna.trial import TrialState, create_trial
 
+from autotune.context.reporter import SilentReporter
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import ProbeResult, Trial, Verdict
@@ -27,7 +28,6 @@ from autotune.sampler.space import SearchSpace, build
 from autotune.sampler.structured import Knowledge
 from autotune.study.history import History
 from autotune.tuning.engine import search
-from autotune.tuning.reporter import SilentReporter
 from benchmarks.surfaces.replay import ReplayLauncher
 from benchmarks.surfaces.surface import Surface
 from benchmarks.surfaces.tasks import Task

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.core.records import Limit, Value
-from autotune.tuning.settings import Settings
+from autotune.preparation.settings import Settings
 
 HALF = (None, "bfloat16")
 LAYOUTS = (False, True)

@@ -14,7 +14,7 @@ import pytest
 from autotune.cli.options import KNOB_PANEL
 from autotune.knobs import OURS
 from autotune.knobs.limits import option
-from autotune.tuning.settings import MEASURING
+from autotune.preparation.settings import MEASURING
 from tests.commandline import COMMAND, assert_one_clear_error, environment, run, run_here
 
 pytestmark = pytest.mark.slow  # the command as a process of its own

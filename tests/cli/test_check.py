@@ -8,9 +8,9 @@ from autotune.core import codec
 from autotune.core.records import Goal
 from autotune.core.results import Outcome
 from autotune.memory.model import DryRun
+from autotune.preparation.prepare import memory_bounds
+from autotune.preparation.settings import Settings
 from autotune.testing import FakeLauncher
-from autotune.tuning.prepare import memory_bounds
-from autotune.tuning.settings import Settings
 from tests.commandline import TARGET
 from tests.commandline import run_here as run
 from tests.worlds import config, space, study_request

@@ -168,11 +168,11 @@ def test_a_knob_that_changes_arithmetic_may_not_pass_for_exact():
 
 def test_a_new_knob_is_one_registry_line(monkeypatch, tmp_path):
     """Space, guard, sampler, search, table and best.json all know it, and none was edited."""
+    from autotune.context.reporter import SilentReporter
+    from autotune.preparation.settings import Settings
     from autotune.report.answer import answer_block
     from autotune.study.view import load_view
     from autotune.tuning.engine import search
-    from autotune.tuning.reporter import SilentReporter
-    from autotune.tuning.settings import Settings
 
     registry = (*KNOBS, ToyKnob())
     for module in [m for name, m in sys.modules.items() if name.startswith("autotune")]:

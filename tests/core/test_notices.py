@@ -133,7 +133,7 @@ SAID = [
     (notice(Code.FASTER_PRECISION_UNDECIDED, share=0.04, better='faster', least=0.05),
      '4.0% faster, too little for a precision whose losses are undecided (under 5%)'),
     (notice(Code.FASTER_OTHER_MICRO_BATCH, share=0.04, better='faster', least=0.05),
-     '4.0% faster, too little or too uncertain to change what BatchNorm sees (under 5%)'),
+     '4.0% faster, too little or too uncertain for another batch to learn from (under 5%)'),
     (notice(Code.FASTER_BESIDE_OTHERS, share=9.0, better='faster'),
      '900% faster, in rounds in which others kept the baseline from the cores'),
     (notice(Code.LOSSES_NOT_CHECKED),
@@ -214,6 +214,10 @@ SAID = [
      "what it computes depends on the contents of tensors (aten.nonzero)"),
     (notice(Code.NEEDS_REAL_TENSORS, operator="mine.roll"), "an operator can only run on real tensors (mine.roll)"),
     (notice(Code.CANNOT_PREDICT, why="the batches are made by the target"), "the batches are made by the target"),
+    (notice(Code.SLOW_LINE, place="model.py:21 in loss", milliseconds=9.021, share=0.213,
+            seen=".item() reads a tensor on the host, once a step", instead="read it now and then"),
+     "model.py:21 in loss: 9.02 ms a step (21%), .item() reads a tensor on the host, once a step. Instead: read it now "
+     "and then."),
 ]
 # fmt: on
 

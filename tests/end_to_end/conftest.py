@@ -55,7 +55,7 @@ def _searched(home: Path) -> Recorded:
     home.mkdir()
     (home / "model.py").write_text(commandline.TARGET)
     before = commandline.listing(home)
-    ended = commandline.run(home, *SEARCH, "-n", "1", "--json", "-o", "copy.json")
+    ended = commandline.run(home, *SEARCH, "-n", "1", "--json", "-o", "copy.json", program=commandline.SHORTEST)
     assert ended.returncode == 0, ended.stderr
     return Recorded(home=home, ended=ended, before=before, after=commandline.listing(home))
 

@@ -16,6 +16,8 @@ from autotune.tuning.baseline import GOES_ON
 from tests import commandline
 from tests.end_to_end.conftest import SEARCH
 
+# Knows a baseline as every search does.
+DOUBTFUL = (sys.executable, "-c", commandline.brief(commandline.BRIEFLY, commandline.TWO_ROUNDS))
 COMPUTES = """
 import sys, time
 from pathlib import Path
@@ -39,10 +41,7 @@ def other_work(home: Path) -> Iterator[None]:
 def test_on_a_busy_machine_the_baseline_is_measured_again_and_the_search_goes_on_to_an_answer(
     home: Path, other_work: None
 ) -> None:
-    ended = subprocess.run(
-        (sys.executable, "-c", commandline.BRIEF, *SEARCH, "-n", "1"),
-        cwd=home, env=commandline.environment(home), capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    ended = commandline.run(home, *SEARCH, "-n", "1", program=DOUBTFUL)
 
     study = home / "studies" / "model"
     first, second = disk.read_trials(study)[:2]

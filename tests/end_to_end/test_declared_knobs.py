@@ -13,7 +13,7 @@ from autotune.core.requests import StabilityRequest
 from autotune.knobs import defaults
 from autotune.knobs.declared import declaration, declaring
 from autotune.precision.arithmetic import full_precision
-from tests.commandline import assert_one_clear_error, run, run_here
+from tests.commandline import assert_one_clear_error, briefly, run_here
 from tests.session_launcher import SessionLauncher
 from tests.worlds import facts
 
@@ -33,7 +33,7 @@ class Net(nn.Module):
 
     def forward(self, x):
         if self.mixer == "slow":
-            time.sleep(0.4)
+            time.sleep(0.15)
         return self.layer(x)
 
 torch.set_num_threads(1)  # two that wait for each other on a busy machine take as long as the sleep
@@ -63,7 +63,7 @@ data = torch.utils.data.TensorDataset(torch.randn(512, 8), torch.randint(2, (512
 for epoch in range(10_000):
     for x, y in torch.utils.data.DataLoader(data, batch_size=arguments.batch_size):
         if arguments.mixer == "slow":
-            time.sleep(0.4)
+            time.sleep(0.15)
         torch.nn.functional.cross_entropy(model(x), y).backward()
         optimizer.step()
         optimizer.zero_grad()
@@ -74,7 +74,9 @@ for epoch in range(10_000):
 def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("declared")
     (home / "model.py").write_text(TARGET)
-    ended = run(home, "search", "model.py", "-t", "5m", "--device", "cpu", "--study", "found", "--tune", "mixer")
+    words = ("search", "model.py", "-t", "5m", "--device", "cpu", "--study", "found", "--tune", "mixer")
+    with briefly():
+        ended = run_here(home, *words)
     assert ended.returncode == 0, ended.stderr
     (home / "model.py").unlink()  # from here on the study speaks for itself
     return home
@@ -137,7 +139,8 @@ def test_what_was_not_measured_is_measured_on_request(searched: Path, tmp_path: 
     study.write_text(json.dumps(asked))
 
     before = run_here(tmp_path, "explain", "found")
-    after = run_here(tmp_path, "explain", "found", "--measure", "-t", "1s", "--json")
+    with briefly():
+        after = run_here(tmp_path, "explain", "found", "--measure", "-t", "1s", "--json")
 
     assert "threads" in before.stdout
     assert "was not measured" in before.stdout
@@ -182,11 +185,10 @@ def test_a_mistake_on_the_command_line_is_one_clear_error(
 def test_a_command_is_searched_by_its_placeholder(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
 
-    words = ["python", "train.py", "--batch-size", "8", "--mixer", "{mixer:slow/quick}"]
-    ended = run(
-        tmp_path, "search", "-t", "5m", "--device", "cpu", "--study", "found", "--tune", "mixer", "--stability", "off",
-        "--", *words,
-    )  # fmt: skip
+    words = ["-t", "5m", "--device", "cpu", "--study", "found", "--tune", "mixer", "--stability", "off"]
+    line = ["python", "train.py", "--batch-size", "8", "--mixer", "{mixer:slow/quick}"]
+    with briefly():
+        ended = run_here(tmp_path, "search", *words, "--", *line)
 
     assert ended.returncode == 0, ended.stderr
     best = json.loads((tmp_path / "found" / "best.json").read_text())
@@ -197,7 +199,7 @@ def test_a_command_is_searched_by_its_placeholder(tmp_path: Path) -> None:
 def test_losses_of_a_declared_value_are_compared_like_those_of_a_dtype(
     tmp_path: Path, forking_launcher: SessionLauncher
 ) -> None:
-    text = TARGET.replace('["slow", "quick"]', '["slow", "quick", "other"]').replace("time.sleep(0.4)", "pass")
+    text = TARGET.replace('["slow", "quick"]', '["slow", "quick", "other"]').replace("time.sleep(0.15)", "pass")
     text = text.replace("return self.layer(x)", "return self.layer(x) * (3 if self.mixer == 'other' else 1)")
     (tmp_path / "model.py").write_text(text)
     reference = Config(values=defaults() | {"batch_size": 8, "mixer": "slow"})

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from tests.commandline import TARGET, assert_one_clear_error, run_here
+from tests.commandline import TARGET, TWO_ROUNDS, assert_one_clear_error, briefly, run_here
 
 ASKED = "sdpa=flash,checkpointing=every_second,pin_memory=true,prefetch=4,tf32=true,channels_last=true"
 SAID = (
@@ -45,7 +45,8 @@ space = {"batch_size": [32, 64], "amp_dtype": [None], "num_workers": [0], "omp_w
 
 def _search(folder, target, *words):
     (folder / "model.py").write_text(target)
-    ended = run_here(folder, "search", "model.py", "--time-budget", "15s", "--probes", "2", "--json", *words)
+    with briefly(TWO_ROUNDS):
+        ended = run_here(folder, "search", "model.py", "-t", "5m", "--probes", "1", "--json", *words)
     assert ended.returncode == 0, ended.stderr
     return json.loads(ended.stdout), ended.stderr
 

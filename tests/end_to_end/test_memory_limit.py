@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.commandline import listing, run, run_here
+from tests.commandline import briefly, listing, run_here
 
 LIMIT_BYTES = (900 if torch.version.cuda is None else 1450) * 2**20  # what is built for CUDA is larger by that
 WIDE = """\
@@ -71,7 +71,8 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def ended(home: Path) -> subprocess.CompletedProcess[str]:
     limit = ("--memory-limit", f"{LIMIT_BYTES // 2**20}MiB", "--global-batch", "free", "--fix", "accum=1")
     # One thread: several would wait for each other by spinning, beside other tests.
-    return run(home, "search", "wide.py", *limit, "-t", "5m", "-q", OMP_NUM_THREADS="1")
+    with briefly():
+        return run_here(home, "search", "wide.py", *limit, "-t", "5m", "-q", OMP_NUM_THREADS="1")
 
 
 @pytest.fixture(scope="module")

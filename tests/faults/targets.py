@@ -93,8 +93,8 @@ def survived(name: str, code: str, **more: Any) -> Fault:
 
 
 ONE_WORKER, TWO_WORKERS = {"num_workers": 1}, {"num_workers": 2}
-SOON = {"load_deadline_seconds": 2.0, "build_deadline_seconds": 8.0, "first_step_deadline_seconds": 10.0,
-        "step_deadline_seconds": 10.0}  # fmt: skip
+SOON = {"load_deadline_seconds": 2.0, "build_deadline_seconds": 4.0, "first_step_deadline_seconds": 4.0,
+        "step_deadline_seconds": 4.0}  # fmt: skip
 LONG_WINDOW = {"min_seconds": 60.0, "max_seconds": 60.0, "min_steps": 10**6, "max_steps": 10**6}
 CRASHED, USER_ERROR, TIMEOUT = Outcome.CRASHED, Outcome.USER_ERROR, Outcome.TIMEOUT
 INVALID, ENVIRONMENT = Outcome.INVALID_CONFIG, Outcome.ENVIRONMENT

@@ -1,4 +1,4 @@
-"""The dry run on a real CUDA device: fake tensors there foretell what the caching allocator then gives."""
+"""The dry run on a real CUDA device: fake tensors there predict what the caching allocator then gives."""
 
 from __future__ import annotations
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +11,7 @@ from autotune.core.requests import ProfileRequest
 from autotune.core.results import Outcome
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.profile.judge import findings
+from autotune.profile.memory_judge import peak_bytes, rows
 from autotune.profile.records import ProfileResult
 from tests.worlds import config
 
@@ -29,9 +31,10 @@ def loss(model, batch):
 """
 
 
-def profiled(folder: Path, text: str) -> ProfileResult:
+def profiled(folder: Path, text: str, **changes: Any) -> ProfileResult:
     (folder / "model.py").write_text(text)
-    asked = ProfileRequest(target=str(folder / "model.py"), config=config(batch_size=512), device="cuda:0", seconds=1.0)
+    usual = {"target": str(folder / "model.py"), "config": config(batch_size=512), "device": "cuda:0", "seconds": 1.0}
+    asked = ProfileRequest(**(usual | changes))
     result = SubprocessLauncher().run(asked, folder)
     assert result.outcome is Outcome.OK, result.failure
     return result
@@ -60,3 +63,30 @@ def test_a_boolean_mask_waits_for_the_device_and_is_found(tmp_path: Path) -> Non
     found = [one for one in profiled(tmp_path, text).findings if one.what == "a boolean mask"]
 
     assert [one.place.split("/")[-1] for one in found] == ["model.py:13 in loss"]
+
+
+def test_traces_and_a_snapshot_of_memory_are_written(tmp_path: Path) -> None:
+    (tmp_path / "found").mkdir()
+
+    result = profiled(tmp_path, READING, output=str(tmp_path / "found"))
+
+    assert {"trace.json", "memory.pickle"} == {path.name for path in (tmp_path / "found").iterdir()}
+    assert "autotune::backward" in (tmp_path / "found" / "trace.json").read_text()
+    assert result.parts
+
+
+def test_the_window_for_nsight_opens_and_closes_without_it(tmp_path: Path) -> None:
+    assert profiled(tmp_path, READING, extent="captured").parts == ()
+
+
+def test_the_tensors_of_a_step_explain_the_peak_of_the_allocator(tmp_path: Path) -> None:
+    use = profiled(tmp_path, READING).memory
+
+    assert use is not None and use.tensors is not None
+    allocated = use.peak.allocated_bytes
+    assert allocated is not None
+    assert use.tensors.bytes == pytest.approx(allocated, rel=0.03)
+    found = dict(rows(use))
+    assert sum(found.values()) == peak_bytes(use)
+    assert found["context"] > 100 * 2**20
+    assert abs(found["not explained"]) <= 0.03 * peak_bytes(use)

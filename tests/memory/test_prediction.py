@@ -1,4 +1,4 @@
-"""A search that foretells memory: when it does, what it says, and what its probes make of it."""
+"""A search that predicts memory: when it does, what it says, and what its probes make of it."""
 
 import dataclasses
 
@@ -138,7 +138,7 @@ def test_the_sampler_learns_the_memory_of_arms_that_were_never_probed(tmp_path):
 
 
 def _scripted(request):
-    """A dry run that foretells 2 GiB and 0.05 GiB per sample, in a process of 1 GiB."""
+    """A dry run that predicts 2 GiB and 0.05 GiB per sample, in a process of 1 GiB."""
     points = tuple((batch, int((2 + 0.05 * batch) * GIB)) for batch in request.batches)
     return DryRun(outcome=Outcome.OK, base_bytes=GIB, arms=tuple(Arm(values=v, points=points) for v in request.arms))
 

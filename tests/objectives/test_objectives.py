@@ -8,6 +8,8 @@ import pytest
 from msgspec import Meta
 from msgspec.structs import replace
 
+from autotune.answer.choice import finalists
+from autotune.answer.recommend import recommend
 from autotune.core.codes import Code
 from autotune.core.interference import GpuUse
 from autotune.core.notices import earlier
@@ -18,14 +20,12 @@ from autotune.objectives import OBJECTIVES, ObjectiveName, objective_of
 from autotune.objectives.base import ObjectiveOptions
 from autotune.objectives.throughput import Throughput
 from autotune.objectives.verdict import judge
+from autotune.preparation.settings import Settings, options
 from autotune.report import phrases
 from autotune.study.recommendation import load_result
 from autotune.study.summary import ConfigSummary
 from autotune.testing import FakeLauncher
-from autotune.tuning.choice import finalists
 from autotune.tuning.descent import leaner
-from autotune.tuning.recommend import recommend
-from autotune.tuning.settings import Settings, options
 from tests.commandline import run
 from tests.worlds import GIB, config, declared, environment, facts, good, measured, searched, study_request, trial
 

@@ -4,6 +4,7 @@ import optuna
 import pytest
 from msgspec.structs import replace
 
+from autotune.answer.global_batch import global_batch_change
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.records import Goal
@@ -27,8 +28,7 @@ from autotune.study.recommendation import BatchAdvice, Recommendation
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
-from autotune.testing.results import sampled_gradients
-from autotune.tuning.global_batch import global_batch_change
+from autotune.testing.simulated_results import sampled_gradients
 from tests.worlds import (
     Listener,
     config,

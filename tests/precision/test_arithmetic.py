@@ -4,6 +4,7 @@ import sys
 
 import pytest
 
+from autotune.answer.choice import FEWEST_FINALISTS
 from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.records import Config, Goal, Limit
@@ -15,7 +16,6 @@ from autotune.precision.arithmetic import full_precision, names, precision_of, r
 from autotune.precision.stage import precise_finalists
 from autotune.report.losses import _verdict
 from autotune.testing import FakeLauncher
-from autotune.tuning.choice import FEWEST_FINALISTS
 from tests.reporting import recommendation
 from tests.worlds import config, context, facts, measured, space, study_request, trial
 

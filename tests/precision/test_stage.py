@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from autotune.answer.choice import FEWEST_FINALISTS
 from autotune.core.codes import Code
 from autotune.core.records import Goal
 from autotune.core.requests import ROLES, StabilityRequest
@@ -14,8 +15,7 @@ from autotune.precision.stage import following, precise_finalists, refused_summa
 from autotune.study import layout as disk
 from autotune.study.history import History
 from autotune.testing import FakeLauncher
-from autotune.testing.results import paired_losses
-from autotune.tuning.choice import FEWEST_FINALISTS
+from autotune.testing.simulated_results import paired_losses
 from tests.worlds import Listener, config, context, failed, measured, study_request, trial
 
 SEEDS = tuple(range(4, 16))

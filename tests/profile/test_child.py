@@ -1,5 +1,7 @@
 """The passes over a real training: what belongs to which part, module and line."""
 
+import json
+
 import pytest
 import torch
 
@@ -9,6 +11,7 @@ from autotune.core.results import Outcome
 from autotune.errors import TargetError
 from autotune.profile.child import measure
 from autotune.profile.judge import findings
+from autotune.profile.trace import STEPS, TRACE
 from tests.targets_support import COMPLETE, HEAD, clean_imports, write
 from tests.worlds import config
 
@@ -216,3 +219,56 @@ def test_a_loop_of_the_users_own_is_refused(tmp_path):
     ):
         patch.setattr(child, "resolve", lambda target: type("T", (), {"open": lambda *_: Own()})())
         measure(ProfileRequest(target="train.py", config=config(), device="cpu"), Progress(None))
+
+
+def test_a_brief_profile_finds_the_line_and_leaves_out_what_takes_time(tmp_path):
+    text = (
+        FLOPS
+        + """
+def loss(model, batch):
+    scores = model(batch[0])
+    history[:] = scores.detach().repeat(2000, 1).tolist()
+    return nn.functional.cross_entropy(scores, batch[1])
+history = []
+"""
+    )
+
+    result = profiled(tmp_path, text, extent="brief")
+
+    (first, *_) = findings(result)
+    assert first.what == ".tolist()"
+    assert first.place.endswith(" in loss")
+    assert result.parts
+    assert result.modules == ()
+    assert result.work is None
+
+
+# Every step notes whether a profiler is open.
+WATCHED = """
+def loss(model, batch):
+    with open(PLACE, "a") as notes:
+        notes.write("y" if torch.autograd._profiler_enabled() else "n")
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+"""
+
+
+def test_a_trace_is_made_behind_all_that_is_timed_and_only_where_it_is_asked_for(tmp_path):
+    text, notes = FLOPS + WATCHED, tmp_path / "notes"
+
+    profiled(tmp_path / "without", f"PLACE = {str(notes)!r}\n{text}")
+    assert set(notes.read_text()) == {"n"}
+    notes.unlink()
+    result = profiled(tmp_path / "with", f"PLACE = {str(notes)!r}\n{text}", output=str(tmp_path))
+
+    assert notes.read_text().endswith("n" + STEPS * "y")
+    assert notes.read_text().count("y") == STEPS
+    assert result.modules
+    events = json.loads((tmp_path / TRACE).read_text())["traceEvents"]
+    assert {"autotune::forward", "autotune::backward", "autotune::optimizer"} <= {one.get("name") for one in events}
+
+
+def test_a_trace_that_cannot_be_written_is_said_and_costs_nothing_else(tmp_path):
+    result = profiled(tmp_path, FLOPS, output=str(tmp_path / "not" / "there"))
+
+    assert result.parts
+    assert any("trace.json was not written" in one for one in result.left_out)

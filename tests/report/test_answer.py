@@ -290,6 +290,45 @@ def test_whatever_there_is_to_say_fifteen_lines_of_100_columns_hold_it(warnings:
     assert (f"{left} more warning" in "\n".join(told)) is (left > 0)
 
 
+OWN = tuple(
+    notice(
+        Code.SLOW_LINE, place=f"a/long/folder/model.py:{number} in Net.forward", milliseconds=30.0, share=0.3,
+        seen=".tolist() reads a tensor on the host, once a step", line="f()",
+        instead="keep a tensor (detach), read it now and then",
+    )
+    for number in (21, 40)
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("warnings", [ALL[:count] for count in range(len(ALL) + 1)], ids=len)
+@pytest.mark.parametrize("params", [BEST.values, SIX], ids=["two changes", "six"])
+def test_lines_that_no_setting_mends_take_a_line_each_and_no_more_than_there_is_room_for(
+    warnings: Any, params: Any
+) -> None:
+    best = answer(warnings=warnings, params=params, slow_lines=OWN)
+
+    told = lines(answer_block(best, probed(best, halfway=1500.0)))
+
+    assert len(told) <= MOST_LINES
+    assert max(map(len, told)) <= 100
+    assert any("Memory grows by 8 MiB" in line for line in told) is (len(warnings) >= 6)
+    own = [line for line in told if "a/long/folder/model.py:" in line]
+    assert own[:1] == [f"  Your code {CUT}"] * bool(own)
+    assert len(own) == 2 or params == SIX
+
+
+CUT = "a/long/folder/model.py:21: 30.0 ms a step (30%) → keep a tensor (detach), read it now a…"
+
+
+def test_what_no_setting_mends_is_whole_where_everything_is_told() -> None:
+    told = " ".join(answer_block(answer(slow_lines=OWN), verbose=True).plain.split())
+
+    assert (
+        "a/long/folder/model.py:21 in Net.forward: 30.0 ms a step (30%), .tolist() reads a tensor on the host, once a "
+        "step. Instead: keep a tensor (detach), read it now and then."
+    ) in told
+
+
 def test_at_most_three_warnings_are_told_and_the_costliest_comes_first() -> None:
     told = [line for line in lines(answer_block(answer(warnings=ALL))) if line.startswith("  !")]
 

@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.notices import notice
-from autotune.report.estimate import Effects
 from autotune.report.explain import Explanation, SettingWorth, explain
 from autotune.report.explain_text import explain_block, notes, sentences_of, unmeasured
 from autotune.report.gain import Gain, gain_phrase
+from autotune.report.setting_effects import Effects
 from autotune.study import layout as disk
 from autotune.study.recommendation import Change, Confirmation
 from autotune.study.summary import ConfigSummary

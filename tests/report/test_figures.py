@@ -18,7 +18,7 @@ from autotune.report.changes import changes_of, worth, worth_lines
 from autotune.report.chart import Absence, Chart
 from autotune.report.finalists import FASTER, SHIFTED, finalists
 from autotune.report.history import history
-from autotune.report.settings import settings_chart
+from autotune.report.settings_chart import settings_chart
 from autotune.report.step import step
 from autotune.study.recommendation import Change
 from autotune.study.view import load_view, summaries

@@ -13,6 +13,7 @@ import pytest
 from autotune.core.interference import Contamination, GpuUse
 from autotune.core.notices import earlier
 from autotune.core.results import Outcome
+from autotune.profile.in_search import slow_lines
 from autotune.report import phrases
 from autotune.report.answer import answer_block
 from autotune.report.blocks import trials_table
@@ -30,6 +31,7 @@ from autotune.report.use import ways
 from autotune.study.recommendation import Achieved
 from autotune.study.view import load_view
 from tests.pages import Page
+from tests.profiling import readings, slow
 from tests.reporting import (
     ENVIRONMENT,
     FACTS,
@@ -337,3 +339,18 @@ def test_what_a_command_cannot_say_is_one_sentence_about_all_of_it() -> None:
     assert study.recommendation is not None
 
     assert ways(study.recommendation, study)[0].note.endswith("channels_last nhwc: set them in the script.")
+
+
+def test_what_tuning_cannot_mend_stands_beside_the_recommendation_where_the_study_knows_it() -> None:
+    hostile = slow(share=0.3, place="<b>model.py:21 in loss", code="<i>scores.tolist()")
+    told = slow_lines(readings(hostile), 0.0)
+
+    source = render(view(ladder(), recommendation(slow_lines=told)))
+    page = " ".join(Page(source).text.split())
+
+    assert "What tuning cannot mend" in page
+    assert "<b>model.py:21 in loss: 30.0 ms a step (30%), .tolist() reads a tensor on the host, once a step." in page
+    assert "<i>scores.tolist()" in page
+    assert "Instead: keep a tensor (detach), read it now and then." in page
+    assert "<i>" not in source
+    assert "What tuning cannot mend" not in render(view(ladder(), recommendation()))

@@ -14,6 +14,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from autotune.answer.no_answer import nothing_usable
 from autotune.core import codec
 from autotune.core.records import Purpose
 from autotune.export.programs import exported_text
@@ -33,7 +34,7 @@ from autotune.report.losses import losses_phrase
 from autotune.report.markdown import markdown
 from autotune.report.page import render
 from autotune.report.running import PHASES
-from autotune.report.settings import settings_chart
+from autotune.report.settings_chart import settings_chart
 from autotune.report.step import step
 from autotune.report.templates import Served
 from autotune.report.terminal import TerminalReporter
@@ -42,8 +43,7 @@ from autotune.study.lock import Lock
 from autotune.study.progress import PROGRESS, SearchProgress
 from autotune.study.recommendation import Recommendation, read_best
 from autotune.study.view import StudyView, facts_of, load_view
-from autotune.targets.commands.answer import recommended_command
-from autotune.tuning.no_answer import nothing_usable
+from autotune.targets.commands.recommended_command import recommended_command
 from autotune.units import format_rate, format_share, format_speedup, rounded
 from tests.commandline import run_here
 from tests.pages import Page

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from autotune.context.reporter import Reporter
 from autotune.core.results import Outcome, Trial, Verdict
 from autotune.knobs import knob, touched
 from autotune.knobs.num_workers import NumWorkers
@@ -17,7 +18,6 @@ from autotune.report.columns import RESULT_ROOM, columns, fitting, header, line_
 from autotune.report.probes import table
 from autotune.report.running import PHASES
 from autotune.report.terminal import TerminalReporter, probe_line
-from autotune.tuning.reporter import Reporter
 from tests.reporting import config, failed, ladder, measured, recommendation, request, trial, view
 
 ESCAPE = "\x1b"

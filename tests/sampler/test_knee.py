@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from autotune.core.results import Outcome
-from autotune.sampler.acquisition import Forecast, up_to_knee
+from autotune.sampler.acquisition import Predictions, up_to_knee
 from autotune.sampler.grid import Hardware
 from autotune.sampler.observation import Observation
 from autotune.sampler.structured import Knee
@@ -15,29 +15,29 @@ DOMAINS = {"batch_size": BATCHES, "num_workers": tuple(range(5)), "amp_dtype": (
 KNEE = 128  # of `_machine`
 
 
-def _forecast(rates, fits=None):
+def _predictions(rates, fits=None):
     rates = np.array(rates, float)
     fits = np.ones_like(rates) if fits is None else np.array(fits, float)
-    return Forecast(rates=rates, fits=fits, memory=np.zeros(rates.shape[1]))
+    return Predictions(rates=rates, fits=fits, memory=np.zeros(rates.shape[1]))
 
 
 def test_beyond_the_knee_of_each_particle_nothing_is_gained():
     batches = np.array([32.0, 64.0, 128.0, 256.0])
-    forecast = _forecast([[50, 90, 97, 100], [50, 98, 99, 100], [50, 60, 80, 100]])
+    predictions = _predictions([[50, 90, 97, 100], [50, 98, 99, 100], [50, 60, 80, 100]])
 
-    found = up_to_knee(forecast, batches, 0.05, least=32)
+    found = up_to_knee(predictions, batches, 0.05, least=32)
 
     assert found.rates.tolist() == [[50, 90, 97, 0], [50, 98, 0, 0], [50, 60, 80, 100]]
 
 
 def test_what_does_not_fit_sets_no_knee():
-    found = up_to_knee(_forecast([[50, 96, 150]], [[1, 1, 0.1]]), np.array([32.0, 64.0, 128.0]), 0.05, least=32)
+    found = up_to_knee(_predictions([[50, 96, 150]], [[1, 1, 0.1]]), np.array([32.0, 64.0, 128.0]), 0.05, least=32)
 
     assert found.rates.tolist() == [[50, 96, 0]]
 
 
 def test_the_baseline_s_global_batch_is_never_beyond_the_knee():
-    found = up_to_knee(_forecast([[99, 100, 100]]), np.array([16.0, 32.0, 64.0]), 0.05, least=32)
+    found = up_to_knee(_predictions([[99, 100, 100]]), np.array([16.0, 32.0, 64.0]), 0.05, least=32)
 
     assert found.rates.tolist() == [[99, 100, 0]]
 

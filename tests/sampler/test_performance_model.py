@@ -5,8 +5,8 @@ import pytest
 
 from autotune.core.results import Outcome
 from autotune.sampler import parameters as unknown
-from autotune.sampler.acquisition import Forecast, faster_elsewhere, gains, incumbents
-from autotune.sampler.data import gather
+from autotune.sampler.acquisition import Predictions, faster_elsewhere, gains, incumbents
+from autotune.sampler.fitted_data import gather
 from autotune.sampler.grid import Hardware
 from autotune.sampler.observation import Observation
 from autotune.sampler.performance_model import PerformanceModel
@@ -154,35 +154,35 @@ def test_what_failed_for_no_reason_of_its_own_is_no_evidence():
     assert data.overflowed.tolist() == [0]
 
 
-def _forecast(rates, fits):
+def _predictions(rates, fits):
     rates = np.array(rates, float)
-    return Forecast(
+    return Predictions(
         rates=rates, fits=np.array(fits, float) * np.ones_like(rates), memory=np.zeros(rates.shape[1]),
     )  # fmt: skip
 
 
 def test_luck_that_is_shared_with_the_incumbent_is_no_gain():
     """Two particles disagree about how fast everything is; in each the second row is as fast as the first."""
-    forecast = _forecast([[100, 100, 90], [200, 200, 210]], [1, 1, 1])
+    predictions = _predictions([[100, 100, 90], [200, 200, 210]], [1, 1, 1])
 
-    gain = gains(forecast, incumbents(forecast, np.array([0])))
+    gain = gains(predictions, incumbents(predictions, np.array([0])))
 
     assert gain.tolist() == [0, 0, 5]
 
 
 def test_what_may_not_fit_is_worth_less():
-    forecast = _forecast([[100, 200, 200]] * 2, [1, 1, 0.25])
+    predictions = _predictions([[100, 200, 200]] * 2, [1, 1, 0.25])
 
-    gain = gains(forecast, incumbents(forecast, np.array([0])))
+    gain = gains(predictions, incumbents(predictions, np.array([0])))
 
     assert gain.tolist() == [0, 100, 25]
 
 
 def test_the_bound_on_the_rest_looks_at_what_is_open_only():
-    forecast = _forecast([[100, 150, 110]] * 50, [1, 1, 1])
+    predictions = _predictions([[100, 150, 110]] * 50, [1, 1, 1])
     chance = np.random.default_rng(0)
 
-    rest = faster_elsewhere(forecast, np.array([0]), np.array([False, False, True]), chance)
+    rest = faster_elsewhere(predictions, np.array([0]), np.array([False, False, True]), chance)
 
     assert rest == pytest.approx(0.1)
-    assert faster_elsewhere(forecast, np.array([0]), np.array([False] * 3), chance) == 0
+    assert faster_elsewhere(predictions, np.array([0]), np.array([False] * 3), chance) == 0

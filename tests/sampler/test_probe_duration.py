@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from autotune.core.probe_duration import MEASURING_SECONDS, STEP_UP, ProbeDuration
 from autotune.core.requests import FEWEST_STEPS
-from autotune.sampler.acquisition import Forecast, ranked
+from autotune.sampler.acquisition import Predictions, ranked
 from autotune.sampler.grid import Hardware
 from autotune.sampler.observation import Observation
 from tests.proposing import Proposals
@@ -48,11 +48,11 @@ def test_short_steps_cost_the_same_and_long_ones_their_cycles_of_two() -> None:
 
 
 def test_of_two_that_promise_as_much_the_cheaper_probe_comes_first() -> None:
-    forecast = Forecast(rates=np.array([[100.0, 200.0, 201.0]]), fits=np.ones((1, 3)), memory=np.ones(3))
+    predicted = Predictions(rates=np.array([[100.0, 200.0, 201.0]]), fits=np.ones((1, 3)), memory=np.ones(3))
     gain, workers = np.array([0.0, 100.0, 101.0]), np.array([1.0, 1.0, 1.0])
 
-    assert ranked(forecast, gain, workers)[0] in (1, 2)
-    assert ranked(forecast, gain, workers, np.array([5.0, 40.0, 10.0])).tolist() == [2, 1, 0]
+    assert ranked(predicted, gain, workers)[0] in (1, 2)
+    assert ranked(predicted, gain, workers, np.array([5.0, 40.0, 10.0])).tolist() == [2, 1, 0]
 
 
 def test_the_first_step_up_is_bounded_by_what_the_baseline_took() -> None:
@@ -73,4 +73,4 @@ def test_where_no_probe_is_short_enough_the_shortest_is_proposed() -> None:
 def test_the_gain_that_decides_whether_to_go_on_is_that_of_the_most_promising_and_not_of_the_cheapest() -> None:
     found = proposals().search(long_steps, 4)
 
-    assert all(forecast.most_gain >= forecast.gain for _, forecast in found)
+    assert all(predicted.most_gain >= predicted.gain for _, predicted in found)

@@ -6,8 +6,8 @@ import pytest
 from autotune import knobs
 from autotune.knobs.num_threads import NumThreads
 from autotune.sampler import parameters as unknown
-from autotune.sampler.data import gather
 from autotune.sampler.discrepancy import discrepancy
+from autotune.sampler.fitted_data import gather
 from autotune.sampler.grid import Hardware
 from autotune.sampler.observation import Observation
 from autotune.sampler.performance_model import PerformanceModel

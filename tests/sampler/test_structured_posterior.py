@@ -6,7 +6,7 @@ import pytest
 from autotune.core.results import Outcome
 from autotune.memory.model import PredictedPeak
 from autotune.sampler.acquisition import predict
-from autotune.sampler.data import gather
+from autotune.sampler.fitted_data import gather
 from autotune.sampler.grid import Hardware
 from autotune.sampler.observation import Observation
 from autotune.sampler.performance_model import PerformanceModel
@@ -35,8 +35,8 @@ def _chances(seen, seed=0):
     model = PerformanceModel(grid_of(batch_size=BATCHES), CPU)
     chance = np.random.default_rng(seed)
     observations = [(BATCHES.index(batch), observation) for batch, observation in seen.items()]
-    forecast = predict(model, _posterior(model, gather(model, observations), chance), chance)
-    return dict(zip(BATCHES, forecast.fits.mean(0).tolist(), strict=True))
+    predictions = predict(model, _posterior(model, gather(model, observations), chance), chance)
+    return dict(zip(BATCHES, predictions.fits.mean(0).tolist(), strict=True))
 
 
 @pytest.mark.parametrize("base", [250, 330, 400, 550])
@@ -82,13 +82,13 @@ def _foreseen(together, seen):
 
     chance = np.random.default_rng(0)
     found = [(rows[place], observation) for place, observation in seen.items()]
-    forecast = predict(
+    predictions = predict(
         model,
         _posterior(model, gather(model, found, [(row, dry_run(row)) for row in range(len(grid))]), chance),
         chance,
     )
-    fits = forecast.fits.mean(0)
-    return {place: (float(forecast.memory[row]), float(fits[row])) for place, row in rows.items()}
+    fits = predictions.fits.mean(0)
+    return {place: (float(predictions.memory[row]), float(fits[row])) for place, row in rows.items()}
 
 
 def test_an_error_that_all_predictions_share_is_not_averaged_away():

@@ -226,7 +226,7 @@ def test_what_a_probe_tells_of_its_memory(result, within):
     assert seen.within_memory is within
 
 
-def test_what_a_limit_leaves_out_is_forecast_all_the_same():
+def test_what_a_limit_leaves_out_is_predicted_all_the_same():
     """The baseline's precision, say, where another one alone may be searched."""
     proposals = Proposals({"batch_size": (32, 64), "num_workers": (0, 2)})
     proposals.begin(Observation(samples_per_second=100.0), batch_size=32, num_workers=0)

@@ -6,6 +6,9 @@ from itertools import count
 import msgspec
 import pytest
 
+from autotune.answer.choice import finalists
+from autotune.answer.racing import fewest_rounds, race
+from autotune.answer.recommend import recommend
 from autotune.core import codec
 from autotune.core.records import Config, Goal, Limit
 from autotune.core.requests import InspectRequest, ProbeRequest
@@ -17,10 +20,7 @@ from autotune.study.recommendation import Recommendation, load_best, load_result
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
-from autotune.tuning.choice import finalists
 from autotune.tuning.exploration import PATIENCE
-from autotune.tuning.racing import fewest_rounds, race
-from autotune.tuning.recommend import recommend
 from tests.worlds import Listener, declared, facts, searched, space, study_request
 
 NARROW = {"amp_dtype": Limit(values=(None, "bfloat16")), "num_workers": Limit(values=(0, 4, 8))}

@@ -7,10 +7,10 @@ from autotune.core.interference import Contamination
 from autotune.core.records import StepFacts
 from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Outcome
+from autotune.preparation.settings import Settings
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.engine import search
-from autotune.tuning.settings import Settings
 from tests.worlds import Listener, declared
 
 MOST = 1.1  # of the budget

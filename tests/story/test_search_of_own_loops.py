@@ -4,9 +4,9 @@ import pytest
 
 from autotune.core.requests import DryRunRequest
 from autotune.errors import UsageError
+from autotune.preparation.not_searched import OWN_LOOP
 from autotune.study import layout as disk
 from autotune.testing import FakeLauncher
-from autotune.tuning.not_searched import OWN_LOOP
 from tests.worlds import Listener, facts, searched
 
 

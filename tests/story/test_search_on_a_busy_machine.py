@@ -9,6 +9,7 @@ from autotune.core.interference import Contamination
 from autotune.core.records import SEARCH_PURPOSES, Limit
 from autotune.core.requests import ProbeRequest
 from autotune.launch.base import RESULT
+from autotune.preparation.settings import Settings
 from autotune.sampler.encoding import Encoding
 from autotune.sampler.space import build
 from autotune.study.interference import BACK_OFF_SECONDS, MOST_VAIN_REPEATS, REFERENCE_EVERY
@@ -16,7 +17,6 @@ from autotune.study.store import NUMBER, Store
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher
 from autotune.tuning.engine import search
-from autotune.tuning.settings import Settings
 from tests.worlds import Listener, declared
 
 LIMITS = {"amp_dtype": Limit(values=(None, "bfloat16")), "num_workers": Limit(values=(0, 4))}

@@ -2,6 +2,7 @@
 
 import pytest
 
+from autotune.answer.racing import MOST_FINALISTS, USUAL_ROUNDS
 from autotune.core.codes import Code
 from autotune.core.records import SEARCH_PURPOSES, Limit
 from autotune.core.requests import ProbeRequest
@@ -9,7 +10,6 @@ from autotune.core.results import Outcome
 from autotune.errors import NoRecommendation
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.confirmation import MOST_RACES
-from autotune.tuning.racing import MOST_FINALISTS, USUAL_ROUNDS
 from tests.worlds import Interrupted, Listener, declared, searched
 
 WORKERS = {"tune": ("num_workers", "channels_last"), "limits": {"num_workers": Limit(values=(0, 1, 2, 4, 8))}}

@@ -8,6 +8,8 @@ from typing import Any
 import msgspec
 import pytest
 
+from autotune.answer import racing
+from autotune.context.budget import TimeBudget
 from autotune.core.codes import Code
 from autotune.core.interference import Contamination
 from autotune.core.notices import earlier, notice
@@ -22,9 +24,7 @@ from autotune.study.summary import ConfigSummary
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher
 from autotune.testing.machine import Machine
-from autotune.tuning import racing
 from autotune.tuning.ablation import _Ablation, _tell_dropped, ablate
-from autotune.tuning.budget import TimeBudget
 from autotune.tuning.engine import recommendation_of
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import Reversion, search_scores, seen_loss

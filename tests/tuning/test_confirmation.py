@@ -5,6 +5,8 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
+from autotune.answer.recommend import recommend
+from autotune.context.windows import BRIEF, LEAST
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.interference import Contamination
@@ -18,8 +20,6 @@ from autotune.study import layout as disk
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.probing import probe_with_retry
-from autotune.tuning.recommend import recommend
-from autotune.tuning.windows import BRIEF, LEAST
 from tests.worlds import Listener, config, context, failed, study_request
 
 NO_LOADING = Machine(sample_loading_seconds=1e-6)

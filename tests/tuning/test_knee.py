@@ -5,15 +5,15 @@ import math
 import pytest
 from msgspec.structs import replace
 
+from autotune.answer.choice import differ_in_batch
+from autotune.answer.recommend import recommend
 from autotune.core.codes import Code
 from autotune.core.records import Config, Goal, Limit
 from autotune.study.view import load_view
 from autotune.testing import FACTS, FakeLauncher, Machine
 from autotune.testing.machine import ENVIRONMENT
-from autotune.tuning.choice import differ_in_batch
 from autotune.tuning.descent import smaller
-from autotune.tuning.recommend import recommend
-from tests.tuning.test_choice import _candidate
+from tests.answer.test_choice import _candidate
 from tests.worlds import config, good, measured, searched, study_request, trial
 
 BASE = config(batch_size=32)

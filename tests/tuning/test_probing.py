@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from autotune.context.windows import BRIEF, SEARCH
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.sampler.observation import observed
@@ -10,7 +11,6 @@ from autotune.study import layout as disk
 from autotune.study.history import FIRST_GUESS_SECONDS
 from autotune.testing import FakeLauncher
 from autotune.tuning.probing import probe_with_retry
-from autotune.tuning.windows import BRIEF, SEARCH
 from tests.worlds import GIB, config, context, measured, study_request, trial
 
 SLOW, FAST = config(batch_size=64), config(batch_size=64, amp_dtype="bfloat16", num_workers=8, channels_last=True)

@@ -5,6 +5,7 @@ import dataclasses
 import msgspec
 import pytest
 
+from autotune.answer.choice import simplest
 from autotune.core.records import Config, Goal
 from autotune.knobs.changes import changes_between
 from autotune.sampler.prediction import Prediction
@@ -12,7 +13,6 @@ from autotune.study.summary import ConfigSummary
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher
 from autotune.testing.machine import Machine
-from autotune.tuning.choice import simplest
 from autotune.tuning.probing import probe_with_retry
 from autotune.tuning.reversions import obstacle
 from autotune.tuning.simplification import (

@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 
 from autotune.knobs.base import Knob
-from autotune.targets.commands.declared import UNKNOWN, Argument
+from autotune.targets.commands.declared_arguments import UNKNOWN, Argument
 from autotune.targets.commands.meaning import meaning_of
 from autotune.targets.commands.names import normal
 

@@ -10,11 +10,11 @@ from typing import Any
 from autotune.errors import TargetError
 from autotune.knobs.base import Knob
 from autotune.knobs.observed import Observed
-from autotune.targets.commands.arguments import Given, given
 from autotune.targets.commands.command import Command
-from autotune.targets.commands.declared import UNKNOWN, Argument, Script, read_script, with_globals
+from autotune.targets.commands.declared_arguments import UNKNOWN, Argument, Script, read_script, with_globals
 from autotune.targets.commands.doubts import doubt, mistyped, switches, unplaced, unread, valueless
 from autotune.targets.commands.formats import format_of, gates
+from autotune.targets.commands.given_arguments import Given, given
 from autotune.targets.commands.grammars import Grammar, grammar_of
 from autotune.targets.commands.meaning import Meaning, meaning_of, meant
 from autotune.targets.commands.names import is_negative, normal

@@ -7,8 +7,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from autotune.targets.commands.arguments import Given
 from autotune.targets.commands.distributed import Launch
+from autotune.targets.commands.given_arguments import Given
 from autotune.targets.commands.names import normal
 
 _ENDINGS = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg")

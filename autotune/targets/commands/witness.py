@@ -31,10 +31,10 @@ from autotune.errors import TargetError
 from autotune.knobs.observed import Observed
 from autotune.targets import switches, variables
 from autotune.targets.commands import unseen
-from autotune.targets.commands.defaults import LoaderDefaults
 from autotune.targets.commands.exits import ExitHooks
 from autotune.targets.commands.fetching import Fetched, Fetching
 from autotune.targets.commands.first_pass import FirstPass
+from autotune.targets.commands.loader_defaults import LoaderDefaults
 from autotune.targets.commands.losses import Losses
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.pauses import Pauses

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autotune.core.records import Declaration
-from autotune.targets import declared, importing
-from autotune.targets.commands.loop import CommandLoop
+from autotune.targets import declared_knobs, importing
+from autotune.targets.commands.command_loop import CommandLoop
 from autotune.targets.contract import Contract
 from autotune.targets.kinds.functions import read as functions
 from autotune.targets.kinds.lightning import read as lightning
@@ -17,7 +17,7 @@ from autotune.targets.own_loop import OwnLoop
 from autotune.targets.reference import Reference
 
 # Asked in this order, until one does not answer None. Each is given the module, imported, and what its functions may
-# ask for (`arguments.py`): batch_size, num_workers, device, knobs.
+# ask for (`named_arguments.py`): batch_size, num_workers, device, knobs.
 KINDS: tuple[Callable[[Loaded, Mapping[str, Any]], Contract | OwnLoop | None], ...] = (lightning, trainer, functions)
 
 
@@ -41,11 +41,11 @@ def _load(
 ) -> tuple[Contract | OwnLoop, tuple[Declaration, ...]]:
     phase("load")
     if reference.command is not None:
-        return CommandLoop(reference.command), declared.of_command(reference.command, asked or ())
+        return CommandLoop(reference.command), declared_knobs.of_command(reference.command, asked or ())
     module = importing.load(reference)
     phase("build")
     loaded = picked(module, reference, offered)
-    found = () if asked is None else declared.of_module(loaded, reference.attribute, asked)
+    found = () if asked is None else declared_knobs.of_module(loaded, reference.attribute, asked)
     offered = {one.name: one.default for one in found} | dict(offered)
     kinds = (read(loaded, offered) for read in KINDS)
     return next(one for one in kinds if one is not None), found

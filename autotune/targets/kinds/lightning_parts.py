@@ -14,8 +14,8 @@ from torch.utils.data import BatchSampler, DataLoader, IterableDataset
 from autotune.errors import TargetError
 from autotune.knobs import declared_values
 from autotune.knobs.declared import TAKEN
-from autotune.targets.arguments import bind, takes, takes_nothing
 from autotune.targets.loaded import Loaded
+from autotune.targets.named_arguments import bind, takes, takes_nothing
 from autotune.targets.user_errors import blaming
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")  # one library under two names, each with classes of its own

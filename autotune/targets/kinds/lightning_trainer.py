@@ -24,12 +24,12 @@ from autotune.knobs.base import Knob, Plan
 from autotune.knobs.observed import Observed
 from autotune.knobs.wording import Framework
 from autotune.targets import optimizer_implementations
-from autotune.targets.arguments import bind
 from autotune.targets.batches import move
-from autotune.targets.commands.defaults import LoaderDefaults
+from autotune.targets.commands.loader_defaults import LoaderDefaults
 from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.witness import Witness
 from autotune.targets.contract import Contract
+from autotune.targets.declared_settings import read_settings
 from autotune.targets.importing import as_a_script
 from autotune.targets.kinds.lightning_arguments import (
     GIVEN,
@@ -46,8 +46,8 @@ from autotune.targets.kinds.lightning_arguments import (
 from autotune.targets.kinds.lightning_endless import make_endless, telling_of
 from autotune.targets.kinds.lightning_parts import OF_WORKERS, Parts, checked, count_samples
 from autotune.targets.model_facts import model_facts
+from autotune.targets.named_arguments import bind
 from autotune.targets.own_loop import OwnLoop, Report
-from autotune.targets.settings import read_settings
 from autotune.targets.user_errors import blaming
 
 NAME = "trainer"

@@ -24,14 +24,14 @@ from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
 from autotune.knobs.training_arguments import all_arguments, present
 from autotune.targets import optimizer_implementations, switches
-from autotune.targets.arguments import bind
 from autotune.targets.batches import move
 from autotune.targets.contract import DATA, Contract
+from autotune.targets.declared_settings import read_settings
 from autotune.targets.importing import as_a_script
 from autotune.targets.loaded import Loaded
 from autotune.targets.model_facts import model_facts
+from autotune.targets.named_arguments import bind
 from autotune.targets.own_loop import OwnLoop, Report
-from autotune.targets.settings import read_settings
 from autotune.targets.user_errors import blaming
 
 NAME = "trainer"

@@ -1,0 +1,1 @@
+"""From measured rounds to a recommendation: what is raced, what wins, why, and what the answer warns of. Pure."""

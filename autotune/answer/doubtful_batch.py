@@ -1,0 +1,77 @@
+"""A batch that changes what the model learns: the baseline's is held unless another is surely worth it. Pure.
+
+Where speed is sought, two such changes have to be proven over the fastest that does without, in the same rounds:
+another micro-batch where BatchNorm takes its statistics from it (decisions/0057), and another global batch where that
+is free (decisions/0066). The gain has to be as large as that of a precision whose losses are undecided, or as what the
+knee gives, and not luck.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from autotune.core.records import Config, StudyRequest
+from autotune.core.rounds import Rounds
+from autotune.knobs.changes import BATCH_KNOBS, changes_between
+from autotune.objectives import objective_of
+from autotune.study.summary import ConfigSummary, rounds_of
+
+LEAST_BATCH_GAIN = 0.05  # over the fastest that holds it: for less nobody should have to think about BatchNorm
+EVIDENT_LOSS = 0.15  # of single probes without another global batch: beyond it that races if there is time for one
+CONFIDENCE = 0.8  # of the interval that has to exclude a loss, 90 % one-sided: at 95 % two rounds cannot show 20 %
+
+
+def is_doubtful(config: Config, request: StudyRequest) -> bool:
+    """Whether its batch changes what the model learns: the global batch, or the micro-batch that BatchNorm sees.
+
+    Where the global batch is free, other micro-batches were asked for, and where memory is sought, both.
+    """
+    goal, baseline = request.goal, request.baseline
+    objective = objective_of(goal)
+    if objective.slack(goal) is not None:
+        return False
+    if goal.global_batch is None:
+        return objective.knee(goal) is not None and config.global_batch_size() != baseline.global_batch_size()
+    return request.facts.has_batch_norm and config.batch_size != baseline.batch_size
+
+
+def least_gain(request: StudyRequest) -> float:
+    """Return the share by which another batch has to be faster: 5 %, or what a smaller global batch may lack."""
+    share = objective_of(request.goal).knee(request.goal)
+    return LEAST_BATCH_GAIN if share is None else share / (1 - share)
+
+
+def is_taken_back(winner: Config, config: Config, request: StudyRequest) -> bool:
+    """Whether `config` is the winner with the baseline's batch and all else alike, and the winner's is doubtful."""
+    if not is_doubtful(winner, request) or is_doubtful(config, request):
+        return False
+    return changes_between(winner.values, config.values) == [BATCH_KNOBS]
+
+
+def is_worth_it(scores: Rounds, one: int, held: int, request: StudyRequest) -> bool:
+    """Whether the gain of `one` over `held`, by their positions in `scores`, is large enough, and probably no luck."""
+    estimate, low, _ = scores.ratio(one, held, CONFIDENCE)
+    return estimate > 1 + least_gain(request) and low > 1
+
+
+def is_open(racers: Sequence[ConfigSummary], request: StudyRequest) -> bool:
+    """Whether another batch seems to be worth it over the fastest that holds the baseline's, and rounds may show it."""
+    places = {is_other: [i for i, one in enumerate(racers) if is_doubtful(one.config, request) is is_other]
+              for is_other in (False, True)}  # fmt: skip
+    if not all(places.values()):
+        return False
+    scores = rounds_of(racers)
+    held, other = (max(places[is_other], key=scores.typical_rate) for is_other in (False, True))
+    estimate, low, _ = scores.ratio(other, held, CONFIDENCE)
+    return estimate > 1 + least_gain(request) and low <= 1
+
+
+def worth_their_warning(
+    allowed: Sequence[int], configs: Sequence[Config], scores: Rounds, request: StudyRequest
+) -> list[int]:
+    """Return those of `allowed` that hold the baseline's batch, and those worth it over the fastest of them."""
+    held = [one for one in allowed if not is_doubtful(configs[one], request)]
+    if not held:
+        return list(allowed)
+    best = max(held, key=scores.typical_rate)
+    return [one for one in allowed if one in held or is_worth_it(scores, one, best, request)]

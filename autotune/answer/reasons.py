@@ -1,0 +1,139 @@
+"""The reasons for a recommended configuration, and the warnings that belong to it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+
+from autotune.answer.racing import FEWEST_ROUNDS, rounds_without_interference
+from autotune.core.codes import Code
+from autotune.core.memory_growth import memory_growth
+from autotune.core.notices import Notice, notice
+from autotune.core.records import Config, StudyRequest
+from autotune.core.results import Trial
+from autotune.knobs import loader_workers, worker_knob
+from autotune.objectives.verdict import headroom_bytes
+from autotune.sampler.space import is_settable
+from autotune.sentences import first_few
+from autotune.study.interference import interference_causes
+from autotune.study.shown import moving, shown_config
+from autotune.study.summary import ConfigSummary
+from autotune.units import format_rate
+
+LOADER_BOUND = 0.15  # share of a step spent waiting: 0.04 if compute-bound, else 0.2 to 0.75 (docs/notes/timing.md 4)
+MOST_LISTED = 3  # probes: the others were slowed by the same work
+MOST_STEPS_LEFT = 250_000  # until memory runs out: a slower growth was seen without a leak, and few train so long
+SPREAD = 0.05  # of repeats, beyond which a ranking of near-ties means little
+
+
+def reasons_for(request: StudyRequest) -> Iterator[Notice]:
+    """Yield what held for every configuration of the search."""
+    if request.goal.global_batch is not None:
+        yield notice(Code.GLOBAL_BATCH_HELD, batch=request.goal.global_batch)
+    if request.goal.exact:
+        yield notice(Code.EXACT)
+
+
+def is_unconfirmed(one: ConfigSummary) -> bool:
+    """Return whether it was measured too rarely to be confirmed: there was no time to measure it again."""
+    return not one.failure and len((*one.trials, *one.left_out)) < FEWEST_ROUNDS
+
+
+def warnings_of(
+    winner: ConfigSummary, request: StudyRequest, spread: float, *, busy: bool = False,
+    probed: Collection[Config] = (),
+) -> Iterator[Notice]:  # fmt: skip
+    """Yield the warnings that the winner needs, with a next step each; `probed`: all that the study has tried."""
+    now, before = winner.config.batch_size, request.baseline.batch_size
+    if set(probed) == {request.baseline} and any(len(values) > 1 for values in request.domains.values()):
+        yield notice(Code.ONLY_BASELINE_TRIED)
+    if winner.config != request.baseline and is_unconfirmed(winner):
+        yield notice(Code.NOT_CONFIRMED)
+    yield from _loader(winner, request, probed)
+    yield from _repeated_samples(winner, request)
+    yield from _growth(winner, request)
+    unknown = [m for m in winner.measurements if m.shapes_vary and not m.worst_batches]
+    if unknown:
+        free = headroom_bytes(unknown[0], request) / request.memory_limit_bytes
+        owned = request.facts.owns_loop
+        yield notice(Code.LARGEST_BATCH_UNTRIED_OWN_LOOP if owned else Code.LARGEST_BATCH_UNTRIED, free_share=free)
+    if request.facts.has_batch_norm and now != before:
+        yield notice(Code.BATCH_NORM, now=now, before=before)
+    if paused := sum(m.paused_seconds for m in winner.measurements):
+        yield notice(
+            Code.PAUSES_LEFT_OUT, seconds=paused, measured=sum(sum(m.step_seconds) for m in winner.measurements)
+        )
+    if spread > SPREAD:
+        yield notice(Code.RATES_SPREAD, spread=spread)
+    if busy:
+        yield notice(Code.INTERFERENCE_THROUGHOUT)
+    if request.facts.data == "batch" and not request.facts.owns_loop:  # a loop that draws its own batches has real ones
+        yield notice(Code.SYNTHETIC_BATCHES)
+
+
+def _repeated_samples(winner: ConfigSummary, request: StudyRequest) -> Iterator[Notice]:
+    """Yield a warning: each worker has its own copy of an iterable dataset (https://pytorch.org/docs/stable/data.html)."""
+    now, before = (loader_workers(config) for config in (winner.config, request.baseline))
+    if request.facts.data == "iterable" and now > max(1, before):
+        yield notice(Code.SAMPLES_REPEATED, workers=now, before=before)
+
+
+def _growth(winner: ConfigSummary, request: StudyRequest) -> Iterator[Notice]:
+    """Yield a warning, for the baseline too: the code makes memory grow, not the configuration."""
+    slopes = sorted(memory_growth(one.memory_track) for one in winner.measurements)
+    slope = slopes[(len(slopes) - 1) // 2] if slopes else 0.0  # the lower median: most probes must have grown
+    left = int(max(0, request.memory_limit_bytes - winner.peak_bytes) / slope) if slope else MOST_STEPS_LEFT
+    if left < MOST_STEPS_LEFT:
+        yield notice(Code.MEMORY_GROWS, step_bytes=round(slope), steps_left=left)
+
+
+def _loader(winner: ConfigSummary, request: StudyRequest, probed: Collection[Config]) -> Iterator[Notice]:
+    share = winner.data_wait_share
+    if share <= LOADER_BOUND or not request.facts.tunes_loader:
+        return
+    most = max(int(value or 0) for value in request.domains[worker_knob().name])
+    own = loader_workers(winner.config)
+    tried = max(map(loader_workers, probed), default=own)
+    if not is_settable(worker_knob().name, request.facts):
+        yield notice(Code.LOADER_BOUND_COMMAND, wait_share=share)
+    elif not request.facts.takes_workers:
+        yield notice(Code.LOADER_BOUND_WORKERS_FIXED, wait_share=share)
+    elif tried > own:
+        yield notice(Code.LOADER_BOUND_WORKERS_TRIED, wait_share=share, workers=tried)
+    elif own != most:
+        yield notice(Code.LOADER_BOUND_SEARCH_SHORT, wait_share=share, workers=most)
+    else:
+        yield notice(Code.LOADER_BOUND, wait_share=share, workers=2 * max(most, 1))
+
+
+def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest) -> Iterator[Notice]:
+    """Yield warnings: which probes of the race were left out because something slowed them, and which are doubtful."""
+    left = [trial for candidate in candidates for trial in candidate.left_out]
+    if left:
+        yield notice(Code.PROBES_LEFT_OUT, count=len(left), probes=_listed(left))
+    raced = [
+        c for c in candidates
+        if is_unconfirmed(c) or any(trial.purpose == "confirm" for trial in (*c.trials, *c.left_out))
+    ]  # fmt: skip
+    doubtful = [
+        (c, clean)
+        for c in raced
+        if (clean := rounds_without_interference(c)) < FEWEST_ROUNDS and (c.left_out or clean < len(c.trials))
+    ]
+    if doubtful:
+        counts = ((c, len(c.trials + c.left_out), clean) for c, clean in doubtful[:MOST_LISTED])
+        rounds = "; ".join(
+            f"{shown_config(c.config.values, moving(request))} in {ran - clean} of {ran}" for c, ran, clean in counts
+        )
+        kept = [trial for c, _ in doubtful for trial in c.trials if interference_causes(trial.result)]
+        yield notice(Code.CONFIRMATION_INTERFERENCE, rounds=rounds, probes=_listed(kept) or None)
+
+
+def _listed(trials: Sequence[Trial]) -> str:
+    """`probe 7 at 125 samples/s (other processes kept ...); and 2 more`."""
+    words = []
+    for trial in trials:
+        measured = trial.result.measurement
+        rate = f" at {format_rate(measured.samples_per_second)} samples/s" if measured else ""
+        why = "; ".join(interference_causes(trial.result)) or "far slower than its other rounds, cause unknown"
+        words.append(f"probe {trial.number}{rate} ({why})")
+    return first_few(words, MOST_LISTED, "; ")

@@ -1,0 +1,66 @@
+"""Whether the rounds could tell if anything beats the baseline, and what it would take if they could not. Pure."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+from autotune.answer import racing
+from autotune.answer.choice import TIE, at_knee, confidence, is_crowded_out
+from autotune.answer.ranking import Ranking, rounded_ratio
+from autotune.objectives import objective_of
+from autotune.study.recommendation import Undecided
+
+RELEVANT = 0.1  # a gain that pays for a change: an interval without it says that there is none worth having
+
+
+def undecided(ranking: Ranking, seconds: float) -> Undecided | None:
+    """Return what is open between the baseline and the chosen one, or its closest rival where it was kept itself.
+
+    It is open where the interval of a claim includes 1, and the gain seems worth a change or may be 10 %; and whatever
+    the gain seems where others kept the baseline from the cores. A larger global batch that seems to gain no more than
+    its knee asks for is open only for what it may gain. `seconds` of the search. None where the objective gives speed
+    for something else.
+    """
+    request, measured, scores, baseline = ranking.request, ranking.measured, ranking.scores, ranking.baseline
+    if baseline is None or objective_of(request.goal).slack(request.goal) is not None:
+        return None
+    may = [ranking.chosen] if ranking.chosen != baseline else [i for i in ranking.allowed if i != baseline]
+    near = at_knee(measured, scores, request, ranking.allowed)
+    level = confidence(scores, is_baseline=True)
+    rivals = {one: scores.ratio(one, baseline, level) for one in may}
+    is_crowded = is_crowded_out(measured[baseline], request)
+    has_rounds = {one: scores.count(one, baseline) >= racing.FEWEST_ROUNDS for one in may}  # else wide for any gain
+    open_ones = [
+        one for one, (gain, low, high) in rivals.items()
+        if (low <= 1 or is_crowded)
+        and ((one in near and gain > 1 + TIE) or (has_rounds[one] and high > 1 + RELEVANT))
+    ]  # fmt: skip
+    if not open_ones:
+        return None
+    rival = max(open_ones, key=lambda one: rivals[one][0])
+    gain, low, high = rounded_ratio(rivals[rival])
+    rounds = scores.count(rival, baseline)
+    needed = None if is_crowded else _rounds_needed(rivals[rival][0], rivals[rival][1], rounds)
+    minutes = None
+    if needed is not None:
+        running = [[trial.result.elapsed_seconds for trial in one.trials] for one in measured if not one.is_behind]
+        round_seconds = sum(statistics.fmean(took) for took in running if took)
+        minutes = math.ceil((seconds + (needed - rounds) * round_seconds) / 60)
+    return Undecided(
+        config=measured[rival].config, gain=gain, gain_low=low, gain_high=high, rounds=rounds,
+        beside_others=is_crowded, rounds_needed=needed, minutes_needed=minutes,
+    )  # fmt: skip
+
+
+def _rounds_needed(gain: float, low: float, rounds: int) -> int | None:
+    """Return how many rounds would tell: from two on an interval narrows with the square root of their number.
+
+    None where no race runs so many: only a quiet machine helps then.
+    """
+    if gain > 1 + TIE and rounds < racing.FEWEST_ROUNDS:
+        return racing.fewest_rounds(2)
+    if gain <= 1 + TIE or low <= 0:
+        return None
+    needed = math.ceil(rounds * (math.log(gain / low) / math.log(gain)) ** 2) + 1
+    return needed if needed <= racing.MOST_ROUNDS else None

@@ -1,0 +1,299 @@
+"""The time budget of one search: what is left of it, and what has to be kept for which later stage.
+
+    │ elapsed │ to explore with    │ precision check      │ race          │ ablation    │    what is kept
+    │ elapsed │ spare                     │ precision check │ shortest race │                  the least of it
+
+Nothing begins that is not expected to end in time, repeats included: decisions/0047 has the rules.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Callable, Sequence
+
+from autotune.answer import choice, racing
+from autotune.context.windows import BRIEF, LEAST, SEARCH, RacePlan
+from autotune.core.records import Config
+from autotune.core.requests import FEWEST_STEPS, ProbeBudget
+from autotune.core.results import Outcome
+from autotune.objectives import objective_of
+from autotune.precision.duration import RUNS, SEED_SECONDS, STEPS, check_batch, is_open, seconds_at_the_pace_of
+from autotune.precision.judge import THRESHOLDS
+from autotune.sampler.space import change_count
+from autotune.study.history import History
+from autotune.study.interference import BACK_OFF_SECONDS
+from autotune.targets.commands.command import is_command
+
+MOST_RESERVED = 0.4  # share of the budget kept while exploring; of a short one more, once there is something to confirm
+MOST_CHECKING = 0.25  # share of the budget for a precision check
+MOST_LATE = 0.1  # share of the budget by which it is overrun rather than nothing confirmed
+MOST_ABLATION = 0.2  # share of the budget kept to take changes back after the race
+SIMPLER_PROBES = 2  # kept to take changes back before the race: it may leave no time to do so after it
+FIRST_SHARE = 0.25  # share of the time left for the first probe of the baseline: from there on windows are shorter
+KNEE_FINALISTS = 5  # with a free global batch: who is within 5 % need not be told apart by eight rounds
+KNEE_PROBES = racing.probe_count(KNEE_FINALISTS, racing.SURE_ROUNDS, 1)
+SHORT_ROUNDS = racing.fewest_rounds(2)  # of the fastest against the baseline, with an interval that can say something
+CLEAR = 1.5  # times as good by single probes: two rounds tell that, where probes err by 10 % (`core/rounds.Rounds`)
+THREE_PROBES = racing.probe_count(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with fewer finalists more rounds
+USUAL_STEPS = ProbeBudget().min_steps  # of a stage of a probe, if they are not too long for it
+
+
+class TimeBudget:
+    """The time budget of one run: answers every question of time, from the history, a clock and the user's seconds."""
+
+    def __init__(self, history: History, seconds: float, clock: Callable[[], float], began: float) -> None:
+        """The search `began` at that moment of `clock`."""
+        self._history, self._clock, self._began = history, clock, began
+        self.advised_minutes = 0  # told to be enough; 0: nothing was
+        self.seconds, self._objective = seconds, objective_of(history.request.goal)
+        self._probes_after = self._objective.probes_after(history.request.goal)
+        self._known_racers: dict[tuple[int, int], list[Config]] = {}  # by the history's version, and how many at most
+
+    @property
+    def elapsed_seconds(self) -> float:
+        """The seconds that this run has taken so far."""
+        return self._clock() - self._began
+
+    @property
+    def left_seconds(self) -> float:
+        """The seconds left for search and confirmation; below 0 once the budget is overrun."""
+        return self.seconds - self.elapsed_seconds
+
+    @property
+    def spare_seconds(self) -> float:
+        """The seconds left that the precision check and the shortest confirmation do not need."""
+        return self.left_seconds - self.precision_check_seconds - self.shortest_confirmation_seconds
+
+    @property
+    def explorable_seconds(self) -> float:
+        """The seconds left to explore with: what is not kept for later stages."""
+        return self.left_seconds - self.reserve_seconds
+
+    @property
+    def window(self) -> ProbeBudget:
+        """The window of a probe that is measured for its own sake, as that of the baseline."""
+        return self._objective.window
+
+    @property
+    def round_window(self) -> ProbeBudget:
+        """The window of a probe in rounds: more of them tell more than longer ones. Short only for plain speed."""
+        return BRIEF if self._objective.is_speed else self.window
+
+    @property
+    def search_window(self) -> ProbeBudget:
+        """The window of a search probe, where there is time."""
+        return SEARCH if self._objective.is_speed else self.window
+
+    def next_window(self, config: Config) -> ProbeBudget:
+        """Return the window of a search probe of `config` that begins now: shorter where time is short."""
+        seconds, windows = self.explorable_seconds, self._windows(self.search_window)
+        return next((one for one in windows if self._searching_seconds(one, config) <= seconds), windows[-1])
+
+    def least_seconds(self, config: Config) -> float:
+        """Return the seconds of the shortest search probe of `config`."""
+        return self._searching_seconds(self._windows(self.window)[-1], config)
+
+    @property
+    def first_window(self) -> ProbeBudget:
+        """The window of the first probe, of which only the step that the inspection took is known.
+
+        Where steps are long, three of its stages (`child/window.py`) take the longest window each.
+        """
+        step = self._history.request.facts.step
+        seconds, share = step.seconds if step is not None else 0.0, FIRST_SHARE * self.left_seconds
+        stages = 3 * USUAL_STEPS * seconds
+        windows = self._windows(self.window)
+        fit = (w for w in windows if FEWEST_STEPS * seconds + min(stages, 3 * w.max_seconds) <= share >= w.min_seconds)
+        return next(fit, windows[-1])
+
+    @property
+    def shortest_confirmation_seconds(self) -> float:
+        """The seconds of the shortest confirmation: the fastest and the baseline, two rounds, measured least."""
+        return self._race_seconds(self._windows(self.window)[-1], racing.FEWEST_ROUNDS)
+
+    @property
+    def short_confirmation_seconds(self) -> float:
+        """The seconds of a short confirmation of the same two: four rounds, two where the gain is clear by now."""
+        return self._race_seconds(self.round_window, racing.FEWEST_ROUNDS if self.has_clear_gain else SHORT_ROUNDS)
+
+    @property
+    def full_confirmation_seconds(self) -> float:
+        """The seconds of a race of eight rounds among those who would begin it now."""
+        among = self._racers(racing.MOST_FINALISTS)
+        return self.probe_seconds(among, self.round_window) * racing.probe_count(len(among) - 1, racing.GOAL_ROUNDS, 1)
+
+    @property
+    def ablation_seconds(self) -> float:
+        """The seconds kept after the race, to take back each change of who is best now.
+
+        0.0 for fewer than two, and where its share is too short for two rounds of the best and one other.
+        """
+        (changed, rounds), share = self._ablation, MOST_ABLATION * self.seconds
+        return min((changed + 2) * rounds, share) if changed > 1 and 2 * rounds <= share else 0.0
+
+    @property
+    def affords_ablation(self) -> bool:
+        """Whether all changes of who is best now can be taken back after the race."""
+        changed, rounds = self._ablation
+        return changed < 2 or (changed + 2) * rounds <= MOST_ABLATION * self.seconds
+
+    @property
+    def _ablation(self) -> tuple[int, float]:
+        """The changes of who is best now, and the seconds of the fewest rounds of one configuration."""
+        best, baseline = self._racers(1)[0], self._history.request.baseline
+        seconds = racing.FEWEST_ROUNDS * self.probe_seconds([best, baseline], self.round_window)
+        return change_count(best, baseline), seconds  # without a single change it is the baseline, which races
+
+    @property
+    def race_seconds(self) -> float:
+        """The seconds left for the race: what the ablation does not need after it, if that is enough for a race."""
+        left = self.left_seconds - self.ablation_seconds
+        return left if left >= self.short_confirmation_seconds else self.left_seconds
+
+    @property
+    def reserve_seconds(self) -> float:
+        """The seconds that the exploration keeps: for the race and what comes before and after it.
+
+        Nothing where not even one probe and the shortest confirmation fit: what is tried then is for another search.
+        """
+        missing, least = self.missing_finalists, self.shortest_confirmation_seconds
+        if missing == choice.FEWEST_FINALISTS:
+            return least if self.left_seconds >= least + self._history.typical_seconds else 0.0
+        probes_after = self._probes_after + (0 if self.affords_ablation else SIMPLER_PROBES)
+        others = self.precision_check_seconds + self._history.typical_seconds * probes_after
+        most = MOST_RESERVED * self.seconds
+        if missing == 0:
+            most = max(most, self.short_confirmation_seconds + others)
+        return max(least, min(self.full_confirmation_seconds + self.ablation_seconds + others, most))
+
+    def next_probe_seconds(self, least: float) -> float:
+        """Return the seconds that the next probe of the exploration may take, `least` or more.
+
+        While there are too few to confirm, the time is shared among those that are missing.
+        """
+        return max(least, self.explorable_seconds / max(1, self.missing_finalists))
+
+    @property
+    def missing_finalists(self) -> int:
+        """The number of configurations that are missing to the fewest finalists beside the baseline."""
+        known = {trial.config for trial, verdict in self._history.judged if verdict.feasible}
+        return max(0, choice.FEWEST_FINALISTS - len(known - {self._history.request.baseline}))
+
+    @property
+    def precision_check_seconds(self) -> float:
+        """The seconds of the precision check that the search will probably need; 0.0 if it needs none."""
+        history, request = self._history, self._history.request
+        if request.goal.stability == "off" or not is_open(history):
+            return 0.0
+        seconds = [result.elapsed_seconds for _, result in history.precision_checks if result.outcome is Outcome.OK]
+        needed = seconds[-1] if seconds else self._checking_seconds(STEPS)
+        return min(needed, MOST_CHECKING * self.seconds) if self.affords_precision_check else 0.0
+
+    @property
+    def most_precision_check_seconds(self) -> float:
+        """The seconds that a precision check may take now: the shortest confirmation comes after it."""
+        return max(0.0, self.left_seconds - self.shortest_confirmation_seconds)
+
+    @property
+    def affords_precision_check(self) -> bool:
+        """Whether a precision check can run as many steps as say anything."""
+        return self._checking_seconds(THRESHOLDS.least_steps) <= min(self.most_precision_check_seconds, SEED_SECONDS)
+
+    def affords_probe(self, config: Config | None = None) -> bool:
+        """Return whether a search probe, of `config` if given, leaves time for the shortest confirmation."""
+        needed = self._history.typical_seconds if config is None else self.least_seconds(config)
+        return needed <= self.spare_seconds
+
+    def affords_repeat(self, config: Config, window: ProbeBudget, keep_seconds: float | None = None) -> bool:
+        """Return whether a probe can be run again after a pause, with so many seconds left after it.
+
+        By default those that the precision check and the shortest confirmation need.
+        """
+        spare = self.spare_seconds if keep_seconds is None else self.left_seconds - keep_seconds
+        return spare >= BACK_OFF_SECONDS + self._history.expected_seconds(window, config)
+
+    def affords_round(self, racers: Sequence[Config], window: ProbeBudget, keep_seconds: float = 0.0) -> bool:
+        """Return whether there is time for one more round among these, with so many seconds left after it."""
+        return self.left_seconds - keep_seconds >= sum(self._history.expected_seconds(window, one) for one in racers)
+
+    def probe_seconds(self, racers: Sequence[Config], window: ProbeBudget) -> float:
+        """Return the mean seconds of one probe of a race among these."""
+        return statistics.fmean(self._history.expected_seconds(window, config) for config in racers)
+
+    def finalists(self, available: int) -> int:
+        """Return how many of so many finalists can race: 0 if there is no time for any and the baseline runs.
+
+        The fastest alone while there is no time for four rounds of three: it has the least regret of all ways to spend
+        up to 14 probes (`benchmarks/race.py`).
+        """
+        most_seconds = self.left_seconds + MOST_LATE * self.seconds
+        if most_seconds < self.shortest_confirmation_seconds and self._history.baseline_runs:
+            return 0
+        racers, knee = self._racers(racing.MOST_FINALISTS), self._objective.knee(self._history.request.goal)
+        affordable = self.race_seconds / self.probe_seconds(racers, self.round_window)
+        few = choice.FEWEST_FINALISTS if affordable >= THREE_PROBES else 1
+        if knee is not None and affordable >= KNEE_PROBES:
+            few = KNEE_FINALISTS
+        return racing.finalist_count(available, 1, affordable, few)
+
+    def race_plan(self, racers: Sequence[Config], finalist_total: int, known: int = 0) -> RacePlan:
+        """Return how a race among these is run, `finalist_total` of them finalists, once `known` probes of it were run.
+
+        Its probes measure least where that alone makes room for three rounds.
+        """
+        others, left = len(racers) - finalist_total, self.race_seconds
+        plans = []
+        for window in (self.round_window, *self._windows(self.round_window)[-1:]):
+            seconds = self.probe_seconds(racers, window)
+            rounds = range(racing.USUAL_ROUNDS, racing.FEWEST_ROUNDS, -1)
+            fit = (n for n in rounds if (racing.probe_count(finalist_total, n, others) - known) * seconds <= left)
+            plans.append(RacePlan(window=window, rounds=next(fit, racing.FEWEST_ROUNDS), probe_seconds=seconds))
+        # The least window may hold a single burst of a loader: rather fewer rounds, as long as they can decide.
+        enough = min(racing.fewest_rounds(len(racers)), racing.SURE_ROUNDS)
+        return next((one for one in plans if one.rounds >= enough), plans[-1])
+
+    def shortage(self, probes: int) -> tuple[float, int]:
+        """Return by how many seconds the budget is too short for so many probes and a short confirmation.
+
+        And the minutes that would be enough; 0.0 and 0 if it is long enough.
+        """
+        needed = probes * self._history.typical_seconds + self.short_confirmation_seconds
+        over = needed - self.left_seconds
+        if over <= 0:
+            return 0.0, 0
+        return over, math.ceil((self.seconds + over + self._checking_seconds(STEPS)) / 60)
+
+    def _windows(self, wanted: ProbeBudget) -> tuple[ProbeBudget, ...]:
+        """Return this window and shorter ones, longest first; no shorter where something else than speed counts."""
+        return (wanted, BRIEF, LEAST) if self._objective.is_speed else (wanted,)
+
+    def _searching_seconds(self, window: ProbeBudget, config: Config) -> float:
+        return self._history.expected_seconds(window, config, short_cycles=True)
+
+    def _race_seconds(self, window: ProbeBudget, rounds: int) -> float:
+        """Return the seconds of so many rounds of the best so far and the baseline."""
+        return self.probe_seconds(self._racers(1), window) * racing.probe_count(1, rounds, 1)
+
+    @property
+    def has_clear_gain(self) -> bool:
+        """Whether single probes show that the best one is surely faster than the baseline."""
+        score = self._history.summary(self._history.request.baseline).found
+        return score is not None and self._history.best >= CLEAR * score
+
+    def _checking_seconds(self, steps: int) -> float:
+        """Return the seconds of a precision check of so many steps at the pace of the fastest probe."""
+        processes = RUNS if is_command(self._history.request.target) else 1
+        batch = check_batch(self._history)
+        measured = (trial.result for trial, _ in self._history.judged if trial.result.measurement)
+        return min((seconds_at_the_pace_of(result, batch, steps, processes) for result in measured), default=0.0)
+
+    def _racers(self, most: int) -> list[Config]:
+        """Return the configurations that would race now: at most `most` finalists, and the baseline if it runs."""
+        now = (self._history.version, most)
+        if now not in self._known_racers:  # asked a dozen times between two probes
+            margin = racing.margin(self._history.reference_rates)
+            found = choice.finalists(self._history.drift_corrected, self._history.request, most=most, margin=margin)
+            own = [self._history.request.baseline] if self._history.baseline_runs or not found else []
+            self._known_racers[now] = [*(one.config for one in found), *own]
+        return self._known_racers[now]

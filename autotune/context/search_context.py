@@ -1,0 +1,75 @@
+"""The context of a search: all that a stage may use."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from autotune.answer.resumed_confirmation import ResumedConfirmation
+from autotune.context.budget import TimeBudget
+from autotune.context.reporter import Reporter
+from autotune.context.time_guard import TimeGuard
+from autotune.context.trades import Trades
+from autotune.core.notices import Notice
+from autotune.core.records import StudyRequest
+from autotune.core.requests import Request, ResultT
+from autotune.core.results import Outcome
+from autotune.launch.base import LOG, Launcher
+from autotune.machine.interference import ForeignCores
+from autotune.memory.prediction import MemoryPrediction
+from autotune.objectives import objective_of
+from autotune.objectives.base import Objective
+from autotune.preparation.prepare import fault
+from autotune.preparation.settings import Settings
+from autotune.sampler.guard import Guard
+from autotune.sampler.space import SearchSpace
+from autotune.study import layout as disk
+from autotune.study.history import History
+
+if TYPE_CHECKING:  # these import Optuna, and pages and exports use rules of stages without it
+    from autotune.sampler.optuna import GuardedSampler
+    from autotune.study.store import Store
+
+
+@dataclass(frozen=True, kw_only=True)
+class SearchContext:
+    """One run of a search on an open study: what is asked, what is known, and what measures more."""
+
+    settings: Settings
+    folder: Path  # of the study
+    request: StudyRequest
+    space: SearchSpace
+    launcher: Launcher
+    reporter: Reporter
+    pause: Callable[[float], None]  # sleeps for so many seconds
+    foreign_cores: ForeignCores  # kept busy by others while that pauses
+    history: History
+    budget: TimeBudget
+    guard: Guard  # refuses what was probed, and what cannot fit
+    memory: MemoryPrediction
+    trades: Trades  # refuses what the guard refuses, and what cannot win
+    time_guard: TimeGuard  # refuses that, and what there is no time for
+    store: Store
+    sampler: GuardedSampler
+    interrupted_confirmation: ResumedConfirmation  # to be gone on with; false: there is none
+    interrupted_ablation: ResumedConfirmation  # the same
+    code_changed: Notice | None = None  # the warning that the target's file did, since the study began
+
+    @property
+    def objective(self) -> Objective:
+        """The objective, whose score is maximised."""
+        return objective_of(self.request.goal)
+
+    def run(self, asked: Request[ResultT], place: Path | None = None) -> ResultT:
+        """Return the answer to a request, kept in `place`: a new folder of the study if none is given.
+
+        Raises `EnvironmentUnfit` for a fault of the machine.
+        """
+        place = place or disk.new_attempt(self.folder, type(asked))[1]
+        answer = self.launcher.run(asked, place)
+        if answer.outcome is Outcome.ENVIRONMENT:
+            assert answer.failure is not None, "only OK has none"
+            raise fault(answer.outcome, answer.failure, place / LOG)
+        return answer

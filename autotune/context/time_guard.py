@@ -1,0 +1,76 @@
+"""The configurations that may be probed in the time left: what the sampler chooses among."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from autotune.context.budget import TimeBudget
+from autotune.core.records import Config
+from autotune.core.run_length import training_share
+from autotune.knobs import KNOBS
+from autotune.sampler.guard import Admission
+from autotune.study.history import History
+
+# Share of the time budget for a first compilation on a CPU: there it loses as often as it gains.
+MOST_COMPILING = 0.1
+# On a CPU, of the only one of three targets that gained (docs/notes/compiling.md 1): a run in which that pays is long.
+POSSIBLE_SPEEDUP = 1 / 0.81
+
+
+class TimeGuard:
+    """An admission that also refuses whose probe should not end in time, `within` so many seconds.
+
+    Outside of it, time decides nothing: whoever asks what remains of the space is told of all that remains.
+    """
+
+    def __init__(self, admission: Admission, budget: TimeBudget, history: History) -> None:
+        self._admission, self._budget, self._history = admission, budget, history
+        self._seconds = math.inf
+        self._shortest: tuple[tuple[Config, ...], float] = ((), math.inf)  # of what remained, seconds
+
+    @contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Admit only configurations whose shortest probe should end within so many seconds."""
+        self._seconds = seconds
+        try:
+            yield
+        finally:
+            self._seconds = math.inf
+
+    def admits(self, config: Config) -> bool:
+        """Return whether a probe of `config` could teach anything, and should end in time."""
+        return self._admission.admits(config) and (
+            math.isinf(self._seconds)
+            or (self._budget.least_seconds(config) <= self._seconds and self.may_compile(config))
+        )
+
+    def may_compile(self, config: Config) -> bool:
+        """Return whether what a probe of `config` compiles, if anything, is worth its share of the time budget.
+
+        On a CPU it must be small, or a planned run has to be long enough to pay for it. What the user or the target
+        says of the knob counts for more.
+        """
+        seconds, request = self._history.compiling_seconds(config), self._history.request
+        goal, facts = request.goal, request.facts
+        said = {*request.limits, *(goal.tune or ())}
+        if request.environment.device_kind != "cpu" or any(one.compiles and one.name in said for one in KNOBS):
+            return True
+        if seconds <= MOST_COMPILING * self._budget.seconds:
+            return True
+        rates = [m.samples_per_second for trial, _ in self._history.judged if (m := trial.result.measurement)]
+        if goal.run_length is None or not rates:
+            return False
+        return training_share(goal.run_length, seconds, max(rates), facts.dataset_samples) * POSSIBLE_SPEEDUP > 1
+
+    def remaining(self) -> tuple[Config, ...]:
+        """Return every configuration that is still admitted; of a very large space as `SearchSpace.around` has them."""
+        return tuple(config for config in self._admission.remaining() if self.admits(config))
+
+    def shortest_probe_seconds(self) -> float:
+        """Return the seconds of the shortest probe that is left; infinite if none is."""
+        remaining = self._admission.remaining()
+        if remaining is not self._shortest[0]:  # the same one tells that no probe has ended since
+            self._shortest = remaining, min(map(self._budget.least_seconds, remaining), default=math.inf)
+        return self._shortest[1]

@@ -1,0 +1,184 @@
+"""Counts the tensors of one step by what they are for, fake or real ones.
+
+    forward ─► backward ─► optimizer        each storage is noted with the module that made it, and when it was freed
+       └ freed only here ┘   activations    what the forward pass made and did not free itself
+         └ param.grad ──────┘ gradients     known when the backward pass hands them over
+
+What a storage was for is known in the end, so the step is written down and gone through again for its peak.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch.utils._pytree import tree_iter
+
+from autotune.core.memory_breakdown import CATEGORIES, OUTSIDE, BlockBytes, Breakdown, Category, ModuleBytes
+from autotune.memory.tensor_tracker import Ledger
+from autotune.targets.base import DryTraining
+from autotune.targets.batches import tensors
+from autotune.targets.checkpointing import blocks, checkpointable_blocks
+
+
+@dataclass(eq=False, slots=True)
+class _Storage:
+    size: int
+    module: str
+    phase: int  # that it was made in; even: a forward pass
+    category: Category | None = None  # None: not known yet
+    stays: bool = False  # where its block is recomputed: it is what the block hands on
+
+
+class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
+    """A mode for one step, which knows what each storage is for."""
+
+    def __init__(self, device: str, *, contents: bool = False, paused: Callable[[], bool] = lambda: False) -> None:
+        """`paused`: what is made now belongs to loading, and is counted when it is a batch."""
+        super().__init__(device, contents=contents)
+        self._paused = paused
+        self._known: dict[int, _Storage] = {}  # those alive, by key
+        self._changes: list[tuple[_Storage, int]] = []  # in order: bytes more, bytes less
+        self._running: list[str] = []  # modules, innermost last
+        self._phase = 0
+        self._kinds: dict[str, str] = {}
+        self._blocks: list[str] = []
+        self._state: Callable[[], Iterable[torch.Tensor]] = tuple
+
+    @contextmanager
+    def watched(
+        self, model: torch.nn.Module, optimizers: Iterable[torch.optim.Optimizer], kept: Iterable[torch.Tensor] = ()
+    ) -> Iterator[None]:
+        """Count one step of training `model`. `kept`: tensors beside its own that live as long as it does."""
+        names = {module: name for name, module in model.named_modules()}
+        self._kinds = {name: type(module).__name__ for module, name in names.items()}
+        self._blocks = [names[one] for one in blocks(model)] if checkpointable_blocks(model) else []
+        self._state = lambda: (one for each in optimizers for one in tree_iter(dict(each.state)) if _is_tensor(one))
+        self.note("parameters", (*model.parameters(), *model.buffers(), *kept))
+        self.note("optimizer state", self._state())
+        self.note("gradients", (one.grad for one in model.parameters() if one.grad is not None))
+        with ExitStack() as stack:
+            for name, module in model.named_modules():
+                stack.callback(module.register_forward_pre_hook(self._begins(name)).remove)
+                stack.callback(module.register_forward_hook(self._ends(name), always_call=True).remove)
+            for one in model.parameters():
+                if one.requires_grad:
+                    hook: Any = one.register_post_accumulate_grad_hook
+                    stack.callback(hook(self._arrived).remove)
+            yield stack.enter_context(self)
+
+    def note(self, category: Category, found: Iterable[torch.Tensor], *, whole: bool = True) -> None:
+        """Say what these tensors are for. Without `whole` they may be views of much that is not training's."""
+        for one in found:
+            if one.layout is torch.strided:
+                self.hold(one, None if whole else one.numel() * one.element_size())
+                storage = self._known.get(one.untyped_storage()._cdata)
+                if storage is not None and storage.category not in _LASTING:
+                    storage.category = category
+
+    def breakdown(self) -> Breakdown:
+        """Return the tensors at the peak, after the step."""
+        self.note("optimizer state", self._state())
+        for storage in self._known.values():
+            self._settle(storage)
+        alive = self._at_peak()
+        categories = dict.fromkeys(CATEGORIES, 0)
+        by_module: dict[str, int] = {}
+        for one in alive:
+            categories[one.category or "temporary"] += one.size
+            if one.category == "activations":
+                by_module[one.module] = by_module.get(one.module, 0) + one.size
+        return Breakdown(
+            categories=categories,
+            modules=tuple(
+                ModuleBytes(name=name, kind=self._kinds.get(name, ""), bytes=size) for name, size in by_module.items()
+            ),
+            blocks=tuple(
+                BlockBytes(name=name, kind=self._kinds[name], bytes=_bytes_in(name, alive)) for name in self._blocks
+            ),
+        )
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        """Run the operation, and note what it made."""
+        if self._paused():
+            return func(*args, **(kwargs or {}))
+        # Within a backward pass gradients are off, but where blocks are recomputed: that is a forward pass.
+        is_backward = torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
+        if is_backward != bool(self._phase % 2):
+            self._phase += 1
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+    def _make(self, key: int, size: int) -> None:
+        super()._make(key, size)
+        storage = _Storage(size, self._running[-1] if self._running else OUTSIDE, self._phase)
+        self._known[key] = storage
+        self._changes.append((storage, size))
+
+    def _free(self, key: int, size: int) -> None:
+        super()._free(key, size)
+        storage = self._known.pop(key)
+        self._settle(storage)
+        self._changes.append((storage, -size))
+
+    def _use(self, size: int) -> None:
+        """Buffers of kernels are no tensors: they are estimates, and no allocator of torch's sees them on a CPU."""
+
+    def _settle(self, storage: _Storage) -> None:
+        if storage.category is None:
+            outlived = not storage.phase % 2 and storage.phase != self._phase
+            storage.category = "activations" if outlived else "temporary"
+
+    def _at_peak(self) -> set[_Storage]:
+        total = most = place = 0
+        for number, (_, change) in enumerate(self._changes, 1):
+            total += change
+            if total > most:
+                most, place = total, number
+        alive = set[_Storage]()
+        for storage, change in self._changes[:place]:
+            (alive.add if change > 0 else alive.discard)(storage)
+        return alive
+
+    def _arrived(self, parameter: torch.Tensor) -> None:
+        if parameter.grad is not None:
+            self.note("gradients", (parameter.grad,))
+
+    def _begins(self, name: str) -> Any:
+        return lambda module, arguments: self._running.append(name)
+
+    def _ends(self, name: str) -> Any:
+        def ends(module: Any, arguments: Any, output: Any) -> None:
+            self._running.pop()
+            if name in self._blocks:
+                for one in tensors(output):
+                    key = one.untyped_storage()._cdata if one.layout is torch.strided else 0
+                    if key in self._known:
+                        self._known[key].stays = True
+
+        return ends
+
+
+_LASTING = ("parameters", "optimizer state")
+
+
+def _is_tensor(one: Any) -> bool:
+    return isinstance(one, torch.Tensor)
+
+
+def _bytes_in(block: str, alive: set[_Storage]) -> int:
+    return sum(
+        one.size
+        for one in alive
+        if one.category == "activations" and not one.stays and f"{one.module}.".startswith(f"{block}.")
+    )
+
+
+def step_on_shapes(training: DryTraining, batch_size: int, device: str) -> Breakdown:
+    """Take one more step on fake tensors, after those in which the optimizer got its state; return what it held."""
+    ledger, loop = StepLedger(device), training.training
+    watching = ledger.watched(loop.model, loop.update.optimizers, training.tensors())
+    training.step(batch_size, watching, lambda one: ledger.note("batch", (one,)))
+    return ledger.breakdown()

@@ -1,0 +1,127 @@
+"""The first lines of a search: study, device, task, what is held, and the space."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Collection
+from pathlib import Path
+
+from autotune.core.records import Config, Goal, StudyRequest
+from autotune.knobs import KNOBS
+from autotune.machine.environment import autotune_version
+from autotune.objectives import objective_of
+from autotune.preparation.declared_values import declared_baseline
+from autotune.preparation.not_searched import OWN_LOOP, not_searched
+from autotune.preparation.settings import Settings
+from autotune.sampler.space import SearchSpace
+from autotune.sentences import capitalized
+from autotune.study.shown import moving, shown_config
+from autotune.targets.commands.command import Command, is_command
+from autotune.units import counted, format_bytes, format_count, format_seconds, format_share
+
+
+def opening_lines(
+    folder: Path, request: StudyRequest, space: SearchSpace, settings: Settings, *, resumed: bool,
+    refused: bool = False, brief: bool = False, seeds: Collection[int] = (),
+) -> list[str]:  # fmt: skip
+    """Return five lines of plain text; a sixth where earlier probes had another seed.
+
+    `brief`: four, and a fifth only for what is not searched: the columns of the probes show what is. What no own loop
+    has measured is a detail then.
+    `seeds`: of earlier probes. `refused`: the search would be refused; only `--dry-run` still prints these lines.
+    """
+    environment, facts = request.environment, request.facts
+    device = "CPU" if environment.device == "cpu" else environment.device_name and environment.device.upper()
+    samples = "" if facts.dataset_samples is None else f" · {facts.dataset_samples:,} samples"
+    inferred = [f"{finding.name} inferred" for finding in facts.findings if finding.inferred]
+    limit = f", limited to {format_bytes(request.memory_limit_bytes)}" if request.goal.memory_limit_bytes else ""
+    state = "refused" if refused else "resumed" if resumed else "new"
+    configurations = counted(len(space.configs), "configuration")
+    left_out = [one for one in not_searched(request, space, settings) if not (brief and one == OWN_LOOP)]
+    return [
+        f"autotune {autotune_version()} · {_trained(request)} · study {folder} ({state})",
+        f"{device:<5} {environment.device_name} · {format_bytes(environment.device_bytes)}{limit}"
+        f" · {environment.usable_cores} cores · torch {environment.torch}",
+        f"Task  {facts.name}, {format_count(facts.parameter_count)} parameters · {facts.data}{samples}"
+        + "".join(f" · {text}" for text in inferred),
+        f"Hold  {held_phrase(request)} · baseline {baseline_phrase(request, space, settings)}{_sought(request)}"
+        f" · budget {format_seconds(settings.time_budget_seconds)}" + (f" · {configurations}" if brief else ""),
+        *([f"But   {' · '.join(left_out)}"] if brief and left_out else []),
+        *([] if brief else [" · ".join((f"Space {configurations}: {_domains(space, request.baseline)}", *left_out))]),
+        *_other_seeds(seeds, request.seed),
+    ]
+
+
+def notes_before_the_search(request: StudyRequest) -> list[str]:
+    """Return what the user should know of a loop of his own before it is run: that it writes files, say."""
+    if not request.facts.owns_loop:
+        return []
+    told = [finding for finding in request.facts.findings if finding.needs_attention]
+    return [capitalized(one.text) + f" ({one.override})" * bool(one.override) + "." for one in told]
+
+
+def _trained(request: StudyRequest) -> str:
+    """Return the target as the user named it: of a command the words that are typed today."""
+    if not is_command(request.target):
+        return request.target
+    return shlex.join(Command.parse(request.target).recommended(request.baseline.values))
+
+
+def held_phrase(request: StudyRequest) -> str:
+    """Return what the search may not change: the samples per optimizer step, or nothing."""
+    if request.goal.global_batch is not None:
+        ranks = request.facts.ranks
+        of_all = f", of {ranks} ranks" if ranks > 1 else ""
+        return f"global batch {request.goal.global_batch}{of_all}"
+    knee = objective_of(request.goal).knee(request.goal)
+    sought = "" if knee is None else f", for the smallest within {format_share(knee)} of the best"
+    return f"nothing: the global batch is searched too{sought} (hold it with --global-batch)"
+
+
+def baseline_phrase(request: StudyRequest, space: SearchSpace, settings: Settings) -> str:
+    """Return the baseline in words, and what of it was not declared or may not be recommended."""
+    excluded = space.excludes(request.baseline)
+    return (
+        shown_config(request.baseline.values, moving(request))
+        + (" (assumed)" if request.baseline_assumed else "")
+        + (" (accumulated to hold it)" if _is_accumulated(request, settings) else "")
+        + (f" (for comparison only: {excluded})" if excluded else "")
+    )
+
+
+def _other_seeds(seeds: Collection[int], seed: int) -> list[str]:
+    """Return that a study goes on with another seed, which moves its speed little, and the trained weights entirely."""
+    earlier = sorted({*seeds} - {seed})
+    if not earlier:
+        return []
+    return [
+        f"Seed  {seed} for new probes; earlier probes had {' and '.join(map(str, earlier))}: initial weights, data "
+        f"order and proposals differ, and all probes count"
+    ]
+
+
+def _is_accumulated(request: StudyRequest, settings: Settings) -> bool:
+    """Whether the baseline takes more steps than the user declared, to make up what `--global-batch` holds."""
+    declared = declared_baseline(settings, request.facts)
+    steps = request.baseline.gradient_accumulation_steps
+    return isinstance(settings.global_batch, int) and "gradient_accumulation_steps" not in declared and steps > 1
+
+
+def _sought(request: StudyRequest) -> str:
+    """Return what is unusual: another objective, and that nothing may change what is computed."""
+    objective = objective_of(request.goal)
+    sought = "" if objective.name == Goal().objective else f" · for {objective.wish}"
+    return sought + (" · exact" if request.goal.exact else "")
+
+
+def _domains(space: SearchSpace, today: Config) -> str:
+    parts = []
+    for knob in KNOBS:
+        values = space.free.get(knob.name)
+        if values is None:
+            continue
+        shown_values = [knob.show(value) for value in values]
+        text = f"{shown_values[0]}..{shown_values[-1]}" if len(values) > 4 else ", ".join(shown_values)
+        parts.append(f"{knob.label} {text}")
+    only = shown_config(space.configs[0].values)
+    return " · ".join(parts) or ("only the baseline" if today in space.configs else f"only {only}")

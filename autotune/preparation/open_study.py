@@ -1,0 +1,296 @@
+"""A study, opened for one search: new or resumed, locked, and never mixed with what cannot be compared."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from msgspec.structs import replace
+
+from autotune.core import codec
+from autotune.core.notices import Notice
+from autotune.core.records import Environment, StudyRequest, TargetFacts
+from autotune.core.results import Inspection
+from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound, TargetError, UsageError
+from autotune.launch.base import RESULT, Launcher
+from autotune.launch.files import store
+from autotune.preparation.prepare import inspect, settle
+from autotune.preparation.settings import Settings, goal_names
+from autotune.sampler.space import SearchSpace
+from autotune.sentences import first_few
+from autotune.study import layout as disk
+from autotune.study.identity import as_begun, code_changed, differences_of
+from autotune.study.lock import Lock
+
+MOST_TOLD = 3  # differences: the first ones are what the user changed, the rest follows from them
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenStudy:
+    """A study that this process alone searches, with study.json in place."""
+
+    folder: Path
+    request: StudyRequest
+    space: SearchSpace
+    is_resumed: bool  # an earlier search is continued
+    inspection_seconds: float
+    notice: str = ""  # what was rebuilt of a damaged study, or where an earlier one was moved to
+    code_changed: Notice | None = None  # since it began
+
+
+@contextmanager
+def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
+    """Inspect the target, and hold the lock of its study, new or resumed, until the search is over.
+
+    With mode `fresh` an earlier study is moved aside, never deleted. What records nothing is taken away again. Raises
+    `StudyError` if the study there was made for another request or lost its study.json, `StudyNotFound` if `resume`
+    finds nothing, and what `inspect` and `settle` raise.
+    """
+    check_place(settings)
+    notice = rebuild(settings)
+    begun = check_resumable(settings.folder, settings.mode)
+    folder, lock = settings.folder, None
+    try:
+        lock = Lock(folder)
+        disk.sweep(folder)
+        environment, facts, seconds = inspect(
+            settings.target, settings.device, settings.seed, folder / disk.INSPECT, launcher,
+            memory_limit=settings.memory_limit, declared=settings.declared,
+        )  # fmt: skip
+        if begun is not None:
+            environment, facts = as_begun(begun, environment, facts)
+        request, space = settle(settings, environment, facts)
+        aside = place_aside(folder) if settings.mode == "fresh" else None
+        earlier = begin(folder, request, settings.mode, lock)
+        notice = f"The study that lay in {folder} was moved to {aside}." if aside else notice
+        yield OpenStudy(
+            folder=folder, request=request, space=space, is_resumed=earlier is not None, inspection_seconds=seconds,
+            notice=notice, code_changed=code_changed(earlier, request) if earlier else None,
+        )  # fmt: skip
+    except (KeyboardInterrupt, UsageError, EnvironmentUnfit):
+        disk.take_compiled_away(folder)
+        disk.clear_away(folder)  # but not after a `TargetError`, which names its log
+        raise
+    except TargetError:
+        if begun is not None:
+            _keep_inspection(folder, begun)
+        _ignore(folder)  # its log stays
+        raise
+    finally:
+        if lock is not None:
+            disk.take_compiled_away(folder)
+            lock.release()
+
+
+def begin(
+    folder: Path, request: StudyRequest, mode: Literal["auto", "resume", "fresh"], lock: Lock
+) -> StudyRequest | None:
+    """Put study.json into `folder`, which `lock` holds; return that of the earlier search which is continued, if any.
+
+    With `fresh` an earlier study is moved aside, and the lock holds both. Raises what `open_study` raises.
+    """
+    if (earlier := check_resumable(folder, mode)) is not None:
+        try:
+            check_alike(folder, earlier, request)
+        except StudyError:
+            _keep_inspection(folder, earlier)  # the study keeps its own
+            raise
+        return earlier
+    if (aside := place_aside(folder)) is not None:
+        _begin_anew(folder, aside, lock)
+    _ignore(folder)
+    store(folder, disk.STUDY, request)
+    return None
+
+
+def _ignore(folder: Path) -> None:
+    """Have git keep best.json alone; not in a folder of the user's own, where it would hide their work."""
+    try:
+        if disk.is_ours(folder):
+            (folder / disk.IGNORE).write_text(disk.IGNORED)
+    except OSError as error:
+        raise disk.unwritable(folder, error) from error
+
+
+def preview(
+    settings: Settings, launcher: Launcher, *, memory_limit: str | None = None
+) -> tuple[StudyRequest, SearchSpace, float]:
+    """Return what a search with these settings would ask, its space, and the seconds of the inspection.
+
+    Writes nothing that stays. Raises `UsageError` if the target holds more than a `memory_limit` before it trains,
+    which is the settings' own by default.
+    """
+    with tempfile.TemporaryDirectory(prefix="autotune-") as place:
+        environment, facts, seconds = inspect(
+            settings.target, settings.device, settings.seed, Path(place), launcher, keeps_log=False,
+            memory_limit=memory_limit or settings.memory_limit, declared=settings.declared,
+        )  # fmt: skip
+    with suppress(StudyError):  # what is wrong with it is told by whoever would go on with it
+        if (begun := check_resumable(settings.folder, settings.mode)) is not None:
+            environment, facts = as_begun(begun, environment, facts)
+    return *settle(settings, environment, facts), seconds
+
+
+def check_alike(folder: Path, earlier: StudyRequest, request: StudyRequest) -> None:
+    """Raise `StudyError` if the study there, which asked `earlier`, is no part of what `request` asks."""
+    differences = differences_of(earlier, request, goal_names())
+    if differences:
+        told = first_few(differences, MOST_TOLD, "; ")
+        raise StudyError(
+            f"{folder} holds a study that does not fit this search: {told}. Results of different settings cannot be "
+            f"compared. Use --fresh (the old study is moved aside) or another --study."
+        )
+
+
+def check_place(settings: Settings) -> None:
+    """Raise `StudyError` where no study can lie, or none can be moved aside; asked before anything is made."""
+    folder = settings.folder.resolve()
+    try:
+        str(folder).encode()
+    except UnicodeEncodeError:
+        raise StudyError(
+            f"The path of the study, {str(folder)!a}, is not UTF-8 text. It probably comes from a system with "
+            f"another encoding, and the JSON of a study cannot name it. Choose another place with --study."
+        ) from None
+    try:
+        foreign = disk.foreign(folder)
+    except OSError as error:
+        raise disk.unwritable(folder, error) from error
+    if disk.RACE in foreign:
+        raise StudyError(
+            f"{settings.folder} is the folder of a race: {disk.RACE} holds its result. A search needs a folder of its "
+            f"own. Choose another with --study."
+        )
+    if foreign and (settings.mode == "fresh" or not _holds_study(folder)):
+        raise StudyError(_among_others(settings, foreign))
+
+
+def _among_others(settings: Settings, foreign: list[str]) -> str:
+    """Return why no study is begun in a folder that holds what is of no study, and none there is moved aside."""
+    told = first_few(foreign, MOST_TOLD)
+    if _holds_study(settings.folder):
+        return (
+            f"--fresh would move all of {settings.folder} aside, and beside the study it holds {told}, which autotune "
+            f"did not make. Those are probably your own files. Move them out, or choose another --study."
+        )
+    return (
+        f"{settings.folder} holds {told}, and no study. Those are probably your own files, among which a search writes "
+        f"nothing. Choose a new or empty folder with --study, such as {settings.folder / 'study'}."
+    )
+
+
+def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> StudyRequest | None:
+    """Return the request of the study that would be continued; None: a new one would begin.
+
+    Raises what `open_study` raises for a damaged study.json or none; asked before anything is made or looked at, too.
+    """
+    if mode == "fresh":
+        return None
+    if (folder / disk.STUDY).is_file():
+        return disk.read_request(folder)
+    if (folder / disk.PROBES).is_dir():
+        raise StudyError(
+            f"{folder} holds {len(disk.read_asked(folder))} probes but no {disk.STUDY}, and no inspection to "
+            f"rebuild it from. They were probably deleted, so the machine that ran the probes is not known. "
+            f"Use --fresh (the folder is moved aside) or another --study."
+        )
+    if mode == "resume":
+        raise StudyNotFound(
+            f"{folder} holds no study that could be resumed. The name is probably another one. "
+            f"Leave --resume out to begin it."
+        )
+    return None
+
+
+def rebuild(settings: Settings) -> str:
+    """Write a study.json that is lost anew, from the inspection of then and `settings`; what was done, if anything.
+
+    Target, machine and baseline of the probes are known, so other ones are refused as ever. What else an earlier
+    command asked (objective, limits) is not: the probes are judged by what this one asks. Raises `StudyError` where
+    they were asked something else, and `UsageError` as `settle` does.
+    """
+    folder = settings.folder
+    if settings.mode == "fresh" or (folder / disk.STUDY).exists() or (found := _inspection(folder)) is None:
+        return ""
+    request, _ = settle(settings, *found)
+    request = replace(request, target_digest="")  # of the code that was searched nothing is known
+    asked = disk.read_asked(folder)
+    differences = [f"the target was {one.target}, is {request.target}" for one in asked if one.target != request.target]
+    differences += [
+        f"the baseline's {name} was {value}, is {request.baseline[name]}"
+        for one in asked
+        for name, value in one.config.values.items()
+        if one.purpose == "baseline" and value != request.baseline[name]
+    ]
+    if differences:
+        told = first_few([*dict.fromkeys(differences)], MOST_TOLD, "; ")
+        raise StudyError(
+            f"{folder} holds {len(asked)} probes and no {disk.STUDY}, and this command asks for something else: "
+            f"{told}. Give the earlier settings, and the study is rebuilt. Or use "
+            f"--fresh (the folder is moved aside) or another --study."
+        )
+    store(folder, disk.STUDY, request)
+    return (
+        f"{disk.STUDY} was missing: rebuilt from the inspection and what {len(asked)} probes were asked. Objective and "
+        f"limits are those of this command."
+    )
+
+
+def _inspection(folder: Path) -> tuple[Environment, TargetFacts] | None:
+    """Read machine and target as they were when the study was last searched; None if they are not known."""
+    path = folder / disk.INSPECT / RESULT
+    if not path.is_file() or not (folder / disk.PROBES).is_dir():
+        return None
+    found = codec.read(path, Inspection)
+    return None if found.environment is None or found.facts is None else (found.environment, found.facts)
+
+
+def _holds_study(folder: Path) -> bool:
+    return (folder / disk.STUDY).is_file() or (folder / disk.PROBES).is_dir()
+
+
+def place_aside(folder: Path) -> Path | None:
+    """Return where a fresh search moves the study in `folder`; None where none lies."""
+    if not _holds_study(folder):
+        return None
+    number = 1
+    while (aside := folder.with_name(f"{folder.name}.old-{number}")).exists():
+        number += 1
+    return aside
+
+
+def _begin_anew(folder: Path, aside: Path, lock: Lock) -> None:
+    """Move the study to `aside`, all but the inspection of the new one, whose folder is made and locked beforehand.
+
+    So nobody finds a folder without a lock. Whoever makes one between the two renames keeps it.
+    """
+    disk.take_compiled_away(folder)
+    new = disk.make(folder.with_name(f".{folder.name}.new-{os.getpid()}"))
+    try:
+        lock.add(new)
+        if (folder / disk.INSPECT).exists():
+            (folder / disk.INSPECT).rename(new / disk.INSPECT)
+        folder.rename(aside)
+        new.rename(folder)
+    except OSError as error:
+        shutil.rmtree(new, ignore_errors=True)
+        if aside.exists() and folder.exists():
+            raise StudyError(
+                f"Another search made {folder} while the study in it was moved to {aside}. Both were probably begun at "
+                f"once. Wait for the other one, or choose another place with --study."
+            ) from error
+        raise disk.unwritable(folder, error) from error
+    with suppress(StudyError, FileNotFoundError):  # a damaged or lost one is why it is begun anew
+        _keep_inspection(aside, disk.read_request(aside))
+
+
+def _keep_inspection(folder: Path, own: StudyRequest) -> None:
+    """Write down what was found of target and machine when the study was begun."""
+    found = Inspection(environment=own.environment, facts=own.facts)
+    store(disk.make(folder / disk.INSPECT), RESULT, found)

@@ -1,0 +1,235 @@
+"""The settings of a search: everything that command line, settings files, variables and the Python call can say.
+
+A field with an `Option` is one option everywhere: `autotune search --help`, `AUTOTUNE_...`, a key of a settings file,
+the same check, and, if it is part of a study's identity, its name in a refusal to resume. Options of an objective are
+described in its file. `autotune.search` spells the others out for type checkers; a test compares them with these.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self, get_args
+
+from msgspec import Meta
+
+from autotune.core.option import Option, described
+from autotune.core.records import Count, Declaration, Limit, Share, Stability, Value
+from autotune.core.results import Isolation
+from autotune.core.run_length import parse_run_length
+from autotune.errors import UsageError
+from autotune.objectives import OBJECTIVES, ObjectiveName
+from autotune.objectives.base import ObjectiveOptions
+from autotune.sampler.names import SAMPLERS, SamplerName
+from autotune.study.layout import STUDIES
+from autotune.targets.commands.command import Command, is_command
+from autotune.units import parse_bytes, parse_fraction, parse_seconds
+
+DEVICES = ("cpu", "cuda", "mps", "xpu")
+MEANT = {"gpu": "cuda", "nvidia": "cuda", "rocm": "cuda", "hip": "cuda", "metal": "mps", "intel": "xpu"}
+MEASURING = "How it measures and judges"  # a heading in `--help`
+Mode = Literal["auto", "resume", "fresh"]
+Seconds = Annotated[float, Meta(gt=0, description="above 0 seconds")]
+Seed = Annotated[int, Meta(ge=0, le=2**32 - 1, description="from 0 to 4294967295")]
+
+
+def _read_memory(text: str) -> str:
+    parse_bytes(text, total=1)  # a share is one of a device that is not known yet
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class Settings:
+    """One search. Only `target` has no default."""
+
+    target: str  # a file, a module, module:attribute, or a command behind `-- `
+    time_budget_seconds: Annotated[
+        Seconds,  # of this run, confirmation included
+        Option(
+            help="Stop after this long, confirmation included; sooner if the answer is known: 90s, 10m, 1h30m.",
+            short="-t",
+            read=parse_seconds,
+            typed="10m",
+            called="the time budget",
+        ),
+    ] = 600.0
+    probes: Annotated[
+        Count | None,
+        Option(
+            help="Search with so many probes; those of the baseline and of the confirmation come on top.", short="-n"
+        ),
+    ] = None
+    study: Annotated[Path | None, Option(help="Folder of the study. [default: studies/NAME]", short="-s")] = None
+    device: Annotated[str | None, Option(help="cpu, cuda, cuda:1, mps, xpu. [default: the accelerator, else cpu]")] = (
+        None
+    )
+    objective: Annotated[
+        ObjectiveName,
+        Option(
+            help=f"{'; '.join(f'{one.name} ({one.option_help})' for one in OBJECTIVES)}.",
+            goal="objective",
+        ),
+    ] = OBJECTIVES[0].name
+    objective_options: dict[str, Any] = field(default_factory=dict)  # those that were given, by name
+    exact: Annotated[
+        bool,
+        Option(
+            help="Move only what computes the same up to the order of rounding: the precision and the global batch "
+            "stay, and the micro-batch too where BatchNorm sees it.",
+            goal="exact",
+        ),
+    ] = False
+    tune: Annotated[tuple[str, ...] | None, Option(help="Only these knobs: batch,workers,threads.", goal="tune")] = None
+    global_batch: Annotated[
+        Count | Literal["keep", "free"] | None,
+        Option(
+            help="Samples per optimizer step: keep (the baseline's), a number, free. [default: keep if declared]",
+            called="the global batch",
+            goal="global_batch",
+            compared_as="the held global batch (--global-batch)",
+        ),
+    ] = None
+    memory_limit: Annotated[
+        str | None,
+        Option(
+            help="Pretend to have less memory, enforced: 8GiB or 90%.",
+            read=_read_memory,
+            goal="memory_limit_bytes",
+            compared_as="--memory-limit, in bytes,",
+        ),
+    ] = None
+    headroom: Annotated[
+        Share | None,
+        Option(
+            help="Memory to keep free: 8%. [default: 5%, of a whole device at least 512 MiB]",
+            read=parse_fraction,
+            goal="headroom_fraction",
+        ),
+    ] = None
+    baseline: Annotated[
+        dict[str, Value], Option(help="What you run today: batch=64,workers=4. [default: the target's]")
+    ] = field(default_factory=dict)
+    run_length: Annotated[
+        str | None,
+        Option(
+            help="How long the planned training is: 12h or 30epochs. Compiling counts against it.",
+            read=parse_run_length,
+            called="the run length",
+            goal="run_length",
+        ),
+    ] = None
+    sampler: Annotated[SamplerName, Option(help=f"{', '.join(SAMPLERS)}.", panel=MEASURING)] = "structured"
+    stability: Annotated[
+        Stability,
+        Option(
+            help="quick: a lower precision must track fp32 over 50 paired steps; full: with three seeds; off.",
+            goal="stability",
+            panel=MEASURING,
+        ),
+    ] = "quick"
+    profile: Annotated[
+        Literal["quick", "off"],
+        Option(help="quick: look once, on the baseline, at which of your lines cost time; off.", panel=MEASURING),
+    ] = "quick"
+    loss_tolerance: Annotated[
+        Share | None,
+        Option(
+            help="How far a lower precision may fall behind: a share of the loss decrease in fp32. [default: 2%]",
+            read=parse_fraction,
+            called="the loss tolerance",
+            panel=MEASURING,
+            goal="loss_tolerance",
+        ),
+    ] = None
+    step_timeout_seconds: Annotated[
+        Seconds | None,
+        Option(
+            help="How long a micro-batch may take before it is hung: 10m. [default: 3m, the first one 10m]",
+            read=parse_seconds,
+            called="the step timeout",
+            panel=MEASURING,
+        ),
+    ] = None
+    isolation: Annotated[
+        Isolation,
+        Option(
+            help="fork: probes start from a process that has torch imported, where that is safe; fresh: none does.",
+            panel=MEASURING,
+        ),
+    ] = "fork"
+    seed: Annotated[Seed, Option(help="Of model, data order and sampler.", panel=MEASURING)] = 0
+    mode: Mode = "auto"  # auto: resume where target and machine match
+    limits: dict[str, Limit] = field(default_factory=dict)  # knob name -> what may be searched
+    declared: tuple[Declaration, ...] = ()  # knobs of the user's own, beside those of the target's `space`
+    resume_line: str | None = None  # the line that resumes, as the user would type it
+
+    def __post_init__(self) -> None:
+        check_device(self.device)
+        if any("\udc80" <= letter <= "\udcff" for letter in self.target):  # as Python has bytes of another encoding
+            raise UsageError(
+                f"The target {self.target!a} is not UTF-8 text. It probably comes from a system with another encoding, "
+                f"and the JSON of a study cannot name it. Rename the file."
+            )
+        if self.mode not in get_args(Mode):
+            raise ValueError(f"mode must be one of {', '.join(get_args(Mode))}, got {self.mode!r}")
+        for option in options():
+            option.check(self.given(option))
+
+    @classmethod
+    def of(cls, **given: Any) -> Self:
+        """Return settings from values by field, options of an objective among them; None: that one is not given."""
+        own = {name: given.pop(name) for name in [one.name for one in options() if one.objectives] if name in given}
+        return cls(objective_options={name: value for name, value in own.items() if value is not None}, **given)
+
+    def given(self, option: Option) -> Any:
+        """Return the value of an option; None for one of an objective that was not given."""
+        return self.objective_options.get(option.name) if option.objectives else getattr(self, option.field)
+
+    @property
+    def folder(self) -> Path:
+        """The folder of the study."""
+        if self.study is not None:
+            return self.study
+        place = Command.parse(self.target).label if is_command(self.target) else self.target.partition(":")[0]
+        stem = Path(place).name.removesuffix(".py").rpartition(".")[2]
+        return STUDIES / (stem or "study")
+
+    @property
+    def resume_command(self) -> str:
+        """The line that goes on with this study."""
+        if self.resume_line is None and is_command(self.target):
+            return f"autotune search --study {self.folder} --resume {self.target}"
+        return self.resume_line or f"autotune search {self.target} --study {self.folder} --resume"
+
+
+@cache
+def options() -> tuple[Option, ...]:
+    """Return the options of a search in the order of `--help`, those of the objectives behind `--objective`."""
+    own = described(Settings)
+    behind = 1 + [one.name for one in own].index("objective")
+    objectives: dict[type[ObjectiveOptions], tuple[str, ...]] = {}
+    for one in OBJECTIVES:
+        objectives[one.options] = (*objectives.get(one.options, ()), one.name)
+    return (
+        *own[:behind],
+        *(option for options, names in objectives.items() for option in described(options, names)),
+        *own[behind:],
+    )
+
+
+def goal_names() -> dict[str, str]:
+    """Return what a refusal to resume calls the fields of `Goal` and the options of objectives."""
+    return {one.goal or one.name: one.compared_as or one.flag for one in options() if one.goal or one.objectives}
+
+
+def check_device(name: str | None) -> None:
+    """Raise `UsageError` for a name that no device can have; whether the device is there is asked of torch later."""
+    kind = "" if name is None else name.partition(":")[0].strip().lower()
+    if name is None or re.fullmatch(rf"({'|'.join(DEVICES)})(:[0-9]+)?", name):
+        return
+    near = [MEANT[kind]] if kind in MEANT else difflib.get_close_matches(kind, DEVICES, n=1)
+    hint = f"Did you mean {near[0]}?" if near else "Use one of cpu, cuda, cuda:1, mps and xpu."
+    raise UsageError(f"There is no device called {name!r}. The name was probably mistyped. {hint}")

@@ -1,0 +1,56 @@
+"""The sentence that says before the first probe that a time budget is too short."""
+
+from __future__ import annotations
+
+import math
+
+from autotune.answer.racing import FEWEST_ROUNDS, probe_count
+from autotune.core.records import StudyRequest
+from autotune.core.requests import FEWEST_STEPS, FEWEST_STEPS_IN_TURN, ProbeBudget
+from autotune.knobs import loads_in_turn
+from autotune.preparation.settings import Settings
+from autotune.sampler.space import SearchSpace
+from autotune.targets.commands.command import is_command
+from autotune.units import counted, format_seconds
+
+MEASURED = ProbeBudget()  # how long a probe measures
+
+
+def budget_note(
+    settings: Settings, request: StudyRequest, space: SearchSpace, inspection_seconds: float, gone_seconds: float = 0.0
+) -> str:
+    """Return what is said of the time budget before the first probe; empty if it suffices."""
+    step_seconds = request.facts.step.seconds if request.facts.step is not None else 0.0
+    is_in_turn = loads_in_turn(request.baseline, request.environment.device_kind)
+    steps = FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_STEPS
+    return short_budget(settings, space, inspection_seconds, step_seconds, steps, gone_seconds)
+
+
+def short_budget(
+    settings: Settings, space: SearchSpace, inspection_seconds: float, step_seconds: float = 0.0,
+    fewest_steps: int = FEWEST_STEPS, gone_seconds: float = 0.0,
+) -> str:  # fmt: skip
+    """Return that no search ends with a confirmation in what is left of the time budget; empty if one does.
+
+    A probe is taken for an inspection, which starts, loads, builds and takes a step as it does, its further steps, of
+    which there are `fewest_steps` in all, and what it measures. The inspection and the first step of a command count
+    for the first probe only, which may take them again: they are mostly what its script imports and prepares for the
+    first time. That probe tells more (`tuning/opening.py`). `gone_seconds`: of the budget, since the search began.
+    """
+    steps, is_cold = (fewest_steps - 1) * step_seconds, is_command(settings.target)
+    probe = MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds
+    if not is_cold:
+        probe = inspection_seconds + max(probe, steps)
+    budget, after_baseline = settings.time_budget_seconds, 1 + probe_count(1, FEWEST_ROUNDS, 1)
+    count = 1 + after_baseline * (len(space.configs) > 1)
+    left, longest = budget - gone_seconds, probe + inspection_seconds * is_cold
+    if left >= max(count * probe, longest):
+        return ""
+    late = f"may end {format_seconds(longest - left)} late: nothing is begun after that"
+    first = f" The first probe is run all the same, and {late}." if longest > left else ""
+    gone = f"; {format_seconds(gone_seconds)} of it are gone by now" if gone_seconds >= 1 else ""
+    return (
+        f"The time budget of {format_seconds(budget)} is short: a probe takes {'at least' if is_cold else 'about'} "
+        f"{format_seconds(probe)} here, and the shortest search with its confirmation takes {counted(count, 'probe')}"
+        f"{gone}.{first} Use --time-budget {math.ceil((gone_seconds + max(count * probe, longest)) / 60)}m or more."
+    )

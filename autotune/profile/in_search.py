@@ -1,0 +1,147 @@
+"""The profile that a search makes: of its baseline, once and briefly, for what no setting mends.
+
+baseline measured ─► parts, calls and lines of the baseline in a process of its own ─► two lines below the answer
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from autotune.context.search_context import SearchContext
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
+from autotune.core.requests import ProbeBudget, ProfileRequest
+from autotune.core.results import Outcome, ProbeResult
+from autotune.errors import EnvironmentUnfit, StudyError
+from autotune.knobs import KNOBS
+from autotune.profile.advice import instead, seen
+from autotune.profile.judge import bottleneck, findings
+from autotune.profile.records import ProfileResult, SlowLine
+from autotune.study import layout as disk
+from autotune.study.pace import Pace, starting_seconds
+from autotune.study.recommendation import Recommendation
+from autotune.units import format_seconds, format_share
+
+SHARE = 0.05  # of the time budget, that it may take
+SECONDS = 0.3  # of each pass, unless its fewest steps take longer
+PASSES, FEWEST_STEPS = 4, 15  # warm-up, parts, calls, lines; of all of them together
+PATIENCE, LEAST_PATIENCE_SECONDS = 3, 10.0  # times what it should take; then the process is ended
+LEAST_SHARE = 0.05  # of a step: what is told below an answer is worth more than most settings
+MOST_TOLD = 2
+NO_LINE = "(no line of yours)"
+
+
+def profile_baseline(context: SearchContext) -> None:
+    """Profile the baseline unless the study has done so, and report it; or why it cannot be done here.
+
+    The search goes on without it, whatever its fault.
+    """
+    is_known = _attempted(context.folder) and not context.code_changed
+    if context.settings.profile == "off" or is_known or context.interrupted_confirmation:
+        return
+    known = context.history.baseline_known
+    why = _unfit(context, known[0].result if known else None)
+    if not why:
+        assert known is not None, "else it is unfit"
+        why = _profiled(context, known[0].result)
+    if why:
+        context.reporter.detail(f"Lines of yours that cost time are not looked for: {why}.")
+
+
+def with_slow_lines(answer: Recommendation, context: SearchContext) -> Recommendation:
+    """Return the answer with the most expensive lines that no setting mends."""
+    result = last_profile(context.folder)
+    if context.settings.profile == "off" or result is None:
+        return answer
+    return replace(answer, slow_lines=slow_lines(result, answer.data_wait_share))
+
+
+def slow_lines(result: ProfileResult, wait_share: float) -> tuple[Notice, ...]:
+    """Return the two most expensive findings that take a twentieth of a step or more.
+
+    `wait_share`: of a recommended step. Samples that take long are mended where it does not wait for them.
+    """
+    least = LEAST_SHARE * result.seconds
+    told = [
+        one
+        for one in findings(result)
+        if one.seconds >= least and not (one.kind == "tail" and wait_share < LEAST_SHARE)
+    ]
+    most_expensive = sorted(told, key=lambda one: one.seconds, reverse=True)[:MOST_TOLD]
+    return tuple(_notice(one, result.seconds) for one in most_expensive)
+
+
+def last_profile(folder: Path) -> ProfileResult | None:
+    """Return the last profile of the study in `folder` that came to something; None: it has none, or it is damaged."""
+    with suppress(StudyError, OSError):
+        found = [result for _, result in disk.attempts(folder, ProfileRequest.kind())]
+        return next((one for one in reversed(found) if one.outcome is Outcome.OK and one.parts), None)
+    return None
+
+
+def _attempted(folder: Path) -> bool:
+    with suppress(StudyError, OSError):
+        return bool(disk.attempts(folder, ProfileRequest.kind()))
+    return True
+
+
+def _unfit(context: SearchContext, baseline: ProbeResult | None) -> str:
+    """Return why the baseline cannot be profiled, or not in time; empty if it can."""
+    facts = context.request.facts
+    if facts.owns_loop:
+        return "the target trains in a loop of its own"
+    if any(one.compiles and context.request.baseline[one.name] != one.default for one in KNOBS):
+        return "the baseline is compiled"
+    if baseline is None or baseline.measurement is None:
+        return "the baseline does not run"
+    needed, most = _expected_seconds(baseline), SHARE * context.settings.time_budget_seconds
+    if needed > min(most, context.budget.spare_seconds):
+        return f"that takes about {format_seconds(needed)}, for which the time budget is too short"
+    return ""
+
+
+def _expected_seconds(baseline: ProbeResult) -> float:
+    """Return the seconds of a profile: what the baseline's probe took to start, and its passes."""
+    return starting_seconds(baseline) + max(PASSES * SECONDS, FEWEST_STEPS * Pace.of(baseline).step)
+
+
+def _profiled(context: SearchContext, baseline: ProbeResult) -> str:
+    """Profile the baseline and report it; return why that failed, empty if it did not."""
+    request, deadline = context.request, max(LEAST_PATIENCE_SECONDS, PATIENCE * _expected_seconds(baseline))
+    asked = ProfileRequest(
+        target=request.target, config=request.baseline, device=request.environment.device, seed=request.seed,
+        seconds=SECONDS, extent="brief", memory_limit_bytes=request.enforced_limit_bytes,
+        settable=request.facts.settable, budget=ProbeBudget(total_deadline_seconds=deadline),
+    )  # fmt: skip
+    try:
+        found = context.launcher.run(asked, disk.new_attempt(context.folder, ProfileRequest)[1])
+    except (EnvironmentUnfit, StudyError) as error:
+        return str(error).rstrip(".")
+    if found.failure is not None:
+        return f"{found.outcome}: {found.failure.message}".partition("\n")[0].rstrip(".")
+    if found.parts:
+        context.reporter.detail(f"Profile of the baseline: {_described(found)}")
+    return ""
+
+
+def _described(found: ProfileResult) -> str:
+    lines = findings(found)
+    if not lines:
+        return bottleneck(found)
+    first = max(lines, key=lambda one: one.seconds)
+    return f"{bottleneck(found)} Most expensive line: {_place(first)}, {format_share(first.seconds / found.seconds)}."
+
+
+def _notice(one: SlowLine, step_seconds: float) -> Notice:
+    return notice(
+        Code.SLOW_LINE, place=_place(one), milliseconds=1000 * one.seconds, share=one.seconds / step_seconds,
+        step_milliseconds=1000 * step_seconds, kind=one.kind, line=one.code, seen=seen(one),
+        instead=instead(one),
+    )  # fmt: skip
+
+
+def _place(one: SlowLine) -> str:
+    return one.place or NO_LINE

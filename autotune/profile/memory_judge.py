@@ -1,0 +1,100 @@
+"""What the readings of memory say: rows that add up to the peak, modules, what recomputing saves. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from autotune.core.memory_breakdown import CATEGORIES, OUTSIDE, Breakdown, ModuleBytes
+from autotune.core.records import Value
+from autotune.profile.memory_records import MemoryUse
+from autotune.profile.records import ModuleSeconds
+
+AGREEMENT = 0.03  # relative: tensors of a step and those by shapes alone that agree so far are the same
+EXPANDED_SHARE = 0.25  # of the activations: a module that made more is shown by its parts
+CONTEXT, CACHED, UNEXPLAINED = "context", "cached", "not explained"
+
+
+def peak_bytes(use: MemoryUse) -> int:
+    """Return the peak: of the device with its context, else of the process without its loader workers."""
+    return use.peak.process_bytes if use.peak.reserved_bytes is None else use.peak.bytes
+
+
+def taken_apart(use: MemoryUse) -> Breakdown | None:
+    """Return the tensors of a step: counted, else by shapes alone."""
+    return use.tensors or (use.shapes.breakdown if use.shapes else None)
+
+
+def rows(use: MemoryUse) -> list[tuple[str, int]]:
+    """Return what the peak consists of; all rows together are the peak.
+
+    What is not explained is below zero where something is in two rows: memory that was freed before the first step is
+    in the context, and used again.
+    """
+    found = taken_apart(use)
+    known: list[tuple[str, int]] = [(one, found.categories[one]) for one in CATEGORIES] if found else []
+    known.append((CONTEXT, use.context_bytes))
+    if use.peak.reserved_bytes is not None and use.peak.allocated_bytes is not None:
+        known.append((CACHED, use.peak.reserved_bytes - use.peak.allocated_bytes))
+    return [*known, (UNEXPLAINED, peak_bytes(use) - sum(size for _, size in known))]
+
+
+def disagreement(use: MemoryUse) -> tuple[float, str] | None:
+    """Return by what share shapes alone say more than was counted (below zero: less), and where most; None: unknown."""
+    counted, shapes = use.tensors, use.shapes.breakdown if use.shapes else None
+    if counted is None or shapes is None:
+        return None
+    most = max(CATEGORIES, key=lambda one: abs(shapes.categories[one] - counted.categories[one]))
+    return shapes.bytes / max(1, counted.bytes) - 1, most
+
+
+def largest_modules(modules: Sequence[ModuleBytes]) -> list[ModuleBytes]:
+    """Return modules with the activations of what is in them, the most first; together they are all there are.
+
+    What made more than a quarter is shown by its parts.
+    """
+    tree = {one.name: one for one in modules if one.name != OUTSIDE}
+    total = sum(one.bytes for one in modules)
+    shown = [one for one in modules if one.name == OUTSIDE]
+    waiting = [("", "(model)")]
+    while waiting:
+        name, label = waiting.pop()
+        inside = {other: one for other, one in tree.items() if _is_in(other, name)}
+        size = sum(one.bytes for one in inside.values())
+        parts = _parts(name, inside)
+        if parts and size > EXPANDED_SHARE * total:
+            waiting += [(part, part) for part in parts]
+            inside, label = {name: tree[name]} if name in tree else {}, f"{label} itself"
+            size = sum(one.bytes for one in inside.values())
+        if size:
+            shown.append(ModuleBytes(name=label, kind=tree[name].kind if name in tree else "", bytes=size))
+    return sorted(shown, key=lambda one: -one.bytes)
+
+
+def saved_by(use: MemoryUse) -> list[tuple[str, Value, int]]:
+    """Return knob, value and bytes of tensors by which it lowers the peak, by shapes alone; those that do."""
+    own = use.shapes.breakdown if use.shapes else None
+    if own is None:
+        return []
+    found = [
+        (name, value, own.bytes - one.breakdown.bytes)
+        for one in use.recomputed
+        if one.breakdown is not None
+        for name, value in one.values.items()
+    ]
+    return [one for one in found if one[2] > 0]
+
+
+def recomputing_seconds(block: str, modules: Sequence[ModuleSeconds]) -> float | None:
+    """Return the seconds of a step that the forward pass of a block takes again; None: not told apart."""
+    inside = [one.forward for one in modules if _is_in(one.name, block)]
+    return sum(inside) if inside else None
+
+
+def _is_in(name: str, module: str) -> bool:
+    return not module or f"{name}.".startswith(f"{module}.")
+
+
+def _parts(name: str, inside: Mapping[str, ModuleBytes]) -> list[str]:
+    """Return the modules right below `name` that made anything."""
+    depth = name.count(".") + 1 if name else 0
+    return list(dict.fromkeys(".".join(one.split(".")[: depth + 1]) for one in inside if one != name))

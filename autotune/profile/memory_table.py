@@ -1,0 +1,144 @@
+"""Memory in the answer of `autotune profile`: categories up to the peak, modules, other optimizers, recomputing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from rich.text import Text
+
+from autotune.harmless import plain
+from autotune.knobs import knob
+from autotune.profile.judge import at_most, share
+from autotune.profile.memory_judge import (
+    AGREEMENT,
+    disagreement,
+    largest_modules,
+    peak_bytes,
+    recomputing_seconds,
+    rows,
+    saved_by,
+    taken_apart,
+)
+from autotune.profile.memory_records import MemoryUse
+from autotune.profile.records import ModuleSeconds, ProfileResult
+from autotune.units import format_rate, format_share, format_speedup
+
+WIDTH = 100  # characters of a line, at most
+BAR = 30
+LEAST_SHOWN = 0.001  # of the peak: categories that take less are left out
+MOST_MODULES = 3
+MORE = 1.05  # times what a cheaper policy saves: one that saves less than that is left out, --json has it
+
+
+def memory_block(result: ProfileResult) -> Text:
+    """Return the lines about memory; none where it was not looked at."""
+    use, block = result.memory, Text()
+    if use is None:
+        return block
+    total, found = peak_bytes(use), rows(use)
+    block.append(f"\n  {'memory':<16}{'MiB':>9}  share of {_mib(total)} at the peak\n", "dim")
+    longest = max(size for _, size in found)
+    for name, size in found:
+        if abs(size) >= LEAST_SHOWN * total:
+            block.append(f"  {name:<16}{_mib(size):>9}  {_share(size / total):>5}  ")
+            block.append("█" * max(0, round(BAR * size / longest)) + "\n", "cyan")
+    for line in memory_sentences(result):
+        block.append(f"  {_cut(plain(line))}\n")
+    return block
+
+
+def memory_sentences(result: ProfileResult) -> list[str]:
+    """Return what is said of memory below its rows, whole and as users' names stand there."""
+    if (use := result.memory) is None:
+        return []
+    told = (_tensors(use), _activations(use), _optimizers(use), _recomputing(use, result.modules), _padding(result))
+    return [one for one in told if one]
+
+
+def _tensors(use: MemoryUse) -> str:
+    """Return how much of it are tensors, and whether the run on shapes agrees."""
+    found, difference = taken_apart(use), disagreement(use)
+    why = use.shapes.why if use.shapes else ""
+    if found is None:
+        return f"tensors not counted: the model is compiled, and by shapes alone {why or 'nothing is known'}"
+    if use.tensors is None:
+        return f"tensors: {_mib(found.bytes)} by shapes alone; those of a compiled model are not counted"
+    begin = f"tensors: {_mib(found.bytes)} counted in a step"
+    if difference is None:
+        return f"{begin}; by shapes alone unknown, because {why}" if why else begin
+    by, where = difference
+    says = f"{_mib(found.bytes * (1 + by))} by shapes alone"
+    if abs(by) <= AGREEMENT:
+        return f"{begin}, {says}"
+    return f"{begin}, {says}: {_share(abs(by))} {'more' if by > 0 else 'less'}, most of it {where}"
+
+
+def _activations(use: MemoryUse) -> str:
+    found = taken_apart(use)
+    modules = largest_modules(found.modules) if found else []
+    if not modules:
+        return ""
+    total = sum(one.bytes for one in modules)
+    names = (f"{one.name} {one.kind}".strip() for one in modules)
+    shown = [f"{name} {format_share(one.bytes / total)}" for name, one in zip(names, modules, strict=True)]
+    return f"activations: {', '.join(shown[:MOST_MODULES])}"
+
+
+def _optimizers(use: MemoryUse) -> str:
+    """Return what the optimizer keeps, and what others would."""
+    found = taken_apart(use)
+    if not use.states or found is None:
+        return ""
+    others = ", ".join(f"{one.optimizer} {_mib(one.bytes)}" for one in use.states)
+    return f"state: {use.optimizer} {_mib(found.categories['optimizer state'])}; of others {others}"
+
+
+def _recomputing(use: MemoryUse, modules: Sequence[ModuleSeconds]) -> str:
+    """Return by how much policies lower the peak, and the largest block with the time that it takes again."""
+    found, ways = taken_apart(use), _better(saved_by(use))
+    blocks = found.blocks if found else ()
+    if not blocks or not ways:
+        return ""
+    largest = max(blocks, key=lambda one: one.bytes)
+    seconds = recomputing_seconds(largest.name, modules)
+    costs = f", for {format_rate(1000 * seconds)} ms" if seconds else ""
+    saves = ", ".join(f"{_show(name, value, len(blocks))} {_mib(size)}" for name, value, size in ways)
+    return f"{knob(ways[0][0]).label} saves {saves}; a block holds {_mib(largest.bytes)}{costs}"
+
+
+def _better(ways: Sequence[tuple[str, Any, int]]) -> list[tuple[str, Any, int]]:
+    """Return those that save more than the ones before them, which recompute less."""
+    better = list[tuple[str, Any, int]]()
+    for one in ways:
+        if not better or one[2] > MORE * better[-1][2]:
+            better.append(one)
+    return better
+
+
+def _show(name: str, value: Any, count: int) -> str:
+    return f"all {count}:" if value is True else knob(name).show(value)
+
+
+def _padding(result: ProfileResult) -> str:
+    use = result.memory
+    if use is None or not use.padding:
+        return ""
+    most = format_speedup(at_most(use.padding * share(result, "forward", "backward")))
+    return (
+        f"padding: {format_share(use.padding)} of the tokens; batches of like lengths, or packing, give at most {most}×"
+    )
+
+
+def _share(value: float) -> str:
+    return f"-{format_share(-value)}" if value < 0 else format_share(value)
+
+
+def _mib(size: float) -> str:
+    mib = abs(size) / 2**20
+    shown = format_rate(mib) if mib >= 0.001 else "0"
+    return f"-{shown}" if size < 0 and shown != "0" else shown
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= WIDTH - 2 else f"{text[: WIDTH - 3]}…"

@@ -1,0 +1,101 @@
+"""A profile as one self-contained HTML page, in the style of a study's report; what comes from users is escaped."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.knobs import KNOBS
+from autotune.profile import chart
+from autotune.profile.advice import instead, seen
+from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, expensive_modules, findings, share
+from autotune.profile.memory_judge import rows
+from autotune.profile.memory_table import memory_sentences
+from autotune.profile.records import PARTS, ProfileResult, SlowLine
+from autotune.profile.stage import Profile
+from autotune.profile.table import LEAST_SHOWN, doubt, work_phrase
+from autotune.report.chart import Chart
+from autotune.report.templates import render_template
+from autotune.units import format_bytes, format_rate, format_share
+
+MOST_MODULES = 12  # that are listed
+
+
+@dataclass(frozen=True, kw_only=True)
+class Told:
+    """One finding, as the page tells it."""
+
+    place: str
+    cost: str
+    share: float | None  # of a step; None: it costs memory
+    seen: str
+    code: str
+    instead: str
+
+
+def render(found: Profile) -> str:
+    """Return the page of one profile."""
+    result = found.result
+    strip, memory = chart.strip(result), memory_chart(found)
+    return render_template(
+        "profile.html",
+        label=found.label,
+        machine=found.machine,
+        device=found.device,
+        settings=[text for one in KNOBS if (text := one.phrase(found.config.values.get(one.name, one.default)))],
+        result=result,
+        bottleneck=bottleneck(result),
+        strip=strip,
+        wide_strip=chart.wide(strip),
+        memory=memory,
+        wide_memory=memory and chart.wide(memory),
+        memory_told=memory_sentences(result),
+        parts=_parts(result),
+        modules=_modules(result),
+        work=work_phrase(result.work, result.seconds) if result.work else "",
+        findings=[_told(one, result) for one in findings(result)],
+        least=format_share(LEAST_SHARE),
+        doubts=[*filter(None, [doubt(result)]), *result.left_out],
+    )
+
+
+def memory_chart(found: Profile) -> Chart | None:
+    """Return the picture of memory by category; None where the profile did not look at it."""
+    if (use := found.result.memory) is None:
+        return None
+    return chart.memory(rows(use), found.memory_limit_bytes)
+
+
+def _told(one: SlowLine, result: ProfileResult) -> Told:
+    """The most expensive findings come first, but for memory that grows, which ends the training whatever it costs."""
+    of_step = one.seconds / result.seconds
+    cost = (
+        f"{format_bytes(one.bytes)} a step"
+        if one.bytes
+        else f"{format_rate(1000 * one.seconds)} ms a step ({format_share(of_step)})"
+    )
+    return Told(
+        place=one.place or "no line of yours", cost=cost, share=None if one.bytes else of_step, seen=seen(one),
+        code=one.code, instead=instead(one),
+    )  # fmt: skip
+
+
+def _parts(result: ProfileResult) -> list[tuple[str, str, str, str]]:
+    known = {one.part: one.seconds for one in result.parts}
+    return [
+        (part, _ms(known.get(part, 0.0)), format_share(share(result, part)), f"{at_most(share(result, part)):.2f}×")
+        for part in PARTS
+        if share(result, part) >= LEAST_SHOWN
+    ]
+
+
+def _modules(result: ProfileResult) -> list[tuple[str, str, str, str, str]]:
+    rows = expensive_modules(result.modules) if result.modules else []
+    total = sum(one.forward + one.backward for one in rows) or 1.0
+    return [
+        (one.name, one.kind, _ms(one.forward), _ms(one.backward), format_share((one.forward + one.backward) / total))
+        for one in rows[:MOST_MODULES]
+    ]
+
+
+def _ms(seconds: float) -> str:
+    return format_rate(1000 * seconds) if seconds > 0 else "0"

@@ -1,0 +1,235 @@
+"""A command that trains, run as it is in the probe's own process and watched by hooks in torch.
+
+    words ─► Program ─► run as __main__ in the main thread ─► a Witness reports, and leaves it when there is enough
+
+Nothing in it changes. What its arguments carry (`Command`) is tuned by them, what a process or a DataLoader
+takes as defaults from outside, what it writes into TrainingArguments where it makes them (`ScriptArguments`), the
+rest not at all.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import torch
+from msgspec.structs import replace
+
+from autotune.core.records import Config, Finding, StepFacts, TargetFacts
+from autotune.errors import TargetError
+from autotune.harmless import cropped
+from autotune.knobs import KNOBS, plan_of
+from autotune.knobs.base import Plan
+from autotune.knobs.observed import Observed
+from autotune.targets import variables
+from autotune.targets.commands.command import Command
+from autotune.targets.commands.distributed import world_size
+from autotune.targets.commands.loader_defaults import WORKERS, LoaderDefaults
+from autotune.targets.commands.log import last_lines, with_last_lines
+from autotune.targets.commands.main_thread import Guest
+from autotune.targets.commands.program import Program, configured
+from autotune.targets.commands.reachable import Reachable
+from autotune.targets.commands.script_arguments import ScriptArguments
+from autotune.targets.commands.unseen import BY_HAND
+from autotune.targets.commands.witness import Witness
+from autotune.targets.model_facts import model_facts
+from autotune.targets.own_loop import OwnLoop, Report
+from autotune.units import counted
+
+LONGEST_LAST_LINE = 160  # characters of it in the first line of a message
+
+
+class CommandLoop(OwnLoop):
+    """One run of the command."""
+
+    def __init__(self, command: Command) -> None:
+        self.label, self.root, self._command = command.label, Path.cwd(), command
+        self._plan: Plan | None = None
+        self._program: Program | None = None
+        self._witness: Witness | None = None
+        self._script_arguments = ScriptArguments(command, None, None)
+        self._loader_defaults = LoaderDefaults()
+        self._transforms: list[Callable[[Any], Any]] = []
+        self._asked: int | None = None
+        self._is_today = True
+
+    def build(self, config: Config | None, plan: Plan) -> None:
+        """Fill in the command's words; its model comes with its run. Raises `TargetError`."""
+        self._program, self._plan, self._is_today = configured(self._command, config), plan, config is None
+        own = [] if config is None else plan_of(config.values, plan.device).model_transforms
+        self._transforms = plan.model_transforms[len(own) :]  # what a knob does to a model is the script's own doing
+        self._script_arguments = ScriptArguments(self._command, config, plan.settable)
+        self._check_ranks(self._program, plan)
+        asked = self._command.baseline if config is None else config.values
+        self._asked = Config(values=dict(asked)).batch_size if "batch_size" in self._command.knobs else None
+        variables.show()  # torch compiles in its own time: no variable of the user's
+        carried = self._command.knobs
+        options, defaults = {} if config is None else plan.loader_options, dict[str, Any]()
+        if options.get(WORKERS) and WORKERS not in carried:  # none is what a loader has by itself
+            defaults = {name: value for name, value in options.items() if name != "batch_size"}
+        asked = {name: options[name] for name in plan.loader_asked & options.keys() if name not in carried}
+        self._loader_defaults = LoaderDefaults(defaults, asked)
+
+    def run(self, report: Report) -> None:
+        """Run the command until the watch has enough. Raises what it raises, and `TargetError` if it ends before.
+
+        One that comes to its normal end with enough steps measured has not ended before.
+        """
+        assert self._program is not None and self._plan is not None, "built"
+        guest, program, plan = Guest(goes_on=world_size() > 1), self._program, self._plan
+        self._witness = witness = Witness(
+            self.label,
+            report,
+            guest,
+            loader_defaults=self._loader_defaults,
+            transforms=self._transforms,
+            asked=self._asked,
+        )
+
+        def body() -> None:
+            if ":" in plan.device:  # of a thread, like the number of threads that it computes with
+                torch.accelerator.set_device_index(plan.device)
+            for prepare in plan.setup:
+                prepare()
+            witness.begin()
+            program.run()
+
+        status: object = 0
+        with ExitStack() as to_end:
+            to_end.enter_context(witness.installed())
+            to_end.enter_context(program.shown())
+            to_end.enter_context(self._script_arguments.installed())
+            try:
+                guest.run(body)
+            except SystemExit as error:
+                status = error.code
+            except EOFError as error:
+                raise TargetError(
+                    f"{self.label} reads the standard input, which is empty in a probe: {error}. It probably asks a "
+                    f"question. Give the answer as an argument."
+                ) from error
+            if guest.goes_on:
+                to_end.pop_all()  # it runs until the process is killed
+        if not report.stopped and (status not in (0, None) or not report.ended()):
+            raise TargetError(_ended_early(self.label, witness, status))
+        self._check_device(witness, plan)
+
+    def observed(self) -> Observed:
+        """The settings that its hooks saw.
+
+        Without what the command does to its model unasked: that is part of it, and may differ from step to step.
+        """
+        seen = self._witness.observed() if self._witness else Observed()
+        if self._is_today:
+            return seen
+        asked = [one for one in KNOBS if one.name in (*self._command.knobs, *self._script_arguments.asked)]
+        done: dict[str, Any] = {name: value for name, value in vars(seen).items() if value is True}
+        own = [name for name, value in done.items() if not any(one.seen(Observed(**{name: value})) for one in asked)]
+        return dataclasses.replace(seen, **dict.fromkeys(own))
+
+    def facts(self) -> TargetFacts:
+        """The facts that its first step showed: model, data, and which knobs can be set."""
+        witness = self._witness
+        assert witness is not None and self._program is not None, "asked after a step"
+        model, seen = witness.trained.model(), witness.observed()
+        samples = len(witness.batches.data) if hasattr(witness.batches.data, "__len__") else None
+        of_model = model_facts(model) if model is not None else _facts_without_model(witness)
+        name = self.label.removesuffix(".py") if model is None else type(model).__name__
+        reach = Reachable(self._command, witness, seen, self._script_arguments, model)
+        facts = TargetFacts(
+            **of_model,
+            name=name,
+            data="batch" if witness.batches.data is None else "dataset" if samples is not None else "iterable",
+            dataset_samples=samples,
+            baseline=reach.baseline(),
+            is_program=True,
+            settable=reach.settable,
+            written=reach.written,
+            framework="hf" if reach.written else "torch",
+            has_collate=True,
+            owns_loop=True,
+            step=StepFacts(
+                loss=witness.tally.loss(),
+                seconds=witness.tally.seconds,
+                parameters_with_gradient=witness.trained.with_gradient,
+                trainable_parameters=len(witness.trained.parameters),
+            ),
+        )
+        return replace(facts, findings=(*self._findings(facts, seen), *reach.findings))
+
+    def _findings(self, facts: TargetFacts, seen: Observed) -> Iterator[Finding]:
+        known = f"{facts.name}, {facts.parameter_count:,} parameters"
+        yield Finding(name="model", text=known if facts.parameter_count else "not seen: autotune.step tells its steps")
+        data = None if self._witness is None else self._witness.batches.data
+        size = "samples not counted" if facts.dataset_samples is None else f"{facts.dataset_samples:,} samples"
+        text = "no DataLoader" if data is None else f"{type(data).__name__}, {size}"
+        yield Finding(name="data", text=f"{text}; batches of {seen.micro_batch}")
+        yield Finding(name="loop", text=f"{self.label}, run as it is; its steps were watched")
+        if launch := self._program and self._program.launch:
+            yield Finding(
+                name="ranks",
+                text=f"{counted(launch.ranks, 'rank')}, started by {launch.label}; batch_size is that of one",
+            )
+        if not (self._command.takes_output_dir or self._script_arguments.values):
+            yield Finding(
+                name="outputs",
+                text="every probe runs the command, and files that it writes go where they always do",
+                override="to have them taken away, type {output_dir} for the folder that the command is given",
+                needs_attention=True,
+            )
+
+    def _check_ranks(self, program: Program, plan: Plan) -> None:
+        launch, started = program.launch, world_size()
+        if launch is not None and started > 1 and not plan.device.startswith("cpu"):
+            raise TargetError(
+                f"{launch.label} trains with {started} ranks, and ranks are measured on the CPU only. Several "
+                f"accelerators are not supported yet. Tune one rank, {launch.distributed.ranks_option} 1, or add "
+                f"--device cpu."
+            )
+
+    def _check_device(self, witness: Witness, plan: Plan) -> None:
+        """Raise `TargetError` if it trained elsewhere than is measured."""
+        trained = witness.trained.device
+        if trained and torch.device(trained).type != torch.device(plan.device).type:
+            raise TargetError(
+                f"{self.label} trained on {trained}, and {plan.device} is measured. It probably chooses its device "
+                f"itself. Choose the same one: --device {torch.device(trained).type}."
+            )
+
+
+def _facts_without_model(witness: Witness) -> dict[str, Any]:
+    count = sum(one.numel() for one in witness.trained.parameters)
+    return {"parameter_count": count, "has_convolution": False, "has_batch_norm": False}
+
+
+def _ended_early(label: str, witness: Witness, status: object) -> str:
+    """Return why there was not enough to measure, in three sentences and the program's own last lines."""
+    ended = f"{label} ended with exit status {status if status is not None else 0}"
+    # On the first line of the message, which tables show.
+    said = last_lines().splitlines()[-1:] if isinstance(status, int) and status else []
+    last = f'Its last line: "{cropped(said[0].strip(), LONGEST_LAST_LINE)}". ' if said else ""
+    elsewhere = f": it started {witness.exits.started}" if witness.exits.started else ""
+    if witness.tally.steps:
+        text = (
+            f"{ended} after {witness.tally.steps} optimizer steps, before it was measured. {last}It has probably too "
+            f"little to do. Let it train for more steps or epochs, which a probe ends by itself, and search with "
+            f"--fresh: the changed command is another study."
+        )
+    elif witness.tally.backwards and witness.has_optimizer:
+        text = (
+            f"{ended} after {counted(witness.tally.backwards, 'call')} of backward(), before its optimizer took a "
+            f"step. {last}It probably accumulates over more batches than it has, or updates parameters by hand. Give "
+            f"it more data, or write autotune.step(loss=loss, samples=len(batch)) after each update."
+        )
+    elif witness.tally.backwards:
+        text = BY_HAND.format(label)
+    else:
+        text = (
+            f"{ended} and did not train: there was no backward pass and no optimizer step. {last}It probably needs "
+            f"other arguments, or trains in another process{elsewhere}. Run it by itself, and name the command that "
+            f"trains."
+        )
+    return with_last_lines(text)

@@ -1,0 +1,56 @@
+"""The opening of a search: what the reporter is told before the first probe, and of the time budget after it."""
+
+from __future__ import annotations
+
+from autotune.answer.choice import FEWEST_FINALISTS
+from autotune.context.reporter import Reporter
+from autotune.context.search_context import SearchContext
+from autotune.preparation.header import notes_before_the_search, opening_lines
+from autotune.preparation.not_searched import OWN_LOOP
+from autotune.preparation.open_study import OpenStudy
+from autotune.preparation.settings import Settings
+from autotune.preparation.short_budget import budget_note
+from autotune.sentences import capitalized
+from autotune.study.history import History
+from autotune.study.shown import moving
+from autotune.units import counted, format_seconds
+
+
+def tell_opening(
+    study: OpenStudy, history: History, settings: Settings, reporter: Reporter, gone_seconds: float
+) -> bool:
+    """Tell what is searched, and whether the time budget is short, which is returned."""
+    request, is_resumed, short, before = study.request, study.is_resumed, "", list[str]()
+    lines = opening_lines(
+        study.folder, request, study.space, settings, resumed=is_resumed, brief=True,
+        seeds=[trial.seed for trial, _ in history.judged],
+    )  # fmt: skip
+    reporter.opening(lines, moving(request))
+    if request.facts.owns_loop:
+        reporter.detail(f"{capitalized(OWN_LOOP)}.")
+    if not is_resumed:
+        short = budget_note(settings, request, study.space, study.inspection_seconds, gone_seconds)
+        before = notes_before_the_search(request)
+    changed = study.code_changed.text if study.code_changed else ""
+    for note in filter(None, (study.notice, changed, *before, short)):
+        reporter.note(note)
+    return bool(short)
+
+
+def note_short_budget(context: SearchContext) -> None:
+    """Say what the budget is too short for, once it is known how long a probe takes."""
+    budget, remaining = context.budget, len(context.trades.remaining())
+    probes = min(budget.missing_finalists, context.settings.probes or FEWEST_FINALISTS, remaining)
+    over, minutes = budget.shortage(probes)
+    if not over or not context.history.best:
+        return
+    more = f"{counted(probes, 'more probe')} and a short confirmation take"
+    wanted = more if probes else "a short confirmation takes"
+    least = budget.shortest_confirmation_seconds + (context.time_guard.shortest_probe_seconds() if probes else 0.0)
+    fits = least <= budget.left_seconds
+    less = "fewer probes are run" if fits else "there may be no time for a confirmation"
+    budget.advised_minutes = minutes
+    context.reporter.note(
+        f"The time budget is short: {wanted} about {format_seconds(over)} more than is left; {less}. "
+        f"Use --time-budget {minutes}m or more."
+    )

@@ -1,0 +1,133 @@
+"""What memory did is said with the number that matters and the line that mends it."""
+
+import pytest
+from msgspec.structs import replace
+
+from autotune.answer.reasons import left_out_warnings, warnings_of
+from autotune.core.codes import Code
+from autotune.core.interference import Contamination
+from autotune.core.records import Goal
+from autotune.core.results import Trial
+from autotune.study.summary import ConfigSummary
+from tests.worlds import GIB, config, good, measured, study_request
+
+REQUEST = study_request()  # 16 GiB
+MIB = 2**20
+
+
+def _winner(*probes, **values):
+    where = config(**{"batch_size": 64, **values})
+    trials = [
+        Trial(
+            number=number,
+            purpose="confirm",
+            config=where,
+            result=replace(measured(peak=8 * GIB), measurement=replace(measured(peak=8 * GIB).measurement, **changes)),
+        )
+        for number, changes in enumerate(probes)
+    ]
+    return ConfigSummary(config=where, trials=tuple(trials), verdicts=(good(100.0),) * len(trials))
+
+
+def _leaking(slope=8 * MIB):
+    return {"memory_track": tuple((step, GIB + step * slope) for step in range(30))}
+
+
+def _warnings(winner, request=REQUEST):
+    return [*warnings_of(winner, request, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("probed", "said"), [({config()}, True), ({config(), config(batch_size=64)}, False), (set(), False)]
+)
+def test_an_answer_for_want_of_another_is_no_praise_of_the_baseline(probed, said):
+    request = study_request(baseline=config())
+
+    warnings = warnings_of(_winner({}, batch_size=32), request, 0.0, probed=probed)
+
+    assert (Code.ONLY_BASELINE_TRIED in {warning.code for warning in warnings}) == said
+
+
+def test_configurations_that_had_interference_are_told_apart_by_what_is_fixed():
+    busy = {"contamination": Contamination(run_queue_wait_share=0.5, foreign_cores=1.0)}
+    raced = [_winner(busy, batch_size=16, **values) for values in ({"amp_dtype": "bfloat16"}, {})]
+
+    (warning,) = left_out_warnings(raced, study_request(domains={"amp_dtype": ("bfloat16",)}))
+
+    assert warning.numbers["rounds"] == "16×1 bf16 in 1 of 1; 16×1 in 1 of 1"
+
+
+def test_growing_memory_is_said_with_the_steps_that_are_left_and_a_way_out():
+    (said,) = _warnings(_winner(_leaking(), _leaking()))
+
+    assert (said.code, said.numbers) == (Code.MEMORY_GROWS, {"step_bytes": 8 * MIB, "steps_left": 1024})
+    assert "`total += loss.item()`" in said.text
+
+
+def test_it_is_said_when_the_baseline_wins_too():
+    winner = _winner(_leaking())
+
+    assert winner.config == REQUEST.baseline
+    assert [warning.code for warning in _warnings(winner)] == [Code.MEMORY_GROWS]
+
+
+def test_growth_that_no_training_would_live_to_see_is_not_said():
+    """An ordinary training grew by 64 kB a step for the length of a probe: "runs out after 371,872 steps"."""
+    slow, roomy = _winner(_leaking(slope=66 * 1024)), replace(REQUEST, memory_limit_bytes=40 * GIB)
+
+    assert [one.code for one in _warnings(slow)] == [Code.MEMORY_GROWS]
+    assert _warnings(slow, roomy) == []
+
+
+def test_growth_in_one_probe_of_three_is_not_blamed_on_the_code():
+    assert _warnings(_winner(_leaking(), {}, {})) == []
+
+
+def test_growth_in_one_probe_of_two_is_not_blamed_on_the_code():
+    assert _warnings(_winner(_leaking(), {})) == []
+
+
+def test_shapes_that_vary_without_a_worst_batch_are_said_with_the_name_to_write():
+    (said,) = _warnings(_winner({"shapes_vary": True}))
+
+    assert said.code is Code.LARGEST_BATCH_UNTRIED
+    assert said.numbers["free_share"] == pytest.approx(0.1)
+    assert "worst_batch(batch_size)" in said.text
+
+
+def test_a_loop_of_the_targets_own_is_not_asked_for_a_worst_batch():
+    own = replace(REQUEST, facts=replace(REQUEST.facts, owns_loop=True))
+
+    (said,) = _warnings(_winner({"shapes_vary": True}), own)
+
+    assert "worst_batch" not in said.text
+    assert "chooses its batches: pad all of them to the longest" in said.text
+
+
+def test_the_headroom_that_is_named_is_the_one_that_was_asked_for():
+    asked = study_request(goal=Goal(global_batch=64, headroom_fraction=0.0625))
+
+    assert [one.numbers for one in _warnings(_winner({"shapes_vary": True}), asked)] == [{"free_share": 0.0625}]
+
+
+@pytest.mark.parametrize("changes", [{"shapes_vary": True, "worst_batches": 1}, {}])
+def test_where_the_worst_was_tried_or_there_is_none_nothing_is_said(changes):
+    assert _warnings(_winner(changes)) == []
+
+
+@pytest.mark.parametrize(
+    ("workers", "probed", "code", "named"),
+    [
+        (8, (2, 8), Code.LOADER_BOUND, 16),
+        (2, (0, 2), Code.LOADER_BOUND_SEARCH_SHORT, 8),
+        (2, (0, 2, 4), Code.LOADER_BOUND_WORKERS_TRIED, 4),
+    ],
+)
+def test_a_loader_that_holds_the_model_up_is_said_with_what_was_not_tried_yet(workers, probed, code, named):
+    waiting = {"loader_wait_seconds": (0.3,) * 4}
+    asked = study_request(domains={**REQUEST.domains, "num_workers": (0, 2, 4, 8)})
+    tried = [config(batch_size=64, num_workers=count) for count in probed]
+
+    (warning,) = warnings_of(_winner(waiting, waiting, num_workers=workers), asked, 0.0, probed=tried)
+
+    assert (warning.code, warning.numbers["workers"]) == (code, named)

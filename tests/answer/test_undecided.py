@@ -1,0 +1,166 @@
+"""When an answer is open, and what it would take."""
+
+import dataclasses
+
+import pytest
+from msgspec.structs import replace
+
+from autotune.answer.recommend import recommend
+from autotune.core import codec
+from autotune.core.codes import Code
+from autotune.core.interference import Contamination
+from autotune.core.notices import earlier, notice
+from autotune.report.phrases import headline
+from autotune.study.recommendation import Recommendation
+from autotune.tuning.engine import recommendation_of
+from tests.answer.test_recommend import BASE, FAST, FREE, _candidate, _recommended
+from tests.worlds import config, context, study_request
+
+NOISY = (100, 130, 90), (150, 140, 160)
+
+
+def test_what_may_be_much_faster_is_open_and_the_baseline_is_kept():
+    found = _recommended(_candidate(BASE, *NOISY[0]), _candidate(FAST, *NOISY[1]))
+
+    assert found.params == BASE.values
+    assert found.undecided.config == FAST
+    assert found.undecided.gain_low < 1 < found.undecided.gain < found.undecided.gain_high
+    assert found.undecided.rounds == 3 < found.undecided.rounds_needed
+    assert found.undecided.minutes_needed >= 1
+    assert codec.decode(codec.encode(found), Recommendation) == found
+
+
+def test_more_rounds_than_a_race_runs_are_not_advised():
+    few = _recommended(_candidate(BASE, *[100] * 4), _candidate(FAST, 104, 116, 92, 106)).undecided
+
+    assert few.rounds_needed is None  # 25
+    assert few.minutes_needed is None
+
+
+def test_what_is_surely_not_worth_a_change_is_decided():
+    found = _recommended(_candidate(BASE, 100, 101, 100, 99), _candidate(FAST, 101, 101, 99, 100))
+
+    assert (found.params, found.undecided) == (BASE.values, None)
+
+
+def test_rounds_that_could_not_have_told_a_gain_of_a_tenth_are_no_evidence_against_it():
+    found = _recommended(_candidate(BASE, 100, 130, 80), _candidate(FAST, 99, 100, 103))
+
+    assert found.params == BASE.values
+    assert found.undecided.gain_high > 1.1
+
+
+def _beside_others(candidate, *shares):
+    """The same candidate, whose rounds waited for a core for these shares of their time."""
+
+    def waited(trial, share):
+        shared = Contamination(run_queue_wait_share=share, foreign_cores=1.0)
+        return replace(
+            trial, result=replace(trial.result, measurement=replace(trial.result.measurement, contamination=shared))
+        )
+
+    return dataclasses.replace(candidate, trials=tuple(map(waited, candidate.trials, shares)))
+
+
+def test_what_beats_a_baseline_that_others_kept_from_the_cores_is_open_however_much_it_gains():
+    """One thread was ten times as fast as two that wait for each other, beside a load on one core of two."""
+    base, fast = _candidate(BASE, 100, 90, 110), _candidate(FAST, 1000, 1010, 990)
+
+    found = _recommended(_beside_others(base, 0.45, 0.4, 0.5), fast)
+
+    assert (found.params, found.undecided.config) == (BASE.values, FAST)
+    assert found.undecided.rounds_needed is None
+    assert "measured at 10.0× (8.36 to 12.0) beside other work: your baseline is kept" in headline(found)
+    assert [one.reason.code for one in found.runners_up] == [Code.FASTER_BESIDE_OTHERS]
+    assert codec.decode(codec.encode(found), Recommendation) == found
+
+
+@pytest.mark.parametrize("shares", [(0.05, 0.06, 0.05), (0.45, 0.0, 0.0)])
+def test_what_hardly_waited_or_once_is_compared_with_all_the_same(shares):
+    base, fast = _candidate(BASE, 100, 101, 102), _candidate(FAST, 200, 202, 204)
+
+    assert _recommended(_beside_others(base, *shares), fast).params == FAST.values
+
+
+def test_what_was_measured_beside_others_is_a_claim_against_a_baseline_that_was_not():
+    base, fast = _candidate(BASE, 100, 101), _candidate(FAST, 200, 202)
+
+    assert _recommended(base, _beside_others(fast, 0.5, 0.5)).params == FAST.values
+
+
+def test_what_is_measurably_faster_is_decided():
+    assert _recommended(_candidate(BASE, 100, 101), _candidate(FAST, 200, 202)).undecided is None
+
+
+@pytest.mark.parametrize(
+    ("rates", "taken"),
+    [
+        ((106.0, 118.0, 104.0), False),  # 6 % faster, and perhaps 10 % slower
+        ((108.0, 113.0, 105.5), True),  # 8 % faster, and at the worst 1 % slower
+        ((101.5, 107.0, 101.0), False),  # 2 %: too little to be taken unproven
+    ],
+)
+def test_what_is_open_is_taken_only_if_it_promises_much_and_can_cost_next_to_nothing(rates, taken):
+    found = _recommended(_candidate(BASE, 100, 100, 100), _candidate(FAST, *rates))
+
+    assert (found.params == FAST.values) is taken
+    assert found.undecided is not None
+    assert found.undecided.gain_low <= 1
+
+
+def test_a_single_round_leaves_it_open():
+    assert _recommended(_candidate(BASE, 100), _candidate(FAST, 200)).undecided.config == FAST
+
+
+@pytest.mark.parametrize(("seen", "is_taken"), [(150.0, False), (400.0, True)])
+def test_single_probes_decide_only_what_is_far_beyond_their_usual_noise(seen, is_taken):
+    found = _recommended(_candidate(BASE, 100), _candidate(FAST, seen))
+
+    assert (found.params == FAST.values) is is_taken
+    assert (found.undecided is None) is is_taken
+
+
+def test_where_too_few_were_tried_to_say_much_the_headline_says_so():
+    few, more = (
+        recommend(
+            [_candidate(BASE, 100, 101, 100), _candidate(FAST, 90, 91, 90)], study_request(), study="x", probes=9,
+            seconds=1.0, certificate=notice(Code.SAMPLED, measured=tried, total=345),
+        )
+        for tried in (2, 5)
+    )  # fmt: skip
+
+    said = "keep your baseline for now: only 1 of 344 other configurations ran, and no configuration was"
+    assert headline(few).startswith(said)
+    assert headline(more).startswith("keep your baseline: no configuration was")
+
+
+def test_while_it_is_open_nobody_says_that_more_workers_gained_nothing():
+    many = config(batch_size=64, num_workers=4)
+    raced = [_candidate(BASE, 100, 130, 90, wait=0.6), _candidate(many, 150, 140, 160, wait=0.4)]
+
+    found = recommend(raced, study_request(), study="x", probes=9, seconds=1.0, probed={BASE, many})
+
+    assert (found.params, found.undecided.config) == (BASE.values, many)
+    assert Code.LOADER_BOUND_SEARCH_SHORT in [one.code for one in found.warnings]
+
+
+@pytest.mark.parametrize(("rates", "is_open"), [((99, 130, 80), True), ((101, 102, 100), False)])
+def test_a_larger_global_batch_that_may_gain_a_tenth_is_open_though_the_knee_is_the_baseline_s(rates, is_open):
+    larger = _candidate(config(batch_size=128), *rates)
+
+    found = _recommended(_candidate(BASE, *((100, 105, 95) if is_open else (100, 101, 100))), larger, request=FREE)
+
+    assert found.params == BASE.values
+    assert (found.undecided is not None) is is_open
+
+
+def test_an_open_answer_asks_for_no_less_than_the_search_has_asked_for(tmp_path):
+    search = context(tmp_path)
+    raced = [_candidate(BASE, *NOISY[0]), _candidate(FAST, *NOISY[1])]
+
+    answer = recommendation_of(search, earlier("nothing is known"), raced)
+    search.budget.advised_minutes = 1000 + answer.undecided.minutes_needed
+    advised = recommendation_of(search, earlier("nothing is known"), raced)
+
+    assert advised.undecided.minutes_needed == search.budget.advised_minutes
+    assert advised.undecided.rounds_needed == answer.undecided.rounds_needed
