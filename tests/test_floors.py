@@ -32,8 +32,8 @@ FEATURE_FLOORS = {"records": 1, "stage": 6, "chart": 8, "table": 8}  # other fil
 CHILD_ONLY = ("child", "targets", "export")  # and inside functions of knobs
 CHILD_FILES = (  # of the features
     "child", "tensor_tracker", "workspaces", "breakdown",
-    "calls", "flops", "memory_pass", "module_times", "operations", "padding", "passes", "samples", "stopwatch",
-    "trace", "user_lines",
+    "backward_passes", "calls", "flops", "left_on", "line_findings", "memory_pass", "module_times", "operations",
+    "padding", "passes", "samples", "stopwatch", "trace", "user_lines", "without",
 )  # fmt: skip
 OPTUNA_HOMES = ("sampler/structured.py", "sampler/encoding.py", "sampler/optuna.py", "study/store.py")
 

@@ -26,7 +26,7 @@ MOST_SECONDS = 1.0  # of reading samples beside the training, where its workers 
 AGAIN_SHARE = 0.5  # of the samples, at least, for which one file is opened: it is read again and again
 
 
-class Loading:
+class LoadedLines:
     """The time of lines in `dataset()` and what joins its samples, for one step."""
 
     def __init__(self, source: Source, stopwatch: Stopwatch) -> None:

@@ -41,8 +41,8 @@ class MemoryPass:
         self._tensors: Breakdown | None = None
         self._padding = Padding(training.model)
 
-    def steps(self) -> Generator[None, Step, None]:
-        """Take the steps."""
+    def steps(self) -> Generator[None, Step, int]:
+        """Take the steps; return how many."""
         devices.synchronize(self._device)
         meter, began, count = MemoryMeter(self._device), time.perf_counter(), 0
         with self._told_of_batches(self._padding.note):
@@ -54,6 +54,8 @@ class MemoryPass:
         self._peak = meter.read()
         if not self._training.plan.compiles:
             yield from self._count_tensors()
+            count += 1
+        return count
 
     def result(self) -> MemoryUse | None:
         """Return what was found; None if no step was taken."""

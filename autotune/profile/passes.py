@@ -28,7 +28,7 @@ from autotune.profile.calls import Calls
 from autotune.profile.left_on import LeftOn
 from autotune.profile.line_findings import LineFindings
 from autotune.profile.line_times import LineTimes
-from autotune.profile.loading import Loading
+from autotune.profile.loading import LoadedLines
 from autotune.profile.memory_pass import MemoryPass
 from autotune.profile.module_times import ModuleTimes
 from autotune.profile.operations import FEWEST_GROWING, Operations
@@ -56,7 +56,7 @@ class Profiling:
         self._left_on, self._seconds, self._extent, self._output = left_on, asked.seconds, asked.extent, asked.output
         self._most_seconds = min(MOST_SECONDS, MOST_TIMES * asked.seconds) if asked.extent == "whole" else asked.seconds
         self.stopwatch, self.samples = Stopwatch(self._device), Samples(training.source)
-        self._loading = Loading(training.source, self.stopwatch)
+        self._loading = LoadedLines(training.source, self.stopwatch)
         self._calls, self._track = Calls(training.model, self.stopwatch, self._device), track_on(self._device)
         self._backward = BackwardPasses(lambda: training.update.optimizers if training.update else ())
         self._watched = 0  # steps in which calls were
@@ -75,7 +75,7 @@ class Profiling:
             return
         yield from self._time_parts()
         if self._extent == "whole":
-            yield from self._memory.steps()
+            self._between += yield from self._memory.steps()
         if self._training.plan.compiles:
             self._leave_out("Modules and lines are not told apart in a compiled model.")
         elif self._extent == "brief":
@@ -141,13 +141,14 @@ class Profiling:
             samples=sum(samples) / steps,
             parts=tuple(PartSeconds(part=part, seconds=seconds.get(part, 0.0) / steps) for part in PARTS),
         )
+        self._between = steps // 2
 
     def _time_modules(self) -> Passing:
         times = ModuleTimes(self._training.model, self.stopwatch, self._device)
         with times.hooked(), self._loading.watched():
             steps = yield from self._steps(least=2, enough=8, seconds=self._seconds / 3)
         self._loading.stepped(steps)
-        self._between = self._found.steps // 2 + steps
+        self._between += steps
         self._found = replace(self._found, modules=times.result(steps))
 
     def _count_operations(self) -> Passing:

@@ -181,8 +181,9 @@ def dataset(): return Samples()
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_line_that_samples_are_waited_for_is_found_also_where_workers_read(tmp_path, workers):
-    one, *_ = found(tmp_path, READING.format(how="pass"), "loading", values={"num_workers": workers})
+    lines = found(tmp_path, READING.format(how="pass"), "loading", values={"num_workers": workers})
 
+    one = max(lines, key=lambda one: one.seconds)
     assert one.place.endswith(" in Samples.__getitem__")
     assert one.seconds > 0
 
