@@ -40,7 +40,7 @@ class Look:
 
 def look() -> Look:
     """Read the counters. Takes a millisecond or two (it walks over all processes): not inside a window."""
-    return Look(now=time.perf_counter(), waited=_waited_seconds(), busy=_busy_seconds(), own=_own_seconds())
+    return Look(now=time.perf_counter(), waited=run_queue_wait(), busy=_busy_seconds(), own=_own_seconds())
 
 
 def between(before: Look, after: Look) -> Contamination:
@@ -61,7 +61,8 @@ def foreign_cores(pause: Callable[[float], None]) -> float | None:
     return between(before, look()).foreign_cores
 
 
-def _waited_seconds() -> float | None:
+def run_queue_wait() -> float | None:
+    """Return the seconds that the main thread was ready to run and had no core; None: the kernel does not tell."""
     try:
         running, waiting, _ = map(int, _SCHEDSTAT.read_text().split())
     except (OSError, ValueError):

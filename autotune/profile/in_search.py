@@ -25,9 +25,9 @@ from autotune.study.pace import Pace, starting_seconds
 from autotune.study.recommendation import Recommendation
 from autotune.units import format_seconds, format_share
 
-SHARE = 0.05  # of the time budget, that it may take
+SHARE = 1 / 30  # of the time budget, that it may take: less than a probe of a short search
 SECONDS = 0.3  # of each pass, unless its fewest steps take longer
-PASSES, FEWEST_STEPS = 4, 15  # warm-up, parts, calls, lines; of all of them together
+PASSES, FEWEST_STEPS = 4, 21  # warm-up, parts, calls, lines; of all of them together: 17, of which 9 take longer
 PATIENCE, LEAST_PATIENCE_SECONDS = 3, 10.0  # times what it should take; then the process is ended
 LEAST_SHARE = 0.05  # of a step: what is told below an answer is worth more than most settings
 MOST_TOLD = 2

@@ -10,6 +10,7 @@ from typing import Any
 
 from torch.utils.data import IterableDataset, Subset
 
+from autotune.machine.interference import run_queue_wait
 from autotune.profile.records import SlowLine
 from autotune.profile.stopwatch import replaced
 from autotune.profile.user_lines import UserLine, owner
@@ -64,10 +65,8 @@ class Samples:
         with random_state_kept():
             ends = time.perf_counter() + MOST_SECONDS
             for index in some_keys(self._loader, MOST_SAMPLES):
-                began = time.perf_counter()
-                self._reader[index]
-                self._read.append((time.perf_counter() - began, index))
-                if self._read[-1][0] + began > ends:
+                self._read.append((self._seconds_of(index), index))
+                if time.perf_counter() > ends:
                     break
 
     def result(self, samples: float, waiting: float) -> SlowLine | None:
@@ -91,9 +90,14 @@ class Samples:
 
     def _again(self, read: _Read) -> _Read:
         """Return a sample's shorter time of two: the first may have been long because the machine was busy."""
-        began = time.perf_counter()
-        self._reader[read[1]]
-        return min(read[0], time.perf_counter() - began), read[1]
+        return min(read[0], self._seconds_of(read[1])), read[1]
+
+    def _seconds_of(self, index: Any) -> float:
+        """Read a sample; return its time without that in which others had this thread's core."""
+        waited, began = run_queue_wait(), time.perf_counter()
+        self._reader[index]
+        passed = time.perf_counter() - began
+        return max(0.0, passed - ((run_queue_wait() or 0.0) - (waited or 0.0)))
 
 
 def _seconds(read: _Read) -> float:

@@ -4,27 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import partial
 
 from autotune.answer import racing
-from autotune.answer.choice import FEWEST_FINALISTS, finalists
-from autotune.answer.doubtful_batch import EVIDENT_LOSS, is_doubtful
+from autotune.answer.choice import finalists
 from autotune.answer.no_answer import baseline_alone, nothing_usable
-from autotune.context.budget import KNEE_FINALISTS
 from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.records import Config
 from autotune.core.results import Trial
 from autotune.errors import NoRecommendation
-from autotune.knobs.changes import BATCH_KNOBS
-from autotune.precision.stage import precise_finalists, refused_summaries
+from autotune.precision.stage import refused_summaries
 from autotune.study.interference import Judged, is_spoiled, severity
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
-from autotune.tuning.idle_update import idle_updates
+from autotune.tuning.finalists import settled_finalists
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
-from autotune.tuning.reversions import Reversion, obstacle, search_scores, seen_loss, without
+from autotune.tuning.reversions import search_scores
 from autotune.tuning.simplification import preferred
 from autotune.units import counted, format_seconds
 
@@ -40,7 +36,7 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
     raced: list[ConfigSummary] = []
     baseline: list[ConfigSummary] = []
     for number in range(MOST_RACES):
-        chosen = _with_batch_held(context, _with_neighbours(context, _without_idle_updates(context)))
+        chosen = settled_finalists(context)
         baseline = baseline or _baseline(context)  # after the finalists: whether it is refused is known then
         if not chosen and (number or not baseline):
             break
@@ -71,95 +67,6 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
     return [*raced, *baseline, *refused_summaries(context.history)]
 
 
-def _finalists(context: SearchContext) -> list[ConfigSummary]:
-    """Return as many finalists as there is time for, after comparing their losses; those of a race that is resumed."""
-    history, budget, resumed = context.history, context.budget, context.interrupted_confirmation.finalists
-    if resumed and not any(map(history.refusal, resumed)):
-        return [ConfigSummary(config=one, found=history.summary(one).found) for one in resumed]
-    margin, most = racing.margin(history.reference_rates), budget.finalists(racing.MOST_FINALISTS)
-    chosen = _beside_baseline(context, most, margin)
-    affordable = budget.finalists(len(chosen))
-    return chosen if len(chosen) <= affordable else _beside_baseline(context, affordable, margin)
-
-
-def _without_idle_updates(context: SearchContext) -> list[ConfigSummary]:
-    """Return the finalists without another update of the optimizer where that saves nothing of a step."""
-    history, baseline, found = context.history, context.request.baseline, _finalists(context)
-    if context.interrupted_confirmation.finalists:
-        return found
-    chosen = dict[Config, ConfigSummary]()
-    for one in found:
-        reduced = without(context, one.config, idle_updates(history, one.config, baseline))
-        if reduced == one.config or obstacle(context, reduced):
-            chosen.setdefault(one.config, one)
-        elif reduced != baseline:
-            chosen.setdefault(reduced, ConfigSummary(config=reduced, found=history.summary(reduced).found))
-    return [*chosen.values()] or found
-
-
-def _with_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
-    """Return the finalists with the first one as it is with the baseline's batch, where the model learns from that.
-
-    Alone where there is no time for both, unless another global batch evidently gains: another batch has to be worth
-    its warning (decisions/0057, 0066).
-    """
-    request, history, budget = context.request, context.history, context.budget
-    if not chosen or not is_doubtful(chosen[0].config, request) or context.interrupted_confirmation.finalists:
-        return chosen
-    first, is_free = chosen[0].config, request.goal.global_batch is None
-    held = without(context, first, BATCH_KNOBS)
-    if held in (request.baseline, *(one.config for one in chosen)) or obstacle(context, held):
-        return chosen
-    beside = ConfigSummary(config=held, found=history.summary(held).found)
-    if len(chosen) > 1:
-        return [chosen[0], beside, *chosen[1 : max(2, len(chosen) - 1)]]
-    if budget.left_seconds >= racing.probe_count(2, racing.FEWEST_ROUNDS, 1) * budget.least_seconds(held):
-        return [chosen[0], beside]
-    taken_back = Reversion(knobs=BATCH_KNOBS, config=held)
-    loss = seen_loss(taken_back, first, search_scores(history), request.baseline) if is_free else None
-    return [beside] if loss is None or loss <= EVIDENT_LOSS else chosen
-
-
-def _with_neighbours(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
-    """Return the finalists with twice and half the global batch of the first one beside it, where that is free.
-
-    Unless there are many of them, or no time for two rounds. Single probes and their curve miss the knee by a power of
-    two now and then, and of batches beyond a limit of the loader or a cache the curve expects too much: rounds tell.
-    Where the fastest single probe had a smaller batch than all these, it stands for the larger one.
-    """
-    request, budget, scores = context.request, context.budget, search_scores(context.history)
-    if not chosen or not _seeks_knee(context, len(chosen)) or context.interrupted_confirmation.finalists:
-        return chosen
-    first, beside = chosen[0].config, list[ConfigSummary]()
-    larger, half = (
-        context.space.canonical(Config(values={**first.values, "batch_size": batch}))
-        for batch in (2 * first.batch_size, first.batch_size // 2)
-    )
-    fastest = max(scores, key=scores.__getitem__)
-    for config in (fastest if fastest.global_batch_size() < half.global_batch_size() else larger, half):
-        is_small = config.global_batch_size() < request.baseline.global_batch_size()
-        if config != request.baseline and not is_small and not obstacle(context, config):
-            beside.append(ConfigSummary(config=config, found=context.history.summary(config).found))
-    finalist_total = max(len(chosen), 1 + len(beside))
-    seconds = budget.probe_seconds([first, *(one.config for one in beside), request.baseline], budget.round_window)
-    if budget.left_seconds < racing.probe_count(finalist_total, racing.FEWEST_ROUNDS, 1) * seconds:
-        return chosen
-    others = [one for one in chosen[1:] if one.config not in [each.config for each in beside]]
-    racers = [chosen[0], *beside, *others][:finalist_total]
-    expected = dict(context.sampler.expected(context.store.study, [one.config for one in racers]))
-    rates = {config: one.samples_per_second for config, one in expected.items()}
-    return [replace(one, expected=rates.get(one.config)) for one in racers]
-
-
-def _seeks_knee(context: SearchContext, most: int) -> bool:
-    """Whether a race of so many is about the knee: where the global batch is free and time is short.
-
-    Where the gain is not clear by now it is about that, which takes all the rounds that there are.
-    """
-    is_free = context.objective.knee(context.request.goal) is not None and context.objective.is_speed
-    return is_free and most <= KNEE_FINALISTS and context.budget.has_clear_gain
-
-
 def _unconfirmed(context: SearchContext, *, is_compared: bool) -> list[ConfigSummary]:
     """Return who would race the baseline if there were time to measure it again, of those that were probed; if any.
 
@@ -176,20 +83,6 @@ def _unconfirmed(context: SearchContext, *, is_compared: bool) -> list[ConfigSum
         return may
     compared = [_calmest(context, config) for config in (baseline, *(one.config for one in may))]
     return [] if any(pair is None or is_spoiled(pair[0].result) for pair in compared) else may
-
-
-def _beside_baseline(context: SearchContext, most: int, margin: float) -> list[ConfigSummary]:
-    """Return the finalists beside the baseline; where it is one of few, the next one takes its place.
-
-    Of few the one with fewer changes begins, of those that single probes do not tell apart.
-    """
-    if not most:
-        return []
-    few = most < FEWEST_FINALISTS or _seeks_knee(context, most)
-    first = partial(preferred, context) if few and context.objective.is_speed else lambda: None
-    chosen = precise_finalists(context, most + few, margin, first)
-    others = [one for one in chosen if one.config != context.request.baseline]
-    return others[:most] if few else others
 
 
 def _baseline(context: SearchContext) -> list[ConfigSummary]:

@@ -33,6 +33,25 @@ while time.perf_counter() < end:
 seen = between(before, look())
 print((seen.run_queue_wait_share, seen.foreign_cores))
 """
+# A sample that takes 0.2 s of a core: by the clock, and as it is told.
+SAMPLE = """
+import os, sys, time
+from types import SimpleNamespace
+from autotune.profile.samples import Samples
+os.sched_setaffinity(0, {int(sys.argv[1])})
+
+class Dataset:
+    def __getitem__(self, index):
+        end = time.thread_time() + 0.2
+        while time.thread_time() < end:
+            pass
+
+samples = Samples(SimpleNamespace())
+samples._reader = Dataset()
+began = time.perf_counter()
+told = samples._seconds_of(0)
+print((time.perf_counter() - began, told))
+"""
 # The same with two workers; what all three used by their own account, and what was seen as the probe's own.
 WITH_WORKERS = """
 import os, signal, sys, time
@@ -107,6 +126,14 @@ def test_others_on_the_same_core_contaminate_a_measurement(core: str) -> None:
     assert wait > 0.4  # two thirds, if the three share evenly
     assert 0.3 < foreign < 1.1
     assert found.slowdown > 1.6
+
+
+def test_the_time_of_a_sample_is_without_that_in_which_others_had_its_core(core: str) -> None:
+    with competitors(1, core):
+        passed, told = answer(SAMPLE, core)
+
+    assert passed > 0.3  # half of the core was somebody else's
+    assert told == pytest.approx(0.2, abs=0.06)  # by the tick
 
 
 def test_workers_of_the_probe_are_its_own_while_they_run_and_when_they_have_ended(core: str) -> None:

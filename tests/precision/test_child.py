@@ -211,12 +211,13 @@ def test_runs_of_one_seed_see_the_same_weights_batches_and_draws_and_another_see
 
 def test_the_workers_of_a_run_end_with_it_and_are_not_left_to_garbage_collection(tmp_path, monkeypatch):
     """Which closes their queues first, so that each is waited for in vain, 5 s long."""
+    others = {one.pid for one in active_children()}  # of tests before this one
     monkeypatch.setattr(gc, "collect", lambda: 0)
     gc.disable()
     try:
         _compared(_request(tmp_path, MLP, "bfloat16", workers=2, seeds=(0,), steps=3))
 
-        assert active_children() == []
+        assert {one.pid for one in active_children()} <= others
     finally:
         gc.enable()
 

@@ -1,0 +1,165 @@
+"""Who is confirmed: the finalists of the exploration, and whom they have to be compared with in the same rounds.
+
+    finalists ─► without idle updates ─► with neighbours of the knee ─► with the batch held ─► with the arithmetic held
+
+A finalist that changes what the model learns, or whose losses are undecided, has to be worth that over itself without
+that change; single probes are no proof.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import partial
+
+from autotune.answer import racing
+from autotune.answer.choice import FEWEST_FINALISTS
+from autotune.answer.doubtful_batch import EVIDENT_LOSS, is_doubtful
+from autotune.answer.recommend import LEAST_UNMATCHED_GAIN
+from autotune.context.budget import KNEE_FINALISTS
+from autotune.context.search_context import SearchContext
+from autotune.core.records import Config
+from autotune.knobs.changes import BATCH_KNOBS
+from autotune.precision.arithmetic import precision_of
+from autotune.precision.stage import precise_finalists
+from autotune.study.summary import ConfigSummary
+from autotune.tuning.idle_update import idle_updates
+from autotune.tuning.reversions import Reversion, obstacle, search_scores, seen_loss, without
+from autotune.tuning.simplification import preferred
+
+
+def settled_finalists(context: SearchContext) -> list[ConfigSummary]:
+    """Return whom to race beside the baseline, the first the best; those of a race that is resumed, as they were."""
+    chosen = _without_idle_updates(context)
+    for also in (_with_neighbours, _with_batch_held, _with_arithmetic_held):
+        if chosen and not context.interrupted_confirmation.finalists:
+            chosen = also(context, chosen)
+    return chosen
+
+
+def _finalists(context: SearchContext) -> list[ConfigSummary]:
+    """Return as many finalists as there is time for, after comparing their losses; those of a race that is resumed."""
+    history, budget, resumed = context.history, context.budget, context.interrupted_confirmation.finalists
+    if resumed and not any(map(history.refusal, resumed)):
+        return [ConfigSummary(config=one, found=history.summary(one).found) for one in resumed]
+    margin, most = racing.margin(history.reference_rates), budget.finalists(racing.MOST_FINALISTS)
+    chosen = _beside_baseline(context, most, margin)
+    affordable = budget.finalists(len(chosen))
+    return chosen if len(chosen) <= affordable else _beside_baseline(context, affordable, margin)
+
+
+def _without_idle_updates(context: SearchContext) -> list[ConfigSummary]:
+    """Return the finalists without another update of the optimizer where that saves nothing of a step."""
+    history, baseline, found = context.history, context.request.baseline, _finalists(context)
+    if context.interrupted_confirmation.finalists:
+        return found
+    chosen = dict[Config, ConfigSummary]()
+    for one in found:
+        reduced = without(context, one.config, idle_updates(history, one.config, baseline))
+        if reduced == one.config or obstacle(context, reduced):
+            chosen.setdefault(one.config, one)
+        elif reduced != baseline:
+            chosen.setdefault(reduced, ConfigSummary(config=reduced, found=history.summary(reduced).found))
+    return [*chosen.values()] or found
+
+
+def _with_neighbours(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
+    """Return the finalists with twice and half the global batch of the first one beside it, where that is free.
+
+    Unless there are many of them, or no time for two rounds. Single probes and their curve miss the knee by a power of
+    two now and then, and of batches beyond a limit of the loader or a cache the curve expects too much: rounds tell.
+    Where the fastest single probe had a smaller batch than all these, it stands for the larger one.
+    """
+    request, budget, scores = context.request, context.budget, search_scores(context.history)
+    if not _seeks_knee(context, len(chosen)):
+        return chosen
+    first, beside = chosen[0].config, list[ConfigSummary]()
+    larger, half = (
+        context.space.canonical(Config(values={**first.values, "batch_size": batch}))
+        for batch in (2 * first.batch_size, first.batch_size // 2)
+    )
+    fastest = max(scores, key=scores.__getitem__)
+    for config in (fastest if fastest.global_batch_size() < half.global_batch_size() else larger, half):
+        is_small = config.global_batch_size() < request.baseline.global_batch_size()
+        if config != request.baseline and not is_small and not obstacle(context, config):
+            beside.append(ConfigSummary(config=config, found=context.history.summary(config).found))
+    finalist_total = max(len(chosen), 1 + len(beside))
+    seconds = budget.probe_seconds([first, *(one.config for one in beside), request.baseline], budget.round_window)
+    if budget.left_seconds < racing.probe_count(finalist_total, racing.FEWEST_ROUNDS, 1) * seconds:
+        return chosen
+    others = [one for one in chosen[1:] if one.config not in [each.config for each in beside]]
+    racers = [chosen[0], *beside, *others][:finalist_total]
+    expected = dict(context.sampler.expected(context.store.study, [one.config for one in racers]))
+    rates = {config: one.samples_per_second for config, one in expected.items()}
+    return [replace(one, expected=rates.get(one.config)) for one in racers]
+
+
+def _with_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
+    """Return the finalists with the first one as it is with the baseline's batch, where the model learns from that.
+
+    Alone where there is no time for both, unless another global batch evidently gains: another batch has to be worth
+    its warning (decisions/0057, 0066).
+    """
+    request, first = context.request, chosen[0].config
+    if not is_doubtful(first, request):
+        return chosen
+    held = Reversion(knobs=BATCH_KNOBS, config=without(context, first, BATCH_KNOBS))
+    loss = _seen_loss(context, held, first) if request.goal.global_batch is None else None
+    return _with_held(context, chosen, held.config, instead=loss is None or loss <= EVIDENT_LOSS)
+
+
+def _with_arithmetic_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
+    """Return the finalists with the first one in the baseline's arithmetic, where the losses of its own are undecided.
+
+    Alone where there is no time for both and single probes saw too little of a gain: what is undecided has to be worth
+    5 % over what is not (decisions/0048), and that needs both in the same rounds.
+    """
+    first, own = chosen[0].config, precision_of(context.request.baseline)
+    values = precision_of(first)
+    if not any(one.values == values and one.verdict == "inconclusive" for one in context.history.loss_verdicts):
+        return chosen
+    names = tuple(name for name in own if own[name] != values[name])
+    held = Reversion(knobs=names, config=without(context, first, names))
+    loss = _seen_loss(context, held, first)
+    return _with_held(context, chosen, held.config, instead=loss is not None and loss <= LEAST_UNMATCHED_GAIN - 1)
+
+
+def _with_held(
+    context: SearchContext, chosen: list[ConfigSummary], held: Config, *, instead: bool
+) -> list[ConfigSummary]:
+    """Return the finalists with `held` after the first one; where there is no time for both, `instead` of it or not."""
+    request, history, budget = context.request, context.history, context.budget
+    if held in (request.baseline, *(one.config for one in chosen)) or obstacle(context, held):
+        return chosen
+    beside = ConfigSummary(config=held, found=history.summary(held).found)
+    if len(chosen) > 1:
+        return [chosen[0], beside, *chosen[1 : max(2, len(chosen) - 1)]]
+    if budget.left_seconds >= racing.probe_count(2, racing.FEWEST_ROUNDS, 1) * budget.least_seconds(held):
+        return [chosen[0], beside]
+    return [beside] if instead else chosen
+
+
+def _seen_loss(context: SearchContext, taken_back: Reversion, first: Config) -> float | None:
+    return seen_loss(taken_back, first, search_scores(context.history), context.request.baseline)
+
+
+def _seeks_knee(context: SearchContext, most: int) -> bool:
+    """Whether a race of so many is about the knee: where the global batch is free and time is short.
+
+    Where the gain is not clear by now it is about that, which takes all the rounds that there are.
+    """
+    is_free = context.objective.knee(context.request.goal) is not None and context.objective.is_speed
+    return is_free and most <= KNEE_FINALISTS and context.budget.has_clear_gain
+
+
+def _beside_baseline(context: SearchContext, most: int, margin: float) -> list[ConfigSummary]:
+    """Return the finalists beside the baseline; where it is one of few, the next one takes its place.
+
+    Of few the one with fewer changes begins, of those that single probes do not tell apart.
+    """
+    if not most:
+        return []
+    few = most < FEWEST_FINALISTS or _seeks_knee(context, most)
+    first = partial(preferred, context) if few and context.objective.is_speed else lambda: None
+    chosen = precise_finalists(context, most + few, margin, first)
+    others = [one for one in chosen if one.config != context.request.baseline]
+    return others[:most] if few else others
