@@ -71,7 +71,8 @@ class At:
 
 
 def raced(launcher, *names, revision=None):
-    settings = RaceSettings(rounds=3, time_budget_seconds=600, device="cpu", baseline_commit=revision)
+    # Three rounds decide it; on a busy machine those that others spoiled are left out, and it needs more.
+    settings = RaceSettings(rounds=20, time_budget_seconds=600, device="cpu", baseline_commit=revision)
     named = named_contestants(names, [], revision)
     return race(named, settings, lambda checkout: At(launcher, checkout), print, pause=lambda _: None)
 
