@@ -33,9 +33,10 @@ _WAITING = re.compile(r"torch/(distributed/|nn/parallel/distributed)|in _engine_
 
 
 def share(request: Request[ResultT], count: int) -> Request[ResultT]:
-    """Return the request as one of `count` ranks gets it: they share the memory, and the rate that is to be beaten."""
+    """Return the request as one of `count` ranks gets it: they share the host's memory, and the rate to be beaten."""
     limit = request.memory_limit_bytes
-    request = replace(request, memory_limit_bytes=None if limit is None else limit // count)
+    if limit is not None and (request.device or "cpu") == "cpu":  # each has a card of its own elsewhere
+        request = replace(request, memory_limit_bytes=limit // count)
     if isinstance(request, ProbeRequest) and request.incumbent_samples_per_second is not None:
         own = request.incumbent_samples_per_second / count
         return cast("Request[ResultT]", replace(request, incumbent_samples_per_second=own))

@@ -26,7 +26,7 @@ from autotune.core.results import Inspection, Measurement, MemoryPeak, Outcome, 
 from autotune.knobs import completed, loads_in_turn, plan_of
 from autotune.knobs.base import Plan
 from autotune.machine.host import process_bytes
-from autotune.targets import resolve, variables
+from autotune.targets import resolve, variables, world
 from autotune.targets.base import Session, check_effect
 
 VALIDATION_BATCHES = 2  # enough to see the memory of evaluation; its speed is not our subject
@@ -116,6 +116,7 @@ def _window(
         track=track_on(plan.device),
         beat=beat,
         phase=phase,
+        agree=world.agreed,
     )
 
 

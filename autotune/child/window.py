@@ -13,6 +13,9 @@ Rounds of workers that load a micro-batch in half the time of computing it count
 Steps below 5 ms are taken together in blocks from `compute` on, settling left out: looking at each of them would cost a
 good part of what they take.
 
+Several ranks take the same steps, because each waits for the others in every one: what the clock decides, rank 0 does,
+and `agree` tells the others. That costs them a message on the host for every report.
+
 Without the drain a probe of 20 steps overestimated a loader-bound run by up to 2.2 times; in this order the error
 was -1.0 to +4.5 % in seven settings (docs/notes/timing.md 4).
 """
@@ -64,15 +67,17 @@ class Window:
         track: MemoryTrack,
         beat: Callable[[], None] = lambda: None,
         phase: Callable[[str], None] = lambda name: None,
+        agree: Callable[[int], int] = int,
     ) -> None:
         """`ready` is how many batches the `workers` prepare in advance; `loads`: there is a loader to be timed alone.
 
         `updates` is another clock of the device, for the optimizer alone; None: it is not timed. `cycle_ratio`: how
         many times as many micro-batches an optimizer step has as the session runs (`Measurement.cycle_ratio`).
         `incumbent` is the rate to beat, samples/s; None: this configuration is measured for its own sake.
-        `beat` is called with every sign of life, `phase` with the name of each phase that begins.
+        `beat` is called with every sign of life, `phase` with the name of each phase that begins. `agree` returns what
+        rank 0 says, where every rank asks.
         """
-        self._clock, self._beat, self._phase = clock, beat, phase
+        self._clock, self._beat, self._phase, self._agree = clock, beat, phase, agree
         self._updates, self._cycle_ratio, self._timed = updates, cycle_ratio, 0  # marks around updates
         self._round, self._loads = max(workers, 1), loads
         self._warm_up, self.track = warm_up, track
@@ -129,7 +134,7 @@ class Window:
     def loaded(self, samples: int) -> Order:
         """Take note of one batch that was not trained on."""
         self._beat()
-        return self._settle() if self.loading.batch(self._lap(), samples) else Order.LOAD
+        return self._settle() if self._agree(self.loading.batch(self._lap(), samples)) else Order.LOAD
 
     def losses(self) -> tuple[float | None, ...]:
         """Loss of every block's last step, repeated batches left out; None: not finite. Waits for the device."""
@@ -175,30 +180,31 @@ class Window:
 
     def _warming(self, step: Step) -> Order:
         self._learned(step)
-        if not self._warm_up.step(self._lap() - step.paused_seconds, skipped=bool(step.skipped)):
+        is_warm = self._warm_up.step(self._lap() - step.paused_seconds, skipped=bool(step.skipped))
+        if not self._agree(is_warm):
             return Order.CONTINUE
         # The mean: workers deliver in bursts, and most steps of a loader-bound training are short.
         self._step_seconds = statistics.fmean(self.warmup_seconds[len(self.warmup_seconds) // 2 :])
         self._micro_batches = step.micro_batches
         self.ending.spent(self._warm_up.spent_seconds)
-        self.steps_per_block = _together(self._step_seconds)
+        self.steps_per_block = self._agree(_together(self._step_seconds))
         if not self._loads:
             return self._settle()
         self._phase("alone")
         return self._next_stage(self._compute, Order.REPEAT, at_once=self.steps_per_block)
 
     def _compute(self, step: Step) -> Order:
-        enough = self.computing.step(self._lap(), step.samples)
+        enough = self._agree(self.computing.step(self._lap(), step.samples))
         return Order.LOAD if enough else Order.REPEAT
 
     def _settle(self) -> Order:
         # The workers held batches ready while the steps warmed up: what they deliver in the long run is known only now.
         loading = self.loading.seconds_per_batch * self._micro_batches
-        self.steps_per_block = _together(max(self._step_seconds, loading))
-        if 0 < loading < PLENTY * self._step_seconds:
+        self.steps_per_block = self._agree(_together(max(self._step_seconds, loading)))
+        if self._agree(0 < loading < PLENTY * self._step_seconds):
             self._round = self.ending.round = 1
         self._look = interference.look()  # before settling, which takes up what looking costs
-        if not self._loads and self._round == 1 and self._step_seconds >= LONG_STEP_SECONDS:
+        if self._agree(not self._loads and self._round == 1 and self._step_seconds >= LONG_STEP_SECONDS):
             return self._begin()
         return self._next_stage(self._settled, Order.CONTINUE)
 
@@ -219,9 +225,10 @@ class Window:
         self._learned(step)
         self.steps.append(replace(step, loss=None))  # kept apart
         self.track.step(self.steps_per_block)
-        if not self._is_enough():
+        enough = self._agree(self._judged if self._is_enough() else 0)
+        if not enough:
             return Order.CONTINUE
-        del self.steps[self._judged :]  # issued before the device had told of the last that was needed
+        del self.steps[enough:]  # issued before the device had told of the last that was needed
         self._end()
         return Order.STOP
 
