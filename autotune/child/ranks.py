@@ -226,4 +226,3 @@ def _asked_for_stacks() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGUSR1, before)
-

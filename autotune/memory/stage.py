@@ -32,6 +32,9 @@ def predict_memory(context: SearchContext) -> None:
         return
     if context.request.facts.owns_loop:  # which was said at the beginning
         return
+    if context.request.facts.ranks > 1:  # what they send one another is not seen on shapes alone
+        context.reporter.detail("Memory is not predicted for several ranks. The search finds its limit by probes.")
+        return
     known = history.baseline_known
     all_seconds = SHARE * context.settings.time_budget_seconds
     seconds = all_seconds - (starting_seconds(known[0].result) if known else 0.0)
