@@ -13,11 +13,16 @@ from autotune.targets.world import RANKS_FOLDER
 
 PATIENCE_SECONDS = 120.0  # of a machine that others use, too
 HEAD = """
-import json, sys, torch, warnings
+import json, sys, torch
 from pathlib import Path
 from torch import nn
+from autotune.child.run import seed_all
+from autotune.errors import TargetError
 from autotune.targets import world as ranks
+from tests.targets_support import inspect, start, watch
 RANK, SIZE = ranks.world().rank, ranks.world().size
+HERE = Path(f"rank{RANK}")  # for the target's file
+seed_all(0)
 def tell(**values): print("TOLD", json.dumps(values), flush=True)
 """
 

@@ -13,7 +13,7 @@ from autotune.errors import TargetError
 from autotune.knobs import declared_values, loader_workers
 from autotune.knobs.base import Plan
 from autotune.targets import data as sources
-from autotune.targets import kinds, optimizer_implementations, optimizers, update
+from autotune.targets import kinds, optimizer_implementations, optimizers, update, world
 from autotune.targets.base import Session
 from autotune.targets.contract import NAMES, Contract
 from autotune.targets.counting import OwnBatches
@@ -34,6 +34,7 @@ def open_session(reference: Reference, config: Config, plan: Plan, phase: Callab
     offered = common_arguments(config, plan.device)
     for prepare in plan.setup:
         prepare()
+    world.join(plan.device)  # before the user's code, which may ask which rank it is
     found = kinds.load(reference, offered, phase)
     if isinstance(found, OwnLoop):
         plan.short_cycles = False  # it takes optimizer steps where it wants to: its cycles are the real ones

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from operator import length_hint
 from types import FrameType
 from typing import Any
 
@@ -21,7 +22,7 @@ from autotune.knobs import KNOBS, defaults, found, plan_of, worker_knob
 from autotune.knobs.base import SHORT_CYCLE, Plan
 from autotune.knobs.declared import declaring
 from autotune.targets import data as sources
-from autotune.targets import kinds, switches
+from autotune.targets import kinds, sharding, switches, world
 from autotune.targets.attention import Attention
 from autotune.targets.base import Order, Session, Step, Watch, check_effect
 from autotune.targets.batches import describe, layout
@@ -51,6 +52,7 @@ def inspect(
     `asked` are knobs that the user declares beside those of the target's `space`.
     Raises `TargetError` for whatever the user has to change, and memory errors as they come.
     """
+    world.join(device)  # before the user's code, which may ask which rank it is
     usual = common_arguments(config or Config(values=defaults()), device)
     found, declared = kinds.load_declaring(reference, usual, phase, asked)
     with declaring(*declared):
@@ -75,7 +77,7 @@ def _contract(
     data = sources.find(contract, offered)
     _check_global_batch(settings, data)
     if config is None and "batch_size" not in (settings.baseline or {}) and data.samples is not None:
-        values["batch_size"] = min(int(values["batch_size"] or 1), data.samples)
+        values["batch_size"] = max(1, min(int(values["batch_size"] or 1), data.samples // world.world().size))
     plan, of_model = _planned(values, device), dict[str, Any]()
     plan.model_transforms.insert(0, lambda model: of_model.update(model_facts(model)) or model)  # before any knob does
     training = assemble(contract, data, plan, common_arguments(Config(values=values), device))
@@ -103,6 +105,7 @@ def _contract(
         batch_layout=layout(first.batch, is_unpacked="loss" not in contract),
         settable=_settable(contract),
         framework=contract.framework,
+        ranks=world.world().size,
         optimizer=optimizer,
         attention=first.attention.found(),
         calls_attention=first.attention.was_called,
@@ -112,6 +115,7 @@ def _contract(
         update=tuple(name for name in OF_A_STEP if name in contract),
         findings=(
             *findings(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_worker),
+            *sharding.findings(data.kind, first.batch, first.batches),
             *switches.float32_finding(device),
         ),
         step=facts,
@@ -160,6 +164,7 @@ class _FirstStep(Watch):
     """A watch that lets one optimizer step happen, and remembers what went in."""
 
     batch: Any = None
+    batches: int = 0  # of an epoch; 0: its loader does not know
     asked_for_worker: bool = False  # whether loading it called `torch.utils.data.get_worker_info`
     steps: list[Step] = field(default_factory=list)
     updates: Updates = field(default_factory=Updates)
@@ -182,6 +187,7 @@ class _FirstStep(Watch):
         def epoch() -> Iterator[Any]:
             batches = iter(source())
             if self.batch is None:
+                self.batches = length_hint(batches)
                 with _asking_for_worker() as asking:
                     self.batch = next(batches, None)
                 self.asked_for_worker = bool(asking)
