@@ -74,8 +74,9 @@ def search(
     `target` is a file, a module, or module:attribute, as for `autotune search`; a function of a module that returns
     what these hold, `(model, dataset)` or a dict of the agreed names, and that probes import by its name; or the words
     of a command: `["python", "train.py", "--batch-size", "64"]`, whose arguments are recognised by name; `map` corrects
-    that, by knob name. `time_budget` is a number of seconds, or a text with its unit like `10m`; `devices` are the GPUs that one process each
-    trains on, `all`, `4` or `0,2`, and `ranks` a number of processes on the CPU; with `exact` only
+    that, by knob name. `time_budget` is a number of seconds, or a text with its unit like `10m`; `devices`
+    are the GPUs that one process each trains on, `all`, `4` or `0,2`, and `ranks` a number of processes on the CPU;
+    with `exact` only
     those knobs move that keep what is computed, up to the order of rounding; `headroom` is a share of the memory limit,
     in [0, 1); `loss_tolerance` a share of the full-precision loss decrease, in [0, 1). `run_length` is that of the
     planned training, `12h` or `30epochs`, against which compiling is counted. `step_timeout` is how long a

@@ -71,6 +71,7 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
         _measurement(window, step_seconds, validated, meter.read()),
         accumulation_steps=plan.accumulation_steps,
         micro_batches_per_step=plan.micro_batches_per_step,
+        busy_seconds=window.busy_seconds if world.world().size > 1 and device == "cpu" else (),
         shapes_vary=session.shapes_vary,
         worst_batches=worst,
         compilation=compilation,

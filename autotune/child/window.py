@@ -26,6 +26,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -93,6 +94,7 @@ class Window:
         self.computing, self.loading = Computing(budget), Loading(budget, workers, ready)
         self.first_batch_seconds = 0.0
         self.steps: list[Step] = []  # one per block, without their losses
+        self._busy: list[float] = []  # seconds of this thread on a core by the beginning, and by the end of every block
         self._judged = 0  # of the steps
         self.calibration_skips = self.skipped_steps = self.restarts = 0
         self.contamination: Contamination | None = None
@@ -158,6 +160,11 @@ class Window:
         )
 
     @property
+    def busy_seconds(self) -> tuple[float, ...]:
+        """The seconds of every entry in which this thread was on a core, and neither waited nor was kept from it."""
+        return tuple(after - before for before, after in pairwise(self._busy[: len(self.steps) + 1]))
+
+    @property
     def own_seconds_per_step(self) -> float | None:
         """The seconds that watching cost an optimizer step; the first block, which also settles, is left out."""
         later = self.steps[1:]
@@ -218,17 +225,22 @@ class Window:
         self._phase("measure")
         order = self._next_stage(self._measure, Order.CONTINUE, at_once=self.steps_per_block)
         self._clock.mark()
+        self._busy.append(time.thread_time())
         return order
 
     def _measure(self, step: Step) -> Order:
         self._clock.mark()
         self._learned(step)
+        self._busy.append(time.thread_time())
         self.steps.append(replace(step, loss=None))  # kept apart
         self.track.step(self.steps_per_block)
         enough = self._agree(self._judged if self._is_enough() else 0)
         if not enough:
             return Order.CONTINUE
         del self.steps[enough:]  # issued before the device had told of the last that was needed
+        self.ending.noisy, self.ending.cut_short = map(
+            bool, map(self._agree, (self.ending.noisy, self.ending.cut_short))
+        )
         self._end()
         return Order.STOP
 

@@ -13,6 +13,7 @@ from autotune.core.compilation import Compilation as Compilation
 from autotune.core.interference import Contamination, GpuUse
 from autotune.core.memory_peak import MemoryPeak as MemoryPeak
 from autotune.core.notices import Notice
+from autotune.core.rank_reading import RankReading as RankReading
 from autotune.core.records import PROTOCOL, Config, Environment, Purpose, Record, TargetFacts, Value
 
 Isolation = Literal["fork", "fresh"]  # forked from a process that has torch imported; exec'd
@@ -89,6 +90,8 @@ class Measurement(Record, frozen=True, kw_only=True):
     worst_batches: int = 0  # micro-batches of the target's worst case trained after the window; 0: none known
     own_seconds_per_step: float | None = None  # of the host, for watching: a plain loop is faster by so much at most
     paused_seconds: float = 0.0  # of evaluations and checkpoints inside the window, which its seconds leave out
+    busy_seconds: tuple[float, ...] = ()  # of one of several ranks, per entry: see `RankReading`
+    ranks: tuple[RankReading, ...] = ()  # of each of several, of which the slowest is measured; (): one process
     compilation: Compilation | None = None  # of torch.compile, until the window ended; None: nothing, or not noted
 
     def __post_init__(self) -> None:

@@ -29,6 +29,9 @@ class Time:
     def perf_counter(self):
         return self.time
 
+    def thread_time(self):
+        return self.time
+
     def mark(self):
         self.marks.append(self.time)
 
