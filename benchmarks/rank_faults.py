@@ -5,8 +5,9 @@
 The same user code everywhere (`tests/faults/rank_faults.py`): two gloo ranks on the CPU, DDP, one DataLoader worker for
 each, and rank 1 suffers in its fourth step. The others get a deadline of 20 s, as a script around them would set it,
 and 2 s of grace after SIGTERM; ours gets a stall limit of 5 s. Told are the rank that is blamed; whether a word of the
-cause is said anywhere in what is printed, the tracebacks of all ranks included; the processes left 0.3 s after the launcher came back; and the seconds from the fault until it did, of a
-hang from the limit on. Counted as right: rank 1, with its cause.
+cause is said anywhere in what is printed, the tracebacks of all ranks included; the processes left 0.3 s after the
+launcher came back; and the seconds from the fault until it did, of a hang from the limit on. Counted as right: rank 1,
+with its cause.
 """
 
 from __future__ import annotations

@@ -19,11 +19,6 @@ class RankReading(Record, frozen=True, kw_only=True):
     busy_seconds: tuple[float, ...] = ()  # its main thread on a core, and not waiting; (): not known, as on a GPU
     memory_bytes: int  # peak of its card, or of its processes on a host
 
-    @property
-    def busy_share(self) -> float | None:
-        """Share of the window that it was busy, 0..1; None: not known."""
-        return sum(self.busy_seconds) / sum(self.step_seconds) if self.busy_seconds else None
-
 
 def imbalance(values: Sequence[float]) -> float:
     """Return by how much the largest value exceeds the mean of all, as a share of the mean.
