@@ -26,6 +26,7 @@ from autotune.knobs.persistent_workers import PersistentWorkers
 from autotune.knobs.pin_memory import PinMemory
 from autotune.knobs.prefetch_factor import PrefetchFactor
 from autotune.knobs.sdpa_backend import SdpaBackend
+from autotune.knobs.strategy import Strategy
 from autotune.knobs.tf32 import Tf32
 
 OURS: tuple[Knob, ...] = (
@@ -48,6 +49,7 @@ OURS: tuple[Knob, ...] = (
     PinMemory(),
     Allocator(),
     Malloc(),
+    Strategy(),
 )
 KNOBS: Sequence[Knob] = Registry(OURS)  # ours, then those that the study at hand declares
 

@@ -74,7 +74,7 @@ def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
     probes tell how they differ.
     """
     moving = (MemoryEffect.CHANGES, MemoryEffect.SHRINKS, MemoryEffect.GROWS)
-    names = [one.name for one in KNOBS if one.memory in moving and one.name != "batch_size"]
+    names = [one.name for one in KNOBS if one.memory in moving and not one.of_ranks and one.name != "batch_size"]
     own = {name: baseline[name] for name in names}
     found = space.configs.combinations(names)
     others = sorted(

@@ -33,6 +33,7 @@ from autotune.targets.data import Data
 from autotune.targets.declared_knobs import described
 from autotune.targets.declared_settings import DeclaredSettings, read_settings
 from autotune.targets.findings import findings, loader_options, step_finding, takes_workers
+from autotune.targets.gradient_agreement import Agreement
 from autotune.targets.loop import Training
 from autotune.targets.model_facts import model_facts
 from autotune.targets.optimizer_facts import Updates
@@ -82,10 +83,12 @@ def _contract(
     plan.model_transforms.insert(0, lambda model: of_model.update(model_facts(model)) or model)  # before any knob does
     training = assemble(contract, data, plan, common_arguments(Config(values=values), device))
     phase("warm-up")
-    first = _FirstStep()
+    agreement = Agreement(training.model, training.parallel.called)
+    first = _FirstStep(before_update=agreement.gradients)
     training.source = first.remembering(training.source)
-    with blaming(first, contract.root):
+    with blaming(first, contract.root), agreement.watching():
         facts = _take_step(training, training.model, first, device)
+    agreement.check(first.reached)
     own, optimizer = found(values, training.observed()), first.updates.facts(facts.seconds)
     _confirm_count(contract, data, training, values, phase)
     return TargetFacts(
@@ -166,6 +169,8 @@ class _FirstStep(Watch):
     batch: Any = None
     batches: int = 0  # of an epoch; 0: its loader does not know
     asked_for_worker: bool = False  # whether loading it called `torch.utils.data.get_worker_info`
+    before_update: Callable[[], None] = lambda: None
+    reached: set[int] = field(default_factory=set)  # ids of the parameters that got a gradient
     steps: list[Step] = field(default_factory=list)
     updates: Updates = field(default_factory=Updates)
     attention: Attention = field(default_factory=Attention)
@@ -180,6 +185,10 @@ class _FirstStep(Watch):
         """One is enough."""
         self.steps.append(step)
         return Order.STOP
+
+    def update(self) -> None:
+        """Let gradients be looked at before they are stepped with; what is told once more is ignored there."""
+        self.before_update()
 
     def remembering(self, source: sources.Source) -> sources.Source:
         """`source`, whose first batch is kept (on the host, as it was loaded)."""
@@ -220,9 +229,8 @@ def _asking_for_worker() -> Iterator[list[str]]:
 
 def _take_step(session: Session, model: nn.Module | None, first: _FirstStep, device: str) -> StepFacts:
     trainable: list[Any] = [one for one in (() if model is None else model.parameters()) if one.requires_grad]
-    reached: set[int] = set()
     hooks = [
-        parameter.register_post_accumulate_grad_hook(lambda reached_now: reached.add(id(reached_now)))
+        parameter.register_post_accumulate_grad_hook(lambda reached_now: first.reached.add(id(reached_now)))
         for parameter in trainable
     ]
     began = time.perf_counter()
@@ -236,7 +244,7 @@ def _take_step(session: Session, model: nn.Module | None, first: _FirstStep, dev
     return StepFacts(
         loss=loss if math.isfinite(loss) else None,
         seconds=seconds,
-        parameters_with_gradient=len(reached),
+        parameters_with_gradient=len(first.reached),
         trainable_parameters=len(trainable),
     )
 
