@@ -104,15 +104,16 @@ def _contestants(
     folder: Path,
 ) -> list[Contestant]:  # fmt: skip
     """Look at every code once, with whatever settings it races."""
-    found, looked = [], dict[tuple[str, str], tuple[Environment, TargetFacts]]()
+    found, looked = [], dict[tuple[str, str, int], tuple[Environment, TargetFacts]]()
     for one in named:
         tree = checkout if one.revision else None
         target, commit = (tree.target(one.target), tree.commit) if tree else (one.target, "")
         launcher = launcher_for(tree)
-        if (target, commit) not in looked:
+        code = (target, commit, one.ranks)
+        if code not in looked:
             _, place = disk.new_attempt(folder, InspectRequest)
-            looked[target, commit] = inspect_contestant(one, target, settings.device, settings.seed, place, launcher)
-        found.append(settle_contestant(one, target, commit, settings.seed, looked[target, commit], launcher))
+            looked[code] = inspect_contestant(one, target, settings.device, settings.seed, place, launcher)
+        found.append(settle_contestant(one, target, commit, settings.seed, looked[code], launcher))
     declare(*(declared for one in found for declared in one.request.facts.declared))  # of all of them, from here on
     return found
 
