@@ -30,7 +30,7 @@ def test_each_rank_has_a_row_and_the_busiest_is_named():
 
     assert isinstance(chart, Chart)
     assert chart.finding == "rank 1 works 33% longer than all do on average, and the others wait for it"
-    assert chart.table.rows == (("rank 0", "40%", "10%", "1.00 GiB"), ("rank 1", "80%", "10%", "1.00 GiB"))
+    assert chart.table.rows == (("rank 0", "40%", "10%", "1 GiB"), ("rank 1", "80%", "10%", "1 GiB"))
     assert chart.svg().count("<title>rank 0: working 40%") == 4
 
 
