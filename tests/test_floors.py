@@ -197,7 +197,8 @@ def test_optuna_is_imported_only_in_the_search():
     assert set(homes) <= set(OPTUNA_HOMES)
 
 
-ARGUMENTS = inspect.signature(DataLoader).parameters  # names of PyTorch's too, and so of the user's dataloader()
+# Names of PyTorch's too, and so of the user's dataloader(); of Lightning's Trainer.
+ARGUMENTS = {*inspect.signature(DataLoader).parameters, "strategy"}
 ARGUMENT_ROOMS = ("targets", "export")
 
 

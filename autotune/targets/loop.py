@@ -22,7 +22,7 @@ from autotune.targets.frozen_steps import without_learning
 from autotune.targets.loss import Loss, checked
 from autotune.targets.optimizers import Optimizers
 from autotune.targets.own_step import OwnStep
-from autotune.targets.parallel import Alone
+from autotune.targets.parallel import OneRank
 from autotune.targets.update import Update
 from autotune.targets.worst_batch import Same, Worst
 
@@ -44,7 +44,7 @@ class Training:
     make_optimizers: Optimizers
     make_update: Callable[..., Update]  # of the optimizers, with a gradient scaler
     count_samples: Callable[[Any], int]
-    parallel: Alone  # the model as ranks train it together
+    parallel: OneRank  # the model as ranks train it together
     loads: bool = True  # whether there is a loader; a synthetic batch has none
     own_step: OwnStep | None = None  # the user's, in the place of forward pass, loss and backward pass
     update: Update | None = None  # made when the first batch is there

@@ -32,7 +32,7 @@ from autotune.targets.gradient_agreement import explained
 UNUSED = "find_unused_parameters"  # agreed name of a file, and DDP's argument
 
 
-class Alone:
+class OneRank:
     """The model of one rank, or of ranks that the user's own code wraps: nothing is done with it."""
 
     def __init__(self, model: nn.Module) -> None:
@@ -50,7 +50,7 @@ class Alone:
         yield
 
 
-class Replicated(Alone):
+class Replicated(OneRank):
     """A model that every rank has, in a wrapper that averages gradients."""
 
     called: Any
@@ -91,7 +91,7 @@ class Sharded(Replicated):
 
     def __init__(self, model: nn.Module, plan: Plan) -> None:
         """Share the weights among the ranks, from now on."""
-        Alone.__init__(self, model)
+        OneRank.__init__(self, model)
         with torch.no_grad():  # each rank is going to have a share of its own weights: they have to be alike before
             for tensor in (*model.parameters(), *model.buffers()):
                 distributed.broadcast(tensor, src=0)
@@ -121,10 +121,10 @@ def _mesh(kind: str) -> DeviceMesh:
     return init_device_mesh(kind, (ranks.world().size,))
 
 
-def wrapped(contract: Contract, model: nn.Module, plan: Plan) -> Alone:
+def wrapped(contract: Contract, model: nn.Module, plan: Plan) -> OneRank:
     """Return the model as the ranks train it together. Raises `TargetError` for what they cannot train."""
     if ranks.world().size == 1:
-        return Alone(model)
+        return OneRank(model)
     strategy = plan.strategy or DDP
     _check(contract, model, strategy)
     if strategy != DDP:

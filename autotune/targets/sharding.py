@@ -21,7 +21,7 @@ from autotune.targets.contract import NAMES
 _SEEDS = 2**32  # as many as numpy has
 
 
-class Shared(Sampler[Any]):
+class SharedOut(Sampler[Any]):
     """Every N-th index of a sampler, beginning with that of this rank; what fills no whole round is left out.
 
     On all ranks the sampler draws the same numbers, epoch by epoch, whatever was drawn before: only then do its shares
@@ -64,7 +64,7 @@ def loader_options(dataset: Any, sampler: Any) -> dict[str, Any]:
             dataset, num_replicas=own.size, rank=own.rank, shuffle=True, seed=seed, drop_last=True
         )
     else:
-        of_rank = sampler if isinstance(sampler, DistributedSampler) else Shared(sampler, seed)
+        of_rank = sampler if isinstance(sampler, DistributedSampler) else SharedOut(sampler, seed)
     return {"sampler": of_rank}
 
 
