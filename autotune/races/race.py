@@ -91,7 +91,7 @@ def race(
         tell(f"Racing {counted(len(contestants), 'contestant')} in {folder}, {named[0].label} as the baseline.")
         run = RaceRun(
             contestants, folder, tolerance=settings.tolerance, pause=pause, tell=tell,
-            left_seconds=lambda: settings.time_budget_seconds - (clock() - began),
+            left_seconds=lambda: settings.time_budget_seconds - (clock() - began), stops_early=settings.stops_early,
         )  # fmt: skip
         ended = run.run_rounds(settings.rounds)
         result = _result(run, settings, ended, clock() - began)
