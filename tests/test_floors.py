@@ -24,7 +24,7 @@ FLOORS = {  # the highest floor that a room may import from; a file of a feature
     "answer": 4, "export": 4, "testing": 4,
     "preparation": 5, "races/contestants": 5,
     "context": 6,
-    "tuning": 7, "races": 7,
+    "tuning": 7, "races": 7, "scaling": 7,
     "report": 8, "dashboard": 8,
     "cli": 9, "api": 9, "__init__": 9, "__main__": 9,
 }  # fmt: skip

@@ -42,7 +42,8 @@ def _read_memory(text: str) -> str:
     return text
 
 
-def _read_devices(text: str) -> str:
+def read_devices(text: str) -> str:
+    """Return the text of `--devices` as it is. Raises `ValueError` for what names no devices."""
     text = text.strip()
     listed = [one.strip() for one in text.split(",")]
     is_list = len(listed) > 1 and all(one.isdigit() for one in listed) and len({*map(int, listed)}) == len(listed)
@@ -80,7 +81,7 @@ class Settings:
         str | None,
         Option(
             help="Train on several GPUs, one process for each: all, 4 for the first four, 0,2 for these.",
-            read=_read_devices,
+            read=read_devices,
             called="the devices",
         ),
     ] = None

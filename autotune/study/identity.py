@@ -24,7 +24,7 @@ MOMENTARY = ("shm_bytes", "mallocs", "variables")  # of the environment: how it 
 # versions did not note.
 OBSERVED = (
     "findings", "step", "baseline", "space", "global_batch_size", "framework", "is_program", "loader_options",
-    "declared", "calls_attention", "compiles_itself",
+    "declared", "calls_attention", "compiles_itself", "ranks",
 )  # fmt: skip
 NEWLY_NOTED = ("has_collate", "has_sampler", "batch_layout")  # of the target; an earlier version did not
 OF_DECLARATIONS = ("changes_arithmetic", "memory", "ordered")  # of knobs of the user's own: probes are judged by them
@@ -92,6 +92,7 @@ def _moved_here(old: StudyRequest, new: StudyRequest) -> StudyRequest:
 def _asked(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) -> Iterator[str]:
     """Yield the differences of what was asked, where, and of which code."""
     yield from _difference("the target", old.target, new.target)
+    yield from _difference("the number of ranks (--ranks, --devices)", old.facts.ranks, new.facts.ranks)
     for name in dict.fromkeys((*old.baseline.values, *new.baseline.values)):
         then, now = (one.baseline.values.get(name) for one in (old, new))
         yield from _difference(f"the baseline's {name}", then, now)
