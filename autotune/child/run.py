@@ -57,7 +57,9 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     phase("warm-up")
     clock, updates = clock_for(device), clock_for(device)
     is_in_turn = loads_in_turn(config, plan.device)
-    window = _window(request, plan, clock, updates, beat, phase, loads=session.loads and not is_in_turn)
+    window = _window(
+        request, plan, clock, updates, beat, phase, loads=session.loads and not is_in_turn, exchanges=session.exchanges
+    )
     session.train(window)
     compilation = compiling.after_window()
     check_effect(session, config.values)
@@ -103,6 +105,7 @@ def _window(
     phase: Callable[[str], None],
     *,
     loads: bool,
+    exchanges: bool,
 ) -> Window:
     return Window(
         clock,
@@ -112,6 +115,7 @@ def _window(
         workers=plan.workers,
         ready=plan.prefetched_batches,
         loads=loads,
+        exchanges=exchanges,
         incumbent=request.incumbent_samples_per_second,
         warm_up=WarmUp(request.budget, growth_on(plan.device)),
         track=track_on(plan.device),
@@ -145,6 +149,7 @@ def _measurement(
         cut_short=window.ending.cut_short,
         compute_only=window.computing.result,
         loader_only=window.loading.result,
+        communication=window.exchange.result,
         contamination=window.contamination,
         memory_track=window.track.readings,
         own_seconds_per_step=window.own_seconds_per_step,

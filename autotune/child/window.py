@@ -1,6 +1,7 @@
 """The phases of a probe, and when it moves from one to the next.
 
     warm-up    until steps are steady                                     told apart, not measured
+    exchange   micro-steps without and with an exchange of gradients      only where several ranks train
     compute    the same batch again and again: computing alone            only where a loader may overlap with it
     drain      what the workers held ready is thrown away                 the same
     load       whole rounds of the workers, not trained on: loading alone the same
@@ -34,6 +35,7 @@ from msgspec.structs import replace
 
 from autotune.child import UnstableTraining
 from autotune.child.clock import Clock
+from autotune.child.exchange import Exchange
 from autotune.child.isolated import Computing, Loading
 from autotune.child.memory_trace import MemoryTrack
 from autotune.child.warmup import WarmUp
@@ -63,6 +65,7 @@ class Window:
         workers: int = 0,
         ready: int = 0,
         loads: bool = False,
+        exchanges: bool = False,
         incumbent: float | None = None,
         warm_up: WarmUp,
         track: MemoryTrack,
@@ -70,17 +73,17 @@ class Window:
         phase: Callable[[str], None] = lambda name: None,
         agree: Callable[[int], int] = int,
     ) -> None:
-        """`ready` is how many batches the `workers` prepare in advance; `loads`: there is a loader to be timed alone.
+        """`ready` is how many batches the `workers` prepare in advance.
 
-        `updates` is another clock of the device, for the optimizer alone; None: it is not timed. `cycle_ratio`: how
-        many times as many micro-batches an optimizer step has as the session runs (`Measurement.cycle_ratio`).
-        `incumbent` is the rate to beat, samples/s; None: this configuration is measured for its own sake.
+        `loads`: there is a loader to be timed alone; `exchanges`: and an exchange of gradients among ranks.
+        `updates` is another clock of the device, for the optimizer alone; None: it is not timed. `cycle_ratio`: that of
+        `Measurement`. `incumbent` is the rate to beat, samples/s; None: it is measured for its own sake.
         `beat` is called with every sign of life, `phase` with the name of each phase that begins. `agree` returns what
         rank 0 says, where every rank asks.
         """
         self._clock, self._beat, self._phase, self._agree = clock, beat, phase, agree
         self._updates, self._cycle_ratio, self._timed = updates, cycle_ratio, 0  # marks around updates
-        self._round, self._loads = max(workers, 1), loads
+        self._round, self._loads, self._exchanges = max(workers, 1), loads, exchanges
         self._warm_up, self.track = warm_up, track
         self._stage: Callable[[Step], Order] = self._warming
         self.steps_at_once = self.steps_per_block = 1  # now, and where they are short enough to be looked at together
@@ -92,6 +95,7 @@ class Window:
         self._look: interference.Look | None = None
         self.ending = WindowStopping(budget, workers=workers, incumbent=incumbent)  # by the device's clock
         self.computing, self.loading = Computing(budget), Loading(budget, workers, ready)
+        self.exchange = Exchange(budget)
         self.first_batch_seconds = 0.0
         self.steps: list[Step] = []  # one per block, without their losses
         self._busy: list[float] = []  # seconds of this thread on a core by the beginning, and by the end of every block
@@ -132,6 +136,13 @@ class Window:
         if self._updates and self._stage == self._measure:
             self._updates.mark()
             self._timed += 1
+
+    def micro_step(self, *, exchanges: bool) -> Order:
+        """Take note of one micro-step, in which gradients were exchanged or not; both kinds begin at the same time."""
+        self._beat()
+        enough = self._agree(self.exchange.micro_step(self._lap(), exchanges=exchanges))
+        self._last = time.perf_counter()
+        return self._warmed() if enough else Order.EXCHANGE
 
     def loaded(self, samples: int) -> Order:
         """Take note of one batch that was not trained on."""
@@ -195,10 +206,12 @@ class Window:
         self._micro_batches = step.micro_batches
         self.ending.spent(self._warm_up.spent_seconds)
         self.steps_per_block = self._agree(_together(self._step_seconds))
-        if not self._loads:
-            return self._settle()
-        self._phase("alone")
-        return self._next_stage(self._compute, Order.REPEAT, at_once=self.steps_per_block)
+        if self._exchanges or self._loads:
+            self._phase("alone")
+        return self._next_stage(self._warming, Order.EXCHANGE) if self._exchanges else self._warmed()
+
+    def _warmed(self) -> Order:
+        return self._next_stage(self._compute, Order.REPEAT, self.steps_per_block) if self._loads else self._settle()
 
     def _compute(self, step: Step) -> Order:
         enough = self._agree(self.computing.step(self._lap(), step.samples))

@@ -9,6 +9,8 @@ import math
 from enum import StrEnum
 from typing import Literal
 
+from autotune.core.alone import Alone as Alone
+from autotune.core.communication import Communication as Communication
 from autotune.core.compilation import Compilation as Compilation
 from autotune.core.interference import Contamination, GpuUse
 from autotune.core.memory_peak import MemoryPeak as MemoryPeak
@@ -47,19 +49,6 @@ class Outcome(StrEnum):
         return self in (Outcome.CRASHED, Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)
 
 
-class Alone(Record, frozen=True, kw_only=True):
-    """One half of the work, timed while the other half rested: computing on one batch, or loading untrained ones."""
-
-    seconds: tuple[float, ...]  # per optimizer step (or block of them) of computing, or per round of loading's workers
-    samples: int  # in each of them
-
-    @property
-    def samples_per_second(self) -> float:
-        """Samples over wall time. The first half is left out: until then the workers may still fill their queue."""
-        settled = self.seconds[len(self.seconds) // 2 :]
-        return self.samples * len(settled) / sum(settled)
-
-
 class Measurement(Record, frozen=True, kw_only=True):
     """The measurement of one probe: one entry per optimizer step or block of short ones, warm-up told apart."""
 
@@ -84,6 +73,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     cut_short: bool = False  # clearly slower than the best so far: the window ended early, its rate is right but rough
     compute_only: Alone | None = None  # None: there is no loader to tell it from
     loader_only: Alone | None = None
+    communication: Communication | None = None  # of ranks that train together; None: one rank, or a loop not led
     contamination: Contamination | None = None
     memory_track: tuple[tuple[int, int], ...] = ()  # (step of the window, bytes used at its end), thinned out
     shapes_vary: bool = False  # batches differed in more than their number of samples

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 import torch
@@ -23,7 +23,10 @@ REMEDY = (
 
 
 class Agreement:
-    """Watches one optimizer step of a model that ranks have copies of; shares of weights agree by themselves."""
+    """Watches one optimizer step of a model that ranks have copies of; shares of weights agree by themselves.
+
+    First a micro-batch is tried without an exchange: a rank that lacks a gradient would let the others wait for ever.
+    """
 
     def __init__(self, model: nn.Module, called: nn.Module) -> None:
         """`called` is what a loss calls in training: the model in its wrapper, or itself."""
@@ -48,33 +51,41 @@ class Agreement:
         finally:
             handle.remove()
 
+    def try_alone(self, compute: Callable[[], None], *, finds_unused: bool) -> None:
+        """Compute gradients by `compute`, which exchanges none, and forget them; every rank has to call it.
+
+        Raises `TargetError` if a parameter gets none on some rank, unless DDP looks for such (`finds_unused`).
+        """
+        if not self._parameters or finds_unused:
+            return
+        compute()
+        got = [one.grad is not None for one in self._parameters]
+        for one in self._parameters:
+            one.grad = None
+        by_rank = _by_rank(got)
+        if lacking := [name for name, *those in zip(self._names, *by_rank, strict=True) if not all(those)]:
+            some = [number for number, each in enumerate(by_rank) if not all(each)]
+            raise _unused(lacking, "" if len(some) == len(by_rank) else f" on rank {' and '.join(map(str, some))}")
+
     def gradients(self) -> None:
         """Take note of the gradients that an optimizer is about to step with; of the first step only."""
         if self._gradients is None:
             self._gradients = [0 if one.grad is None else checksum(one.grad) for one in self._parameters]
 
-    def check(self, reached: Collection[int]) -> None:
-        """Compare all ranks; every rank has to call it. Raises `TargetError` with the parameters that differ.
-
-        `reached`: ids of the parameters that got a gradient.
-        """
+    def check(self) -> None:
+        """Compare all ranks; every rank has to call it. Raises `TargetError` with the parameters that differ."""
         if not self._parameters:
             return
         count, own = len(self._parameters), list(map(checksum, self._parameters))
         own += self._gradients or [0] * count
-        own += [id(one) in reached for one in self._parameters]
-        said = ranks.gathered(*own)
-        by_rank = [said[start : start + len(own)] for start in range(0, len(said), len(own))]
-        lacking = [
-            name for index, name in enumerate(self._names) if not all(each[2 * count + index] for each in by_rank)
-        ]
+        by_rank = _by_rank(own)
         differing = [
             name
             for index, name in enumerate(self._names)
             if any(len({each[index + offset] for each in by_rank}) > 1 for offset in (0, count))
         ]
         if differing:
-            raise _disagreement(list(dict.fromkeys(differing)), lacking, len(by_rank), is_called=self._is_called)
+            raise _disagreement(list(dict.fromkeys(differing)), len(by_rank), is_called=self._is_called)
 
 
 def checksum(tensor: Tensor) -> int:
@@ -100,9 +111,12 @@ def explained(error: Exception, model: nn.Module) -> TargetError | None:
     return None
 
 
-def _disagreement(differing: list[str], lacking: list[str], size: int, *, is_called: bool) -> TargetError:
-    if lacking and is_called:
-        return _unused(lacking)
+def _by_rank(values: Sequence[int]) -> list[tuple[int, ...]]:
+    said = ranks.gathered(*values)
+    return [said[start : start + len(values)] for start in range(0, len(said), len(values))]
+
+
+def _disagreement(differing: list[str], size: int, *, is_called: bool) -> TargetError:
     names = _named(differing)
     if not is_called:
         return TargetError(
@@ -117,9 +131,9 @@ def _disagreement(differing: list[str], lacking: list[str], size: int, *, is_cal
     )
 
 
-def _unused(names: list[str]) -> TargetError:
+def _unused(names: list[str], where: str = "") -> TargetError:
     return TargetError(
-        f"{_named(names)} got no gradient in a step, and all ranks wait for it before they have the same gradients. "
+        f"{_named(names)} got no gradient in a step{where}, and all ranks wait for one before they average gradients. "
         f"The loss probably does not depend on every part of the model. {REMEDY}."
     )
 

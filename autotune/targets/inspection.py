@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from operator import length_hint
-from types import FrameType
 from typing import Any
 
 from msgspec.structs import replace
 from torch import nn
-from torch.utils.data import get_worker_info
 
 from autotune.core.records import Config, Declaration, Finding, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
@@ -22,7 +18,8 @@ from autotune.knobs import KNOBS, defaults, found, plan_of, worker_knob
 from autotune.knobs.base import SHORT_CYCLE, Plan
 from autotune.knobs.declared import declaring
 from autotune.targets import data as sources
-from autotune.targets import kinds, sharding, switches, world
+from autotune.targets import kinds, parallel, sharding, switches, world
+from autotune.targets.asking_for_worker import asking_for_worker
 from autotune.targets.attention import Attention
 from autotune.targets.base import Order, Session, Step, Watch, check_effect
 from autotune.targets.batches import describe, layout
@@ -40,8 +37,6 @@ from autotune.targets.optimizer_facts import Updates
 from autotune.targets.own_loop import OwnLoop, OwnSession
 from autotune.targets.reference import Reference
 from autotune.targets.user_errors import blaming
-
-_OF_THE_LOADER = ("torch.utils.data._utils", "torch.utils.data.dataloader", "torch.random")  # ask for each batch
 
 
 def inspect(
@@ -83,12 +78,9 @@ def _contract(
     plan.model_transforms.insert(0, lambda model: of_model.update(model_facts(model)) or model)  # before any knob does
     training = assemble(contract, data, plan, common_arguments(Config(values=values), device))
     phase("warm-up")
-    agreement = Agreement(training.model, training.parallel.called)
-    first = _FirstStep(before_update=agreement.gradients)
+    first = _FirstStep()
     training.source = first.remembering(training.source)
-    with blaming(first, contract.root), agreement.watching():
-        facts = _take_step(training, training.model, first, device)
-    agreement.check(first.reached)
+    facts = _step_of_all_ranks(contract, training, first, device)
     own, optimizer = found(values, training.observed()), first.updates.facts(facts.seconds)
     _confirm_count(contract, data, training, values, phase)
     return TargetFacts(
@@ -123,6 +115,21 @@ def _contract(
         ),
         step=facts,
     )
+
+
+def _step_of_all_ranks(contract: Contract, training: Training, first: _FirstStep, device: str) -> StepFacts:
+    """Take the first step, after which all ranks have to have learned the same. Raises `TargetError` if not."""
+    agreement = Agreement(training.model, training.parallel.called)
+    if training.exchanges:
+        unused = parallel.finds_unused(contract)
+        first.at_first = lambda batch: agreement.try_alone(
+            lambda: training.gradients(batch, exchanges=False), finds_unused=unused
+        )
+    first.before_update = agreement.gradients
+    with blaming(first, contract.root), agreement.watching():
+        facts = _take_step(training, training.model, first, device)
+    agreement.check()
+    return facts
 
 
 def _settable(contract: Contract) -> tuple[str, ...] | None:
@@ -169,6 +176,7 @@ class _FirstStep(Watch):
     batch: Any = None
     batches: int = 0  # of an epoch; 0: its loader does not know
     asked_for_worker: bool = False  # whether loading it called `torch.utils.data.get_worker_info`
+    at_first: Callable[[Any], None] = lambda batch: None  # done with the first batch before anything else
     before_update: Callable[[], None] = lambda: None
     reached: set[int] = field(default_factory=set)  # ids of the parameters that got a gradient
     steps: list[Step] = field(default_factory=list)
@@ -197,34 +205,16 @@ class _FirstStep(Watch):
             batches = iter(source())
             if self.batch is None:
                 self.batches = length_hint(batches)
-                with _asking_for_worker() as asking:
+                with asking_for_worker() as asking:
                     self.batch = next(batches, None)
                 self.asked_for_worker = bool(asking)
                 if self.batch is None:
                     return
+                self.at_first(self.batch)
                 yield self.batch
             yield from batches
 
         return epoch
-
-
-@contextmanager
-def _asking_for_worker() -> Iterator[list[str]]:
-    """The modules that call `get_worker_info` in this thread meanwhile, under whatever name; torch's own left out."""
-    asking: list[str] = []
-
-    def note(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code is get_worker_info.__code__ and frame.f_back is not None:
-            module = str(frame.f_back.f_globals.get("__name__"))
-            if not module.startswith(_OF_THE_LOADER):
-                asking.append(module)
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        yield asking
-    finally:
-        sys.setprofile(before)
 
 
 def _take_step(session: Session, model: nn.Module | None, first: _FirstStep, device: str) -> StepFacts:

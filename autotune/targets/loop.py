@@ -71,6 +71,9 @@ class Training:
         while order is not Order.STOP:
             if order is Order.LOAD:
                 order = watch.loaded(self.count_samples(feed.unused()))
+            elif order is Order.EXCHANGE and self.update:
+                with feed.repeating(), without_learning(self.update, self.plan.device):
+                    order = self._compare_micro_steps(watch, feed.next(), self.update)
             elif order is Order.REPEAT and self.update:
                 with feed.repeating(), without_learning(self.update, self.plan.device):
                     while order is Order.REPEAT:
@@ -78,6 +81,29 @@ class Training:
             else:
                 order = watch.step(self._take(watch.steps_at_once, feed))
         self._epoch = feed.epoch
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether several ranks exchange gradients at the end of an optimizer step, and not within the user's."""
+        return self.parallel.sync is not None and self.own_step is None
+
+    def gradients(self, batch: Any, *, exchanges: bool = True) -> None:
+        """Add up the gradients of one micro-batch; `exchanges`: of several ranks those of all."""
+        self.parallel.sync(exchanges)
+        with self._context():
+            loss = checked(self.loss(self.parallel.called, self.to_device(batch)), training=True)
+        scaled: Any = self._scaler.scale(loss)
+        scaled.backward()
+
+    def _compare_micro_steps(self, watch: Watch, batch: Any, update: Update) -> Order:
+        """Take micro-steps in pairs, without an exchange and with one, until the watch wants something else."""
+        order, exchanges = Order.EXCHANGE, False
+        while order is Order.EXCHANGE:
+            self.gradients(batch, exchanges=exchanges)
+            order, exchanges = watch.micro_step(exchanges=exchanges), not exchanges
+        for one in update.optimizers:
+            one.zero_grad(set_to_none=True)
+        return order
 
     def observed(self) -> Observed:
         """The settings that training was seen to have: autocast and accumulation are this loop's own."""
