@@ -119,6 +119,9 @@ class Code(NumberedCode):
     RANKS_MEMORY_UNEVEN = ("ranks-memory-uneven", 129,
         "Rank {rank} needs {share:share} more memory than the {ranks} ranks do on average, and limits all batches.",
         "Look for what it alone holds: logging, evaluation, or a table that is not shared out.")
+    COMMUNICATION_EXPOSED = ("communication-exposed", 130,
+        "{share:share} of a micro-step is an exchange of gradients that no computing hides.",
+        "Accumulate more micro-batches, which exchange once a step, or try --strategy, --bucket and --bucket-view.")
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"

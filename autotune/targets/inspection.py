@@ -18,7 +18,7 @@ from autotune.knobs import KNOBS, defaults, found, plan_of, worker_knob
 from autotune.knobs.base import SHORT_CYCLE, Plan
 from autotune.knobs.declared import declaring
 from autotune.targets import data as sources
-from autotune.targets import kinds, parallel, sharding, switches, world
+from autotune.targets import kinds, parallel, rank_findings, sharding, switches, world
 from autotune.targets.asking_for_worker import asking_for_worker
 from autotune.targets.attention import Attention
 from autotune.targets.base import Order, Session, Step, Watch, check_effect
@@ -29,6 +29,7 @@ from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
 from autotune.targets.declared_knobs import described
 from autotune.targets.declared_settings import DeclaredSettings, read_settings
+from autotune.targets.exposed import exposed_share
 from autotune.targets.findings import findings, loader_options, step_finding, takes_workers
 from autotune.targets.gradient_agreement import Agreement
 from autotune.targets.loop import Training
@@ -101,6 +102,7 @@ def _contract(
         settable=_settable(contract),
         framework=contract.framework,
         ranks=world.world().size,
+        exposed_communication=exposed_share(training),
         optimizer=optimizer,
         attention=first.attention.found(),
         calls_attention=first.attention.was_called,
@@ -111,6 +113,12 @@ def _contract(
         findings=(
             *findings(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_worker),
             *sharding.findings(data.kind, first.batch, first.batches),
+            *rank_findings.findings(
+                training.model,
+                all_got_gradients=facts.parameters_with_gradient == facts.trainable_parameters,
+                finds_unused=parallel.finds_unused(contract),
+            ),
+            *rank_findings.others(reference.file),
             *switches.float32_finding(device),
         ),
         step=facts,

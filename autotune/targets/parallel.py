@@ -58,15 +58,14 @@ class Replicated(OneRank):
     def __init__(self, model: nn.Module, options: Mapping[str, Any]) -> None:
         """`options` are arguments of `DistributedDataParallel`."""
         super().__init__(model)
-        self._is_static, self._has_begun = bool(options.get("static_graph")), False
-        self.called = _Wrapper(model, **options)
+        self.called, self._has_begun = _Wrapper(model, **options), False
 
     def sync(self, exchanges: bool) -> None:
         """As `no_sync` does, without a context. With a static graph torch learns it in the first backward pass.
 
         That one has to exchange gradients then, or torch fails an assertion (torch 2.13, reducer.cpp).
         """
-        self.called.require_backward_grad_sync = exchanges or (self._is_static and not self._has_begun)
+        self.called.require_backward_grad_sync = exchanges or (self.called.static_graph and not self._has_begun)
         self._has_begun = True
 
     @contextmanager
