@@ -23,6 +23,7 @@ from autotune.knobs.limits import asked_name, full_name, limit
 from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.objectives import ObjectiveName
+from autotune.preparation.ranks import asked_ranks
 from autotune.preparation.settings import Mode, Settings, options
 from autotune.races.contestants import Name, may_declare
 from autotune.races.race import named_contestants
@@ -47,6 +48,8 @@ def search(
     study: str | PathLike[str] | None = None,
     mode: Mode = "auto",
     device: str | None = None,
+    devices: str | None = None,
+    ranks: int | None = None,
     objective: ObjectiveName = "throughput",
     exact: bool = False,
     global_batch: int | Literal["keep", "free"] | None = None,
@@ -71,7 +74,9 @@ def search(
     `target` is a file, a module, or module:attribute, as for `autotune search`; a function of a module that returns
     what these hold, `(model, dataset)` or a dict of the agreed names, and that probes import by its name; or the words
     of a command: `["python", "train.py", "--batch-size", "64"]`, whose arguments are recognised by name; `map` corrects
-    that, by knob name. `time_budget` is a number of seconds, or a text with its unit like `10m`; with `exact` only
+    that, by knob name. `time_budget` is a number of seconds, or a text with its unit like `10m`; `devices`
+    are the GPUs that one process each trains on, `all`, `4` or `0,2`, and `ranks` a number of processes on the CPU;
+    with `exact` only
     those knobs move that keep what is computed, up to the order of rounding; `headroom` is a share of the memory limit,
     in [0, 1); `loss_tolerance` a share of the full-precision loss decrease, in [0, 1). `run_length` is that of the
     planned training, `12h` or `30epochs`, against which compiling is counted. `step_timeout` is how long a
@@ -94,7 +99,9 @@ def search(
         follower.note(f"{remark}.")
     resolve(settings.target)  # a missing file is told before a folder is made for its study
     with SubprocessLauncher(
-        step_timeout_seconds=settings.step_timeout_seconds, isolation=settings.isolation
+        step_timeout_seconds=settings.step_timeout_seconds,
+        isolation=settings.isolation,
+        environ=asked_ranks(settings).environ,
     ) as launcher:
         return run(settings, launcher, follower)
 

@@ -24,7 +24,7 @@ FLOORS = {  # the highest floor that a room may import from; a file of a feature
     "answer": 4, "export": 4, "testing": 4,
     "preparation": 5, "races/contestants": 5,
     "context": 6,
-    "tuning": 7, "races": 7,
+    "tuning": 7, "races": 7, "scaling": 7,
     "report": 8, "dashboard": 8,
     "cli": 9, "api": 9, "__init__": 9, "__main__": 9,
 }  # fmt: skip
@@ -197,7 +197,8 @@ def test_optuna_is_imported_only_in_the_search():
     assert set(homes) <= set(OPTUNA_HOMES)
 
 
-ARGUMENTS = inspect.signature(DataLoader).parameters  # names of PyTorch's too, and so of the user's dataloader()
+# Names of PyTorch's too, and so of the user's dataloader(); of Lightning's Trainer.
+ARGUMENTS = {*inspect.signature(DataLoader).parameters, "strategy"}
 ARGUMENT_ROOMS = ("targets", "export")
 
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from autotune.answer.exposed_communication import exposed_communication
 from autotune.answer.racing import FEWEST_ROUNDS, rounds_without_interference
+from autotune.answer.uneven_ranks import uneven_ranks
 from autotune.core.codes import Code
 from autotune.core.memory_growth import memory_growth
 from autotune.core.notices import Notice, notice
@@ -51,6 +53,8 @@ def warnings_of(
     yield from _loader(winner, request, probed)
     yield from _repeated_samples(winner, request)
     yield from _growth(winner, request)
+    yield from uneven_ranks(winner.measurements)
+    yield from exposed_communication(winner.measurements)
     unknown = [m for m in winner.measurements if m.shapes_vary and not m.worst_batches]
     if unknown:
         free = headroom_bytes(unknown[0], request) / request.memory_limit_bytes

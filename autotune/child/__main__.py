@@ -40,7 +40,7 @@ from autotune.targets import variables
 from autotune.targets.base import SharedMemoryTooSmall
 from autotune.targets.commands import hygiene, main_thread
 from autotune.targets.commands.command import is_command
-from autotune.targets.commands.program import starts_ranks
+from autotune.targets.commands.program import of_ranks
 
 Work = Callable[..., Result]  # of a request and its progress
 _PROCESS: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]  # workers inherit it
@@ -66,9 +66,13 @@ def main(arguments: Sequence[str]) -> int:
     variables.set_ours(COMPILED, str(cache_of(request, folder)))
     if is_command(request.target or ""):  # the main thread is the user's
         hygiene.contain(folder)
-        if starts_ranks(request.target or ""):
-            return _do(request, folder, progress, started, born, partial(ranks.supervise, folder=folder))
+    if of_ranks(request):
+        become = partial(rank.take_part, do=_do)
+        work = partial(ranks.supervise, folder=folder, become=become)
+        return _do(request, folder, progress, started, born, work)
+    if is_command(request.target or ""):
         main_thread.lend(lambda: fork_server.leave(_do(request, folder, progress, started, born)))
+    fork_server.give_threads_back()
     return _do(request, folder, progress, started, born)
 
 

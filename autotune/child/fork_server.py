@@ -163,7 +163,6 @@ class _ForkServer:
             for number in (self._launcher.detach(), log, status, own, *others):
                 os.close(number)
             _touch(self._pages)
-            give_threads_back()
             words = ["--lifeline", str(lifeline), "--progress", str(progress), "--parent", str(fork_server)]
             before = len(sys.argv) - 1
             sys.argv[1:] = sys.orig_argv[-before:] = [request.folder, *words]

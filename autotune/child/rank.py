@@ -1,4 +1,4 @@
-"""One rank that a distributed launcher started: a probe like any other, that does not end before the others have."""
+"""One rank, whoever started it: a probe like any other, that does not end before the others have."""
 
 from __future__ import annotations
 
@@ -17,13 +17,16 @@ from autotune.child.ranks import PROGRESS, STACKS
 from autotune.core.measurements import decode
 from autotune.launch.base import REQUEST
 from autotune.targets.commands import main_thread
+from autotune.targets.commands.command import is_command
 from autotune.targets.commands.distributed import world_size
+from autotune.targets.world import RANKS_FOLDER
 
 
 def take_part(folder: Path, do: Callable[..., Any]) -> NoReturn:
-    """Answer the request that lies in this rank's part of `folder`, by `do`, while the main thread runs the script."""
+    """Answer the request that lies in this rank's part of `folder`, by `do`; a command's script has the main thread."""
     os.environ.pop("PYTHONSAFEPATH", None)  # it was for this interpreter, not for what the script starts
-    harden(None, None)
+    parent = os.getppid() if RANKS_FOLDER in os.environ else None  # a distributed launcher ends its ranks itself
+    harden(None, parent)
     place = folder / os.environ.get("RANK", "0")
     if not place.is_dir():  # more ranks were started than the command says; the expected ones report it
         threading.Event().wait()
@@ -36,8 +39,13 @@ def take_part(folder: Path, do: Callable[..., Any]) -> NoReturn:
 
     def work() -> None:
         status = do(request, place, progress, started, os.getpid())
+        os.write(pipe, b"left\n")  # its result: nobody has to wait for the next look
         if world_size() > 1:
             threading.Event().wait()  # until all have what they need: without this one they would fail
         fork_server.leave(status)
 
-    main_thread.lend(work)
+    if is_command(request.target or ""):
+        main_thread.lend(work)
+    fork_server.give_threads_back()
+    work()
+    raise AssertionError("work does not come back")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any, TypeVar, cast
@@ -11,7 +11,19 @@ from typing import Any, TypeVar, cast
 from msgspec.structs import replace
 
 from autotune.core.requests import ProbeRequest, Request
-from autotune.core.results import Failure, Inspection, LossRun, Outcome, ProbeResult, Result, StabilityResult
+from autotune.core.results import (
+    Alone,
+    Failure,
+    Inspection,
+    LossRun,
+    Measurement,
+    MemoryPeak,
+    Outcome,
+    ProbeResult,
+    RankReading,
+    Result,
+    StabilityResult,
+)
 from autotune.errors import TargetError
 from autotune.targets.commands.distributed import Launch
 from autotune.targets.commands.log import log_tail, with_last_lines
@@ -33,9 +45,10 @@ _WAITING = re.compile(r"torch/(distributed/|nn/parallel/distributed)|in _engine_
 
 
 def share(request: Request[ResultT], count: int) -> Request[ResultT]:
-    """Return the request as one of `count` ranks gets it: they share the memory, and the rate that is to be beaten."""
+    """Return the request as one of `count` ranks gets it: they share the host's memory, and the rate to be beaten."""
     limit = request.memory_limit_bytes
-    request = replace(request, memory_limit_bytes=None if limit is None else limit // count)
+    if limit is not None and (request.device or "cpu") == "cpu":  # each has a card of its own elsewhere
+        request = replace(request, memory_limit_bytes=limit // count)
     if isinstance(request, ProbeRequest) and request.incumbent_samples_per_second is not None:
         own = request.incumbent_samples_per_second / count
         return cast("Request[ResultT]", replace(request, incumbent_samples_per_second=own))
@@ -63,21 +76,52 @@ def merged(results: Sequence[ResultT], outer_bytes: int) -> ResultT:
 def _measured(results: Sequence[ProbeResult], outer_bytes: int) -> ProbeResult:
     found = [(one, one.measurement) for one in results if one.measurement is not None]
     slowest, own = min(found, key=lambda pair: pair[1].samples_per_second)
-    factor = sum(one.samples_per_step for _, one in found) / own.samples_per_step
-    memory = replace(
-        own.memory,
-        process_bytes=sum(one.memory.process_bytes for _, one in found) + outer_bytes,
-        workers_bytes=sum(one.memory.workers_bytes for _, one in found),
-    )
+    all_of_them = [one for _, one in found]
+    factor = sum(one.samples_per_step for one in all_of_them) / own.samples_per_step
     whole = replace(
         own,
         samples=tuple(round(count * factor) for count in own.samples),
         tokens=own.tokens and tuple(round(count * factor) for count in own.tokens),
-        memory=memory,
-        noisy=any(one.noisy for _, one in found),
-        shapes_vary=any(one.shapes_vary for _, one in found),
+        compute_only=_of_all(own.compute_only, factor),
+        loader_only=_of_all(own.loader_only, factor),
+        memory=_memory([one.memory for one in all_of_them], outer_bytes),
+        noisy=any(one.noisy for one in all_of_them),
+        shapes_vary=any(one.shapes_vary for one in all_of_them),
+        # Of the fastest in it: the others also wait there for that one's word, which is no watching.
+        own_seconds_per_step=_least(one.own_seconds_per_step for one in all_of_them),
+        busy_seconds=(),
+        ranks=tuple(_reading(one) for one in all_of_them),
     )
     return replace(slowest, measurement=whole)
+
+
+def _of_all(alone: Alone | None, factor: float) -> Alone | None:
+    return alone and replace(alone, samples=round(alone.samples * factor))
+
+
+def _memory(peaks: Sequence[MemoryPeak], outer_bytes: int) -> MemoryPeak:
+    """Return the sum of all processes of the host, and the peaks of the card that has most."""
+    fullest = max(peaks, key=lambda one: one.bytes)
+    retries = [one.allocator_retries for one in peaks if one.allocator_retries is not None]
+    return replace(
+        fullest,
+        process_bytes=sum(one.process_bytes for one in peaks) + outer_bytes,
+        workers_bytes=sum(one.workers_bytes for one in peaks),
+        allocator_retries=max(retries, default=None),
+    )
+
+
+def _reading(one: Measurement) -> RankReading:
+    return RankReading(
+        step_seconds=one.step_seconds,
+        loader_wait_seconds=one.loader_wait_seconds,
+        busy_seconds=one.busy_seconds,
+        memory_bytes=one.memory.bytes,
+    )
+
+
+def _least(values: Iterable[float | None]) -> float | None:
+    return min((one for one in values if one is not None), default=None)
 
 
 def _mean_run(runs: Sequence[LossRun]) -> LossRun:

@@ -1,11 +1,11 @@
-"""Watches over the ranks of a command that begins with a distributed launcher, and makes one result of theirs.
+"""Watches over the ranks of one request, and makes one result of theirs.
 
     this process ──► torchrun, as it was typed ──► rank 0, 1, ...    each is `python -m autotune.child --ranks DIR`
-         ▲                                                  │            and runs the user's script in its own process
-         └──── DIR/N: progress, result, stacks ─────────────┘
+         ▲      └──► without one: rank 0, 1, ... (`rank_processes.py`)       │   and a probe like any other
+         └──── DIR/N: progress, result, stacks ──────────────────────────────┘
 
-Each rank measures as any probe does, and goes on training until all have. The first failure ends them all, after a
-moment in which a better reason may come: ranks fail one after the other, because they wait for one another.
+Each rank measures as any probe does, and goes on training, or waits, until all have. The first failure ends them all,
+after a moment in which a better reason may come: ranks fail one after the other, because they wait for one another.
 Imports no torch.
 """
 
@@ -15,10 +15,8 @@ import faulthandler
 import os
 import select
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,12 +26,11 @@ from typing import Any, NoReturn
 import psutil
 
 from autotune.child.lifeline import Progress
+from autotune.child.rank_processes import OfALauncher, RankProcesses, lives, processes_for, send
 from autotune.child.rank_results import (
     MAIN_THREAD,
     ResultT,
     died,
-    exit_status,
-    failed_to_start,
     failure_that_caused_the_others,
     hung,
     merged,
@@ -41,22 +38,16 @@ from autotune.child.rank_results import (
     share,
 )
 from autotune.core import codec
-from autotune.core.records import Config
-from autotune.core.requests import Request, StabilityRequest
+from autotune.core.requests import Request
 from autotune.launch.base import REQUEST, RESULT
-from autotune.machine.host import process_bytes
-from autotune.machine.interference import LEADER
-from autotune.targets.commands.command import Command
-from autotune.targets.commands.distributed import Launch
 from autotune.targets.commands.hygiene import RANKS_FOLDER
-from autotune.targets.commands.program import configured
 
 PROGRESS, STACKS = "progress", "stacks"  # in a rank's folder
 TICK_SECONDS = 0.25  # between looks, where no rank tells anything
 SETTLE_SECONDS = 0.5  # from a first failure to the verdict: the others' were there within 0.4 s (measured, gloo)
 STACKS_SECONDS = 0.5  # for silent ranks to write their stacks; the search waits for a second
-END_SECONDS = 10.0  # for a distributed launcher to tell how its ranks ended, once they are all dead
 _READ_BYTES = 2**16
+_OF_OTHERS = (None, -signal.SIGTERM)  # the ends of ranks that are told to end because of another one
 
 
 class _Silent(Exception):
@@ -92,7 +83,7 @@ class Rank:
                 self.has_beat |= word == "step"
         if self.result is None and (self.folder / RESULT).exists():
             self.result = codec.read(self.folder / RESULT, self._kind)
-        self.is_dead = self.result is None and self.pid is not None and not _lives(self.pid)
+        self.is_dead = self.result is None and self.pid is not None and not lives(self.pid)
 
     @property
     def has_failed(self) -> bool:
@@ -101,9 +92,7 @@ class Rank:
 
     def send(self, number: int) -> None:
         """Send it a signal, if it has begun and lives."""
-        with suppress(ProcessLookupError):
-            if self.pid is not None:
-                os.kill(self.pid, number)
+        send(self.pid, number)
 
     def stacks(self) -> str:
         """Return what its threads were doing when they were asked; empty: it did not say."""
@@ -112,16 +101,20 @@ class Rank:
         return ""
 
 
-def supervise(request: Request[ResultT], progress: Progress, folder: Path) -> ResultT:
-    """Run the request in every rank that its command starts. Raises `TargetError` for a command that starts none."""
-    assert request.target is not None, "it is a command"
-    program = configured(Command.parse(request.target), _config(request))
-    launch, place = program.launch, folder / RANKS_FOLDER
-    assert launch is not None, "it begins with a distributed launcher"
-    ranks = [Rank(number, place, share(request, launch.ranks)) for number in range(launch.ranks)]
-    process = _started(launch, place)
-    group = _Group(request, ranks, process, launch, progress)
+def supervise(
+    request: Request[ResultT], progress: Progress, folder: Path, become: Callable[[Path], NoReturn]
+) -> ResultT:
+    """Run the request in every rank of it. Raises `TargetError` for a command that starts none.
+
+    `become` is what a process does that was forked to be a rank.
+    """
+    place = folder / RANKS_FOLDER
+    processes = processes_for(request, place, become)
+    ranks = [Rank(number, place, share(request, processes.count)) for number in range(processes.count)]
+    group = _Group(request, ranks, processes, progress)
     try:
+        for number, pid in processes.start().items():
+            ranks[number].pid = pid
         with _asked_for_stacks():
             result: ResultT = group.until_measured()
             return result
@@ -131,31 +124,14 @@ def supervise(request: Request[ResultT], progress: Progress, folder: Path) -> Re
         for child in psutil.Process().children(recursive=True):
             with suppress(psutil.Error):
                 child.kill()
-        process.wait()
-
-
-def _config(request: Request[Any]) -> Config | None:
-    """Return what the distributed launcher's own options are to say; None: what is typed."""
-    if isinstance(request, StabilityRequest):
-        return request.candidate if request.roles == ("candidate",) else request.reference
-    return getattr(request, "config", None)
-
-
-def _started(launch: Launch, place: Path) -> subprocess.Popen[bytes]:
-    """Start the distributed launcher as it was typed, but with this package in place of the script."""
-    rank = ("-m", "autotune.child", "--ranks", str(place))
-    words = (sys.executable, "-m", launch.distributed.module, *launch.options, *rank)
-    # The user's json.py must not stand in for ours; a rank takes the variable back.
-    own = {LEADER: str(os.getpid()), "PYTHONSAFEPATH": "1"}
-    return subprocess.Popen(words, stdin=subprocess.DEVNULL, env={**os.environ, **own})
+        processes.close()
 
 
 @dataclass
 class _Group:
     request: Request[Any]
     ranks: list[Rank]
-    process: subprocess.Popen[bytes]  # the distributed launcher
-    launch: Launch
+    processes: RankProcesses
     progress: Progress
     phases: int = 0  # that the search was told of
 
@@ -169,12 +145,11 @@ class _Group:
             for rank in self.ranks:
                 rank.look()
             self._pass_on()
-            if started := {rank.world_size or len(self.ranks) for rank in self.ranks} - {len(self.ranks)}:
-                raise other_ranks(self.launch, started.pop())
+            self._check_their_number()
             if all(rank.result is not None and rank.result.failure is None for rank in self.ranks):
-                return merged([rank.result for rank in self.ranks], process_bytes("VmHWM", pid=self.process.pid) or 0)
+                return merged([rank.result for rank in self.ranks], self.processes.own_bytes())
             now = time.monotonic()
-            if not verdict_at and (self.process.poll() is not None or any(rank.has_failed for rank in self.ranks)):
+            if not verdict_at and (self.processes.are_over() or any(rank.has_failed for rank in self.ranks)):
                 verdict_at = now + SETTLE_SECONDS
             if verdict_at and now >= verdict_at:
                 return self._verdict()
@@ -188,6 +163,12 @@ class _Group:
         while time.monotonic() < give_up and not all(MAIN_THREAD in rank.stacks() for rank in silent):
             time.sleep(0.02)
         return {rank.number: rank.stacks() for rank in silent}
+
+    def _check_their_number(self) -> None:
+        """Raise `TargetError` where a distributed launcher started other ranks than its command says."""
+        started = {rank.world_size or len(self.ranks) for rank in self.ranks} - {len(self.ranks)}
+        if started and isinstance(self.processes, OfALauncher):
+            raise other_ranks(self.processes.launch, started.pop())
 
     def _pass_on(self) -> None:
         """Tell the search of what all ranks have come to: one that hangs is not to hide behind the others."""
@@ -208,14 +189,13 @@ class _Group:
         result = failure_that_caused_the_others(results, len(self.ranks), has_died=bool(dead))
         if result is not None:
             return result
-        for rank in self.ranks if self.process.poll() is None else ():
+        for rank in self.ranks if not self.processes.are_over() else ():
             rank.send(signal.SIGKILL)  # a distributed launcher waits for those that ignore milder signals
-        with suppress(subprocess.TimeoutExpired):
-            self.process.wait(END_SECONDS)
+        self.processes.settle()
         if not dead:
-            raise failed_to_start(self.launch.label, self.process.poll())
-        ends = [(rank.number, exit_status(rank.pid or 0)) for rank in dead]
-        number, status = min(ends, key=lambda end: end[1] in (None, -signal.SIGTERM))  # which the others are sent
+            raise self.processes.failed()
+        ends = [(rank.number, self.processes.status(rank.number, rank.pid or 0)) for rank in dead]
+        number, status = min(ends, key=lambda end: (end[1] in _OF_OTHERS, end[1] == -signal.SIGABRT))
         if status is not None:
             _end_as(number, len(self.ranks), status)
         return died(self.request, number, len(self.ranks), self.progress.current)
@@ -246,10 +226,3 @@ def _asked_for_stacks() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGUSR1, before)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
-    except psutil.Error:
-        return False

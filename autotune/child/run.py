@@ -26,7 +26,7 @@ from autotune.core.results import Inspection, Measurement, MemoryPeak, Outcome, 
 from autotune.knobs import completed, loads_in_turn, plan_of
 from autotune.knobs.base import Plan
 from autotune.machine.host import process_bytes
-from autotune.targets import resolve, variables
+from autotune.targets import resolve, variables, world
 from autotune.targets.base import Session, check_effect
 
 VALIDATION_BATCHES = 2  # enough to see the memory of evaluation; its speed is not our subject
@@ -57,7 +57,9 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     phase("warm-up")
     clock, updates = clock_for(device), clock_for(device)
     is_in_turn = loads_in_turn(config, plan.device)
-    window = _window(request, plan, clock, updates, beat, phase, loads=session.loads and not is_in_turn)
+    window = _window(
+        request, plan, clock, updates, beat, phase, loads=session.loads and not is_in_turn, exchanges=session.exchanges
+    )
     session.train(window)
     compilation = compiling.after_window()
     check_effect(session, config.values)
@@ -71,6 +73,7 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
         _measurement(window, step_seconds, validated, meter.read()),
         accumulation_steps=plan.accumulation_steps,
         micro_batches_per_step=plan.micro_batches_per_step,
+        busy_seconds=window.busy_seconds if world.world().size > 1 and device == "cpu" else (),
         shapes_vary=session.shapes_vary,
         worst_batches=worst,
         compilation=compilation,
@@ -102,6 +105,7 @@ def _window(
     phase: Callable[[str], None],
     *,
     loads: bool,
+    exchanges: bool,
 ) -> Window:
     return Window(
         clock,
@@ -111,11 +115,13 @@ def _window(
         workers=plan.workers,
         ready=plan.prefetched_batches,
         loads=loads,
+        exchanges=exchanges,
         incumbent=request.incumbent_samples_per_second,
         warm_up=WarmUp(request.budget, growth_on(plan.device)),
         track=track_on(plan.device),
         beat=beat,
         phase=phase,
+        agree=world.agreed,
     )
 
 
@@ -143,6 +149,7 @@ def _measurement(
         cut_short=window.ending.cut_short,
         compute_only=window.computing.result,
         loader_only=window.loading.result,
+        communication=window.exchange.result,
         contamination=window.contamination,
         memory_track=window.track.readings,
         own_seconds_per_step=window.own_seconds_per_step,

@@ -1,6 +1,7 @@
 """The phases of a probe, and when it moves from one to the next.
 
     warm-up    until steps are steady                                     told apart, not measured
+    exchange   micro-steps without and with an exchange of gradients      only where several ranks train
     compute    the same batch again and again: computing alone            only where a loader may overlap with it
     drain      what the workers held ready is thrown away                 the same
     load       whole rounds of the workers, not trained on: loading alone the same
@@ -13,6 +14,9 @@ Rounds of workers that load a micro-batch in half the time of computing it count
 Steps below 5 ms are taken together in blocks from `compute` on, settling left out: looking at each of them would cost a
 good part of what they take.
 
+Several ranks take the same steps, because each waits for the others in every one: what the clock decides, rank 0 does,
+and `agree` tells the others. That costs them a message on the host for every report.
+
 Without the drain a probe of 20 steps overestimated a loader-bound run by up to 2.2 times; in this order the error
 was -1.0 to +4.5 % in seven settings (docs/notes/timing.md 4).
 """
@@ -23,6 +27,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -30,6 +35,7 @@ from msgspec.structs import replace
 
 from autotune.child import UnstableTraining
 from autotune.child.clock import Clock
+from autotune.child.exchange import Exchange
 from autotune.child.isolated import Computing, Loading
 from autotune.child.memory_trace import MemoryTrack
 from autotune.child.warmup import WarmUp
@@ -59,22 +65,25 @@ class Window:
         workers: int = 0,
         ready: int = 0,
         loads: bool = False,
+        exchanges: bool = False,
         incumbent: float | None = None,
         warm_up: WarmUp,
         track: MemoryTrack,
         beat: Callable[[], None] = lambda: None,
         phase: Callable[[str], None] = lambda name: None,
+        agree: Callable[[int], int] = int,
     ) -> None:
-        """`ready` is how many batches the `workers` prepare in advance; `loads`: there is a loader to be timed alone.
+        """`ready` is how many batches the `workers` prepare in advance.
 
-        `updates` is another clock of the device, for the optimizer alone; None: it is not timed. `cycle_ratio`: how
-        many times as many micro-batches an optimizer step has as the session runs (`Measurement.cycle_ratio`).
-        `incumbent` is the rate to beat, samples/s; None: this configuration is measured for its own sake.
-        `beat` is called with every sign of life, `phase` with the name of each phase that begins.
+        `loads`: there is a loader to be timed alone; `exchanges`: and an exchange of gradients among ranks.
+        `updates` is another clock of the device, for the optimizer alone; None: it is not timed. `cycle_ratio`: that of
+        `Measurement`. `incumbent` is the rate to beat, samples/s; None: it is measured for its own sake.
+        `beat` is called with every sign of life, `phase` with the name of each phase that begins. `agree` returns what
+        rank 0 says, where every rank asks.
         """
-        self._clock, self._beat, self._phase = clock, beat, phase
+        self._clock, self._beat, self._phase, self._agree = clock, beat, phase, agree
         self._updates, self._cycle_ratio, self._timed = updates, cycle_ratio, 0  # marks around updates
-        self._round, self._loads = max(workers, 1), loads
+        self._round, self._loads, self._exchanges = max(workers, 1), loads, exchanges
         self._warm_up, self.track = warm_up, track
         self._stage: Callable[[Step], Order] = self._warming
         self.steps_at_once = self.steps_per_block = 1  # now, and where they are short enough to be looked at together
@@ -86,8 +95,10 @@ class Window:
         self._look: interference.Look | None = None
         self.ending = WindowStopping(budget, workers=workers, incumbent=incumbent)  # by the device's clock
         self.computing, self.loading = Computing(budget), Loading(budget, workers, ready)
+        self.exchange = Exchange(budget)
         self.first_batch_seconds = 0.0
         self.steps: list[Step] = []  # one per block, without their losses
+        self._busy: list[float] = []  # seconds of this thread on a core by the beginning, and by the end of every block
         self._judged = 0  # of the steps
         self.calibration_skips = self.skipped_steps = self.restarts = 0
         self.contamination: Contamination | None = None
@@ -126,10 +137,17 @@ class Window:
             self._updates.mark()
             self._timed += 1
 
+    def micro_step(self, *, exchanges: bool) -> Order:
+        """Take note of one micro-step, in which gradients were exchanged or not; both kinds begin at the same time."""
+        self._beat()
+        enough = self._agree(self.exchange.micro_step(self._lap(), exchanges=exchanges))
+        self._last = time.perf_counter()
+        return self._warmed() if enough else Order.EXCHANGE
+
     def loaded(self, samples: int) -> Order:
         """Take note of one batch that was not trained on."""
         self._beat()
-        return self._settle() if self.loading.batch(self._lap(), samples) else Order.LOAD
+        return self._settle() if self._agree(self.loading.batch(self._lap(), samples)) else Order.LOAD
 
     def losses(self) -> tuple[float | None, ...]:
         """Loss of every block's last step, repeated batches left out; None: not finite. Waits for the device."""
@@ -151,6 +169,11 @@ class Window:
         return tuple(
             elapsed - step.paused_seconds for elapsed, step in zip(self._clock.intervals(), self.steps, strict=False)
         )
+
+    @property
+    def busy_seconds(self) -> tuple[float, ...]:
+        """The seconds of every entry in which this thread was on a core, and neither waited nor was kept from it."""
+        return tuple(after - before for before, after in pairwise(self._busy[: len(self.steps) + 1]))
 
     @property
     def own_seconds_per_step(self) -> float | None:
@@ -175,30 +198,33 @@ class Window:
 
     def _warming(self, step: Step) -> Order:
         self._learned(step)
-        if not self._warm_up.step(self._lap() - step.paused_seconds, skipped=bool(step.skipped)):
+        is_warm = self._warm_up.step(self._lap() - step.paused_seconds, skipped=bool(step.skipped))
+        if not self._agree(is_warm):
             return Order.CONTINUE
         # The mean: workers deliver in bursts, and most steps of a loader-bound training are short.
         self._step_seconds = statistics.fmean(self.warmup_seconds[len(self.warmup_seconds) // 2 :])
         self._micro_batches = step.micro_batches
         self.ending.spent(self._warm_up.spent_seconds)
-        self.steps_per_block = _together(self._step_seconds)
-        if not self._loads:
-            return self._settle()
-        self._phase("alone")
-        return self._next_stage(self._compute, Order.REPEAT, at_once=self.steps_per_block)
+        self.steps_per_block = self._agree(_together(self._step_seconds))
+        if self._exchanges or self._loads:
+            self._phase("alone")
+        return self._next_stage(self._warming, Order.EXCHANGE) if self._exchanges else self._warmed()
+
+    def _warmed(self) -> Order:
+        return self._next_stage(self._compute, Order.REPEAT, self.steps_per_block) if self._loads else self._settle()
 
     def _compute(self, step: Step) -> Order:
-        enough = self.computing.step(self._lap(), step.samples)
+        enough = self._agree(self.computing.step(self._lap(), step.samples))
         return Order.LOAD if enough else Order.REPEAT
 
     def _settle(self) -> Order:
         # The workers held batches ready while the steps warmed up: what they deliver in the long run is known only now.
         loading = self.loading.seconds_per_batch * self._micro_batches
-        self.steps_per_block = _together(max(self._step_seconds, loading))
-        if 0 < loading < PLENTY * self._step_seconds:
+        self.steps_per_block = self._agree(_together(max(self._step_seconds, loading)))
+        if self._agree(0 < loading < PLENTY * self._step_seconds):
             self._round = self.ending.round = 1
         self._look = interference.look()  # before settling, which takes up what looking costs
-        if not self._loads and self._round == 1 and self._step_seconds >= LONG_STEP_SECONDS:
+        if self._agree(not self._loads and self._round == 1 and self._step_seconds >= LONG_STEP_SECONDS):
             return self._begin()
         return self._next_stage(self._settled, Order.CONTINUE)
 
@@ -212,16 +238,22 @@ class Window:
         self._phase("measure")
         order = self._next_stage(self._measure, Order.CONTINUE, at_once=self.steps_per_block)
         self._clock.mark()
+        self._busy.append(time.thread_time())
         return order
 
     def _measure(self, step: Step) -> Order:
         self._clock.mark()
         self._learned(step)
+        self._busy.append(time.thread_time())
         self.steps.append(replace(step, loss=None))  # kept apart
         self.track.step(self.steps_per_block)
-        if not self._is_enough():
+        enough = self._agree(self._judged if self._is_enough() else 0)
+        if not enough:
             return Order.CONTINUE
-        del self.steps[self._judged :]  # issued before the device had told of the last that was needed
+        del self.steps[enough:]  # issued before the device had told of the last that was needed
+        self.ending.noisy, self.ending.cut_short = map(
+            bool, map(self._agree, (self.ending.noisy, self.ending.cut_short))
+        )
         self._end()
         return Order.STOP
 

@@ -26,6 +26,7 @@ from autotune.cli.profile import profile
 from autotune.cli.race import race
 from autotune.cli.report import report
 from autotune.cli.run import run as run_command
+from autotune.cli.scale import scale
 from autotune.cli.search import search
 from autotune.cli.show import show
 from autotune.cli.target import OfAScript
@@ -59,6 +60,7 @@ for command in (
     report,
     compare,
     race,
+    scale,
     log,
     dashboard,
     doctor,

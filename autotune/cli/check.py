@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from autotune.cli.output import plain_console, say_json, say_settings_of_file
-from autotune.cli.target import CommandArgument, Device, Map, Words, target_text
+from autotune.cli.target import CommandArgument, Device, Devices, Map, Ranks, Words, target_text
+from autotune.errors import UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -27,6 +28,8 @@ def check(
     context: typer.Context,
     target: Words = None,
     device: Device = None,
+    devices: Devices = None,
+    ranks: Ranks = None,
     memory: Annotated[
         bool, typer.Option("--memory", help="Predict the peak memory of every batch size by a dry run on shapes alone.")
     ] = False,
@@ -51,17 +54,28 @@ def check(
     from autotune.preparation.not_searched import not_searched
     from autotune.preparation.open_study import preview
     from autotune.preparation.prepare import settle
-    from autotune.preparation.settings import Settings
+    from autotune.preparation.ranks import asked_ranks
+    from autotune.preparation.settings import Settings, read_devices
     from autotune.report.blocks import check_block
     from autotune.units import parse_bytes
 
     say_settings_of_file(context)
     # A mistake is an error before anything runs.
-    Options(context).parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))
+    options = Options(context)
+    options.parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))
     text = target_text(context, target, command, map)
-    settings = Settings(target=text, device=device)
-    request, space, _ = preview(settings, SayingLauncher(SubprocessLauncher()), memory_limit=memory_limit)
+    settings = Settings(
+        target=text, device=device, ranks=ranks, devices=options.parsed("--devices", devices, read_devices)
+    )
+    asked = asked_ranks(settings)
     predicts, console = memory or memory_limit is not None, plain_console()
+    if predicts and asked.count > 1:
+        raise UsageError(
+            f"--memory predicts what one process needs, and {asked.count} ranks are asked for. What they send one "
+            f"another is not seen on shapes alone. Leave --memory and --memory-limit out, or the ranks."
+        )
+    launcher = SubprocessLauncher(environ=asked.environ)
+    request, space, _ = preview(settings, SayingLauncher(launcher), memory_limit=memory_limit)
     if not json_output:
         settled = (f"hold {held_phrase(request)}", f"baseline {baseline_phrase(request, space, settings)}")
         left_out = not_searched(request, space, settings)

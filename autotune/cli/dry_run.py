@@ -22,10 +22,11 @@ def plan(settings: Settings, began: float, *, as_json: bool) -> None:
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.header import opening_lines
     from autotune.preparation.open_study import place_aside, preview
+    from autotune.preparation.ranks import asked_ranks
     from autotune.preparation.short_budget import budget_note
     from autotune.study.layout import read_asked
 
-    with SubprocessLauncher(isolation=settings.isolation) as launcher:
+    with SubprocessLauncher(isolation=settings.isolation, environ=asked_ranks(settings).environ) as launcher:
         request, space, seconds = preview(settings, SayingLauncher(launcher))
     resumed, refusal = _begins(settings, request)
     if as_json:

@@ -30,7 +30,7 @@ def report(
         str | None,
         typer.Option(
             "--chart",
-            help="Only this picture, as SVG, or with -o NAME.png as PNG: finalists, step, settings, throughput, "
+            help="Only this picture, as SVG, or with -o NAME.png as PNG: finalists, step, ranks, settings, throughput, "
             "precision, history; or card, the answer as a picture.",
         ),
     ] = None,

@@ -101,6 +101,7 @@ def _search(
     from autotune.cli.launching import SayingLauncher
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
+    from autotune.preparation.ranks import asked_ranks
     from autotune.report.answer import answer_block
     from autotune.report.terminal import TerminalReporter
     from autotune.study.layout import unwritable
@@ -109,7 +110,11 @@ def _search(
 
     console = plain_console(stderr=True)
     budget = settings.time_budget_seconds
-    launcher = SubprocessLauncher(step_timeout_seconds=settings.step_timeout_seconds, isolation=settings.isolation)
+    launcher = SubprocessLauncher(
+        step_timeout_seconds=settings.step_timeout_seconds,
+        isolation=settings.isolation,
+        environ=asked_ranks(settings).environ,
+    )
     terminal = TerminalReporter(console, quiet=quiet, verbose=verbose, progress=progress, budget_seconds=budget)
     with launcher, terminal as reporter:
         recommendation = run(settings, launcher if quiet else SayingLauncher(launcher), reporter, began=began)

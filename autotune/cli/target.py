@@ -46,6 +46,18 @@ Device = Annotated[
         help="cpu, cuda, cuda:1, mps, xpu. [default: the accelerator, else cpu]",
     ),
 ]
+Ranks = Annotated[
+    int | None,
+    typer.Option(
+        "--ranks", envvar="AUTOTUNE_RANKS", min=1, help="Train with so many processes on the CPU (gloo), as a search."
+    ),
+]
+Devices = Annotated[
+    str | None,
+    typer.Option(
+        "--devices", envvar="AUTOTUNE_DEVICES", help="Train on several GPUs, one process each: all, 4 or 0,2."
+    ),
+]
 
 
 class OfAScript(TyperCommand):

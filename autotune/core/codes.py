@@ -6,7 +6,7 @@ is left out where one of its numbers is not given. `docs/messages.md` is made fr
 
 from __future__ import annotations
 
-from enum import StrEnum
+from autotune.core.numbered_code import NumberedCode
 
 TROUBLE_WITH_LOADER = "Training waits for data {wait_share:share} of the time."
 BATCH_CHANGES = (
@@ -18,21 +18,8 @@ PAIRED = "{steps} paired steps at batch {batch}[ of {seeds} seeds each]"
 LEARNING_RATE = "restate schedules in samples, and compare the losses; or hold the batch with --global-batch {before}."
 
 
-class Code(StrEnum):
-    """The code of a notice, by number: 1xx are warnings, 2xx reasons for the choice, and so on as the comments say.
-
-    A number never gets another meaning.
-    """
-
-    number: int  # for people: stable, as the code itself is
-    sentence: str  # what it means
-    next_step: str  # what to do; empty: nothing
-
-    def __new__(cls, code: str, number: int, sentence: str, next_step: str = "") -> Code:
-        """Make the member, whose value is its code alone."""
-        member = str.__new__(cls, code)
-        member._value_, member.number, member.sentence, member.next_step = code, number, sentence, next_step
-        return member
+class Code(NumberedCode):
+    """The code of a notice, by number: 1xx are warnings, 2xx reasons for the choice, and so on as the comments say."""
 
     EARLIER = "earlier", 0, "A sentence that an earlier version wrote."
 
@@ -126,6 +113,15 @@ class Code(StrEnum):
         "{seconds:.3g} s: batches change their shape, or something else changes that the compiled code depends on.",
         "Pad batches to few lengths, or mark what changes with torch._dynamo.mark_dynamic; TORCH_LOGS=recompiles says "
         "why.")
+    RANKS_UNEVEN = ("ranks-uneven", 128,
+        "Rank {rank} works {share:share} longer in a step than the {ranks} ranks do on average, and the others wait.",
+        "Give all ranks samples of the same cost, by a sampler that sorts them by length or balances them.")
+    RANKS_MEMORY_UNEVEN = ("ranks-memory-uneven", 129,
+        "Rank {rank} needs {share:share} more memory than the {ranks} ranks do on average, and limits all batches.",
+        "Look for what it alone holds: logging, evaluation, or a table that is not shared out.")
+    COMMUNICATION_EXPOSED = ("communication-exposed", 130,
+        "{share:share} of a micro-step is an exchange of gradients that no computing hides.",
+        "Accumulate more micro-batches, which exchange once a step, or try --strategy, --bucket and --bucket-view.")
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"

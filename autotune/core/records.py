@@ -211,6 +211,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     written: tuple[str, ...] = ()  # those of them that are set in the TrainingArguments that the script itself writes
     framework: OwnFramework = "torch"  # whose arguments the user's own object takes
     ranks: int = 1  # processes that train together, each with a micro-batch of its own
+    exposed_communication: float | None = None  # share of a micro-step that is an exchange of gradients alone, 0..1
     optimizer: OptimizerFacts | None = None  # None: an earlier version did not look, or none was seen to step
     attention: dict[str, tuple[str, ...]] = {}  # dtype -> kernels that take every call of it, beside torch's own
     calls_attention: bool | None = None  # its step called it; None: an earlier version did not look

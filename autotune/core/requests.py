@@ -73,6 +73,7 @@ class Request(Record, Generic[ResultT], frozen=True, kw_only=True):
     budget: ProbeBudget = ProbeBudget()
     memory_limit_bytes: int | None = None  # that the process keeps to; None: all there is
     settable: tuple[str, ...] | None = None  # the knobs that an inspection found can be set (`TargetFacts`); None: all
+    ranks: int = 1  # processes that train together; those of a command are started by its own launcher
 
     @classmethod
     def kind(cls) -> Kind[Self, ResultT]:

@@ -9,10 +9,13 @@ import math
 from enum import StrEnum
 from typing import Literal
 
+from autotune.core.alone import Alone as Alone
+from autotune.core.communication import Communication as Communication
 from autotune.core.compilation import Compilation as Compilation
 from autotune.core.interference import Contamination, GpuUse
 from autotune.core.memory_peak import MemoryPeak as MemoryPeak
 from autotune.core.notices import Notice
+from autotune.core.rank_reading import RankReading as RankReading
 from autotune.core.records import PROTOCOL, Config, Environment, Purpose, Record, TargetFacts, Value
 
 Isolation = Literal["fork", "fresh"]  # forked from a process that has torch imported; exec'd
@@ -46,19 +49,6 @@ class Outcome(StrEnum):
         return self in (Outcome.CRASHED, Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)
 
 
-class Alone(Record, frozen=True, kw_only=True):
-    """One half of the work, timed while the other half rested: computing on one batch, or loading untrained ones."""
-
-    seconds: tuple[float, ...]  # per optimizer step (or block of them) of computing, or per round of loading's workers
-    samples: int  # in each of them
-
-    @property
-    def samples_per_second(self) -> float:
-        """Samples over wall time. The first half is left out: until then the workers may still fill their queue."""
-        settled = self.seconds[len(self.seconds) // 2 :]
-        return self.samples * len(settled) / sum(settled)
-
-
 class Measurement(Record, frozen=True, kw_only=True):
     """The measurement of one probe: one entry per optimizer step or block of short ones, warm-up told apart."""
 
@@ -83,12 +73,15 @@ class Measurement(Record, frozen=True, kw_only=True):
     cut_short: bool = False  # clearly slower than the best so far: the window ended early, its rate is right but rough
     compute_only: Alone | None = None  # None: there is no loader to tell it from
     loader_only: Alone | None = None
+    communication: Communication | None = None  # of ranks that train together; None: one rank, or a loop not led
     contamination: Contamination | None = None
     memory_track: tuple[tuple[int, int], ...] = ()  # (step of the window, bytes used at its end), thinned out
     shapes_vary: bool = False  # batches differed in more than their number of samples
     worst_batches: int = 0  # micro-batches of the target's worst case trained after the window; 0: none known
     own_seconds_per_step: float | None = None  # of the host, for watching: a plain loop is faster by so much at most
     paused_seconds: float = 0.0  # of evaluations and checkpoints inside the window, which its seconds leave out
+    busy_seconds: tuple[float, ...] = ()  # of one of several ranks, per entry: see `RankReading`
+    ranks: tuple[RankReading, ...] = ()  # of each of several, of which the slowest is measured; (): one process
     compilation: Compilation | None = None  # of torch.compile, until the window ended; None: nothing, or not noted
 
     def __post_init__(self) -> None:

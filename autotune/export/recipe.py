@@ -211,11 +211,21 @@ def _remarks(best: Recommendation, world_size: int | None) -> tuple[str, ...]:
         *((change.text,) if change else ()),
         f"{best.model}: {format_rate(best.samples_per_second)} samples/s{gain}; measured on {where}",
         f"Global batch {best.global_batch_size} on {devices}.",
+        *_of_ranks(best, world_size or ranks),
         *(ASSUMED,) * (best.facts is None and not is_command(best.target)),
         *_of_a_step(() if best.facts is None else best.facts.update),
         *(f"Before Python starts: export {name}={shell_word(text)}" for name, text in environ(best.params).items()),
     )
     return tuple(map(plain, said))
+
+
+def _of_ranks(best: Recommendation, count: int) -> tuple[str, ...]:
+    """Return a remark about the processes that a file of functions does not start itself; none for one process."""
+    if count == 1 or is_command(best.target):
+        return ()
+    return (
+        f"Start {count} of this by torchrun --nproc-per-node {count}, each with a DistributedSampler of the dataset.",
+    )
 
 
 def _of_a_step(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -11,12 +11,14 @@ from autotune.knobs.allocator import Allocator
 from autotune.knobs.amp_dtype import AmpDtype
 from autotune.knobs.base import Knob, Plan
 from autotune.knobs.batch_size import BatchSize
+from autotune.knobs.bucket_cap_mb import BucketCapMb
 from autotune.knobs.channels_last import ChannelsLast
 from autotune.knobs.compile_mode import CompileMode
 from autotune.knobs.cudnn_benchmark import CudnnBenchmark
 from autotune.knobs.declared import DeclaredKnob, Registry
 from autotune.knobs.fused_optimizer import FusedOptimizer
 from autotune.knobs.gradient_accumulation_steps import GradientAccumulationSteps
+from autotune.knobs.gradient_as_bucket_view import GradientAsBucketView
 from autotune.knobs.malloc import Malloc
 from autotune.knobs.num_threads import NumThreads
 from autotune.knobs.num_workers import NumWorkers
@@ -26,6 +28,8 @@ from autotune.knobs.persistent_workers import PersistentWorkers
 from autotune.knobs.pin_memory import PinMemory
 from autotune.knobs.prefetch_factor import PrefetchFactor
 from autotune.knobs.sdpa_backend import SdpaBackend
+from autotune.knobs.static_graph import StaticGraph
+from autotune.knobs.strategy import Strategy
 from autotune.knobs.tf32 import Tf32
 
 OURS: tuple[Knob, ...] = (
@@ -48,6 +52,10 @@ OURS: tuple[Knob, ...] = (
     PinMemory(),
     Allocator(),
     Malloc(),
+    Strategy(),
+    BucketCapMb(),
+    GradientAsBucketView(),
+    StaticGraph(),
 )
 KNOBS: Sequence[Knob] = Registry(OURS)  # ours, then those that the study at hand declares
 

@@ -22,6 +22,8 @@ class Plan:
     loader_options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of the DataLoader
     loader_asked: set[str] = field(default_factory=set)  # those of these options that their own knob was asked for
     optimizer_options: dict[str, Any] = field(default_factory=dict)  # of an optimizer that has them; {}: as it is made
+    strategy: str | None = None  # by which several ranks train one model; None: torch's usual one
+    parallel_options: dict[str, Any] = field(default_factory=dict)  # keyword arguments of DistributedDataParallel
     accumulation_steps: int = 1
     short_cycles: bool = False  # a loop of ours takes an optimizer step after two micro-batches (decisions/0046)
     scale_loss: bool = False  # float16 needs a gradient scaler

@@ -35,9 +35,11 @@ from autotune.launch.oom import oom_kills
 from autotune.launch.probe_end import ProbeEnd, judge_end, timed, told_of_kills, with_evidence
 from autotune.launch.processes import TAG, Leader, carries, family, insist, kill_all, only_leader
 from autotune.launch.telemetry import Telemetry
+from autotune.machine.host import usable_cores
 from autotune.machine.nvml import find_card, library
 from autotune.targets.commands import hygiene
-from autotune.targets.commands.program import starts_ranks
+from autotune.targets.commands.command import is_command
+from autotune.targets.commands.program import of_ranks
 
 _TRACEBACK_BYTES = 4096  # of the log's end, kept in the failure of a probe that left no result
 _ENVIRON = {
@@ -131,7 +133,8 @@ class SubprocessLauncher:
 
     def _environment(self, request: Request[Any]) -> dict[str, str]:
         values = request.process_config().values
-        return {**os.environ, **_ENVIRON, **self._environ, **hygiene.environ(request), **environ(values)}
+        shared = threads_of_a_rank(request) if of_ranks(request) and "OMP_NUM_THREADS" not in os.environ else {}
+        return {**os.environ, **_ENVIRON, **shared, **self._environ, **hygiene.environ(request), **environ(values)}
 
     def _run(self, request: Request[Any], folder: Path, fork_server: ForkServer | None) -> ProbeEnd:
         """Run one process from the request to an end after which no process is left.
@@ -203,7 +206,7 @@ class SubprocessLauncher:
                 report.close()
                 on_phase = telemetry.phase if telemetry else lambda name: None
                 limit = request.memory_limit_bytes if request.device == "cpu" else None
-                whose = family if starts_ranks(request.target or "") else only_leader
+                whose = family if of_ranks(request) else only_leader
                 yield (
                     process,
                     Monitor(process, progress.fileno(), request.budget, folder / RESULT, on_phase, limit, whose),
@@ -231,6 +234,16 @@ class SubprocessLauncher:
                 f"The machine is probably out of memory, processes or file descriptors, or Python has moved. "
                 f"Free some (`ulimit -u`, `ulimit -n` show the limits), or call autotune by the Python that has it."
             ) from error
+
+
+def threads_of_a_rank(request: Request[Any]) -> dict[str, str]:
+    """Return the variable that gives each rank its share of the cores: all of them at once would slow one another.
+
+    None for a command, whose launcher says it: torchrun gives each rank one thread.
+    """
+    if is_command(request.target or ""):
+        return {}
+    return {"OMP_NUM_THREADS": str(max(1, usable_cores() // request.ranks))}
 
 
 def _read(folder: Path, kind: type[ResultT]) -> ResultT | str:

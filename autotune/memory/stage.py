@@ -32,6 +32,9 @@ def predict_memory(context: SearchContext) -> None:
         return
     if context.request.facts.owns_loop:  # which was said at the beginning
         return
+    if context.request.facts.ranks > 1:  # what they send one another is not seen on shapes alone
+        context.reporter.detail("Memory is not predicted for several ranks. The search finds its limit by probes.")
+        return
     known = history.baseline_known
     all_seconds = SHARE * context.settings.time_budget_seconds
     seconds = all_seconds - (starting_seconds(known[0].result) if known else 0.0)
@@ -71,7 +74,7 @@ def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
     probes tell how they differ.
     """
     moving = (MemoryEffect.CHANGES, MemoryEffect.SHRINKS, MemoryEffect.GROWS)
-    names = [one.name for one in KNOBS if one.memory in moving and one.name != "batch_size"]
+    names = [one.name for one in KNOBS if one.memory in moving and not one.of_ranks and one.name != "batch_size"]
     own = {name: baseline[name] for name in names}
     found = space.configs.combinations(names)
     others = sorted(

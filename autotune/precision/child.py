@@ -28,6 +28,7 @@ from autotune.knobs.base import Plan
 from autotune.targets import resolve
 from autotune.targets.base import Order, Session, Step, Watch
 from autotune.targets.commands.command import is_command
+from autotune.targets.world import agreed
 
 PERTURBATION = 1e-6  # relative, of every weight: eight units in the last place of float32 (docs/notes/precision.md 2)
 PHASE = "measure"
@@ -167,7 +168,7 @@ class Diary(Watch):
         self._scale = self._session.loss_scale()
         _seed(self._seed, len(self._losses))
         over = len(self._losses) >= self._steps or time.monotonic() >= self._ends
-        return Order.STOP if over else Order.CONTINUE
+        return Order.STOP if agreed(over) else Order.CONTINUE  # ranks stop at the same step
 
     def micro_batch(self) -> None:
         """Pass the sign of life on."""

@@ -147,6 +147,7 @@ def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
         max_seconds=context.budget.most_precision_check_seconds,
         memory_limit_bytes=request.enforced_limit_bytes,
         settable=request.facts.settable,
+        ranks=request.facts.ranks,
     )
     attempts = [pair for pair in history.precision_checks if precision_of(pair[0].candidate) == precision_of(config)]
     return following(attempts, first, seeds, Thresholds(tolerance=request.goal.loss_tolerance))

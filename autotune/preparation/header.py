@@ -41,7 +41,7 @@ def opening_lines(
     return [
         f"autotune {autotune_version()} · {_trained(request)} · study {folder} ({state})",
         f"{device:<5} {environment.device_name} · {format_bytes(environment.device_bytes)}{limit}"
-        f" · {environment.usable_cores} cores · torch {environment.torch}",
+        f" · {environment.usable_cores} cores · torch {environment.torch}{_ranks(request)}",
         f"Task  {facts.name}, {format_count(facts.parameter_count)} parameters · {facts.data}{samples}"
         + "".join(f" · {text}" for text in inferred),
         f"Hold  {held_phrase(request)} · baseline {baseline_phrase(request, space, settings)}{_sought(request)}"
@@ -53,11 +53,25 @@ def opening_lines(
 
 
 def notes_before_the_search(request: StudyRequest) -> list[str]:
-    """Return what the user should know of a loop of his own before it is run: that it writes files, say."""
+    """Return what the user should know beforehand: that a loop of his own writes files, that cores are too few."""
+    ranks, cores = request.facts.ranks, request.environment.usable_cores
+    if not request.facts.owns_loop and ranks > cores:
+        return [
+            f"{ranks} ranks share {counted(cores, 'core')}: they take turns, and the rates say little of a machine "
+            f"with a core for each. Start at most {cores}."
+        ]
     if not request.facts.owns_loop:
         return []
     told = [finding for finding in request.facts.findings if finding.needs_attention]
     return [capitalized(one.text) + f" ({one.override})" * bool(one.override) + "." for one in told]
+
+
+def _ranks(request: StudyRequest) -> str:
+    """Return how many processes train together and by what they talk; empty for one, and for those of a command."""
+    count = request.facts.ranks
+    if count == 1 or is_command(request.target):
+        return ""
+    return f" · {count} ranks ({'gloo' if request.environment.device == 'cpu' else 'NCCL'})"
 
 
 def _trained(request: StudyRequest) -> str:

@@ -21,6 +21,7 @@ from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound, TargetE
 from autotune.launch.base import RESULT, Launcher
 from autotune.launch.files import store
 from autotune.preparation.prepare import inspect, settle
+from autotune.preparation.ranks import asked_ranks
 from autotune.preparation.settings import Settings, goal_names
 from autotune.sampler.space import SearchSpace
 from autotune.sentences import first_few
@@ -52,6 +53,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
     `StudyError` if the study there was made for another request or lost its study.json, `StudyNotFound` if `resume`
     finds nothing, and what `inspect` and `settle` raise.
     """
+    ranks = asked_ranks(settings)
     check_place(settings)
     notice = rebuild(settings)
     begun = check_resumable(settings.folder, settings.mode)
@@ -60,8 +62,8 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
         lock = Lock(folder)
         disk.sweep(folder)
         environment, facts, seconds = inspect(
-            settings.target, settings.device, settings.seed, folder / disk.INSPECT, launcher,
-            memory_limit=settings.memory_limit, declared=settings.declared,
+            settings.target, ranks.device, settings.seed, folder / disk.INSPECT, launcher,
+            memory_limit=settings.memory_limit, declared=settings.declared, ranks=ranks.count,
         )  # fmt: skip
         if begun is not None:
             environment, facts = as_begun(begun, environment, facts)
@@ -126,10 +128,11 @@ def preview(
     Writes nothing that stays. Raises `UsageError` if the target holds more than a `memory_limit` before it trains,
     which is the settings' own by default.
     """
+    ranks = asked_ranks(settings)
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         environment, facts, seconds = inspect(
-            settings.target, settings.device, settings.seed, Path(place), launcher, keeps_log=False,
-            memory_limit=memory_limit or settings.memory_limit, declared=settings.declared,
+            settings.target, ranks.device, settings.seed, Path(place), launcher, keeps_log=False,
+            memory_limit=memory_limit or settings.memory_limit, declared=settings.declared, ranks=ranks.count,
         )  # fmt: skip
     with suppress(StudyError):  # what is wrong with it is told by whoever would go on with it
         if (begun := check_resumable(settings.folder, settings.mode)) is not None:

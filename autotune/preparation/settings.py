@@ -31,6 +31,7 @@ from autotune.units import parse_bytes, parse_fraction, parse_seconds
 DEVICES = ("cpu", "cuda", "mps", "xpu")
 MEANT = {"gpu": "cuda", "nvidia": "cuda", "rocm": "cuda", "hip": "cuda", "metal": "mps", "intel": "xpu"}
 MEASURING = "How it measures and judges"  # a heading in `--help`
+ALL_DEVICES = "all"
 Mode = Literal["auto", "resume", "fresh"]
 Seconds = Annotated[float, Meta(gt=0, description="above 0 seconds")]
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1, description="from 0 to 4294967295")]
@@ -39,6 +40,16 @@ Seed = Annotated[int, Meta(ge=0, le=2**32 - 1, description="from 0 to 4294967295
 def _read_memory(text: str) -> str:
     parse_bytes(text, total=1)  # a share is one of a device that is not known yet
     return text
+
+
+def read_devices(text: str) -> str:
+    """Return the text of `--devices` as it is. Raises `ValueError` for what names no devices."""
+    text = text.strip()
+    listed = [one.strip() for one in text.split(",")]
+    is_list = len(listed) > 1 and all(one.isdigit() for one in listed) and len({*map(int, listed)}) == len(listed)
+    if text == ALL_DEVICES or re.fullmatch(r"[1-9][0-9]*", text) or is_list:
+        return ",".join(listed)
+    raise ValueError(f"{text!r} is neither all, nor a number of GPUs such as 4, nor different positions such as 0,2")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,6 +77,18 @@ class Settings:
     device: Annotated[str | None, Option(help="cpu, cuda, cuda:1, mps, xpu. [default: the accelerator, else cpu]")] = (
         None
     )
+    devices: Annotated[
+        str | None,
+        Option(
+            help="Train on several GPUs, one process for each: all, 4 for the first four, 0,2 for these.",
+            read=read_devices,
+            called="the devices",
+        ),
+    ] = None
+    ranks: Annotated[
+        Count | None,
+        Option(help="Train with so many processes on the CPU (gloo), as --devices does on GPUs."),
+    ] = None
     objective: Annotated[
         ObjectiveName,
         Option(

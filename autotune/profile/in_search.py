@@ -93,6 +93,8 @@ def _unfit(context: SearchContext, baseline: ProbeResult | None) -> str:
     facts = context.request.facts
     if facts.owns_loop:
         return "the target trains in a loop of its own"
+    if facts.ranks > 1:
+        return "a profile looks at one process, and several train together"
     if any(one.compiles and context.request.baseline[one.name] != one.default for one in KNOBS):
         return "the baseline is compiled"
     if baseline is None or baseline.measurement is None:

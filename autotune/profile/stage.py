@@ -55,6 +55,11 @@ def named_target(name: str, *, best: bool, changed: Mapping[str, Value]) -> Name
             f"{named.label} is a command, and commands are not profiled yet. Its loop is its own, and what happens in "
             f"it cannot be told apart. Profile a file of model() and dataset(): autotune profile model.py."
         )
+    if named.ranks > 1:
+        raise UsageError(
+            f"{named.label} was measured with {named.ranks} ranks, and a profile looks at one process. What it would "
+            f"find of communication is waiting alone. Profile one process of the file: autotune profile {named.target}."
+        )
     if best and not named.values:
         study = Settings.of(target=named.target).folder
         if not is_study(study):
@@ -68,7 +73,7 @@ def named_target(name: str, *, best: bool, changed: Mapping[str, Value]) -> Name
                 f"{study} is a study of {found.target}, not of {name}. --best looks for the study that a search of "
                 f"the target would write. Name the study itself: autotune profile STUDY."
             )
-        named = replace(named, values=found.values)
+        named = replace(named, values=found.values)  # of ranks: one of them, alone
     return named.with_settings(changed) if changed else named
 
 

@@ -26,7 +26,7 @@ from autotune.sentences import first_few
 from autotune.study.layout import STUDIES, is_study
 from autotune.study.recommendation import load_result
 from autotune.targets import resolve, source
-from autotune.targets.commands.command import ACCUMULATION, PREFIX, Command
+from autotune.targets.commands.command import ACCUMULATION, PREFIX, Command, is_command
 from autotune.targets.commands.placeholder import escaped, names_a_knob
 from autotune.targets.commands.typed import typed_target
 
@@ -43,6 +43,7 @@ class NamedContestant:
     values: Mapping[str, Value] = field(default_factory=dict)  # of a study's recommendation
     changed: Mapping[str, Value] = field(default_factory=dict)  # settings that were asked for
     revision: str = ""  # of the code; empty: the working tree
+    ranks: int = 1  # processes that train together, as in the study; those of a command are its launcher's
 
     def with_settings(self, changed: Mapping[str, Value]) -> NamedContestant:
         """Return the same with other settings."""
@@ -75,13 +76,14 @@ def named_contestant(name: Name) -> NamedContestant:
             best = load_result(text)
         except NoRecommendation as error:
             raise UsageError(str(error)) from error  # its exit status is that of a verdict
-        return NamedContestant(label=text, target=best.target, values=best.params)
-    is_command = len(text.split()) > 1 and not _is_file(text)
-    target = typed_target([f"{PREFIX}{text}" if is_command else text], {}, is_typed_command=False).text
+        ranks = best.facts.ranks if best.facts and not is_command(best.target) else 1
+        return NamedContestant(label=text, target=best.target, values=best.params, ranks=ranks)
+    is_typed_command = len(text.split()) > 1 and not _is_file(text)
+    target = typed_target([f"{PREFIX}{text}" if is_typed_command else text], {}, is_typed_command=False).text
     try:
         resolve(target)  # a missing file is an error before a folder is made for the race
     except TargetError as error:
-        if is_command or text.endswith(".py"):
+        if is_typed_command or text.endswith(".py"):
             raise
         raise TargetError(f"There is no study {text}. {error} {_studies()}") from error
     if target.isidentifier() and not Path(target).exists() and find_spec(target) is None:
@@ -89,7 +91,8 @@ def named_contestant(name: Name) -> NamedContestant:
             f"{text} is neither a study nor a module. The name was probably mistyped, or is that of a file without its "
             f".py. {_studies()}"
         )
-    return NamedContestant(label=_with_todays_values(text, Command.split(text)) if is_command else text, target=target)
+    label = _with_todays_values(text, Command.split(text)) if is_typed_command else text
+    return NamedContestant(label=label, target=target)
 
 
 def _with_todays_values(label: str, words: list[str]) -> str:
@@ -115,7 +118,7 @@ def inspect_contestant(
 ) -> tuple[Environment, TargetFacts]:
     """Take one real step of the contestant in folder `place`. Raises `RaceFailed` if it does not run."""
     try:
-        return inspect(target, device, seed, place, launcher)[:2]
+        return inspect(target, device, seed, place, launcher, ranks=one.ranks)[:2]
     except TargetError as error:
         raise RaceFailed(
             f"{one.label} does not train, so the race ends. Mend it, or leave it out. {error}",

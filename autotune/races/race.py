@@ -91,7 +91,7 @@ def race(
         tell(f"Racing {counted(len(contestants), 'contestant')} in {folder}, {named[0].label} as the baseline.")
         run = RaceRun(
             contestants, folder, tolerance=settings.tolerance, pause=pause, tell=tell,
-            left_seconds=lambda: settings.time_budget_seconds - (clock() - began),
+            left_seconds=lambda: settings.time_budget_seconds - (clock() - began), stops_early=settings.stops_early,
         )  # fmt: skip
         ended = run.run_rounds(settings.rounds)
         result = _result(run, settings, ended, clock() - began)
@@ -104,15 +104,16 @@ def _contestants(
     folder: Path,
 ) -> list[Contestant]:  # fmt: skip
     """Look at every code once, with whatever settings it races."""
-    found, looked = [], dict[tuple[str, str], tuple[Environment, TargetFacts]]()
+    found, looked = [], dict[tuple[str, str, int], tuple[Environment, TargetFacts]]()
     for one in named:
         tree = checkout if one.revision else None
         target, commit = (tree.target(one.target), tree.commit) if tree else (one.target, "")
         launcher = launcher_for(tree)
-        if (target, commit) not in looked:
+        code = (target, commit, one.ranks)
+        if code not in looked:
             _, place = disk.new_attempt(folder, InspectRequest)
-            looked[target, commit] = inspect_contestant(one, target, settings.device, settings.seed, place, launcher)
-        found.append(settle_contestant(one, target, commit, settings.seed, looked[target, commit], launcher))
+            looked[code] = inspect_contestant(one, target, settings.device, settings.seed, place, launcher)
+        found.append(settle_contestant(one, target, commit, settings.seed, looked[code], launcher))
     declare(*(declared for one in found for declared in one.request.facts.declared))  # of all of them, from here on
     return found
 

@@ -38,9 +38,10 @@ class RaceRun:
 
     def __init__(
         self, contestants: Sequence[Contestant], folder: Path, *, tolerance: float, left_seconds: Callable[[], float],
-        pause: Callable[[float], None], tell: Callable[[str], None],
+        pause: Callable[[float], None], tell: Callable[[str], None], stops_early: bool = True,
     ) -> None:  # fmt: skip
-        """`left_seconds` of the time budget; `tell` is given sentences for people."""
+        """`left_seconds` of the time budget; `tell` is given sentences for people; `stops_early`: once decided."""
+        self._stops_early = stops_early
         self.contestants, self.folder, self._tolerance = contestants, folder, tolerance
         self._left_seconds, self._pause, self._tell = left_seconds, pause, tell
         self._histories = [History(one.request) for one in contestants]
@@ -65,7 +66,7 @@ class RaceRun:
                 self.summaries[at] = with_round(self.summaries[at], number, self._probed(at))
             self.summaries = without_outliers(self.summaries, self._again)
             self._tell_round(number)
-            if number + 1 >= SURE_ROUNDS and self._is_decided():
+            if self._stops_early and number + 1 >= SURE_ROUNDS and self._is_decided():
                 return "decided"
         return "rounds"
 

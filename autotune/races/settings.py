@@ -20,6 +20,7 @@ class RaceSettings:
     tolerance: float = TOLERANCE
     time_budget_seconds: float = SECONDS
     rounds: int | None = None  # at most; None: as many as there is time for
+    stops_early: bool = True  # once it is decided who is faster
     device: str | None = None  # None: the accelerator if there is one, else the CPU
     folder: Path | None = None  # a new one; None: one below studies/
     baseline_commit: str | None = None  # the first contestant's code of that revision is the baseline

@@ -69,3 +69,4 @@ class Absence:
     name: str
     title: str
     reason: str  # one sentence without its full stop
+    is_told: bool = True  # on the page; False: nobody would ask

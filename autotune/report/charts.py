@@ -8,6 +8,7 @@ from autotune.precision.chart import precision
 from autotune.report.chart import Absence, Chart
 from autotune.report.finalists import finalists
 from autotune.report.history import history
+from autotune.report.ranks import ranks
 from autotune.report.settings_chart import settings_chart
 from autotune.report.step import step
 from autotune.report.throughput import throughput
@@ -16,6 +17,7 @@ from autotune.study.view import StudyView
 CHARTS: dict[str, Callable[[StudyView], Chart | Absence]] = {
     "finalists": finalists,  # is it really better than the others?
     "step": step,  # what limits it now?
+    "ranks": ranks,  # do all of them work?
     "settings": settings_chart,  # what does each setting bring here?
     "throughput": throughput,  # which batch, and what fits?
     "precision": precision,  # does it learn the same?

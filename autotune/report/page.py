@@ -47,7 +47,7 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
         said=said(view.progress),
         latest=LATEST,
         charts=arranged([chart for chart in charts if isinstance(chart, Chart)]),
-        absent=[chart for chart in charts if isinstance(chart, Absence)],
+        absent=[chart for chart in charts if isinstance(chart, Absence) and chart.is_told],
         table=probes.table(view),
         raw_trials=_raw_trials(view.folder),
         prefix=prefix,

@@ -24,7 +24,7 @@ MOMENTARY = ("shm_bytes", "mallocs", "variables")  # of the environment: how it 
 # versions did not note.
 OBSERVED = (
     "findings", "step", "baseline", "space", "global_batch_size", "framework", "is_program", "loader_options",
-    "declared", "calls_attention", "compiles_itself",
+    "declared", "calls_attention", "compiles_itself", "ranks",
 )  # fmt: skip
 NEWLY_NOTED = ("has_collate", "has_sampler", "batch_layout")  # of the target; an earlier version did not
 OF_DECLARATIONS = ("changes_arithmetic", "memory", "ordered")  # of knobs of the user's own: probes are judged by them
@@ -53,7 +53,8 @@ def differences_of(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str
 def as_begun(begun: StudyRequest, environment: Environment, facts: TargetFacts) -> tuple[Environment, TargetFacts]:
     """Return what was found of machine and target, as the study that `begun` asks for goes on with it.
 
-    What the update of an optimizer takes is another in each inspection: that of then counts. A study of an earlier
+    What the update of an optimizer takes, and an exchange of gradients, is another in each inspection: that of then
+    counts. A study of an earlier
     version goes on without what that version did not look at.
     """
     if begun.environment.no_compiler is None:
@@ -61,7 +62,7 @@ def as_begun(begun: StudyRequest, environment: Environment, facts: TargetFacts) 
         facts = replace(facts, optimizer=begun.facts.optimizer, attention=begun.facts.attention)
     had_fewer = [one for one in KNOBS if one.former and begun.domains.get(one.name) == one.former]
     fewer = {one.name: Limit(values=one.former) for one in had_fewer if one.name not in begun.goal.limits}
-    facts = replace(facts, space=fewer | facts.space)
+    facts = replace(facts, space=fewer | facts.space, exposed_communication=begun.facts.exposed_communication)
     then, now = begun.facts.optimizer, facts.optimizer
     if then is not None and now is not None:
         facts = replace(facts, optimizer=replace(now, step_share=then.step_share))
@@ -92,6 +93,7 @@ def _moved_here(old: StudyRequest, new: StudyRequest) -> StudyRequest:
 def _asked(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) -> Iterator[str]:
     """Yield the differences of what was asked, where, and of which code."""
     yield from _difference("the target", old.target, new.target)
+    yield from _difference("the number of ranks (--ranks, --devices)", old.facts.ranks, new.facts.ranks)
     for name in dict.fromkeys((*old.baseline.values, *new.baseline.values)):
         then, now = (one.baseline.values.get(name) for one in (old, new))
         yield from _difference(f"the baseline's {name}", then, now)

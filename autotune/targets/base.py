@@ -31,6 +31,7 @@ class Order(Enum):
 
     CONTINUE = "continue"  # an optimizer step on the next batches
     REPEAT = "repeat"  # an optimizer step on the batch seen last: loads nothing, teaches nothing, leaves no trace
+    EXCHANGE = "exchange"  # a micro-step on that batch, without an exchange of gradients and with one in turn
     LOAD = "load"  # the next batch, not trained on: told to `Watch.loaded`
     STOP = "stop"
 
@@ -81,6 +82,13 @@ class Watch(Protocol):
         """The optimizer's last update of a report begins; told once more when it was issued. Own loops do not tell."""
         return
 
+    def micro_step(self, *, exchanges: bool) -> Order:
+        """Forward and backward pass on the batch seen last, asked for by `EXCHANGE`, were issued.
+
+        Those that exchange gradients are the last of a pair: anything but `EXCHANGE` is to follow these alone.
+        """
+        return Order.CONTINUE
+
     def loaded(self, samples: int) -> Order:
         """A batch of that many samples, asked for by `LOAD`, is there and was put aside."""
         return Order.CONTINUE
@@ -92,6 +100,11 @@ class Session(Protocol):
     @property
     def loads(self) -> bool:
         """Whether `REPEAT` and `LOAD` can be asked for, which tell computing and loading apart."""
+        ...
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether `EXCHANGE` can be asked for: several ranks train in a loop that is led."""
         ...
 
     def train(self, watch: Watch) -> None:

@@ -13,7 +13,7 @@ from autotune.errors import TargetError
 from autotune.knobs import declared_values, loader_workers
 from autotune.knobs.base import Plan
 from autotune.targets import data as sources
-from autotune.targets import kinds, optimizer_implementations, optimizers, update
+from autotune.targets import kinds, optimizer_implementations, optimizers, parallel, update, world
 from autotune.targets.base import Session
 from autotune.targets.contract import NAMES, Contract
 from autotune.targets.counting import OwnBatches
@@ -34,6 +34,7 @@ def open_session(reference: Reference, config: Config, plan: Plan, phase: Callab
     offered = common_arguments(config, plan.device)
     for prepare in plan.setup:
         prepare()
+    world.join(plan.device)  # before the user's code, which may ask which rank it is
     found = kinds.load(reference, offered, phase)
     if isinstance(found, OwnLoop):
         plan.short_cycles = False  # it takes optimizer steps where it wants to: its cycles are the real ones
@@ -67,6 +68,7 @@ def assemble(contract: Contract, data: Data, plan: Plan, offered: Mapping[str, A
         model: Any = original.to(plan.device).train()
     for transform in plan.model_transforms:
         model = transform(model)
+    together = parallel.wrapped(contract, model, plan)
     validation = None
     if "validation" in contract and says_loss(contract):
         held_out = sources.read_dataset(contract, "validation", offered)
@@ -81,7 +83,8 @@ def assemble(contract: Contract, data: Data, plan: Plan, offered: Mapping[str, A
         loss=_loss(contract, offered),
         make_optimizers=_optimizers(contract, model, plan, offered),
         make_update=update.update_maker(contract, model, offered),
-        own_step=OwnStep(contract, model, plan, offered) if "step" in contract else None,
+        parallel=together,
+        own_step=OwnStep(contract, together.called, plan, offered) if "step" in contract else None,
         count_samples=_count(contract, data, offered),
         loads=data.kind != "batch",
         label=contract.label,

@@ -28,6 +28,7 @@ NAMES = {
     "optimizer": "optimizer(params)",
     "step": "step(model, batch, optimizers)",
     "clip_grad_norm": "clip_grad_norm = 1.0",
+    "find_unused_parameters": "find_unused_parameters = True",
     "scheduler": "scheduler(optimizer)",
     "ema": "ema(model)",
     "collate": "collate(samples)",

@@ -14,12 +14,13 @@ from autotune.errors import TargetError
 from autotune.knobs import worker_knob
 from autotune.knobs.base import Plan
 from autotune.machine.host import shared_memory_bytes
-from autotune.targets import shared_memory
+from autotune.targets import sharding, shared_memory
 from autotune.targets.base import without_effect
 from autotune.targets.collate import collate, collate_rows, is_hugging_face, prepare_hugging_face
 from autotune.targets.contract import Contract
 from autotune.targets.named_arguments import takes
 from autotune.targets.user_errors import blaming
+from autotune.targets.world import world
 
 Source = Callable[[], Iterator[Any]]  # starts an epoch
 LOADER_KNOBS = ("pin_memory", "persistent_workers", "prefetch_factor")  # for `**loader` of the user's own loader
@@ -31,12 +32,16 @@ class Epochs:
     def __init__(self, loader: DataLoader[Any]) -> None:
         self.loader = loader
         self._fits = False  # into shared memory, as far as can be told
+        self._begun = 0  # epochs
 
     def __call__(self) -> Iterator[Any]:
         """Start an epoch. Raises `SharedMemoryTooSmall` before the first, if its workers would need more than is."""
         if not self._fits:
             shared_memory.check(self.loader, shared_memory_bytes())
             self._fits = True
+        if hasattr(self.loader.sampler, "set_epoch"):  # of samplers that share the data among ranks
+            self.loader.sampler.set_epoch(self._begun)
+        self._begun += 1
         return iter(self.loader)
 
 
@@ -118,10 +123,9 @@ def training_source(contract: Contract, data: Data, plan: Plan, offered: Mapping
     _check_size(data, int(plan.loader_options["batch_size"]))
     options = dict(plan.loader_options)
     own = contract.loader if options["num_workers"] else {}  # what only a loader with workers may be given
-    if "sampler" in contract:
-        options["sampler"] = _sampler(contract, {**offered, "dataset": data.dataset})
-    elif data.kind == "dataset":
-        options["shuffle"] = True
+    sampler = _sampler(contract, {**offered, "dataset": data.dataset}) if "sampler" in contract else None
+    if sampler is not None or data.kind == "dataset":
+        options |= sharding.loader_options(data.dataset, sampler)
     # The last batch of an epoch may be smaller: dropped, so that every optimizer step has the held global batch.
     return Epochs(_loader(contract, data.dataset, model, {**own, **options, "drop_last": True}))
 
@@ -184,10 +188,12 @@ def _check_asked(loader: DataLoader[Any], plan: Plan) -> None:
 
 
 def _check_size(data: Data, batch_size: int) -> None:
-    if data.samples is not None and data.samples < batch_size:
+    ranks = world().size
+    if data.samples is not None and data.samples // ranks < batch_size:
+        shared = f" and {ranks} ranks share them" if ranks > 1 else ""
         raise TargetError(
-            f"dataset has {data.samples} samples, one batch needs {batch_size}. The last partial batch is left out, "
-            f"so there would be none at all. Lower batch_size in the baseline or --global-batch."
+            f"dataset has {data.samples} samples{shared}, one batch needs {batch_size}. The last partial batch is left "
+            f"out, so there would be none at all. Lower batch_size in the baseline or --global-batch."
         )
 
 

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, field
-from types import FrameType
+from operator import length_hint
 from typing import Any
 
 from msgspec.structs import replace
 from torch import nn
-from torch.utils.data import get_worker_info
 
 from autotune.core.records import Config, Declaration, Finding, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
@@ -21,7 +18,8 @@ from autotune.knobs import KNOBS, defaults, found, plan_of, worker_knob
 from autotune.knobs.base import SHORT_CYCLE, Plan
 from autotune.knobs.declared import declaring
 from autotune.targets import data as sources
-from autotune.targets import kinds, switches
+from autotune.targets import kinds, parallel, rank_findings, sharding, switches, world
+from autotune.targets.asking_for_worker import asking_for_worker
 from autotune.targets.attention import Attention
 from autotune.targets.base import Order, Session, Step, Watch, check_effect
 from autotune.targets.batches import describe, layout
@@ -31,15 +29,15 @@ from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
 from autotune.targets.declared_knobs import described
 from autotune.targets.declared_settings import DeclaredSettings, read_settings
+from autotune.targets.exposed import exposed_share
 from autotune.targets.findings import findings, loader_options, step_finding, takes_workers
+from autotune.targets.gradient_agreement import Agreement
 from autotune.targets.loop import Training
 from autotune.targets.model_facts import model_facts
 from autotune.targets.optimizer_facts import Updates
 from autotune.targets.own_loop import OwnLoop, OwnSession
 from autotune.targets.reference import Reference
 from autotune.targets.user_errors import blaming
-
-_OF_THE_LOADER = ("torch.utils.data._utils", "torch.utils.data.dataloader", "torch.random")  # ask for each batch
 
 
 def inspect(
@@ -51,6 +49,7 @@ def inspect(
     `asked` are knobs that the user declares beside those of the target's `space`.
     Raises `TargetError` for whatever the user has to change, and memory errors as they come.
     """
+    world.join(device)  # before the user's code, which may ask which rank it is
     usual = common_arguments(config or Config(values=defaults()), device)
     found, declared = kinds.load_declaring(reference, usual, phase, asked)
     with declaring(*declared):
@@ -75,15 +74,14 @@ def _contract(
     data = sources.find(contract, offered)
     _check_global_batch(settings, data)
     if config is None and "batch_size" not in (settings.baseline or {}) and data.samples is not None:
-        values["batch_size"] = min(int(values["batch_size"] or 1), data.samples)
+        values["batch_size"] = max(1, min(int(values["batch_size"] or 1), data.samples // world.world().size))
     plan, of_model = _planned(values, device), dict[str, Any]()
     plan.model_transforms.insert(0, lambda model: of_model.update(model_facts(model)) or model)  # before any knob does
     training = assemble(contract, data, plan, common_arguments(Config(values=values), device))
     phase("warm-up")
     first = _FirstStep()
     training.source = first.remembering(training.source)
-    with blaming(first, contract.root):
-        facts = _take_step(training, training.model, first, device)
+    facts = _step_of_all_ranks(contract, training, first, device)
     own, optimizer = found(values, training.observed()), first.updates.facts(facts.seconds)
     _confirm_count(contract, data, training, values, phase)
     return TargetFacts(
@@ -103,6 +101,8 @@ def _contract(
         batch_layout=layout(first.batch, is_unpacked="loss" not in contract),
         settable=_settable(contract),
         framework=contract.framework,
+        ranks=world.world().size,
+        exposed_communication=exposed_share(training),
         optimizer=optimizer,
         attention=first.attention.found(),
         calls_attention=first.attention.was_called,
@@ -112,10 +112,32 @@ def _contract(
         update=tuple(name for name in OF_A_STEP if name in contract),
         findings=(
             *findings(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_worker),
+            *sharding.findings(data.kind, first.batch, first.batches),
+            *rank_findings.findings(
+                training.model,
+                all_got_gradients=facts.parameters_with_gradient == facts.trainable_parameters,
+                finds_unused=parallel.finds_unused(contract),
+            ),
+            *rank_findings.others(reference.file),
             *switches.float32_finding(device),
         ),
         step=facts,
     )
+
+
+def _step_of_all_ranks(contract: Contract, training: Training, first: _FirstStep, device: str) -> StepFacts:
+    """Take the first step, after which all ranks have to have learned the same. Raises `TargetError` if not."""
+    agreement = Agreement(training.model, training.parallel.called)
+    if training.exchanges:
+        unused = parallel.finds_unused(contract)
+        first.at_first = lambda batch: agreement.try_alone(
+            lambda: training.gradients(batch, exchanges=False), finds_unused=unused
+        )
+    first.before_update = agreement.gradients
+    with blaming(first, contract.root), agreement.watching():
+        facts = _take_step(training, training.model, first, device)
+    agreement.check()
+    return facts
 
 
 def _settable(contract: Contract) -> tuple[str, ...] | None:
@@ -160,7 +182,11 @@ class _FirstStep(Watch):
     """A watch that lets one optimizer step happen, and remembers what went in."""
 
     batch: Any = None
+    batches: int = 0  # of an epoch; 0: its loader does not know
     asked_for_worker: bool = False  # whether loading it called `torch.utils.data.get_worker_info`
+    at_first: Callable[[Any], None] = lambda batch: None  # done with the first batch before anything else
+    before_update: Callable[[], None] = lambda: None
+    reached: set[int] = field(default_factory=set)  # ids of the parameters that got a gradient
     steps: list[Step] = field(default_factory=list)
     updates: Updates = field(default_factory=Updates)
     attention: Attention = field(default_factory=Attention)
@@ -176,47 +202,33 @@ class _FirstStep(Watch):
         self.steps.append(step)
         return Order.STOP
 
+    def update(self) -> None:
+        """Let gradients be looked at before they are stepped with; what is told once more is ignored there."""
+        self.before_update()
+
     def remembering(self, source: sources.Source) -> sources.Source:
         """`source`, whose first batch is kept (on the host, as it was loaded)."""
 
         def epoch() -> Iterator[Any]:
             batches = iter(source())
             if self.batch is None:
-                with _asking_for_worker() as asking:
+                self.batches = length_hint(batches)
+                with asking_for_worker() as asking:
                     self.batch = next(batches, None)
                 self.asked_for_worker = bool(asking)
                 if self.batch is None:
                     return
+                self.at_first(self.batch)
                 yield self.batch
             yield from batches
 
         return epoch
 
 
-@contextmanager
-def _asking_for_worker() -> Iterator[list[str]]:
-    """The modules that call `get_worker_info` in this thread meanwhile, under whatever name; torch's own left out."""
-    asking: list[str] = []
-
-    def note(frame: FrameType, event: str, _: Any) -> None:
-        if event == "call" and frame.f_code is get_worker_info.__code__ and frame.f_back is not None:
-            module = str(frame.f_back.f_globals.get("__name__"))
-            if not module.startswith(_OF_THE_LOADER):
-                asking.append(module)
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        yield asking
-    finally:
-        sys.setprofile(before)
-
-
 def _take_step(session: Session, model: nn.Module | None, first: _FirstStep, device: str) -> StepFacts:
     trainable: list[Any] = [one for one in (() if model is None else model.parameters()) if one.requires_grad]
-    reached: set[int] = set()
     hooks = [
-        parameter.register_post_accumulate_grad_hook(lambda reached_now: reached.add(id(reached_now)))
+        parameter.register_post_accumulate_grad_hook(lambda reached_now: first.reached.add(id(reached_now)))
         for parameter in trainable
     ]
     began = time.perf_counter()
@@ -230,7 +242,7 @@ def _take_step(session: Session, model: nn.Module | None, first: _FirstStep, dev
     return StepFacts(
         loss=loss if math.isfinite(loss) else None,
         seconds=seconds,
-        parameters_with_gradient=len(reached),
+        parameters_with_gradient=len(first.reached),
         trainable_parameters=len(trainable),
     )
 

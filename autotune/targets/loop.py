@@ -22,10 +22,12 @@ from autotune.targets.frozen_steps import without_learning
 from autotune.targets.loss import Loss, checked
 from autotune.targets.optimizers import Optimizers
 from autotune.targets.own_step import OwnStep
+from autotune.targets.parallel import OneRank
 from autotune.targets.update import Update
 from autotune.targets.worst_batch import Same, Worst
 
 _NO_CONTEXT = nullcontext()
+_END = object()  # no batch can be this
 BEAT_SECONDS = 1.0  # between signs of life within a block, which should last a hundredth of that
 
 
@@ -42,6 +44,7 @@ class Training:
     make_optimizers: Optimizers
     make_update: Callable[..., Update]  # of the optimizers, with a gradient scaler
     count_samples: Callable[[Any], int]
+    parallel: OneRank  # the model as ranks train it together
     loads: bool = True  # whether there is a loader; a synthetic batch has none
     own_step: OwnStep | None = None  # the user's, in the place of forward pass, loss and backward pass
     update: Update | None = None  # made when the first batch is there
@@ -59,11 +62,18 @@ class Training:
     def train(self, watch: Watch) -> None:
         """Do what the watch says until it says `STOP`; raises what the user's code raises."""
         self._watch = watch
+        with self.parallel.explaining():
+            self._follow(watch)
+
+    def _follow(self, watch: Watch) -> None:
         feed = Feed(self.source, watch)
         order = Order.CONTINUE
         while order is not Order.STOP:
             if order is Order.LOAD:
                 order = watch.loaded(self.count_samples(feed.unused()))
+            elif order is Order.EXCHANGE and self.update:
+                with feed.repeating(), without_learning(self.update, self.plan.device):
+                    order = self._compare_micro_steps(watch, feed.next(), self.update)
             elif order is Order.REPEAT and self.update:
                 with feed.repeating(), without_learning(self.update, self.plan.device):
                     while order is Order.REPEAT:
@@ -71,6 +81,29 @@ class Training:
             else:
                 order = watch.step(self._take(watch.steps_at_once, feed))
         self._epoch = feed.epoch
+
+    @property
+    def exchanges(self) -> bool:
+        """Whether several ranks exchange gradients at the end of an optimizer step, and not within the user's."""
+        return self.parallel.sync is not None and self.own_step is None
+
+    def gradients(self, batch: Any, *, exchanges: bool = True) -> None:
+        """Add up the gradients of one micro-batch; `exchanges`: of several ranks those of all."""
+        self.parallel.sync(exchanges)
+        with self._context():
+            loss = checked(self.loss(self.parallel.called, self.to_device(batch)), training=True)
+        scaled: Any = self._scaler.scale(loss)
+        scaled.backward()
+
+    def _compare_micro_steps(self, watch: Watch, batch: Any, update: Update) -> Order:
+        """Take micro-steps in pairs, without an exchange and with one, until the watch wants something else."""
+        order, exchanges = Order.EXCHANGE, False
+        while order is Order.EXCHANGE:
+            self.gradients(batch, exchanges=exchanges)
+            order, exchanges = watch.micro_step(exchanges=exchanges), not exchanges
+        for one in update.optimizers:
+            one.zero_grad(set_to_none=True)
+        return order
 
     def observed(self) -> Observed:
         """The settings that training was seen to have: autocast and accumulation are this loop's own."""
@@ -90,8 +123,8 @@ class Training:
 
     def train_worst(self) -> int:
         """Take one optimizer step on the worst batch that can be had; returns its micro-batches (0: none known)."""
-        batch = self.worst(self._shapes.vary)
-        if batch is None:
+        batch = self.worst(not self.parallel.everybody(not self._shapes.vary))
+        if not self.parallel.everybody(batch is not None):
             return 0
         self._take(1, Same(batch), reports=False)
         return self.plan.micro_batches_per_step
@@ -101,9 +134,9 @@ class Training:
         if self.validation is None:
             return 0
         self.model.eval()
-        done = 0
+        done, held_out = 0, iter(self.validation())
         with torch.no_grad():
-            for batch, _ in zip(self.validation(), range(batches), strict=False):
+            while done < batches and self.parallel.everybody((batch := next(held_out, _END)) is not _END):
                 with self._context():
                     checked(self.loss(self.model, self.to_device(batch)), training=False)
                 done += 1
@@ -120,14 +153,19 @@ class Training:
         scaler, count, context, copy = self._scaler, self.plan.micro_batches_per_step, self._context, self.to_device
         divisor, watch = self.plan.accumulation_steps, self._watch if reports else None
         beat = self._watch.micro_batch if self._watch and steps * count > 1 else None
-        own, late = self.own_step, time.perf_counter() + BEAT_SECONDS
+        own, sync, model, late = (
+            self.own_step,
+            self.parallel.sync,
+            self.parallel.called,
+            time.perf_counter() + BEAT_SECONDS,
+        )
         watch_update = watch.update if watch and own is None else None
         update: Callable[[], bool] | None = self.update and (own.end if own else self.update)
         own_seconds = time.perf_counter() - self._ended if self._ended else 0.0  # the watch looked at the last report
         samples = tokens = skipped = 0
         waited, losses = feed.waited, list[Tensor]()
         for left in range(steps, 0, -1):
-            for _ in range(count):
+            for number in range(1, count + 1):
                 batch = feed.next()
                 if reports:
                     size = self.count_samples(batch)
@@ -138,9 +176,11 @@ class Training:
                     own_seconds += time.perf_counter() - feed.arrived
                 if update is None:
                     update = self.begin(batch)
+                if sync:
+                    sync(number == count)  # of ranks: the last micro-batch exchanges what all of them add up to
                 batch = copy(batch)  # it lives until the next one is there, as in any loop: the peak is the user's
                 with context():
-                    loss = own(batch) if own else checked(self.loss(self.model, batch), training=True)
+                    loss = own(batch) if own else checked(self.loss(model, batch), training=True)
                 if own is None:
                     # Summed up they give the gradient of one large batch. A division by 1 would cost 20 us (measured).
                     share: Any = scaler.scale(loss if divisor == 1 else loss / divisor)

@@ -170,7 +170,7 @@ class OwnLoop(ABC):
 class OwnSession:
     """The `Session` of a loop that cannot be led."""
 
-    loads = False
+    loads = exchanges = False
 
     def __init__(self, loop: OwnLoop) -> None:
         self._loop = loop

@@ -51,6 +51,12 @@ def hold() -> None:
     _at_fork = read_early()
 
 
+def accept() -> None:
+    """Note the variables anew, if they were noted: what was set since then is ours, and comes in time."""
+    if _at_fork is not None:
+        hold()
+
+
 def set_ours(name: str, value: str) -> None:
     """Set a variable that is read when it is used and not before, unless the user has set it: no change of theirs."""
     os.environ.setdefault(name, value)

@@ -132,6 +132,7 @@ def probe_request(
         seed=request.seed,
         memory_limit_bytes=request.enforced_limit_bytes,
         settable=request.facts.settable,
+        ranks=request.facts.ranks,
         short_cycles=short_cycles,
         incumbent_samples_per_second=incumbent,
     )

@@ -29,6 +29,9 @@ class Time:
     def perf_counter(self):
         return self.time
 
+    def thread_time(self):
+        return self.time
+
     def mark(self):
         self.marks.append(self.time)
 
@@ -457,3 +460,24 @@ def test_watching_is_told_per_optimizer_step_without_the_settling_before_it(cloc
     )  # fmt: skip
 
     assert window.own_seconds_per_step == pytest.approx(2e-6)
+
+
+def test_ranks_do_what_rank_0_decides_and_keep_as_many_steps(clock):
+    said = []
+    first = Window(
+        clock, BUDGET, loads=True, workers=2, ready=4, warm_up=WarmUp(BUDGET, lambda: ()),
+        track=MemoryTrack(lambda: 1), agree=lambda value: said.append(int(value)) or value,
+    )  # fmt: skip
+    orders = _drive(first, clock, lambda n: 0.11)
+    told = iter(said)
+    clock.time, clock.marks, clock.told = 0.0, [], 0
+    impatient = ProbeBudget(min_warmup_steps=1, min_warmup_seconds=0.0, min_steps=2, min_seconds=0.1, max_seconds=0.2)
+    other = Window(
+        clock, impatient, loads=True, workers=2, ready=4, warm_up=WarmUp(impatient, lambda: ()),
+        track=MemoryTrack(lambda: 1), agree=lambda value: next(told),
+    )  # fmt: skip
+
+    assert _drive(other, clock, lambda n: 0.05 + 0.01 * (n % 3)) == orders
+    assert len(other.steps) == len(first.steps)
+    assert (other.ending.noisy, other.ending.cut_short) == (first.ending.noisy, first.ending.cut_short)
+    assert next(told, None) is None

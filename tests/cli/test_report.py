@@ -53,7 +53,7 @@ def test_the_help_names_every_chart(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
-        (("--chart", "throughputs"), "--chart finalists, step, settings"),
+        (("--chart", "throughputs"), "--chart finalists, step, ranks, settings"),
         (("--chart", "timeline"), "settings, throughput, precision, history, card."),
         (("--chart", "throughput", "-o", "curve.gif"), "-o curve.svg"),
         (("--chart", "card", "--markdown"), "Give one of the two"),

@@ -1,56 +1,92 @@
-"""A search of a command that begins with a launcher: from its words of today to those of the answer."""
+"""Several ranks on the CPU, from the command line to the answer, and what is refused."""
 
 from __future__ import annotations
 
 import json
-import shlex
-import sys
 from pathlib import Path
 
-from tests import commandline
+import pytest
 
-START = f"{shlex.quote(sys.executable)} -m torch.distributed.run --standalone --nproc-per-node 2 train.py"
-SCRIPT = """
-import argparse, itertools, torch, torch.distributed as dist
-from torch import nn
-from torch.utils.data import DataLoader, TensorDataset
-from torch.utils.data.distributed import DistributedSampler
-parser = argparse.ArgumentParser()
-parser.add_argument("--batch-size", type=int, default=32)
-size = parser.parse_args().batch_size
-dist.init_process_group("gloo")
-data = TensorDataset(torch.randn(4096, 256), torch.randint(10, (4096,)))
-model = nn.parallel.DistributedDataParallel(nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 10)))
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for epoch in itertools.count():
-    for x, y in DataLoader(data, size, sampler=DistributedSampler(data), drop_last=True):
-        nn.functional.cross_entropy(model(x), y).backward()
-        optimizer.step()
-        optimizer.zero_grad()
-"""
+from autotune.races import race_run
+from tests.commandline import SHORTEST, TARGET, WINDOW, assert_one_clear_error, processes, run, run_here
+
+RANKS_SEARCH = ("search", "model.py", "--ranks", "2", "-n", "1", "-t", "5m")
 
 
-def test_ranks_are_searched_and_the_answer_is_the_whole_command(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT)
-    words = shlex.split("-n 1 -t 10m --global-batch free --batch 32,128 --workers 0 --threads none")
+@pytest.fixture(scope="module")
+def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a study of two ranks."""
+    home = tmp_path_factory.mktemp("ranks")
+    (home / "model.py").write_text(TARGET)
+    done = run(home, *RANKS_SEARCH, "--json", program=SHORTEST)
+    assert done.returncode == 0, done.stderr
+    assert processes(home) == []
+    assert "· 2 ranks (gloo)" in done.stderr
+    assert "Hold  global batch 128, of 2 ranks" in done.stderr
+    return home
 
-    line = ("search", *words, "--", *shlex.split(START), "--batch-size", "32")
-    ended = commandline.run(tmp_path, *line, program=commandline.SHORTEST)  # three interpreters with torch a probe
 
-    assert "--batch-size 32: taken for batch_size." in ended.stderr
-    assert commandline.processes(tmp_path) == []
-    assert ended.returncode == 0, ended.stderr
-    best = json.loads((tmp_path / "studies" / "train" / "best.json").read_text())
-    batch = best["params"]["batch_size"]
-    assert (best["global_batch_size"], best["baseline_global_batch_size"]) == (2 * batch, 64)
-    said = commandline.run(tmp_path, "best", "studies/train", "--command")
-    assert said.stdout.strip().endswith(f"--standalone --nproc-per-node 2 train.py --batch-size {batch}")
-    dry = commandline.run(tmp_path, "run", "studies/train", "--dry-run")
-    assert shlex.split(dry.stdout)[-6:] == [
-        "--standalone",
-        "--nproc-per-node",
-        "2",
-        "train.py",
-        "--batch-size",
-        str(batch),
-    ]
+def test_the_answer_counts_all_ranks(searched):
+    best = json.loads((searched / "studies/model/best.json").read_text())
+
+    assert best["facts"]["ranks"] == 2
+    assert best["global_batch_size"] == 128
+    assert 2 * best["params"]["batch_size"] * best["params"]["gradient_accumulation_steps"] == 128
+    trials = [json.loads(path.read_text()) for path in searched.glob("studies/model/probes/*/result.json")]
+    assert trials and all(len(one["measurement"]["ranks"]) == 2 for one in trials if one["measurement"])
+
+
+def test_the_export_says_how_many_ranks_and_how_to_start_them(searched):
+    told = run_here(searched, "export", "model", "--to", "torch").stdout
+
+    assert "# Global batch 128 on 2 ranks, as measured." in told
+    assert "torchrun --nproc-per-node 2" in told
+
+
+def test_a_study_of_ranks_goes_on_with_as_many_only(searched):
+    message = assert_one_clear_error(run_here(searched, "search", "model.py", "-t", "1m"))
+
+    assert "the number of ranks (--ranks, --devices) was 2, is 1" in message
+
+
+def test_a_profile_of_ranks_is_refused_with_the_reason(searched):
+    message = assert_one_clear_error(run_here(searched, "profile", "model"))
+
+    assert "was measured with 2 ranks, and a profile looks at one process" in message
+
+
+@pytest.mark.parametrize(
+    ("words", "remedy"),
+    [
+        (("search", "model.py", "--ranks", "2", "--global-batch", "33"), "Give --global-batch a multiple of 2"),
+        (("search", "--ranks", "2", "--", "python", "model.py"), "write them there: -- torchrun"),
+        (("search", "model.py", "--devices", "2,2"), "different positions such as 0,2"),
+        (("check", "model.py", "--ranks", "2", "--memory"), "Leave --memory and --memory-limit out"),
+        (("scale", "model.py", "--ranks", "1,3"), "3 ranks cannot share it"),
+        (("scale", "model.py", "--ranks", "2"), "two numbers of ranks or more"),
+    ],
+)
+def test_what_ranks_cannot_do_is_one_clear_error(home, words, remedy):
+    told = run_here(home, *words)
+
+    assert remedy in told.stderr
+    assert told.returncode == 2
+
+
+def test_check_takes_a_step_with_all_ranks(home):
+    told = run_here(home, "check", "model.py", "--ranks", "2")
+
+    assert told.returncode == 0, told.stderr
+    assert "hold global batch 128, of 2 ranks" in told.stdout
+
+
+def test_the_efficiency_of_ranks_is_a_table(home, monkeypatch):
+    monkeypatch.setattr(race_run, "BRIEF", WINDOW)
+    monkeypatch.setattr(race_run, "interference_causes", lambda _: ())
+    monkeypatch.setattr("autotune.tuning.probing.interference_causes", lambda _: ())
+
+    told = run_here(home, "scale", "model.py", "--ranks", "1,2", "--rounds", "2", "-o", "curve")
+
+    assert told.returncode == 0, told.stderr
+    assert "with the global batch of 64 held" in told.stdout
+    assert [line.split()[:2] for line in told.stdout.splitlines() if "×" in line] == [["1", "64×1"], ["2", "32×1"]]

@@ -290,6 +290,7 @@ def test_an_absent_chart_tells_its_reason() -> None:
     reasons = {it.name: it.reason for it in charts_of((trial(0, config(), measured(9)),)) if isinstance(it, Absence)}
 
     assert reasons == {
+        "ranks": "one process trains",
         "finalists": "nothing was measured in rounds beside the baseline",
         "precision": "no paired runs were made",
         "settings": "there is no recommendation",

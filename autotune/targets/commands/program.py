@@ -11,8 +11,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from autotune.core.records import Config
+from autotune.core.requests import Request
 from autotune.errors import TargetError
 from autotune.knobs import defaults
 from autotune.targets.commands.command import Command, is_command
@@ -85,6 +87,12 @@ def starts_ranks(target: str) -> bool:
         return is_command(target) and launch_of(Command.parse(target).present()) is not None
     except TargetError:  # which the process says that is to run it
         return False
+
+
+def of_ranks(request: Request[Any]) -> bool:
+    """Return whether several processes train for that request: its own ranks, or those of a distributed launcher."""
+    target = request.target or ""
+    return starts_ranks(target) if is_command(target) else request.ranks > 1
 
 
 def configured(command: Command, config: Config | None) -> Program:

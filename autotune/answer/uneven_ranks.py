@@ -1,0 +1,36 @@
+"""Whether ranks that train together do the same: what one does more, the others wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
+from autotune.core.rank_reading import RankReading, imbalance
+from autotune.core.results import Measurement
+
+UNEVEN = 0.10  # of the mean: less is little to gain, and two cores of one machine differ by some per cent. A judgement
+
+
+def uneven_ranks(measured: Sequence[Measurement]) -> Iterator[Notice]:
+    """Yield a warning where one rank works a tenth longer than all do on average, and where one holds as much more."""
+    readings = [one.ranks for one in measured if len(one.ranks) > 1]
+    if not readings:
+        return
+    works = busy_of(readings)
+    if works and (share := imbalance(works)) > UNEVEN:
+        yield notice(Code.RANKS_UNEVEN, rank=works.index(max(works)), share=share, ranks=len(works))
+    holds = [max(one.memory_bytes for one in of_a_rank) for of_a_rank in zip(*readings, strict=True)]
+    if (share := imbalance(holds)) > UNEVEN:
+        yield notice(Code.RANKS_MEMORY_UNEVEN, rank=holds.index(max(holds)), share=share, ranks=len(holds))
+
+
+def busy_of(readings: Sequence[Sequence[RankReading]]) -> list[float]:
+    """Return the share of all windows that each rank was busy; empty where one did not tell."""
+    found = []
+    for of_a_rank in zip(*readings, strict=True):
+        if not all(one.busy_seconds for one in of_a_rank):
+            return []
+        window = sum(sum(one.step_seconds) for one in of_a_rank)
+        found.append(sum(sum(one.busy_seconds) for one in of_a_rank) / window)
+    return found

@@ -1,0 +1,34 @@
+"""Micro-steps of several ranks, with and without an exchange of gradients: how many are timed, and what came out."""
+
+from __future__ import annotations
+
+from autotune.core.communication import Communication
+from autotune.core.requests import ProbeBudget
+
+LEAST_PAIRS = 3  # where they take no longer than PATIENCE times as long as they have to
+MOST_PAIRS = 50
+PATIENCE = 2.0
+
+
+class Exchange:
+    """Pairs of micro-steps, timed from outside: without an exchange, then with one. They follow the warm-up."""
+
+    def __init__(self, budget: ProbeBudget) -> None:
+        self._seconds = budget.max_compute_seconds
+        self._without: list[float] = []
+        self._with: list[float] = []
+
+    @property
+    def result(self) -> Communication | None:
+        """The times of all pairs; None: there was none."""
+        if not self._with:
+            return None
+        return Communication(without_seconds=tuple(self._without), with_seconds=tuple(self._with))
+
+    def micro_step(self, seconds: float, *, exchanges: bool) -> bool:
+        """Take note of a micro-step; whether it was the last that is needed."""
+        (self._with if exchanges else self._without).append(seconds)
+        if not exchanges:
+            return False
+        elapsed, pairs = sum(self._without) + sum(self._with), len(self._with)
+        return pairs >= MOST_PAIRS or elapsed >= self._seconds * (PATIENCE if pairs < LEAST_PAIRS else 1.0)

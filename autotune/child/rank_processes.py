@@ -1,0 +1,242 @@
+"""Starts the ranks of one request: by the distributed launcher of a command, as it was typed, or one by one by us.
+
+Both tell the same of them: whether all are gone, how one ended, and what the launcher itself holds. Imports no torch.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NoReturn, Protocol
+
+import psutil
+
+from autotune.child.rank_results import exit_status, failed_to_start
+from autotune.core.records import Config
+from autotune.core.requests import Request, StabilityRequest
+from autotune.errors import EnvironmentUnfit, TargetError
+from autotune.machine.host import process_bytes
+from autotune.machine.interference import LEADER
+from autotune.targets import variables
+from autotune.targets.commands.command import Command, is_command
+from autotune.targets.commands.distributed import Launch
+from autotune.targets.commands.program import configured
+from autotune.targets.world import RANKS_FOLDER
+
+CARDS = "CUDA_VISIBLE_DEVICES"
+END_SECONDS = 10.0  # for a distributed launcher to tell how its ranks ended, once they are all dead
+ONE_MACHINE = "127.0.0.1"
+
+
+class RankProcesses(Protocol):
+    """The processes of the ranks, seen by who started them."""
+
+    count: int
+
+    def start(self) -> Mapping[int, int]:
+        """Start them; return the process ids that are known by then, by rank."""
+        ...
+
+    def are_over(self) -> bool:
+        """Whether none of them runs any more, or will."""
+        ...
+
+    def settle(self) -> None:
+        """Wait until it is known how those that are dead have ended; the others were killed where that is needed."""
+        ...
+
+    def status(self, number: int, pid: int) -> int | None:
+        """Return how a dead rank ended, minus the signal as `subprocess` has it; None: nobody knows."""
+        ...
+
+    def own_bytes(self) -> int:
+        """Return the most memory that the launcher of the ranks held itself, as it belongs to the training."""
+        ...
+
+    def failed(self) -> Exception:
+        """Return the error of ranks that are over, of which none has begun."""
+        ...
+
+    def close(self) -> None:
+        """Reap what was killed."""
+        ...
+
+
+class OfALauncher:
+    """Ranks that the distributed launcher of a command starts: it is run as it was typed, with us for its script."""
+
+    def __init__(self, request: Request[Any], place: Path) -> None:
+        """Raises `TargetError` for a command that starts none."""
+        assert request.target is not None, "it is a command"
+        launch = configured(Command.parse(request.target), _config(request)).launch
+        assert launch is not None, "it begins with a distributed launcher"
+        self.launch: Launch = launch
+        self.count, self._place = launch.ranks, place
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Mapping[int, int]:
+        """Start the launcher; which ranks it starts, they tell themselves."""
+        rank = ("-m", "autotune.child", "--ranks", str(self._place))
+        words = (sys.executable, "-m", self.launch.distributed.module, *self.launch.options, *rank)
+        # The user's json.py must not stand in for ours; a rank takes the variable back.
+        own = {LEADER: str(os.getpid()), "PYTHONSAFEPATH": "1"}
+        self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, env={**os.environ, **own})
+        return {}
+
+    def are_over(self) -> bool:
+        """Whether the launcher has ended."""
+        return self._process is None or self._process.poll() is not None
+
+    def settle(self) -> None:
+        """Wait for the launcher, whose last words say how its ranks ended."""
+        if self._process is not None:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(END_SECONDS)
+
+    def status(self, number: int, pid: int) -> int | None:
+        """Return what the launcher said of that process."""
+        return exit_status(pid)
+
+    def own_bytes(self) -> int:
+        """Return the launcher's peak: it stays while its ranks train."""
+        return process_bytes("VmHWM", pid=self._process.pid) or 0 if self._process else 0
+
+    def failed(self) -> TargetError:
+        """Return the launcher's own words."""
+        return failed_to_start(self.launch.label, self._process.poll() if self._process else None)
+
+    def close(self) -> None:
+        """Reap the launcher."""
+        if self._process is not None:
+            self._process.wait()
+
+
+class OfOurOwn:
+    """Ranks that this process starts itself, as torchrun would, but from what it has imported already if it can.
+
+    They meet by a file in `place`: a port could be taken by somebody else meanwhile. Each has the card of its number.
+    """
+
+    def __init__(self, request: Request[Any], place: Path, become: Callable[[Path], NoReturn]) -> None:
+        """`become` is what a forked process does as a rank."""
+        self.count, self._place, self._become = request.ranks, place, become
+        self._is_cuda = (request.device or "").startswith("cuda")
+        self._pids: dict[int, int] = {}
+        self._ended: dict[int, int] = {}  # rank -> exit status
+
+    def start(self) -> Mapping[int, int]:
+        """Start all of them."""
+        port = _free_port()
+        for number in range(self.count):
+            environ = self._environ(number, port)
+            self._pids[number] = self._fork(environ) if _may_fork() else self._exec(environ)
+        return self._pids
+
+    def are_over(self) -> bool:
+        """Whether all have ended."""
+        return all(self.status(number, pid) is not None for number, pid in self._pids.items())
+
+    def settle(self) -> None:
+        """Wait for nothing: how a child of ours ended is known at once."""
+
+    def status(self, number: int, pid: int) -> int | None:
+        """Return how it ended; None while it runs."""
+        if number not in self._ended:
+            with suppress(ChildProcessError):
+                found, status = os.waitpid(pid, os.WNOHANG)
+                if found:
+                    self._ended[number] = os.waitstatus_to_exitcode(status)
+        return self._ended.get(number)
+
+    def own_bytes(self) -> int:
+        """Return 0: this process takes no part in the training."""
+        return 0
+
+    def failed(self) -> EnvironmentUnfit:
+        """Return the error of ranks that were ended before they began."""
+        return EnvironmentUnfit(
+            f"{self.count} ranks were started and ended before they began. Something on this machine probably ends "
+            f"processes. Start fewer of them with --ranks."
+        )
+
+    def close(self) -> None:
+        """Reap them all."""
+        for number, pid in self._pids.items():
+            if number not in self._ended:
+                with suppress(ChildProcessError):
+                    os.waitpid(pid, 0)
+
+    def _environ(self, number: int, port: int) -> dict[str, str]:
+        """Return the variables of a rank, those that torchrun sets among them: user code may read them."""
+        size = str(self.count)
+        ours = {LEADER: str(os.getpid()), RANKS_FOLDER: str(self._place)}
+        ours |= {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
+        ours |= {"GROUP_RANK": "0", "MASTER_ADDR": ONE_MACHINE, "MASTER_PORT": str(port)}
+        if self._is_cuda:
+            ours[CARDS] = (os.environ.get(CARDS) or ",".join(map(str, range(self.count)))).split(",")[number]
+        return ours
+
+    def _exec(self, environ: Mapping[str, str]) -> int:
+        words = (sys.executable, "-P", "-m", "autotune.child", "--ranks", str(self._place))
+        process = subprocess.Popen(words, stdin=subprocess.DEVNULL, env={**os.environ, **environ})
+        process.returncode = 0  # its end is waited for here, and not by `subprocess`
+        return process.pid
+
+    def _fork(self, environ: Mapping[str, str]) -> int:
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            os.environ.update(environ)
+            variables.accept()  # a card is chosen when the device is first used
+            self._become(self._place)
+        except BaseException:  # this is the main function of a forked process: nothing above it may go on
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+
+
+def processes_for(request: Request[Any], place: Path, become: Callable[[Path], NoReturn]) -> RankProcesses:
+    """Return what starts the ranks of that request."""
+    return OfALauncher(request, place) if is_command(request.target or "") else OfOurOwn(request, place, become)
+
+
+def lives(pid: int) -> bool:
+    """Whether the process is there and has not ended."""
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False
+
+
+def send(pid: int | None, number: int = signal.SIGKILL) -> None:
+    """Send a signal to a process that may not have begun, or may be gone."""
+    with suppress(ProcessLookupError):
+        if pid is not None:
+            os.kill(pid, number)
+
+
+def _config(request: Request[Any]) -> Config | None:
+    """Return what the distributed launcher's own options are to say; None: what is typed."""
+    if isinstance(request, StabilityRequest):
+        return request.candidate if request.roles == ("candidate",) else request.reference
+    return getattr(request, "config", None)
+
+
+def _may_fork() -> bool:
+    """Whether this process is a fork of one that has torch imported, and safe to be forked again: it has one thread."""
+    return "torch" in sys.modules and len(list(Path("/proc/self/task").iterdir())) == 1
+
+
+def _free_port() -> int:
+    """Return a port for user code that makes a process group itself; ours needs none."""
+    with socket.socket() as free:
+        free.bind((ONE_MACHINE, 0))
+        return int(free.getsockname()[1])

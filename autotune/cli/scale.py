@@ -1,0 +1,74 @@
+"""`autotune scale`: how efficient 1, 2, 4, ... ranks are."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from autotune.cli.options import Options
+from autotune.cli.output import plain_console, say, say_json, stop_on_sigterm
+from autotune.cli.target import AsJson
+
+ROUNDS = 5
+
+
+def scale(
+    context: typer.Context,
+    target: Annotated[
+        str, typer.Argument(help="model.py, pkg.train or model.py:function; or a study, whose recommendation is run.")
+    ],
+    ranks: Annotated[str, typer.Option("--ranks", help="The numbers of processes to compare.")] = "1,2",
+    config: Annotated[
+        str | None, typer.Option("--config", "-c", help="Settings, batch=64,amp=bf16. [default: the target's own]")
+    ] = None,
+    rounds: Annotated[int, typer.Option(help="Rounds of all numbers in turn, at least 2.")] = ROUNDS,
+    time_budget: Annotated[str, typer.Option("--time-budget", "-t", help="Stop after this long.")] = "10m",
+    device: Annotated[
+        str | None, typer.Option(help="cpu or cuda, with one GPU for each rank. [default: the accelerator, else cpu]")
+    ] = None,
+    folder: Annotated[
+        Path | None, typer.Option("--folder", "-o", help="A new folder for the race. [default: studies/race-NAME]")
+    ] = None,
+    json_output: AsJson = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
+) -> None:
+    """Measure what more ranks gain.
+
+    Trains with each number of processes in turn, with the same global batch, and tells their efficiency: samples/s over
+    those of one rank times their number; and the most ranks at 90% efficiency.
+    """
+    from rich.text import Text
+
+    from autotune.launch.subprocess import SubprocessLauncher
+    from autotune.races.contestants import may_declare
+    from autotune.races.settings import RaceSettings
+    from autotune.report.scale_text import scale_lines
+    from autotune.scaling.curve import scale as run
+    from autotune.units import parse_seconds
+
+    options = Options(context, partial(may_declare, target))
+    counts = options.parsed("--ranks", ranks, _counts)
+    seconds = options.parsed("--time-budget", time_budget, parse_seconds)
+    settings = RaceSettings(
+        time_budget_seconds=seconds or 0.0, rounds=rounds, device=device, folder=folder, stops_early=False
+    )
+    stop_on_sigterm()
+    with SubprocessLauncher(isolation="fork") as launcher:
+        result = run(
+            target, counts or (), options.pairs("--config", config), settings, launcher,
+            lambda text: None if quiet else say(text, stderr=True),
+        )  # fmt: skip
+    if json_output:
+        say_json(result)
+        return
+    plain_console().print(Text("\n".join(scale_lines(result))), soft_wrap=True)
+
+
+def _counts(text: str) -> tuple[int, ...]:
+    parts = [part.strip() for part in text.split(",")]
+    if not all(part.isdigit() and int(part) for part in parts) or len({*map(int, parts)}) < 2:
+        raise ValueError(f"{text!r} does not list two numbers of ranks or more, such as 1,2,4")
+    return tuple(sorted({*map(int, parts)}))

@@ -1,0 +1,18 @@
+"""One half of the work of training, timed while the other half rests."""
+
+from __future__ import annotations
+
+from autotune.core.records import Record
+
+
+class Alone(Record, frozen=True, kw_only=True):
+    """One half of the work, timed while the other half rested: computing on one batch, or loading untrained ones."""
+
+    seconds: tuple[float, ...]  # per optimizer step (or block of them) of computing, or per round of loading's workers
+    samples: int  # in each of them
+
+    @property
+    def samples_per_second(self) -> float:
+        """Samples over wall time. The first half is left out: until then the workers may still fill their queue."""
+        settled = self.seconds[len(self.seconds) // 2 :]
+        return self.samples * len(settled) / sum(settled)

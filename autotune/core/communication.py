@@ -1,0 +1,30 @@
+"""The communication of ranks that nothing hides, by two kinds of micro-steps timed side by side."""
+
+from __future__ import annotations
+
+from statistics import median
+
+from autotune.core.records import Record
+
+EXPOSED_SHARE = 0.1  # of a micro-step with an exchange, from which on it is told, and knobs of it are searched
+
+
+class Communication(Record, frozen=True, kw_only=True):
+    """Micro-steps (forward and backward pass) of one rank on one batch, in pairs: without an exchange, then with one.
+
+    With s and n for a micro-step with an exchange of gradients and without, and o for the optimizer's update, an
+    optimizer step of k micro-batches takes T(k) = (k - 1) n + s + o: its last one exchanges (docs/scaling.md).
+    """
+
+    without_seconds: tuple[float, ...]  # n, of each pair
+    with_seconds: tuple[float, ...]  # s
+
+    @property
+    def exposed_share(self) -> float:
+        """The share of a micro-step in which nothing but the exchange goes on, 0..1: (s - n) / s."""
+        exchanging = median(self.with_seconds)
+        return max(0.0, 1 - median(self.without_seconds) / exchanging) if exchanging > 0 else 0.0
+
+    def step_seconds(self, micro_batches: int, optimizer_seconds: float) -> float:
+        """Return what an optimizer step of so many micro-batches takes."""
+        return (micro_batches - 1) * median(self.without_seconds) + median(self.with_seconds) + optimizer_seconds

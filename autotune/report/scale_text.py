@@ -1,0 +1,75 @@
+"""What more ranks gain, in words and as a table, for the terminal."""
+
+from __future__ import annotations
+
+from autotune.report.phrases import half_width, plain
+from autotune.scaling.efficiency import WANTED, ScalePoint, ScaleResult, verdict_at
+from autotune.units import counted, format_count, format_rate, format_seconds, format_share
+
+BEYOND = 1.05  # efficiency: caches explain a few per cent, nothing more
+TITLES = ("ranks", "micro-batch", "samples/s", "efficiency", "samples per rank-hour")
+
+
+def scale_lines(result: ScaleResult) -> list[str]:
+    """Return the sentence to repeat, the table, and what to know about the numbers."""
+    rows = [TITLES, *map(_row, result.points)]
+    widths = [max(len(row[column]) for row in rows) for column in range(len(TITLES))]
+    table = ["  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+    where = f"{counted(result.probes, 'probe')}, {format_seconds(result.seconds)} on {result.environment.device_name}"
+    return [
+        _sentence(result),
+        "",
+        *table,
+        "",
+        f"  {where} · {result.folder}",
+        *(f"  ! {one}" for one in _notes(result)),
+    ]
+
+
+def _sentence(result: ScaleResult) -> str:
+    best, tried = result.most_efficient, len(result.points)
+    share, batch = format_share(WANTED), f"with the global batch of {result.global_batch_size:,} held"
+    open_ones = [str(one.ranks) for one in result.points if verdict_at(one) == "undecided"]
+    doubt = f"; whether {' or '.join(open_ones)} reach it is undecided" if open_ones else ""
+    if tried == 1:
+        return f"{plain(result.target)}: only {counted(best.ranks, 'rank')} was measured, {batch}."
+    return (
+        f"{plain(result.target)}: the most ranks at {share} efficiency are {best.ranks}, {batch}"
+        f" ({format_rate(best.samples_per_second)} samples/s){doubt}."
+    )
+
+
+def _row(one: ScalePoint) -> tuple[str, ...]:
+    low, high = one.efficiency_low, one.efficiency_high
+    between = "" if low is None or high is None else f" ({format_share(low)} to {format_share(high)})"
+    spread = half_width(one.relative_half_width) if one.relative_half_width is not None else "–"
+    return (
+        str(one.ranks),
+        f"{one.batch_size}×{one.gradient_accumulation_steps}",
+        f"{format_rate(one.samples_per_second)} ± {spread}",
+        format_share(one.efficiency) + between,
+        format_count(round(one.samples_per_rank_hour)),
+    )
+
+
+def _notes(result: ScaleResult) -> list[str]:
+    found, sizes = [], dict.fromkeys(one.batch_size for one in result.points)
+    cores, most = result.environment.usable_cores, result.points[-1].ranks
+    if result.has_batch_norm and len(sizes) > 1:
+        told = " and ".join(map(str, sizes))
+        found.append(
+            f"BatchNorm sees the micro-batch of a rank, which is {told}: what is learned differs with their number."
+        )
+    if result.environment.device == "cpu" and most > cores:
+        found.append(f"{most} ranks share {counted(cores, 'core')}: a machine with a core for each has another curve.")
+    if (most_of := max(one.efficiency_low or 0.0 for one in result.points)) > BEYOND:
+        found.append(
+            f"{format_share(most_of)} and more is not what ranks gain: something slows one process down that several "
+            f"share out, such as other work on the machine, or too many threads."
+        )
+    if result.with_interference:
+        found.append(
+            f"{result.with_interference} of {counted(result.probes, 'probe')} had interference: others used the "
+            f"machine. Measure again when it is quiet."
+        )
+    return found

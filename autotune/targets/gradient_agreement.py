@@ -1,0 +1,143 @@
+"""Do all ranks learn the same: gradients and parameters of one step, compared by checksums, and what to do if not."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+
+from autotune.errors import TargetError
+from autotune.targets import world as ranks
+
+FEW = 3  # parameters that a message names
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
+_UNUSED = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")  # torch 2.13, reducer.cpp
+REMEDY = (
+    "Take them out of the model, or freeze them (requires_grad_(False)); where each batch may leave out others, write "
+    "find_unused_parameters = True"
+)
+
+
+class Agreement:
+    """Watches one optimizer step of a model that ranks have copies of; shares of weights agree by themselves.
+
+    First a micro-batch is tried without an exchange: a rank that lacks a gradient would let the others wait for ever.
+    """
+
+    def __init__(self, model: nn.Module, called: nn.Module) -> None:
+        """`called` is what a loss calls in training: the model in its wrapper, or itself."""
+        self._called, self._is_called = called, False
+        self._names, self._parameters = list[str](), list[nn.Parameter]()
+        for name, one in model.named_parameters() if ranks.world().size > 1 else ():
+            if one.requires_grad and not isinstance(one, DTensor):
+                self._names.append(name)
+                self._parameters.append(one)
+        self._gradients: list[int] | None = None  # their checksums; None: not looked at
+
+    @contextmanager
+    def watching(self) -> Iterator[None]:
+        """Note whether the model is called as a whole meanwhile."""
+
+        def note(*_: object) -> None:
+            self._is_called = True
+
+        handle = self._called.register_forward_pre_hook(note)
+        try:
+            yield
+        finally:
+            handle.remove()
+
+    def try_alone(self, compute: Callable[[], None], *, finds_unused: bool) -> None:
+        """Compute gradients by `compute`, which exchanges none, and forget them; every rank has to call it.
+
+        Raises `TargetError` if a parameter gets none on some rank, unless DDP looks for such (`finds_unused`).
+        """
+        if not self._parameters or finds_unused:
+            return
+        compute()
+        got = [one.grad is not None for one in self._parameters]
+        for one in self._parameters:
+            one.grad = None
+        by_rank = _by_rank(got)
+        if lacking := [name for name, *those in zip(self._names, *by_rank, strict=True) if not all(those)]:
+            some = [number for number, each in enumerate(by_rank) if not all(each)]
+            raise _unused(lacking, "" if len(some) == len(by_rank) else f" on rank {' and '.join(map(str, some))}")
+
+    def gradients(self) -> None:
+        """Take note of the gradients that an optimizer is about to step with; of the first step only."""
+        if self._gradients is None:
+            self._gradients = [0 if one.grad is None else checksum(one.grad) for one in self._parameters]
+
+    def check(self) -> None:
+        """Compare all ranks; every rank has to call it. Raises `TargetError` with the parameters that differ."""
+        if not self._parameters:
+            return
+        count, own = len(self._parameters), list(map(checksum, self._parameters))
+        own += self._gradients or [0] * count
+        by_rank = _by_rank(own)
+        differing = [
+            name
+            for index, name in enumerate(self._names)
+            if any(len({each[index + offset] for each in by_rank}) > 1 for offset in (0, count))
+        ]
+        if differing:
+            raise _disagreement(list(dict.fromkeys(differing)), len(by_rank), is_called=self._is_called)
+
+
+def checksum(tensor: Tensor) -> int:
+    """Return the sum of a tensor's bits, read as whole numbers: another one where values differ, but for accidents."""
+    values = tensor.detach().to_dense() if tensor.layout != torch.strided else tensor.detach()
+    values = torch.view_as_real(values) if values.is_complex() else values
+    return int(values.contiguous().view(_WORDS[values.element_size()]).sum(dtype=torch.int64))
+
+
+def explained(error: Exception, model: nn.Module) -> TargetError | None:
+    """Return what an error of torch's means that only ranks have; None for any other."""
+    text = str(error)
+    if "Expected to have finished reduction in the prior iteration" in text:
+        names = [name for name, one in model.named_parameters() if one.requires_grad]
+        indices = sorted({int(index) for found in _UNUSED.findall(text) for index in found.split()})
+        return _unused([names[index] for index in indices if index < len(names)])
+    if "mixed torch.Tensor and DTensor" in text:
+        return TargetError(
+            "a part of the model was called whose weights are shared among the ranks. They are gathered where the "
+            "model itself is called, and loss() or step() probably calls a part of it, or reads a weight. Call "
+            "model(...) alone, and let its forward return what the loss needs; or hold strategy at ddp."
+        )
+    return None
+
+
+def _by_rank(values: Sequence[int]) -> list[tuple[int, ...]]:
+    said = ranks.gathered(*values)
+    return [said[start : start + len(values)] for start in range(0, len(said), len(values))]
+
+
+def _disagreement(differing: list[str], size: int, *, is_called: bool) -> TargetError:
+    names = _named(differing)
+    if not is_called:
+        return TargetError(
+            f"after one optimizer step the {size} ranks have different values of {names}. loss() or step() probably "
+            f"calls parts of the model and not the model itself, so that nothing averages their gradients. Call "
+            f"model(...), and let its forward return what the loss needs."
+        )
+    return TargetError(
+        f"after one optimizer step the {size} ranks have different values of {names}. Probably a part of the model is "
+        f"used that is called past its forward pass, or the file writes into weights or gradients by numbers that "
+        f"each rank draws. Call such parts in the model's forward, and seed all ranks alike."
+    )
+
+
+def _unused(names: list[str], where: str = "") -> TargetError:
+    return TargetError(
+        f"{_named(names)} got no gradient in a step{where}, and all ranks wait for one before they average gradients. "
+        f"The loss probably does not depend on every part of the model. {REMEDY}."
+    )
+
+
+def _named(names: list[str]) -> str:
+    more = len(names) - FEW
+    return ", ".join(names[:FEW]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,166 @@
+"""One model trained by several ranks: wrapped once it is built, and told which micro-batch ends with an exchange.
+
+    "ddp"    every rank has all of the model; gradients are averaged while the backward pass goes on
+    "zero2"  each has a share of weights, gradients and optimizer state; weights are gathered once for each step
+    "fsdp"   the same, but weights are gathered for the forward and for the backward pass of each block, and let go
+
+The update is that of one process with the batches of all ranks (decisions/0071). Gradients are exchanged in the last
+micro-batch of an optimizer step only, which for DDP has to be known before its forward pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
+from typing import Any
+
+import torch
+from torch import distributed, nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel
+
+from autotune.errors import TargetError
+from autotune.knobs.base import Plan
+from autotune.knobs.strategy import DDP, ZERO2
+from autotune.targets import world as ranks
+from autotune.targets.checkpointing import blocks
+from autotune.targets.contract import Contract
+from autotune.targets.gradient_agreement import explained
+
+UNUSED = "find_unused_parameters"  # agreed name of a file, and DDP's argument
+
+
+class OneRank:
+    """The model of one rank, or of ranks that the user's own code wraps: nothing is done with it."""
+
+    def __init__(self, model: nn.Module) -> None:
+        self.model = self.called = model  # as the user made it; as a loss calls it in training
+
+    sync: Any = None  # called with whether gradients are exchanged, before a micro-batch's forward pass
+
+    def everybody(self, ready: bool) -> bool:
+        """Whether all ranks are ready for what they have to do together."""
+        return ready
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Say what an error of ranks means, which torch says in terms of its own."""
+        yield
+
+
+class Replicated(OneRank):
+    """A model that every rank has, in a wrapper that averages gradients."""
+
+    called: Any
+
+    def __init__(self, model: nn.Module, options: Mapping[str, Any]) -> None:
+        """`options` are arguments of `DistributedDataParallel`."""
+        super().__init__(model)
+        self.called, self._has_begun = _Wrapper(model, **options), False
+
+    def sync(self, exchanges: bool) -> None:
+        """As `no_sync` does, without a context. With a static graph torch learns it in the first backward pass.
+
+        That one has to exchange gradients then, or torch fails an assertion (torch 2.13, reducer.cpp).
+        """
+        self.called.require_backward_grad_sync = exchanges or (self.called.static_graph and not self._has_begun)
+        self._has_begun = True
+
+    @contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Name the parameters that got no gradient, where DDP waits for them."""
+        try:
+            yield
+        except RuntimeError as error:
+            if (told := explained(error, self.model)) is not None:
+                raise told from error
+            raise
+
+    def everybody(self, ready: bool) -> bool:
+        """Whether all ranks are ready: a backward pass waits for all of them."""
+        return min(ranks.gathered(ready)) == 1
+
+
+class Sharded(Replicated):
+    """A model of which every rank has a share, in place: class and names of parameters stay as they are."""
+
+    model: Any
+
+    def __init__(self, model: nn.Module, plan: Plan) -> None:
+        """Share the weights among the ranks, from now on."""
+        OneRank.__init__(self, model)
+        with torch.no_grad():  # each rank is going to have a share of its own weights: they have to be alike before
+            for tensor in (*model.parameters(), *model.buffers()):
+                distributed.broadcast(tensor, src=0)
+        mesh = _mesh(plan.device.partition(":")[0])
+        # Left to torch, the root keeps what it gathered: its backward pass comes first.
+        options: dict[str, Any] = {"reshard_after_forward": False} if plan.strategy == ZERO2 else {}
+        for part in (*blocks(model), model):
+            fully_shard(part, mesh=mesh, **options)
+
+    def sync(self, exchanges: bool) -> None:
+        """Reduce gradients in this micro-batch, or keep them whole on every rank until one does."""
+        self.model.set_requires_gradient_sync(exchanges)
+
+
+class _Wrapper(DistributedDataParallel):
+    """DDP, whose other attributes are the model's: `model.config` is read by losses that are not to be rewritten."""
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(super().__getattr__("module"), name)
+
+
+@cache
+def _mesh(kind: str) -> DeviceMesh:
+    return init_device_mesh(kind, (ranks.world().size,))
+
+
+def wrapped(contract: Contract, model: nn.Module, plan: Plan) -> OneRank:
+    """Return the model as the ranks train it together. Raises `TargetError` for what they cannot train."""
+    if ranks.world().size == 1:
+        return OneRank(model)
+    strategy = plan.strategy or DDP
+    _check(contract, model, strategy)
+    if strategy != DDP:
+        return Sharded(model, plan)
+    return Replicated(model, {**plan.parallel_options, "find_unused_parameters": finds_unused(contract)})
+
+
+def finds_unused(contract: Contract) -> bool:
+    """Whether the file says that a batch may leave parameters without a gradient. Raises `TargetError`."""
+    value = contract.make(UNUSED, {}) if UNUSED in contract else False
+    if not isinstance(value, bool):
+        raise TargetError(
+            f"{UNUSED} is {repr(value)[:60]}. It says whether ranks look in every step for parameters that got no "
+            f"gradient. Write {UNUSED} = True, or leave it out."
+        )
+    return value
+
+
+def _check(contract: Contract, model: nn.Module, strategy: str) -> None:
+    many = f"{ranks.world().size} ranks train {contract.label}"
+    if any(isinstance(part, nn.DataParallel) for part in model.modules()):
+        raise TargetError(
+            f"{many}, and model() has a torch.nn.DataParallel, which is one process with all devices. It would copy "
+            f"the model to every device once more in each of them. Return the module that is in it."
+        )
+    if any(isinstance(part, DistributedDataParallel) for part in model.modules()):
+        raise TargetError(
+            f"{many}, and model() is wrapped in DistributedDataParallel already. Gradients would be averaged twice. "
+            f"Return the module itself: autotune wraps it, by the strategy that is tried."
+        )
+    if isinstance(model, (nn.ModuleDict, nn.ModuleList)):
+        raise TargetError(
+            f"{many}, and model() returned a {type(model).__name__}, which has no forward pass. Gradients are "
+            f"exchanged around the forward pass of the model. Return a module whose forward calls its parts."
+        )
+    if strategy != DDP and "ema" in contract:
+        raise TargetError(
+            f"{many} by {strategy}, and the file has ema(model). Each rank has a share of the weights, and a copy of "
+            f"the model to average them in cannot be made of it (torch's fully_shard refuses it). Use strategy ddp."
+        )

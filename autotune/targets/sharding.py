@@ -1,0 +1,126 @@
+"""The share of the data that a rank trains on: no two have a sample in common, and all have equally many batches."""
+
+from __future__ import annotations
+
+import random
+import zlib
+from collections.abc import Iterator, Sized
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import Sampler
+from torch.utils.data.distributed import DistributedSampler
+
+from autotune.core.records import Finding
+from autotune.targets import world as ranks
+from autotune.targets.batches import tensors
+from autotune.targets.contract import NAMES
+
+_SEEDS = 2**32  # as many as numpy has
+
+
+class SharedOut(Sampler[Any]):
+    """Every N-th index of a sampler, beginning with that of this rank; what fills no whole round is left out.
+
+    On all ranks the sampler draws the same numbers, epoch by epoch, whatever was drawn before: only then do its shares
+    not overlap. They are drawn when an epoch begins, all at once where the sampler has a length.
+    """
+
+    def __init__(self, sampler: Any, seed: int) -> None:
+        self._sampler, self._seed, self._epoch = sampler, seed, 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Draw as in that epoch, counted from 0."""
+        self._epoch = epoch
+        if hasattr(self._sampler, "set_epoch"):
+            self._sampler.set_epoch(epoch)
+
+    def __len__(self) -> int:
+        return len(self._sampler) // ranks.world().size
+
+    def __iter__(self) -> Iterator[Any]:
+        own = ranks.world()
+        with _drawing(self._seed + self._epoch):
+            indices = iter(self._sampler)
+            if isinstance(self._sampler, Sized):
+                indices = iter([index for index, _ in zip(indices, range(len(self._sampler)), strict=False)])
+        while len(each := [index for _, index in zip(range(own.size), indices, strict=False)]) == own.size:
+            yield each[own.rank]
+
+
+def loader_options(dataset: Any, sampler: Any) -> dict[str, Any]:
+    """Return the options of a DataLoader by which this rank has its share; `sampler`: the user's, or None to shuffle.
+
+    A `DistributedSampler` of the user's has shared the data already. Every rank has to call it.
+    """
+    own = ranks.world()
+    if own.size == 1:
+        return {"shuffle": True} if sampler is None else {"sampler": sampler}
+    seed = ranks.agreed(torch.initial_seed() % _SEEDS)
+    if sampler is None:
+        of_rank: Any = DistributedSampler(
+            dataset, num_replicas=own.size, rank=own.rank, shuffle=True, seed=seed, drop_last=True
+        )
+    else:
+        of_rank = sampler if isinstance(sampler, DistributedSampler) else SharedOut(sampler, seed)
+    return {"sampler": of_rank}
+
+
+def findings(kind: str, batch: Any, batches: int) -> list[Finding]:
+    """Return what ranks that share their data by themselves do not: every rank has to call it.
+
+    `kind` is that of `Data`, `batch` the first that this rank loaded, `batches` those of an epoch; 0: not known.
+    """
+    size = ranks.world().size
+    if size == 1 or kind not in ("iterable", "dataloader"):
+        return []
+    said = ranks.gathered(checksum(batch), batches)
+    sums, counts = said[::2], said[1::2]
+    found = []
+    if len(set(sums)) == 1:
+        advice = (
+            "torch.utils.data.distributed.DistributedSampler in dataloader()"
+            if kind == "dataloader"
+            else "itertools.islice(samples, rank, None, ranks) in __iter__, of torch.distributed's get_rank() and "
+            "get_world_size()"
+        )
+        text = (
+            f"all {size} ranks had the same first batch, so an optimizer step probably learns each sample {size} "
+            f"times. Give each rank its share: {advice}"
+        )
+        override = NAMES["dataloader"] if kind == "dataloader" else NAMES["dataset"]
+        found.append(Finding(name="ranks", text=text, override=override, needs_attention=True))
+    if all(counts) and len(set(counts)) > 1:
+        text = (
+            f"an epoch has {' and '.join(f'{count:,}' for count in counts)} batches, by rank. Probes go on with the "
+            f"next epoch, where a training that ends with its epoch waits for ever: give each rank as many, or train "
+            f"under torch.distributed.algorithms.join.Join"
+        )
+        found.append(Finding(name="ranks", text=text, needs_attention=True))
+    return found
+
+
+def checksum(batch: Any) -> int:
+    """Return a number that is the same for batches with the same tensors; 32 bits."""
+    total = 0
+    for tensor in tensors(batch):
+        part = tensor.detach().to_dense() if tensor.layout != torch.strided else tensor.detach()
+        total = zlib.crc32(part.cpu().contiguous().flatten().view(torch.uint8).numpy().tobytes(), total)
+    return total
+
+
+@contextmanager
+def _drawing(seed: int) -> Iterator[None]:
+    """Draw by that seed, from torch, numpy and Python alike, and put back what they would have drawn."""
+    before = random.getstate(), np.random.get_state()
+    with torch.random.fork_rng([]):
+        random.seed(seed)
+        np.random.seed(seed % _SEEDS)
+        torch.manual_seed(seed)
+        try:
+            yield
+        finally:
+            random.setstate(before[0])
+            np.random.set_state(before[1])

@@ -1,0 +1,215 @@
+"""What ranks spend on their exchange of gradients, and whether two micro-steps predict every accumulation from it.
+
+    python -m benchmarks.communication [--ranks 2] [--device cpu] [--models conv,wide] [--rounds 7] [--json FILE]
+
+Ranks train in this project's own loop. In every round all of a model's strategies take turns: pairs of micro-steps
+without an exchange (n) and with one (s), then optimizer steps of k = 1, 2, 4 and 8 micro-batches, whose time
+T(k) = (k - 1) n + s + o is predicted from the pairs and the optimizer's update (o) of the same round. `ratio` is what
+was measured over that, the median of the rounds with their range. Efficiency is the rate of all ranks over as many
+times that of one rank that trains the same micro-batch alone meanwhile, while the others wait. Times are of rank 0.
+With several GPUs: not run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from autotune.core.communication import Communication
+from autotune.core.records import Config
+from autotune.knobs import defaults, knob, plan_of
+from autotune.targets import resolve, world
+from autotune.targets.base import Order, Step, Watch
+from autotune.targets.loop import Training
+
+TARGETS = Path(__file__).parent / "targets" / "ranks"
+BATCHES = {"conv": 8, "wide": 16}
+STRATEGIES = (None, "zero2", "fsdp")
+MICRO_BATCHES = (1, 2, 4, 8)
+PAIRS, STEPS = 5, 3  # in each round, after one that does not count
+
+
+class _Timed(Watch):
+    """A watch that times optimizer steps and their updates, or pairs of micro-steps, and drops the first."""
+
+    def __init__(self, device: str, *, pairs: int = 0, steps: int = 0) -> None:
+        self._device, self._pairs, self._left = device, pairs, steps + 1
+        self._last = self._began = 0.0
+        self.steps: list[float] = []
+        self.updates: list[float] = []
+        self.micro_steps: list[float] = []
+
+    def update(self) -> None:
+        now = self._now()
+        self.updates.append(now - self._began)
+        self._began = now
+
+    def step(self, step: Step) -> Order:
+        self._left -= 1
+        self.steps.append(self._lap())
+        if self._pairs:
+            return Order.EXCHANGE
+        return Order.CONTINUE if self._left else Order.STOP
+
+    def micro_step(self, *, exchanges: bool) -> Order:
+        self.micro_steps.append(self._lap())
+        return Order.STOP if exchanges and len(self.micro_steps) > 2 * self._pairs else Order.EXCHANGE
+
+    def _lap(self) -> float:
+        now = self._now()
+        seconds, self._last = now - self._last, now
+        return seconds
+
+    def _now(self) -> float:
+        if self._device != "cpu":
+            torch.accelerator.synchronize(self._device)
+        return time.perf_counter()
+
+
+def opened(model: str, device: str, strategy: Any, micro_batches: int) -> Training:
+    """Return a training of a model."""
+    values = {**defaults(), knob("strategy").name: strategy, "batch_size": BATCHES[model]}
+    values["gradient_accumulation_steps"] = micro_batches
+    session = resolve(str(TARGETS / f"{model}.py")).open(Config(values=values), plan_of(values, device), lambda _: None)
+    assert isinstance(session, Training)
+    return session
+
+
+def step_seconds(training: Training, device: str) -> tuple[float, float]:
+    """Return the median seconds of an optimizer step, and of its update."""
+    watch = _Timed(device, steps=STEPS)
+    training.train(watch)
+    return statistics.median(watch.steps[1:]), statistics.median(watch.updates[3::2])
+
+
+def pairs_of(training: Training, device: str) -> Communication:
+    """Return the micro-steps of a round."""
+    watch = _Timed(device, pairs=PAIRS)
+    training.train(watch)
+    seconds = watch.micro_steps[2:]
+    return Communication(without_seconds=tuple(seconds[::2]), with_seconds=tuple(seconds[1::2]))
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Be no rank meanwhile."""
+    folder = os.environ.pop(world.RANKS_FOLDER)
+    try:
+        yield
+    finally:
+        os.environ[world.RANKS_FOLDER] = folder
+
+
+def measured(model: str, device: str, rounds: int) -> list[dict[str, Any]]:
+    """Return one row for each strategy; every rank has to call it."""
+    trainings = {(s, k): opened(model, device, s, k) for s in STRATEGIES for k in MICRO_BATCHES}
+    with _alone():
+        single = opened(model, device, None, 1)
+    rows: dict[Any, list[dict[str, Any]]] = {strategy: [] for strategy in STRATEGIES}
+    for _ in range(rounds):
+        alone = step_seconds(single, device)[0] if world.world().rank == 0 else 0.0
+        world.agreed(0)  # the others have waited
+        for strategy in STRATEGIES:
+            pairs = pairs_of(trainings[strategy, 1], device)
+            steps = {k: step_seconds(trainings[strategy, k], device) for k in MICRO_BATCHES}
+            update = steps[1][1]
+            rows[strategy].append({
+                "exposed": pairs.exposed_share,
+                "efficiency": alone / steps[1][0],
+                "step": steps[1][0],
+                "ratios": {k: seconds / pairs.step_seconds(k, update) for k, (seconds, _) in steps.items()},
+            })  # fmt: skip
+    return [{"model": model, "strategy": strategy or "ddp", "rounds": found} for strategy, found in rows.items()]
+
+
+def rank(folder: Path, device: str, models: Sequence[str], rounds: int) -> None:
+    """Be one of the ranks; the first leaves what it measured."""
+    own = world.world()
+    device = device if device == "cpu" else f"{device}:{own.local_rank}"
+    torch.set_num_threads(1)
+    world.join(device)
+    rows = [row for model in models for row in measured(model, device, rounds)]
+    if own.rank == 0:
+        (folder / "rows.json").write_text(json.dumps(rows))
+    world.agreed(0)
+    sys.stdout.flush()
+    os._exit(0)  # nobody waits for those that take their groups down
+
+
+def rows_of(ranks: int, words: Sequence[str]) -> list[dict[str, Any]]:
+    """Start the ranks and return what they measured."""
+    with tempfile.TemporaryDirectory() as folder:
+        common = {**os.environ, world.RANKS_FOLDER: folder, "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}
+        command = [sys.executable, "-m", "benchmarks.communication", "--folder", folder, *words]
+        processes = [
+            subprocess.Popen(command, env={**common, "RANK": str(number), "LOCAL_RANK": str(number)})
+            for number in range(ranks)
+        ]
+        try:
+            statuses = [process.wait() for process in processes]
+        finally:
+            for process in processes:
+                process.kill()
+        if any(statuses):
+            raise SystemExit(f"ranks ended with {statuses}")
+        rows: list[dict[str, Any]] = json.loads((Path(folder) / "rows.json").read_text())
+        return rows
+
+
+def table(rows: Sequence[dict[str, Any]], ranks: int) -> str:
+    """Return the rows as Markdown."""
+    lines = [
+        f"| model | strategy | exposed | {' | '.join(f'T({k}) ratio' for k in MICRO_BATCHES)} | efficiency of {ranks} |",
+        "| --- | --- | --- |" + " --- |" * (len(MICRO_BATCHES) + 1),
+    ]
+    for row in rows:
+        found = row["rounds"]
+        ratios = [_range([each["ratios"][str(k)] for each in found]) for k in MICRO_BATCHES]
+        exposed = statistics.median(each["exposed"] for each in found)
+        efficiency = _range([each["efficiency"] for each in found])
+        lines.append(f"| {row['model']} | {row['strategy']} | {exposed:.0%} | {' | '.join(ratios)} | {efficiency} |")
+    return "\n".join(lines)
+
+
+def _range(values: Sequence[float]) -> str:
+    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
+
+
+def main() -> None:
+    """Print the table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--models", default="conv,wide")
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--json", type=Path)
+    parser.add_argument("--folder", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.folder:
+        rank(options.folder, options.device, options.models.split(","), options.rounds)
+        return
+    words = ("--device", options.device, "--models", options.models, "--rounds", str(options.rounds))
+    rows = rows_of(options.ranks, words)
+    print(
+        f"{options.ranks} ranks, {options.device}, {platform.processor() or platform.machine()}, torch {torch.__version__}\n"
+    )
+    print(table(rows, options.ranks))
+    if options.json:
+        options.json.write_text(json.dumps(rows, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,81 @@
+"""What --ranks and --devices ask for: how many processes, on which device, and which card each has."""
+
+import pytest
+
+from autotune.errors import UsageError
+from autotune.machine.nvml import Gpu
+from autotune.preparation.header import notes_before_the_search, opening_lines
+from autotune.preparation.ranks import CARDS, asked_ranks
+from autotune.preparation.settings import Settings
+from tests.worlds import environment, facts, space, study_request
+
+FOUR = tuple(Gpu(index=number, name="H100", uuid=f"GPU-{number}") for number in range(4))
+
+
+def _asked(cards=FOUR, target="model.py", **given):
+    return asked_ranks(Settings(target=target, **given), lambda: cards)
+
+
+@pytest.fixture(autouse=True)
+def _all_cards(monkeypatch):
+    monkeypatch.delenv(CARDS, raising=False)
+
+
+def test_one_process_trains_where_nobody_asks_for_more():
+    assert (_asked().count, _asked(device="mps").device, _asked().environ) == (1, "mps", {})
+
+
+def test_ranks_train_on_the_cpu():
+    asked = _asked(ranks=3)
+
+    assert (asked.count, asked.device, asked.environ) == (3, "cpu", {})
+
+
+@pytest.mark.parametrize(
+    ("devices", "cards"),
+    [("all", "GPU-0,GPU-1,GPU-2,GPU-3"), ("2", "GPU-0,GPU-1"), ("3,1", "GPU-3,GPU-1"), ("1", "GPU-0")],
+)
+def test_each_rank_has_a_card_of_its_own(devices, cards):
+    asked = _asked(devices=devices)
+
+    assert (asked.count, asked.device, asked.environ[CARDS]) == (len(cards.split(",")), "cuda", cards)
+
+
+def test_cards_are_counted_among_those_that_are_visible(monkeypatch):
+    monkeypatch.setenv(CARDS, "3, 1")
+
+    assert _asked(devices="all").environ[CARDS] == "3,1"
+    assert _asked(devices="0,1").environ[CARDS] == "3,1"
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"ranks": 2, "target": "-- python train.py"}, "write them there: -- torchrun --nproc-per-node 2"),
+        ({"devices": "2", "target": "-- python train.py"}, "--devices starts the ranks of a file of functions"),
+        ({"ranks": 2, "devices": "2"}, "--ranks 2 trains on the CPU and --devices 2 on GPUs."),
+        ({"ranks": 2, "device": "cuda"}, "Write --devices 2 for that many GPUs, or --device cpu."),
+        ({"devices": "2", "device": "cpu"}, "and --device says cpu."),
+        ({"devices": "5"}, "--devices 5 asks for more than there is: 4 GPUs can be seen here"),
+        ({"devices": "0,4"}, "--devices 0,4 asks for more than there is"),
+        ({"devices": "all", "cards": ()}, "there is none to be seen here"),
+    ],
+)
+def test_what_cannot_be_is_refused(given, words):
+    with pytest.raises(UsageError) as refused:
+        _asked(**given)
+
+    assert words in str(refused.value)
+
+
+def test_ranks_stand_in_the_header_and_too_many_are_warned_of():
+    asked = study_request(facts=facts(ranks=4), environment=environment(device="cpu", usable_cores=2))
+
+    lines = opening_lines(None, asked, space(), Settings(target="model.py"), resumed=False)
+
+    assert lines[1].endswith("· 4 ranks (gloo)")
+    assert notes_before_the_search(asked) == [
+        "4 ranks share 2 cores: they take turns, and the rates say little of a machine with a core for each. Start at "
+        "most 2."
+    ]
+    assert notes_before_the_search(study_request()) == []

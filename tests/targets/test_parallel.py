@@ -1,0 +1,166 @@
+"""Two ranks learn what one process learns from the batches of both; what keeps them from it is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.ranks import on_ranks
+
+pytestmark = pytest.mark.slow
+# The batches of a rank are every second sample: those of both together are the batch of one process.
+TARGET = """
+import os, torch, torch.distributed as dist
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+rank, size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
+torch.manual_seed(0)
+inputs, targets = torch.randn(96, 6), torch.randn(96, 3)
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.Linear(8, 8)
+        self.norm = nn.LayerNorm(8)
+    def forward(self, x): return x + self.norm(torch.relu(self.inner(x)))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.blocks, self.last = nn.Linear(6, 8), nn.ModuleList(Block() for _ in range(3)), nn.Linear(8, 3)
+        self.weight_of_loss = 2.0
+    def forward(self, x):
+        x = self.first(x)
+        for block in self.blocks: x = block(x)
+        return self.last(x)
+def model():
+    torch.manual_seed(1)
+    return Net()
+def dataloader(batch_size, num_workers):
+    data = TensorDataset(inputs[rank::size], targets[rank::size])
+    return DataLoader(data, batch_size, shuffle=False, drop_last=True)
+def loss(model, batch): return model.weight_of_loss * nn.functional.mse_loss(model(batch[0]), batch[1])
+def optimizer(params): return torch.optim.AdamW(params, lr=0.01)
+"""
+LEARN = """
+def learned(text="", steps=3, **values):
+    training = start(HERE, TARGET + text, **{"batch_size": 8 * 2 // SIZE, **values})
+    training.train(watch(steps))
+    tensors = [one.full_tensor() if hasattr(one, "full_tensor") else one for one in training.model.parameters()]
+    return torch.cat([one.detach().flatten() for one in tensors]).tolist()
+def tried(name, **options):
+    try: tell(**{name: learned(**options)})
+    except TargetError as error: tell(**{name: str(error)})
+"""
+STRATEGIES = (None, "zero2", "fsdp")
+
+
+def _told(folder: Path, code: str, size: int = 2) -> list[dict]:  # type: ignore[type-arg]
+    return on_ranks(folder, f"TARGET = {TARGET!r}\n{LEARN}{code}", size)
+
+
+def _difference(one: list[float], other: list[float]) -> float:
+    return max(abs(a - b) for a, b in zip(one, other, strict=True))
+
+
+def test_the_update_of_two_ranks_is_that_of_one_process_with_the_batches_of_both(tmp_path: Path) -> None:
+    code = """
+cases = {
+    "plain": {},
+    "accumulated": {"gradient_accumulation_steps": 3},
+    "checkpointed": {"activation_checkpointing": True},
+    "bf16": {"amp_dtype": "bfloat16"},
+    "clipped": {"text": "clip_grad_norm = 0.01"},
+    "fused": {"fused_optimizer": "fused"},
+}
+for strategy in (None, "zero2", "fsdp") if SIZE > 1 else (None,):
+    for name, options in cases.items():
+        tried(f"{name} {strategy}", strategy=strategy, **options)
+"""
+    (alone,) = _told(tmp_path, code, size=1)
+    first, second = _told(tmp_path, code)
+
+    for case, values in first.items():
+        name = case.partition(" ")[0]
+        assert values == second[case], case
+        assert not isinstance(values, str), (case, values)
+        assert _difference(values, alone[f"{name} None"]) < (1e-2 if name == "bf16" else 1e-5), case
+
+
+def test_what_keeps_ranks_from_learning_the_same_is_named(tmp_path: Path) -> None:
+    code = '''
+FORWARD = """
+def loss(model, batch):
+    x = model.first(batch[0])
+    for block in model.blocks: x = block(x)
+    return nn.functional.mse_loss(model.last(x), batch[1])
+"""
+BIGGER = """
+class Bigger(Net):
+    def __init__(self):
+        super().__init__()
+        self.extra = nn.Linear(3, 3)
+    def forward(self, x):
+        x = super().forward(x)
+        return self.extra(x) if CONDITION else x
+def model(): return Bigger()
+"""
+STILL = "def scheduler(optimizer): return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.0)"
+DRAWN = """
+def loss(model, batch):
+    with torch.no_grad(): model.last.bias.add_(rank)
+    return nn.functional.mse_loss(model(batch[0]), batch[1])
+"""
+PARALLEL = "def model(): return nn.DataParallel(Net())"
+def looked(name, text, **values):
+    from autotune.core.records import Config
+    from autotune.knobs import defaults
+    config = Config(values=defaults() | {"batch_size": 8} | values)
+    try: told = [inspect(HERE, TARGET + text, config).step.parameters_with_gradient]
+    except TargetError as error: told = str(error)
+    tell(**{name: told})
+looked("past", FORWARD)
+looked("past, rate 0", FORWARD + STILL)
+looked("past, shared out", FORWARD, strategy="fsdp")
+looked("unused", BIGGER.replace("CONDITION", "False"))
+looked("unused on one", BIGGER.replace("CONDITION", "rank == 0"))
+looked("looked for", BIGGER.replace("CONDITION", "rank == 0") + "find_unused_parameters = True")
+looked("unused, shared out", BIGGER.replace("CONDITION", "False"), strategy="zero2")
+looked("drawn", DRAWN)
+looked("DataParallel", PARALLEL)
+looked("averaged", "def ema(model): return torch.optim.swa_utils.AveragedModel(model)", strategy="zero2")
+tried("later", text=BIGGER.replace("CONDITION", "len(x) == 0"))
+'''
+    first, second = _told(tmp_path, code)
+
+    assert {name: told for name, told in first.items() if told != second[name]} == {"looked for": [18]}
+    for name in ("past", "past, rate 0"):
+        assert "different values of first.weight, first.bias" in first[name]
+        assert "calls parts of the model" in first[name]
+    assert "whose weights are shared among the ranks" in first["past, shared out"]
+    assert first["unused"].startswith("extra.weight, extra.bias got no gradient in a step, and all ranks wait")
+    assert first["unused on one"].startswith("extra.weight, extra.bias got no gradient in a step on rank 1, ")
+    assert first["unused, shared out"] == [16]
+    assert "different values of last.bias. Probably" in first["drawn"]
+    assert "Return the module that is in it." in first["DataParallel"]
+    assert "Use strategy ddp." in first["averaged"]
+    assert first["later"].startswith("extra.weight, extra.bias got no gradient"), "without an inspection, by torch"
+
+
+def test_micro_steps_with_and_without_an_exchange_are_told_and_teach_nothing(tmp_path: Path) -> None:
+    code = """
+from autotune.targets.base import Order
+from autotune.testing.target_contract import Recorder
+pairs = [Order.EXCHANGE] * 6
+for strategy in (None, "zero2", "fsdp"):
+    training = start(HERE, TARGET, batch_size=8, strategy=strategy)
+    recorder = Recorder(*pairs, Order.CONTINUE, Order.CONTINUE, Order.STOP)
+    training.train(recorder)
+    whole = [one.full_tensor() if hasattr(one, "full_tensor") else one for one in training.model.parameters()]
+    tell(**{f"{strategy}": torch.cat([one.detach().flatten() for one in whole]).tolist()})
+    tell(steps=len(recorder.steps), micro_steps=recorder.micro_steps, plain=learned(batch_size=8))
+"""
+    for told in _told(tmp_path, code):
+        assert told["micro_steps"] == [False, True] * 3
+        assert told["steps"] == 3
+        for strategy in STRATEGIES:
+            assert _difference(told[f"{strategy}"], told["plain"]) < 1e-5

@@ -1,0 +1,51 @@
+"""What matters to several ranks is said when a target is looked at."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.ranks import on_ranks
+from tests.targets_support import COMPLETE, inspect
+
+NORMED = """
+import torch
+from torch import nn
+def model(): return nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 2))
+def dataset(): return torch.utils.data.TensorDataset(torch.randn(100, 4), torch.randint(2, (100,)))
+find_unused_parameters = True
+"""
+
+
+def test_other_ways_to_train_on_several_devices_are_recognised(tmp_path: Path) -> None:
+    text = COMPLETE + (
+        "def trained():\n    import horovod.torch as hvd\n    from apex.parallel import DistributedDataParallel\n"
+        "    from fairscale.nn import FullyShardedDataParallel\n    return hvd, 'ddp_spawn'\n"
+        "plain = model\ndef model(): return nn.DataParallel(plain())\n"
+    )
+
+    found = [one for one in inspect(tmp_path, text).findings if one.name == "ranks"]
+
+    assert all(one.needs_attention for one in found)
+    for word in ("DataParallel: one process feeds", "Horovod", "Apex", "FairScale", "ddp_spawn"):
+        assert [one for one in found if word in one.text], word
+    assert len(found) == 5
+
+
+def test_a_plain_target_of_one_rank_is_told_nothing_of_ranks(tmp_path: Path) -> None:
+    assert not [one for one in inspect(tmp_path, COMPLETE).findings if one.name in ("ranks", "BatchNorm")]
+
+
+@pytest.mark.slow
+def test_batch_norm_and_a_needless_search_for_unused_parameters_are_told(tmp_path: Path) -> None:
+    code = "facts = inspect(HERE, TARGET)\ntell(found=[(one.name, one.text) for one in facts.findings])\n"
+    code += "tell(exposed=facts.exposed_communication)"
+
+    first, second = on_ranks(tmp_path, f"TARGET = {NORMED!r}\n{code}")
+
+    texts = [text for name, text in first["found"] if name in ("ranks", "BatchNorm")]
+    assert texts[0].startswith("2 ranks train one model")
+    assert texts[1].startswith("find_unused_parameters looks through the graph in every step")
+    assert texts[2].startswith("1 layer with the statistics of one rank's micro-batch, not of all 2")
+    assert all(0 <= one["exposed"] <= 1 for one in (first, second))
