@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from autotune.knobs import KNOBS
 from autotune.profile import chart
-from autotune.profile.advice import instead, seen
+from autotune.profile.advice import instead, seen, tried
 from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, expensive_modules, findings, share
 from autotune.profile.memory_judge import rows
 from autotune.profile.memory_table import memory_sentences
@@ -30,6 +30,7 @@ class Told:
     seen: str
     code: str
     instead: str
+    tried: str  # empty: that was not asked for
 
 
 def render(found: Profile) -> str:
@@ -75,7 +76,7 @@ def _told(one: SlowLine, result: ProfileResult) -> Told:
     )
     return Told(
         place=one.place or "no line of yours", cost=cost, share=None if one.bytes else of_step, seen=seen(one),
-        code=one.code, instead=instead(one),
+        code=one.code, instead=instead(one), tried=tried(one),
     )  # fmt: skip
 
 

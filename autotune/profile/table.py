@@ -7,7 +7,7 @@ from rich.text import Text
 from autotune.core.records import Config
 from autotune.harmless import plain
 from autotune.knobs import KNOBS
-from autotune.profile.advice import instead, seen
+from autotune.profile.advice import instead, seen, tried
 from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, expensive_modules, findings, share
 from autotune.profile.memory_table import memory_block
 from autotune.profile.records import ProfileResult, Work
@@ -104,6 +104,8 @@ def _findings(result: ProfileResult) -> Text:
         block.append(_cut(" ".join(filter(None, (place, cost))) + f": {plain(seen(one))}") + "\n", "yellow")
         code = f"{plain(one.code)}   →   " if one.code and len(one.code) <= WIDTH // 2 else ""
         block.append(_cut(f"    {code}{instead(one)}") + "\n")
+        if said := plain(tried(one)):
+            block.append(_cut(f"    {said}") + "\n")
     if len(found) > MOST_FINDINGS:
         block.append(f"and {counted(len(found) - MOST_FINDINGS, 'finding')} more: --json\n", "dim")
     return block

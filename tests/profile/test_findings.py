@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from autotune.profile.comparison import agreed_share
 from autotune.profile.loading import _gain
-from autotune.profile.without import agreed_share
 from tests.profile.test_child import FLOPS, profiled
 from tests.targets_support import HEAD
 
