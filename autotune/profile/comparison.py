@@ -20,7 +20,7 @@ CONFIDENCE = 0.95  # of the interval of a median; of fewer than 6 rounds it is a
 LeavingOut = Callable[[bool], None]  # leave it out from now on, or do so no more
 
 
-class Compared(NamedTuple):
+class TurnSeconds(NamedTuple):
     """The seconds of steps as they were taken: with, without, with, ..., and what this process computed in each."""
 
     seconds: list[float]
@@ -38,7 +38,7 @@ class Compared(NamedTuple):
 
 def compare(
     leave_out: LeavingOut, device: str, most_seconds: float, steps: int = 2, rounds: int = ROUNDS
-) -> Generator[None, Step, Compared]:
+) -> Generator[None, Step, TurnSeconds]:
     """Take `steps` steps with and as many without, `rounds` times, or fewer in `most_seconds`; each `yield` is a step.
 
     What is left out in one step may show in the next, so the second half counts.
@@ -54,7 +54,7 @@ def compare(
                         clock.mark()
                         computed.append(time.process_time())
             done += 1
-    return Compared(clock.intervals()[::2], [after - before for before, after in pairwise(computed)][::2])
+    return TurnSeconds(clock.intervals()[::2], [after - before for before, after in pairwise(computed)][::2])
 
 
 def agreed_share(seconds: list[float]) -> float:

@@ -70,7 +70,7 @@ class Work(Record, frozen=True, kw_only=True):
     dtype: str  # that it was measured in: what the model computes in
 
 
-class Gain(Record, frozen=True, kw_only=True):
+class MeasuredGain(Record, frozen=True, kw_only=True):
     """What steps gained without something: taken with it and without it, in turn (`--verify`)."""
 
     seconds: float  # per optimizer step, the median; below zero: steps were longer without it
@@ -91,7 +91,7 @@ class SlowLine(Record, frozen=True, kw_only=True):
     seconds: float  # per optimizer step: what leaving it out can give at most; 0.0 for memory
     bytes: float = 0.0  # per optimizer step, by which memory grows
     ratio: float = 0.0  # of the slowest sample to the median
-    gain: Gain | None = None  # None: not verified
+    gain: MeasuredGain | None = None  # None: not verified
     unverified: str = ""  # why it was not, where that was asked for
 
 

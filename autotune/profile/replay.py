@@ -23,11 +23,12 @@ from autotune.targets.loop import Training
 STEPS = 4  # that are taken again: what one step did shows in the losses of the next
 
 
-class Given(NamedTuple):
+class StepsGiven(NamedTuple):
     """What some steps gave: each loss, and a checksum of all weights and buffers at their end."""
 
     losses: tuple[bytes, ...]
     weights: int
+    are_finite: bool  # the losses: others are alike whatever is done
 
 
 class Replay:
@@ -55,20 +56,22 @@ class Replay:
             self._training.to_device = to_device
         self._back = _state_of(self._training)
 
-    def again(self) -> Generator[None, Step, Given]:
+    def again(self) -> Generator[None, Step, StepsGiven]:
         """Take the steps from the state that was kept, and return what they gave."""
         self._back()
         to_device, waiting = self._training.to_device, copy.deepcopy(self._batches)[::-1]
         self._training.to_device = lambda batch: waiting.pop()
-        losses = list[bytes]()
+        losses, are_finite = list[bytes](), True
         try:
             for _ in range(STEPS):
                 step = yield
                 losses.append(_bytes_of(step.loss))
+                are_finite &= bool(step.loss.isfinite())
         finally:
             self._training.to_device = to_device
         held = (*self._training.model.parameters(), *self._training.model.buffers())
-        return Given(tuple(losses), zlib.crc32(b"".join(zlib.crc32(_bytes_of(one)).to_bytes(4) for one in held)))
+        weights = zlib.crc32(b"".join(zlib.crc32(_bytes_of(one)).to_bytes(4) for one in held))
+        return StepsGiven(tuple(losses), weights, are_finite)
 
 
 def _bytes_of(tensor: Tensor) -> bytes:

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 from torch.utils.data import DataLoader
 
 from autotune.profile.comparison import LeavingOut, compare, gained, median_interval
-from autotune.profile.records import Gain, SlowLine
-from autotune.profile.replay import Given, Replay
+from autotune.profile.records import MeasuredGain, SlowLine
+from autotune.profile.replay import Replay, StepsGiven
 from autotune.profile.stubs import WHY_NOT, Stub, gives_up, left_out, out_of_order
 from autotune.profile.without import Without
 from autotune.targets.base import Step
@@ -26,6 +26,7 @@ from autotune.targets.loop import Training
 
 Tried = Generator[None, Step, SlowLine]
 NOT_REPEATED = "the same steps again have other losses already, so whether it changes them is not known"
+NOT_FINITE = "the losses are not finite, so whether it changes them is not known"
 CHANGES = "the losses of the next steps change without it"
 
 
@@ -40,6 +41,7 @@ class Verifying:
         self._loader = source.loader if isinstance(source, Epochs) else None
         self._step_seconds, self._most_seconds = step_seconds, most_seconds
         self._replay = Replay(training)
+        self._why_not = ""  # nothing can be said of losses
         self.at: SlowLine | None = None  # what is tried now
 
     def try_each(
@@ -48,25 +50,25 @@ class Verifying:
         """Try what was found; `tell` what it was before and after."""
         yield from self._replay.keep()
         usual = yield from self._replay.again()
-        is_repeatable = (yield from self._replay.again()) == usual
+        self._why_not = "" if (yield from self._replay.again()) == usual else NOT_REPEATED
+        if not usual.are_finite:
+            self._why_not = NOT_FINITE
         for one in found:
             self.at = one
-            tell(one, (yield from self._try(one, usual if is_repeatable else None)))
+            tell(one, (yield from self._try(one, usual)))
         self.at = None
 
-    def _try(self, one: SlowLine, usual: Given | None) -> Tried:
+    def _try(self, one: SlowLine, usual: StepsGiven) -> Tried:
         if one.kind == "tail" and self._loader is not None and self._loader.num_workers:
             return (yield from self._try_order(one, self._loader))
-        if one.kind in WHY_NOT:
-            return replace(one, unverified=WHY_NOT[one.kind])
-        if usual is None:
-            return replace(one, unverified=NOT_REPEATED)
+        if why := WHY_NOT.get(one.kind, self._why_not):
+            return replace(one, unverified=why)
         if (known := self._without.way(one)) is not None:
             with self._without.watched():
                 return (yield from self._try_alike(one, known, usual))
         return (yield from self._try_stub(one, usual))
 
-    def _try_stub(self, one: SlowLine, usual: Given) -> Tried:
+    def _try_stub(self, one: SlowLine, usual: StepsGiven) -> Tried:
         stub = Stub(one)
         with left_out(stub, one, self._training.model) as is_possible:
             if not is_possible:
@@ -77,7 +79,7 @@ class Verifying:
             return (yield from self._try_alike(one, stub.set, usual, lambda: stub.doubt))
 
     def _try_alike(
-        self, one: SlowLine, leave_out: LeavingOut, usual: Given, doubt: Callable[[], str] = lambda: ""
+        self, one: SlowLine, leave_out: LeavingOut, usual: StepsGiven, doubt: Callable[[], str] = lambda: ""
     ) -> Tried:
         """Measure it if the same steps without it give the same, bit for bit."""
         with _held(leave_out):
@@ -94,11 +96,11 @@ class Verifying:
             compared = yield from compare(leave_out, self._training.plan.device, self._most_seconds, steps)
         return replace(one, gain=self._gain(one, compared.seconds, same_losses=False))
 
-    def _gain(self, one: SlowLine, seconds: list[float], *, same_losses: bool) -> Gain:
+    def _gain(self, one: SlowLine, seconds: list[float], *, same_losses: bool) -> MeasuredGain:
         shares = gained(seconds)
         low, high = median_interval(shares)
         middle, low, high = (self._step_seconds * share for share in (median(shares), low, high))
-        return Gain(seconds=middle, low=low, high=high, same_losses=same_losses, gives_up=gives_up(one))
+        return MeasuredGain(seconds=middle, low=low, high=high, same_losses=same_losses, gives_up=gives_up(one))
 
 
 @contextmanager
