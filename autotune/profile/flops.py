@@ -23,7 +23,7 @@ LARGE = 8192  # elsewhere: what fills a data-centre GPU
 
 @contextmanager
 def counted(device: str) -> Iterator[FlopCounterMode]:
-    """Count what is computed meanwhile.
+    """Count the floating-point operations that are done meanwhile.
 
     On a CPU attention is computed by the math kernel, for the counter knows no other there (torch 2.13).
     """

@@ -12,7 +12,7 @@ from autotune.profile.memory_judge import rows
 from autotune.profile.memory_table import memory_sentences
 from autotune.profile.records import PARTS, ProfileResult, SlowLine
 from autotune.profile.stage import Profile
-from autotune.profile.table import LEAST_SHOWN, doubt, work_phrase
+from autotune.profile.table import LEAST_SHOWN, bound_phrase, doubt, work_phrase
 from autotune.report.chart import Chart
 from autotune.report.templates import render_template
 from autotune.units import format_bytes, format_rate, format_share
@@ -53,6 +53,7 @@ def render(found: Profile) -> str:
         parts=_parts(result),
         modules=_modules(result),
         work=work_phrase(result.work, result.seconds) if result.work else "",
+        bound=bound_phrase(result),
         findings=[_told(one, result) for one in findings(result)],
         least=format_share(LEAST_SHARE),
         doubts=[*filter(None, [doubt(result)]), *result.left_out],

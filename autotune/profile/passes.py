@@ -38,6 +38,7 @@ from autotune.profile.records import PARTS, PartSeconds, ProfileResult, SlowLine
 from autotune.profile.samples import Samples
 from autotune.profile.stopwatch import Stopwatch
 from autotune.profile.trace import captured, traced
+from autotune.profile.traffic import Traffic, limits_of
 from autotune.profile.user_lines import UserLine
 from autotune.profile.verify import Verifying
 from autotune.profile.without import Without
@@ -69,6 +70,7 @@ class Profiling:
         self._between = 0  # steps from the middle of the timed ones to the first in which calls were watched
         self._found = ProfileResult(outcome=Outcome.OK)
         self._flops: int | None = None
+        self._traffic: Traffic | None = None
         self._memory = MemoryPass(training, self.stopwatch)
         self._without: Without | None = None
 
@@ -118,7 +120,12 @@ class Profiling:
             self._find_loading()
         if self._extent == "brief":
             return self._found
-        return replace(self._found, work=flops.work_of(self._training, self._flops), memory=self._memory.result())
+        return replace(
+            self._found,
+            work=flops.work_of(self._training, self._flops),
+            limits=limits_of(self._traffic, self._device) if self._traffic is not None else None,
+            memory=self._memory.result(),
+        )
 
     def _find_loading(self) -> None:
         """Read samples beside the training, and find what they cost."""
@@ -176,7 +183,7 @@ class Profiling:
         self._found = replace(self._found, modules=times.result(steps))
 
     def _count_operations(self) -> Passing:
-        with flops.counted(self._device) as counter:
+        with flops.counted(self._device) as counter, Traffic() as self._traffic:
             yield
         self._flops = counter.get_total_flops()
 

@@ -70,6 +70,15 @@ class Work(Record, frozen=True, kw_only=True):
     dtype: str  # that it was measured in: what the model computes in
 
 
+class Limits(Record, frozen=True, kw_only=True):
+    """What bounds a step beside its floating-point operations, and what this machine could do of it."""
+
+    moved_bytes: int  # per optimizer step, that operations read and write if nothing is in a cache
+    bytes_per_second: float  # of one large copy, read and written, measured in the same process
+    calls: int  # of operations, per optimizer step
+    call_seconds: float  # of one that computes next to nothing
+
+
 class MeasuredGain(Record, frozen=True, kw_only=True):
     """What steps gained without something: taken with it and without it, in turn (`--verify`)."""
 
@@ -104,6 +113,7 @@ class ProfileResult(Result, frozen=True, kw_only=True):
     parts: tuple[PartSeconds, ...] = ()
     modules: tuple[ModuleSeconds, ...] = ()  # empty: not told apart
     work: Work | None = None
+    limits: Limits | None = None  # None: operations were not counted
     findings: tuple[SlowLine, ...] = ()
     memory: MemoryUse | None = None
     contamination: Contamination | None = None  # by other processes, while the parts were timed
