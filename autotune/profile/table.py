@@ -100,12 +100,12 @@ def bound_phrase(result: ProfileResult) -> str:
         return ""
     names = {
         "compute": "operations",
-        "memory": f"{format_bytes(limits.moved_bytes)} moved",
+        "memory": f"moving {format_bytes(limits.moved_bytes)}",
         "launch": f"{limits.calls:,} calls",
-        "data": "waiting for data",
+        "data": "data",
     }
     told = ", ".join(f"{names[one]} {format_share(of_step)}" for one, of_step in found.items())
-    return _cut(f"bound by {next(iter(found))}; at this machine's rates: {told} of the step", WIDTH - 2)
+    return _cut(f"bound by {next(iter(found))}: {told} of the step", WIDTH - 2)
 
 
 def _findings(result: ProfileResult) -> Text:

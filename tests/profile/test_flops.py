@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from autotune.profile.flops import counted
+from autotune.profile.traffic import Traffic
 
 BATCH, TOKENS, WIDTH, LAYERS, WORDS, INNER, HEADS = 2, 16, 32, 3, 100, 64, 4
 IDS = torch.randint(WORDS, (BATCH, TOKENS), generator=torch.Generator().manual_seed(0))
@@ -139,6 +140,16 @@ def test_the_resnet_18_of_transformers_takes_the_same(transformers):
     images = torch.randn(BATCH, 3, 64, 64)
     expected = 2 * convolutions(STEM) + 3 * (convolutions(*BLOCKS) + 2 * BATCH * 512 * 10)
     assert flops(model, pixel_values=images, labels=torch.tensor([1, 2])) == expected
+
+
+def test_bytes_are_those_that_operations_read_and_write_and_views_move_none():
+    a, b = torch.randn(64, 32), torch.randn(32, 16)
+
+    with Traffic() as traffic:
+        a.view(32, 64).t()
+        a @ b
+
+    assert (traffic.calls, traffic.bytes) == (1, 4 * (64 * 32 + 32 * 16 + 64 * 16))
 
 
 @pytest.mark.parametrize(("given", "groups", "stride"), [(4, 1, 1), (4, 1, 2), (8, 4, 2), (8, 8, 1)])
