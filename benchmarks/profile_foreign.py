@@ -23,7 +23,7 @@ from benchmarks.slow_lines import held_against, resumed
 
 TRAININGS = Path(__file__).parent / "foreign"
 EDITS = {  # training -> what is written, and what instead; none: nothing to edit was found
-    "vit_processor": [("return Digits()", "data = Digits()\n    return [data[index] for index in range(512)]")],
+    "vit_digits": [("return Digits()", "data = Digits()\n    return [data[index] for index in range(512)]")],
     "resnet_digits": [("    measure(output.logits.detach(), batch[1])\n", "")],
     "mnist_example": [("return Digits()", "data = Digits()\n    return [data[index] for index in range(1024)]")],
     "llama_step": [("set_to_none=False", "set_to_none=True")],
