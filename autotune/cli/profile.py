@@ -78,7 +78,8 @@ def profile(
     if output is not None:
         prepare(output)
     if not json_output:
-        say("Training for about half a minute, to see where a step goes.", stderr=True)
+        more = ", and longer to try what is found" if verify else ""
+        say(f"Training for about half a minute, to see where a step goes{more}.", stderr=True)
     with SubprocessLauncher() as launcher:
         found = run(named, device, SayingLauncher(launcher), output, verify=verify)
     missing = write(output, found) if output is not None else ""

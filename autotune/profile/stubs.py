@@ -25,6 +25,7 @@ from autotune.profile.records import SlowLine, Slowness
 from autotune.profile.stopwatch import replaced
 from autotune.profile.user_lines import UserLine, calling_line, owner, user_modules
 
+_ANOTHER_DATASET = "samples that are prepared once are another dataset, which is for you to write"
 WHY_NOT: Mapping[Slowness, str] = {
     "graph": "without it the gradients are others",
     "growing": "how much of it is needed is for you to say",
@@ -32,8 +33,8 @@ WHY_NOT: Mapping[Slowness, str] = {
     "float64": "in float32 the losses are others",
     "casting": "without it the losses are others",
     "loop": "one operation on the whole batch is another model, which is for you to write",
-    "loading": "steps need the samples",
-    "rereading": "steps need the samples",
+    "loading": _ANOTHER_DATASET,
+    "rereading": _ANOTHER_DATASET,
     "tail": "in_order=False needs loader workers: --config num_workers=2",
 }
 _GIVES_UP: Mapping[str, str] = {
