@@ -33,7 +33,7 @@ from autotune.launch.subprocess import SubprocessLauncher
 from autotune.profile.judge import findings
 from autotune.profile.records import ProfileResult
 
-MOST_SECONDS, FEWEST_ROUNDS = 8.0, 8  # of a plain loop: all trainings together take less than twelve minutes
+MOST_SECONDS, FEWEST_ROUNDS = 8.0, 8  # of a plain loop: meant for twelve minutes for all trainings
 TRAININGS = Path(__file__).parents[1] / "tests" / "slow" / "trainings"
 MENDED = {  # training -> what is written, and what instead; without those that grow: their cost is another in each step
     "casts_back_and_forth": ("    features = features.to(torch.bfloat16).to(torch.float32)  # planted\n", ""),
