@@ -1,6 +1,6 @@
 """What `autotune profile` says that a planted line costs, against what leaving it out really gives.
 
-python -m benchmarks.slow_lines [NAME ...] [--rounds 40]
+python -m benchmarks.slow_lines [NAME ...] [--rounds 40] [--resume FILE]
 
 Each training of `tests/slow` is profiled once, in a process of its own. Then a plain loop in this process trains it as
 it is and mended, one step of each in turn: the difference of the medians is the truth. Both are shares of a step, for
@@ -17,6 +17,7 @@ import runpy
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
 from statistics import median
@@ -30,7 +31,9 @@ from autotune.core.requests import ProfileRequest
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.profile.judge import findings
+from autotune.profile.records import ProfileResult
 
+MOST_SECONDS, FEWEST_ROUNDS = 8.0, 8  # of a plain loop: meant for twelve minutes for all trainings
 TRAININGS = Path(__file__).parents[1] / "tests" / "slow" / "trainings"
 MENDED = {  # training -> what is written, and what instead; without those that grow: their cost is another in each step
     "casts_back_and_forth": ("    features = features.to(torch.bfloat16).to(torch.float32)  # planted\n", ""),
@@ -107,41 +110,72 @@ class _Optimizer:
 def main() -> None:
     """Profile and train, and print the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("names", nargs="*", default=list(MENDED))
+    parser.add_argument("names", nargs="*")
     parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--resume", type=Path, help="a file that rows are added to; what is in it is not run again")
     options = parser.parse_args()
+    unknown = [name for name in options.names if name not in MENDED]
+    if unknown:
+        parser.error(f"no such training: {', '.join(unknown)}")
     torch.set_num_threads(1)
     sys.path.insert(0, str(TRAININGS))
     print("| training | finding | told | true | told / true | ms a step |\n| --- | --- | --- | --- | --- | --- |")
     for name in options.names or MENDED:
-        print(row(name, options.rounds), flush=True)
+        print(resumed(options.resume, name, lambda name=name: row(name, options.rounds)), flush=True)
+
+
+def resumed(file: Path | None, name: str, make: Callable[[], str]) -> str:
+    """Return the row of `name` in `file`; make it and add it there if there is none."""
+    known = file.read_text().splitlines() if file is not None and file.exists() else []
+    for line in known:
+        if line.startswith(f"| {name} |"):
+            return line
+    made = make()
+    if file is not None:
+        with file.open("a") as rows:
+            rows.write(f"{made}\n")
+    return made
 
 
 def row(name: str, rounds: int) -> str:
     """Return the line of one training."""
-    file = TRAININGS / f"{name}.py"
+    profiled, true, step = held_against(TRAININGS / f"{name}.py", [MENDED[name]], rounds)
+    if not (found := findings(profiled)):
+        return f"| {name} | none | | | | |"
+    told = found[0].seconds / profiled.seconds
+    return f"| {name} | {found[0].kind} | {told:.0%} | {true:.0%} | {told / true:.2f} | {1000 * step:.0f} |"
+
+
+def held_against(
+    file: Path, edits: list[tuple[str, str]], rounds: int, *, verify: bool = False
+) -> tuple[ProfileResult, float, float]:
+    """Return the profile of a training, by what share edits really make it faster, and the seconds of a step.
+
+    In turn, one step of each that counts; no longer than `MOST_SECONDS`, but for the fewest rounds.
+    """
     text = file.read_text()
-    written, instead = MENDED[name]
-    assert written in text, f"{name} was changed"
+    for written, instead in edits:
+        assert written in text, f"{file.name} was changed"
+        text = text.replace(written, instead)
     with tempfile.TemporaryDirectory() as place, SubprocessLauncher() as launcher:
         mended = Path(place) / "mended.py"
-        mended.write_text(text.replace(written, instead))
+        mended.write_text(text)
         trainings = [Plain(one) for one in (file, mended)]
         config = Config(values={**defaults(), "batch_size": trainings[0].batch_size, "num_threads": 1})
-        profiled = launcher.run(ProfileRequest(target=str(file), config=config, device="cpu"), Path(place))
+        asked = ProfileRequest(target=str(file), config=config, device="cpu", seconds=1.0, verify=verify)
+        profiled = launcher.run(asked, Path(place))
         seconds: tuple[list[float], list[float]] = ([], [])
-        for _ in range(rounds):
+        ends = time.perf_counter() + MOST_SECONDS
+        for number in range(rounds):
+            if number >= FEWEST_ROUNDS and time.perf_counter() > ends:
+                break
             for training, taken in zip(trainings, seconds, strict=True):
                 training.step()  # after a step of the other, caches are its
                 began = time.perf_counter()
                 training.step()
                 taken.append(time.perf_counter() - began)
-    if not (found := findings(profiled)):
-        return f"| {name} | none | | | | |"
-    first = found[0]
-    before, after = (sum(sorted(taken)[len(taken) // 8 : -len(taken) // 8]) for taken in seconds)  # trimmed
-    told, true = first.seconds / profiled.seconds, 1 - after / before
-    return f"| {name} | {first.kind} | {told:.0%} | {true:.0%} | {told / true:.2f} | {1000 * median(seconds[0]):.0f} |"
+    before, after = (sum(sorted(taken)[len(taken) // 8 : len(taken) - len(taken) // 8]) for taken in seconds)  # trimmed
+    return profiled, 1 - after / before, median(seconds[0])
 
 
 class Plain:

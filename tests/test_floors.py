@@ -33,7 +33,8 @@ CHILD_ONLY = ("child", "targets", "export")  # and inside functions of knobs
 CHILD_FILES = (  # of the features
     "child", "tensor_tracker", "workspaces", "breakdown",
     "backward_passes", "calls", "flops", "left_on", "line_findings", "memory_pass", "module_times", "operations",
-    "padding", "passes", "samples", "stopwatch", "trace", "user_lines", "without",
+    "padding", "passes", "replay", "samples", "stopwatch", "stubs", "trace", "traffic", "user_lines", "verify",
+    "without",
 )  # fmt: skip
 OPTUNA_HOMES = ("sampler/structured.py", "sampler/encoding.py", "sampler/optuna.py", "study/store.py")
 

@@ -40,6 +40,12 @@ def profile(
             "--output", "-o", help="A new folder for a page, the readings, a trace for Perfetto, TensorBoard's scalars."
         ),
     ] = None,
+    verify: Annotated[
+        bool,
+        typer.Option(
+            "--verify", help="Leave findings out from outside where losses stay the same, and measure what that gives."
+        ),
+    ] = False,
     nsys: Annotated[
         bool,
         typer.Option("--nsys", help="With --output, on CUDA: also print and run the command of Nsight Systems."),
@@ -72,9 +78,10 @@ def profile(
     if output is not None:
         prepare(output)
     if not json_output:
-        say("Training for about half a minute, to see where a step goes.", stderr=True)
+        more = ", and longer to try what is found" if verify else ""
+        say(f"Training for about half a minute, to see where a step goes{more}.", stderr=True)
     with SubprocessLauncher() as launcher:
-        found = run(named, device, SayingLauncher(launcher), output)
+        found = run(named, device, SayingLauncher(launcher), output, verify=verify)
     missing = write(output, found) if output is not None else ""
     if json_output:
         sys.stdout.write(codec.encode(found.result).decode())

@@ -209,3 +209,4 @@ class ProfileRequest(Request[ProfileResult], frozen=True, kw_only=True, tag="pro
     seconds: float = 3.0  # of steps that are timed by their parts; each of the other passes takes up to half of it
     extent: ProfileExtent = "whole"
     output: str | None = None  # the folder that traces are written to; None: none are made
+    verify: bool = False  # whether findings are tried: left out in every second pair of steps

@@ -36,10 +36,17 @@ class _Storage:
 class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
     """A mode for one step, which knows what each storage is for."""
 
-    def __init__(self, device: str, *, contents: bool = False, paused: Callable[[], bool] = lambda: False) -> None:
-        """`paused`: what is made now belongs to loading, and is counted when it is a batch."""
+    def __init__(
+        self,
+        device: str,
+        *,
+        contents: bool = False,
+        paused: Callable[[], bool] = lambda: False,
+        at_peak: Callable[[], None] = lambda: None,
+    ) -> None:
+        """`paused`: what is made now belongs to loading, and is counted when it is a batch. `at_peak` hears of each."""
         super().__init__(device, contents=contents)
-        self._paused = paused
+        self._paused, self._tell_peak = paused, at_peak
         self._known: dict[int, _Storage] = {}  # those alive, by key
         self._changes: list[tuple[_Storage, int]] = []  # in order: bytes more, bytes less
         self._running: list[str] = []  # modules, innermost last
@@ -116,6 +123,8 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
         storage = _Storage(size, self._running[-1] if self._running else OUTSIDE, self._phase)
         self._known[key] = storage
         self._changes.append((storage, size))
+        if self.bytes == self.peak_bytes:
+            self._tell_peak()
 
     def _free(self, key: int, size: int) -> None:
         super()._free(key, size)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from autotune.profile.records import SlowLine, Slowness
-from autotune.units import format_bytes
+from autotune.units import format_bytes, format_rate
 
 _SEEN: Mapping[Slowness, str] = {
     "host read": "{what} reads a tensor on the host{often}",
@@ -82,3 +82,23 @@ def _times(count: float) -> str:
 def instead(one: SlowLine) -> str:
     """Return what to write instead."""
     return _INSTEAD[one.kind]
+
+
+def tried(one: SlowLine) -> str:
+    """Return what was measured without it, in a clause; empty where that was not asked for."""
+    if one.unverified:
+        return f"not verified: {one.unverified}"
+    if (gain := one.gain) is None:
+        return ""
+    between = f"{_ms(gain.low)} to {_ms(gain.high)}"
+    if gain.low <= 0:
+        found = f"without it no faster for sure (measured, {between} ms a step)"
+    else:
+        found = f"without it {_ms(gain.seconds)} ms faster a step (measured, {between})"
+    same = "; losses the same, bit for bit" if gain.same_losses else ""
+    return found + same + (f"; gives up {gain.gives_up}" if gain.gives_up else "")
+
+
+def _ms(seconds: float) -> str:
+    shown = format_rate(1000 * abs(seconds)) if seconds else "0"
+    return f"-{shown}" if seconds < 0 else shown

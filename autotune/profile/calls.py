@@ -85,7 +85,7 @@ class Calls:
                 for module in user_modules() if isinstance(owner, ModuleType) else ():
                     for known in [known for known, value in vars(module).items() if value is call]:
                         stack.enter_context(replaced(module, known, watching))
-            for hooks, key, hook, line in _hooks_of_users(self._model):
+            for hooks, key, hook, line in hooks_of_users(self._model):
                 hooks[key] = self._watching(hook, "hook", line.function, line)
                 stack.callback(hooks.__setitem__, key, hook)
             # The model's call is not replaced: operations within would be called by ours. A copy would have its hooks.
@@ -159,7 +159,7 @@ def _counts(what: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> b
     return what != "torch.where(condition)" or len(arguments) + len(options) == 1
 
 
-def _hooks_of_users(model: torch.nn.Module) -> list[tuple[MutableMapping[Any, Any], Any, Callable[..., Any], UserLine]]:
+def hooks_of_users(model: torch.nn.Module) -> list[tuple[MutableMapping[Any, Any], Any, Callable[..., Any], UserLine]]:
     """Return the hooks of the user's on modules and on gradients of parameters, each with what holds it and its key."""
     holders = [getattr(module, name) for module in model.modules() for name in _MODULE_HOOKS]
     holders += [getattr(one, name, None) for one in model.parameters() for name in _PARAMETER_HOOKS]

@@ -59,7 +59,11 @@ def _measured(request: ProfileRequest, progress: Progress, left_on: LeftOn) -> P
         profiling.samples.watched(),
         closing(profiling.passes(progress.phase)) as passes,
     ):
-        session.train(Stepping(passes, progress.beat))
+        try:
+            session.train(Stepping(passes, progress.beat))
+        except Exception as error:
+            if not profiling.broke(error):
+                raise
     progress.beat()
     return profiling.result()
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from typing import Any
 
 import torch
 from torch.nn.attention import SDPBackend, sdpa_kernel
-from torch.utils.flop_counter import FlopCounterMode
+from torch.utils.flop_counter import FlopCounterMode, conv_flop_count
 
 from autotune.child import device as devices
 from autotune.profile.records import Work
@@ -22,14 +23,28 @@ LARGE = 8192  # elsewhere: what fills a data-centre GPU
 
 @contextmanager
 def counted(device: str) -> Iterator[FlopCounterMode]:
-    """Count what is computed meanwhile.
+    """Count the floating-point operations that are done meanwhile.
 
     On a CPU attention is computed by the math kernel, for the counter knows no other there (torch 2.13).
     """
     with ExitStack() as stack:
         if device == "cpu":
             stack.enter_context(sdpa_kernel(SDPBackend.MATH))
-        yield stack.enter_context(FlopCounterMode(display=False))
+        yield stack.enter_context(FlopCounterMode(display=False, custom_mapping=_MENDED))
+
+
+def _convolution_backward(
+    gradient: list[int], inputs: list[int], weight: list[int], bias: Any, stride: Any, padding: Any, dilation: Any,
+    transposed: bool, output_padding: Any, groups: int, wanted: list[bool], **of_result: Any,
+) -> int:  # fmt: skip
+    """Return what the gradients of inputs and weight take: each as much as the forward pass.
+
+    torch 2.13 counts that of the weight as often as there are groups. `wanted`: of inputs, weight and bias.
+    """
+    return (wanted[0] + wanted[1]) * conv_flop_count(inputs, weight, gradient, transposed)
+
+
+_MENDED = {torch.ops.aten.convolution_backward: _convolution_backward}
 
 
 def uncountable(training: Training) -> str:

@@ -47,6 +47,23 @@ def bottleneck(result: ProfileResult) -> str:
     return f"{what} takes {others[largest]:.0%} of a step: {remedy} can give at most {_factor(others[largest])}."
 
 
+def bounds(result: ProfileResult) -> dict[str, float]:
+    """Return what share of a step each limit of the machine takes at least, the largest first; empty: not counted.
+
+    A roofline (Williams, Waterman, Patterson 2009) with two more roofs: waiting for data, and what a call costs.
+    """
+    work, limits = result.work, result.limits
+    if work is None or work.flops is None or limits is None:
+        return {}
+    found = {
+        "compute": work.flops / work.peak_flops / result.seconds,
+        "memory": limits.moved_bytes / limits.bytes_per_second / result.seconds,
+        "launch": limits.calls * limits.call_seconds / result.seconds,
+        "data": share(result, "data"),
+    }
+    return dict(sorted(found.items(), key=lambda one: -one[1]))
+
+
 def _factor(of_step: float) -> str:
     return f"{format_speedup(at_most(of_step))}×"
 

@@ -12,6 +12,7 @@ from autotune.profile.records import ModuleSeconds
 AGREEMENT = 0.03  # relative: tensors of a step and those by shapes alone that agree so far are the same
 EXPANDED_SHARE = 0.25  # of the activations: a module that made more is shown by its parts
 CONTEXT, CACHED, UNEXPLAINED = "context", "cached", "not explained"
+BUFFERS, CODE, KEPT, LATER = "buffers", "kernels' code", "kept by malloc", "more at its peak"
 
 
 def peak_bytes(use: MemoryUse) -> int:
@@ -33,6 +34,10 @@ def rows(use: MemoryUse) -> list[tuple[str, int]]:
     found = taken_apart(use)
     known: list[tuple[str, int]] = [(one, found.categories[one]) for one in CATEGORIES] if found else []
     known.append((CONTEXT, use.context_bytes))
+    if use.heap is not None:
+        heap = use.heap
+        known += [(BUFFERS, heap.buffers_bytes), (CODE, heap.code_bytes)]
+        known += [(KEPT, heap.kept_bytes), (LATER, heap.later_bytes)]
     if use.peak.reserved_bytes is not None and use.peak.allocated_bytes is not None:
         known.append((CACHED, use.peak.reserved_bytes - use.peak.allocated_bytes))
     return [*known, (UNEXPLAINED, peak_bytes(use) - sum(size for _, size in known))]

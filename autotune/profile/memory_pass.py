@@ -17,9 +17,10 @@ from autotune.child import device as devices
 from autotune.child.memory import MemoryMeter
 from autotune.core.memory_breakdown import Breakdown
 from autotune.core.memory_peak import MemoryPeak
+from autotune.machine.heap import HeldBytes, held_bytes
 from autotune.machine.host import process_bytes
 from autotune.memory.breakdown import StepLedger
-from autotune.profile.memory_records import MemoryUse, StateBytes
+from autotune.profile.memory_records import HeapUse, MemoryUse, StateBytes
 from autotune.profile.optimizer_states import state_bytes
 from autotune.profile.padding import Padding
 from autotune.profile.stopwatch import Stopwatch
@@ -35,8 +36,11 @@ class MemoryPass:
 
     def __init__(self, training: Training, stopwatch: Stopwatch) -> None:
         self._training, self._stopwatch, self._device = training, stopwatch, training.plan.device
-        resident = process_bytes("VmRSS") or 0
-        self._before = max(0, resident - _bytes_of(training.model)) if self._device == "cpu" else 0
+        self._model_bytes = _bytes_of(training.model)
+        self._before = held_bytes() if self._device == "cpu" else None
+        self._at_peak: HeldBytes | None = None  # of tensors
+        resident = (process_bytes("VmRSS") or 0) - self._model_bytes - (self._before.kept if self._before else 0)
+        self._context = max(0, resident) if self._device == "cpu" else 0
         self._peak: MemoryPeak | None = None
         self._tensors: Breakdown | None = None
         self._padding = Padding(training.model)
@@ -68,15 +72,33 @@ class MemoryPass:
         beside = (peak.device_used_bytes or 0) - (peak.reserved_at_end_bytes or 0)
         return MemoryUse(
             peak=peak,
-            context_bytes=self._before if self._device == "cpu" else max(0, beside),
+            context_bytes=self._context if self._device == "cpu" else max(0, beside),
+            heap=self._heap(),
             tensors=self._tensors,
             optimizer=type(optimizers[0]).__name__,
             states=tuple(StateBytes(optimizer=name, bytes=size) for name, size in states.items()),
             padding=self._padding.share,
         )
 
+    def _heap(self) -> HeapUse | None:
+        """Return what is held beside tensors; None also where another malloc is loaded, which glibc's knows not of."""
+        before, then = self._before, self._at_peak
+        if before is None or then is None or self._tensors is None or then.used < self._tensors.bytes:
+            return None
+        return HeapUse(
+            kept_bytes=then.kept,
+            buffers_bytes=then.used - before.used - (self._tensors.bytes - self._model_bytes),
+            code_bytes=then.files - before.files,
+            later_bytes=max(0, self._peak.process_bytes - then.resident) if self._peak else 0,
+        )
+
+    def _note_peak(self) -> None:
+        self._at_peak = held_bytes() if self._device == "cpu" else None
+
     def _count_tensors(self) -> Generator[None, Step, None]:
-        ledger = StepLedger(self._device, contents=True, paused=lambda: self._stopwatch.current == "data")
+        ledger = StepLedger(
+            self._device, contents=True, paused=lambda: self._stopwatch.current == "data", at_peak=self._note_peak
+        )
         training, update = self._training, self._training.update
         assert update is not None, "steps have been taken"
         averaged = update.averaged

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
@@ -29,6 +30,7 @@ FEWEST_KEPT = 3  # tensors of one line from as many steps: one may be what the u
 FEWEST_GROWING = 6  # steps, each with more than the one before: of random sizes one in 720 does that
 FEWEST_CALLS = 32  # of one operation of one module from one line in one step
 DEPENDENT_SHARE = 0.5  # of these calls, from which on they are layers or time steps, one after the other
+_LOOPS_OF_TORCH = tuple(str(Path(torch.__file__).parent / one) for one in ("nn/utils", "optim"))  # over parameters
 SHORT_SECONDS = 100e-6  # of an operation: below it, most is what any operation takes, however little it computes
 
 
@@ -39,6 +41,7 @@ class Called:
     count: int = 0
     seconds: float = 0.0
     dependent: int = 0  # of those calls, whose arguments were made of the result of an earlier one
+    of_torch: int = 0  # of those calls, that a loop of torch's makes: nobody can write it otherwise
 
 
 _Name = tuple[UserLine, str]  # of an operation: the user's line, and the function
@@ -106,17 +109,21 @@ class Operations(TorchFunctionMode):
         seconds = time.perf_counter() - began
         self.inside[part] += seconds  # type: ignore[assignment]  # a counter of seconds
         if part == "forward" and (line := calling_line(frame, through_torch=True)) is not None:
-            self._note(func, args, kwargs or {}, made, line, seconds)
+            is_of_torch = frame.f_code.co_filename.startswith(_LOOPS_OF_TORCH)
+            self._note(func, args, kwargs or {}, made, line, seconds, is_of_torch)
         if lines.part:
             lines.restart()
         return made
 
-    def _note(self, func: Any, arguments: Any, options: Any, made: Any, line: UserLine, seconds: float) -> None:
+    def _note(
+        self, func: Any, arguments: Any, options: Any, made: Any, line: UserLine, seconds: float, is_of_torch: bool
+    ) -> None:
         name, worked_on = getattr(func, "__name__", ""), list(_tensors(arguments))
         passed = frozenset[_Name]().union(*map(self._passed, worked_on))
         called = self.called[line, name, self._module]
         _add(called, seconds)
         called.dependent += (line, name) in passed
+        called.of_torch += is_of_torch
         for one in _tensors([made]):
             if (known := self._made.get(id(one))) is None or known.tensor() is not one:
                 self._made[id(one)] = _Made(weakref.ref(one), line, self._step, passed | {(line, name)})
@@ -177,7 +184,7 @@ class Operations(TorchFunctionMode):
         """
         found = {}
         for (line, name, _), one in self.called.items():
-            is_often = one.count >= FEWEST_CALLS * self._step
+            is_often = one.count - one.of_torch >= FEWEST_CALLS * self._step
             if is_often and one.dependent < DEPENDENT_SHARE * one.count and line not in found:
                 everything = added(other for key, other in self.called.items() if key[0] == line)
                 if everything.seconds < SHORT_SECONDS * everything.count:

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from autotune.knobs import KNOBS
 from autotune.profile import chart
-from autotune.profile.advice import instead, seen
+from autotune.profile.advice import instead, seen, tried
 from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, expensive_modules, findings, share
 from autotune.profile.memory_judge import rows
 from autotune.profile.memory_table import memory_sentences
 from autotune.profile.records import PARTS, ProfileResult, SlowLine
 from autotune.profile.stage import Profile
-from autotune.profile.table import LEAST_SHOWN, doubt, work_phrase
+from autotune.profile.table import LEAST_SHOWN, bound_phrase, doubt, work_phrase
 from autotune.report.chart import Chart
 from autotune.report.templates import render_template
 from autotune.units import format_bytes, format_rate, format_share
@@ -30,6 +30,7 @@ class Told:
     seen: str
     code: str
     instead: str
+    tried: str  # empty: that was not asked for
 
 
 def render(found: Profile) -> str:
@@ -52,6 +53,7 @@ def render(found: Profile) -> str:
         parts=_parts(result),
         modules=_modules(result),
         work=work_phrase(result.work, result.seconds) if result.work else "",
+        bound=bound_phrase(result),
         findings=[_told(one, result) for one in findings(result)],
         least=format_share(LEAST_SHARE),
         doubts=[*filter(None, [doubt(result)]), *result.left_out],
@@ -75,7 +77,7 @@ def _told(one: SlowLine, result: ProfileResult) -> Told:
     )
     return Told(
         place=one.place or "no line of yours", cost=cost, share=None if one.bytes else of_step, seen=seen(one),
-        code=one.code, instead=instead(one),
+        code=one.code, instead=instead(one), tried=tried(one),
     )  # fmt: skip
 
 

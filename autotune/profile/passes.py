@@ -1,6 +1,7 @@
 """The passes over one training, of some steps each: what each of them puts into it, and what it finds.
 
     warm-up ─► parts ─► memory ─► modules and loading ─► calls ─► operations ─► with and without ─► FLOPs ─► trace
+    ─► --verify
 
 Steps are not watched otherwise while their parts are timed; every other pass says where that time went. A pass is a
 generator: each `yield` is one optimizer step. What it puts into the training it takes out at its end.
@@ -25,6 +26,7 @@ from autotune.machine.interference import between, look
 from autotune.profile import flops
 from autotune.profile.backward_passes import BackwardPasses
 from autotune.profile.calls import Calls
+from autotune.profile.judge import findings
 from autotune.profile.left_on import LeftOn
 from autotune.profile.line_findings import LineFindings
 from autotune.profile.line_times import LineTimes
@@ -36,7 +38,9 @@ from autotune.profile.records import PARTS, PartSeconds, ProfileResult, SlowLine
 from autotune.profile.samples import Samples
 from autotune.profile.stopwatch import Stopwatch
 from autotune.profile.trace import captured, traced
+from autotune.profile.traffic import Traffic, limits_of
 from autotune.profile.user_lines import UserLine
+from autotune.profile.verify import Verifying
 from autotune.profile.without import Without
 from autotune.targets.base import Step
 from autotune.targets.loop import Training
@@ -45,6 +49,7 @@ from autotune.units import format_bytes
 Passing = Generator[None, Step, Any]
 MOST_STEPS = 400  # of one pass: three seconds of steps of 8 ms
 MOST_SECONDS = 10.0  # of a pass, where its fewest steps do not take longer
+VERIFYING_SHARE = 2  # one of so many: there may be several findings, and more rounds tell less
 MOST_TIMES = 10  # as many seconds as were asked for, likewise
 
 
@@ -54,6 +59,8 @@ class Profiling:
     def __init__(self, training: Training, made_at: list[UserLine], left_on: LeftOn, asked: ProfileRequest) -> None:
         self._training, self._made_at, self._device = training, made_at, training.plan.device
         self._left_on, self._seconds, self._extent, self._output = left_on, asked.seconds, asked.extent, asked.output
+        self._verify, self._source = asked.verify, training.source
+        self._verifying: Verifying | None = None
         self._most_seconds = min(MOST_SECONDS, MOST_TIMES * asked.seconds) if asked.extent == "whole" else asked.seconds
         self.stopwatch, self.samples = Stopwatch(self._device), Samples(training.source)
         self._loading = LoadedLines(training.source, self.stopwatch)
@@ -63,7 +70,9 @@ class Profiling:
         self._between = 0  # steps from the middle of the timed ones to the first in which calls were watched
         self._found = ProfileResult(outcome=Outcome.OK)
         self._flops: int | None = None
+        self._traffic: Traffic | None = None
         self._memory = MemoryPass(training, self.stopwatch)
+        self._without: Without | None = None
 
     def passes(self, phase: Callable[[str], None]) -> Passing:
         """All passes, in order."""
@@ -89,23 +98,45 @@ class Profiling:
         if self._output is not None:
             for why in (yield from traced(Path(self._output), self.stopwatch, self._device)):
                 self._leave_out(why)
+        if self._without is not None and self._verify:
+            yield from self._try_findings(self._without)
+
+    def broke(self, error: Exception) -> bool:
+        """Return whether what the training raised is because of a finding that was tried; say so beside it then."""
+        if self._verifying is None or self._verifying.at is None:
+            return False
+        why = f"steps end without it: {type(error).__name__}: {error}".partition("\n")[0]
+        self._tell(self._verifying.at, replace(self._verifying.at, unverified=why))
+        for one in findings(self._found):
+            if one.gain is None and not one.unverified:
+                self._tell(one, replace(one, unverified="the training had ended before"))
+        return True
 
     def result(self) -> ProfileResult:
         """Return what was found; reads samples beside the training, and measures the peak rate of the device."""
         if self._extent == "captured":
             return self._found
-        is_brief = self._extent == "brief"
+        if self._verifying is None:  # else they were tried, too
+            self._find_loading()
+        if self._extent == "brief":
+            return self._found
+        return replace(
+            self._found,
+            work=flops.work_of(self._training, self._flops),
+            limits=limits_of(self._traffic, self._device) if self._traffic is not None else None,
+            memory=self._memory.result(),
+        )
+
+    def _find_loading(self) -> None:
+        """Read samples beside the training, and find what they cost."""
+        is_brief, waiting, result = self._extent == "brief", self._part_seconds()["data"], self._found
         if not is_brief:
             self.samples.read_beside()
-        waiting, result = self._part_seconds()["data"], self._found
         loading = [] if is_brief else self._loading.result(result.samples, waiting, result.seconds)
         if (tail := self.samples.result(result.samples, waiting)) is not None:
             loading = _without_tail(loading, tail)
             self._add(tail)
         self._add(*loading)
-        if is_brief:
-            return self._found
-        return replace(self._found, work=flops.work_of(self._training, self._flops), memory=self._memory.result())
 
     def _steps(
         self, *, least: int, enough: int, seconds: float, each: Callable[[Step], None] = lambda step: None
@@ -152,7 +183,7 @@ class Profiling:
         self._found = replace(self._found, modules=times.result(steps))
 
     def _count_operations(self) -> Passing:
-        with flops.counted(self._device) as counter:
+        with flops.counted(self._device) as counter, Traffic() as self._traffic:
             yield
         self._flops = counter.get_total_flops()
 
@@ -209,7 +240,20 @@ class Profiling:
     def _try_without(self) -> Passing:
         trying = Without(self._training, self._calls, self._backward, self._left_on, self._made_at, self._most_seconds)
         found = yield from trying.try_all(self._found.findings, self._watched)
-        self._found = replace(self._found, findings=tuple(found))
+        self._found, self._without = replace(self._found, findings=tuple(found)), trying
+
+    def _try_findings(self, without: Without) -> Passing:
+        """Try what costs enough to be told, after all that others look at."""
+        self._find_loading()
+        self._verifying = Verifying(
+            self._training, self._source, without, self._found.seconds, self._most_seconds / VERIFYING_SHARE
+        )
+        yield from self._verifying.try_each(findings(self._found), self._tell)
+
+    def _tell(self, before: SlowLine, after: SlowLine) -> None:
+        self._found = replace(
+            self._found, findings=tuple(after if one is before else one for one in self._found.findings)
+        )
 
     def _part_seconds(self) -> dict[str, float]:
         return {one.part: one.seconds for one in self._found.parts}

@@ -70,6 +70,25 @@ class Work(Record, frozen=True, kw_only=True):
     dtype: str  # that it was measured in: what the model computes in
 
 
+class Limits(Record, frozen=True, kw_only=True):
+    """What bounds a step beside its floating-point operations, and what this machine could do of it."""
+
+    moved_bytes: int  # per optimizer step, that operations read and write if nothing is in a cache
+    bytes_per_second: float  # of one large copy, read and written, measured in the same process
+    calls: int  # of operations, per optimizer step
+    call_seconds: float  # of one that computes next to nothing
+
+
+class MeasuredGain(Record, frozen=True, kw_only=True):
+    """What steps gained without something: taken with it and without it, in turn (`--verify`)."""
+
+    seconds: float  # per optimizer step, the median; below zero: steps were longer without it
+    low: float  # of its interval
+    high: float
+    same_losses: bool  # the same steps were taken again without it: losses and weights were the same, bit for bit
+    gives_up: str = ""  # what is lost with it, whatever it costs
+
+
 class SlowLine(Record, frozen=True, kw_only=True):
     """One thing in the user's code that costs time or memory in every step, as it was observed."""
 
@@ -81,6 +100,8 @@ class SlowLine(Record, frozen=True, kw_only=True):
     seconds: float  # per optimizer step: what leaving it out can give at most; 0.0 for memory
     bytes: float = 0.0  # per optimizer step, by which memory grows
     ratio: float = 0.0  # of the slowest sample to the median
+    gain: MeasuredGain | None = None  # None: not verified
+    unverified: str = ""  # why it was not, where that was asked for
 
 
 class ProfileResult(Result, frozen=True, kw_only=True):
@@ -92,6 +113,7 @@ class ProfileResult(Result, frozen=True, kw_only=True):
     parts: tuple[PartSeconds, ...] = ()
     modules: tuple[ModuleSeconds, ...] = ()  # empty: not told apart
     work: Work | None = None
+    limits: Limits | None = None  # None: operations were not counted
     findings: tuple[SlowLine, ...] = ()
     memory: MemoryUse | None = None
     contamination: Contamination | None = None  # by other processes, while the parts were timed

@@ -77,7 +77,9 @@ def named_target(name: str, *, best: bool, changed: Mapping[str, Value]) -> Name
     return named.with_settings(changed) if changed else named
 
 
-def profile(named: NamedContestant, device: str | None, launcher: Launcher, output: Path | None = None) -> Profile:
+def profile(
+    named: NamedContestant, device: str | None, launcher: Launcher, output: Path | None = None, *, verify: bool = False
+) -> Profile:
     """Look at the target, profile its configuration, and run it on shapes: only traces in `output` stay.
 
     Raises `TargetError`, `UsageError` and `EnvironmentUnfit`.
@@ -93,6 +95,7 @@ def profile(named: NamedContestant, device: str | None, launcher: Launcher, outp
             memory_limit_bytes=request.enforced_limit_bytes,
             settable=request.facts.settable,
             output=None if output is None else str(output.resolve()),
+            verify=verify,
         )
         folder = Path(place) / asked.FOLDER
         folder.mkdir()

@@ -7,11 +7,11 @@ from rich.text import Text
 from autotune.core.records import Config
 from autotune.harmless import plain
 from autotune.knobs import KNOBS
-from autotune.profile.advice import instead, seen
-from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, expensive_modules, findings, share
+from autotune.profile.advice import instead, seen, tried
+from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, bounds, expensive_modules, findings, share
 from autotune.profile.memory_table import memory_block
 from autotune.profile.records import ProfileResult, Work
-from autotune.units import counted, format_rate, format_share
+from autotune.units import counted, format_bytes, format_rate, format_share
 
 WIDTH = 100  # characters of a line, at most
 BAR = 30  # characters of the longest bar
@@ -33,6 +33,8 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     block.append_text(_parts(result)).append_text(_modules(result))
     if result.work is not None:
         block.append(f"  {work_phrase(result.work, result.seconds)}\n")
+    if bound := bound_phrase(result):
+        block.append(f"  {bound}\n")
     block.append_text(memory_block(result))
     return block.append_text(_findings(result))
 
@@ -91,6 +93,21 @@ def work_phrase(work: Work, seconds: float) -> str:
     )
 
 
+def bound_phrase(result: ProfileResult) -> str:
+    """Return what bounds the step most, of the limits of this machine; empty: not counted."""
+    found, limits = bounds(result), result.limits
+    if not found or limits is None:
+        return ""
+    names = {
+        "compute": "operations",
+        "memory": f"moving {format_bytes(limits.moved_bytes)}",
+        "launch": f"{limits.calls:,} calls",
+        "data": "data",
+    }
+    told = ", ".join(f"{names[one]} {format_share(of_step)}" for one, of_step in found.items())
+    return _cut(f"bound by {next(iter(found))}: {told} of the step", WIDTH - 2)
+
+
 def _findings(result: ProfileResult) -> Text:
     found = findings(result)
     if not found:
@@ -104,6 +121,8 @@ def _findings(result: ProfileResult) -> Text:
         block.append(_cut(" ".join(filter(None, (place, cost))) + f": {plain(seen(one))}") + "\n", "yellow")
         code = f"{plain(one.code)}   →   " if one.code and len(one.code) <= WIDTH // 2 else ""
         block.append(_cut(f"    {code}{instead(one)}") + "\n")
+        if said := plain(tried(one)):
+            block.append(_cut(f"    {said}") + "\n")
     if len(found) > MOST_FINDINGS:
         block.append(f"and {counted(len(found) - MOST_FINDINGS, 'finding')} more: --json\n", "dim")
     return block

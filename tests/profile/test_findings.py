@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from autotune.profile.comparison import agreed_share
 from autotune.profile.loading import _gain
-from autotune.profile.without import agreed_share
 from tests.profile.test_child import FLOPS, profiled
 from tests.targets_support import HEAD
 
@@ -48,6 +48,26 @@ def found(folder, text, kind, **changes):
 
 def in_loss(*lines):
     return FLOPS + LOSS.format(body="\n    ".join(lines))
+
+
+def test_a_loop_of_torchs_own_over_parameters_is_none_of_the_users(tmp_path):
+    layers = "nn.Sequential(*(nn.Linear(8, 8) for _ in range(20)))"
+    text = (
+        HEAD
+        + f"""
+def model(): return {layers}
+def batch(batch_size): return torch.randn(batch_size, 8)
+def step(model, batch, optimizers):
+    loss = model(batch).square().mean()
+    optimizers[0].backward(loss)
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+    optimizers[0].step()
+    optimizers[0].zero_grad()
+    return loss.detach()
+"""
+    )
+
+    assert found(tmp_path, text, "loop") == []
 
 
 def test_a_copy_that_is_changed_in_place_is_needed_and_one_that_nobody_changes_is_not(tmp_path):

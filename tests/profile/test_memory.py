@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from autotune.child.lifeline import Progress
 from autotune.core.requests import DryRunRequest, ProfileRequest
 from autotune.core.results import Failure, Outcome
+from autotune.machine.heap import held_bytes
 from autotune.memory.child import predict_peaks
 from autotune.memory.model import DryRun
 from autotune.profile.child import measure
@@ -98,6 +99,17 @@ def test_the_rows_add_up_to_the_peak_of_the_process(tmp_path):
     assert sum(found.values()) == peak_bytes(use) == use.peak.process_bytes
     assert found["context"] > 100 * 2**20  # torch alone is more
     assert found["optimizer state"] == pytest.approx(2 * found["parameters"], rel=0.01)
+
+
+@pytest.mark.parametrize("text", [MLP, CONVOLUTIONS, TRANSFORMER], ids=["mlp", "convolutions", "transformer"])
+def test_all_but_three_percent_of_the_peak_is_explained(tmp_path, text):
+    if held_bytes() is None:
+        pytest.skip("malloc does not tell what it holds: not glibc 2.33 or later")
+
+    use = profiled(tmp_path, text)[1].memory
+
+    assert abs(dict(rows(use))["not explained"]) <= 0.03 * peak_bytes(use)
+    assert use.heap.kept_bytes > 0
 
 
 def test_a_step_of_the_users_own_is_told_apart_and_numbers_that_it_reads_are_true(tmp_path):

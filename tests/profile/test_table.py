@@ -4,7 +4,16 @@ import pytest
 
 from autotune.core.interference import Contamination
 from autotune.core.results import Outcome
-from autotune.profile.records import PARTS, ModuleSeconds, PartSeconds, ProfileResult, SlowLine, Work
+from autotune.profile.records import (
+    PARTS,
+    Limits,
+    MeasuredGain,
+    ModuleSeconds,
+    PartSeconds,
+    ProfileResult,
+    SlowLine,
+    Work,
+)
 from autotune.profile.table import doubt, profile_block
 from tests.worlds import config
 
@@ -56,6 +65,22 @@ def test_a_finding_says_what_it_costs_how_often_and_what_to_write():
 
     assert says == ("model.py:31 in loss 20.0 ms a step (3%): .item() reads a tensor on the host, 64 times a step")
     assert instead.startswith("    print(loss.item())   →   keep a tensor")
+
+
+def test_what_bounds_a_step_is_said_with_what_each_limit_takes():
+    limits = Limits(moved_bytes=3 * 2**30, bytes_per_second=2.0**33, calls=2000, call_seconds=3e-6)
+
+    shown = "\n".join(lines(result(limits=limits)))
+
+    assert "bound by memory: moving 3 GiB 62%, operations 17%, data 17%, 2,000 calls 1% of the step" in shown
+
+
+def test_what_was_tried_stands_below_the_finding():
+    found = finding(gain=MeasuredGain(seconds=0.02, low=0.018, high=0.022, same_losses=True))
+
+    assert lines(result(found))[-1] == (
+        "    without it 20.0 ms faster a step (measured, 18.0 to 22.0); losses the same, bit for bit"
+    )
 
 
 def test_nothing_found_is_said():

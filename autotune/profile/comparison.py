@@ -1,0 +1,93 @@
+"""Steps with something and without it, in turn: by what share they are shorter without."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from itertools import pairwise
+from statistics import median
+from typing import NamedTuple
+
+from autotune.child.clock import clock_for
+from autotune.targets.base import Step
+
+ROUNDS = 12  # of two steps with and two without; the second of each two counts
+FEWEST_ROUNDS = 3  # where these take long
+AGREEING = 0.75  # of the rounds, at least, have to show a difference
+CONFIDENCE = 0.95  # of the interval of a median; of fewer than 6 rounds it is all there were, with less
+LeavingOut = Callable[[bool], None]  # leave it out from now on, or do so no more
+
+
+class TurnSeconds(NamedTuple):
+    """The seconds of steps as they were taken: with, without, with, ..., and what this process computed in each."""
+
+    seconds: list[float]
+    computed: list[float]
+
+    def share(self, *, is_on_host: bool) -> float:
+        """Return the share that steps are shorter by without it; 0.0 if the rounds do not agree that they are.
+
+        `is_on_host`: the time that this process computes counts, too. Others that share the cores make steps longer by
+        chance, and that time hardly.
+        """
+        share = agreed_share(self.seconds)
+        return share or (agreed_share(self.computed) if is_on_host else 0.0)
+
+
+def compare(
+    leave_out: LeavingOut, device: str, most_seconds: float, steps: int = 2, rounds: int = ROUNDS
+) -> Generator[None, Step, TurnSeconds]:
+    """Take `steps` steps with and as many without, `rounds` times, or fewer in `most_seconds`; each `yield` is a step.
+
+    What is left out in one step may show in the next, so the second half counts.
+    """
+    clock, began, done, computed = clock_for(device), time.perf_counter(), 0, list[float]()
+    with again(leave_out):
+        while done < rounds and (done < FEWEST_ROUNDS or time.perf_counter() - began < most_seconds):
+            for is_without in (False, True):
+                leave_out(is_without)
+                for number in range(1, steps + 1):
+                    yield
+                    if number in (steps // 2, steps):
+                        clock.mark()
+                        computed.append(time.process_time())
+            done += 1
+    return TurnSeconds(clock.intervals()[::2], [after - before for before, after in pairwise(computed)][::2])
+
+
+def agreed_share(seconds: list[float]) -> float:
+    """Return the share that steps are shorter by without something, of (with, without, with, ...); 0.0 if few are."""
+    gains = gained(seconds)
+    return max(0.0, median(gains)) if sum(gain > 0 for gain in gains) >= AGREEING * len(gains) else 0.0
+
+
+def gained(seconds: list[float]) -> list[float]:
+    """Return the share that each step is shorter by than the one before it, of (with, without, with, ...)."""
+    return [1 - without / usual for usual, without in zip(seconds[::2], seconds[1::2], strict=True)]
+
+
+def median_interval(values: list[float]) -> tuple[float, float]:
+    """Return the interval of the median: between two of the values, as many from either end, whatever they follow.
+
+    How many of `n` values lie below the median is binomial (Conover, "Practical Nonparametric Statistics", 3.2).
+    """
+    ordered, count = sorted(values), len(values)
+    outside, below = 0, 0.0
+    while outside < (count - 1) // 2:
+        below += math.comb(count, outside) / 2**count
+        if 2 * below > 1 - CONFIDENCE:
+            break
+        outside += 1
+    first = max(0, outside - 1)
+    return ordered[first], ordered[count - 1 - first]
+
+
+@contextmanager
+def again(leave_out: LeavingOut) -> Iterator[None]:
+    """At the end nothing is left out, also where a step raised."""
+    try:
+        yield
+    finally:
+        leave_out(False)

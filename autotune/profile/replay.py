@@ -1,0 +1,122 @@
+"""The same few steps again and again, from one state and on the same batches: whether anything that they give differs.
+
+What is kept is what training goes on from: weights, buffers, gradients, optimizers, schedules, averaged weights, and
+what is drawn by chance. Not covered: what the user's code keeps between steps. Where that reaches the loss, two runs
+without any change differ already, and nothing can be said.
+"""
+
+from __future__ import annotations
+
+import copy
+import random
+import zlib
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from autotune.targets.base import Step
+from autotune.targets.loop import Training
+
+STEPS = 4  # that are taken again: what one step did shows in the losses of the next
+
+
+class StepsGiven(NamedTuple):
+    """What some steps gave: each loss, and a checksum of all weights and buffers at their end."""
+
+    losses: tuple[bytes, ...]
+    weights: int
+    are_finite: bool  # the losses: others are alike whatever is done
+
+
+class Replay:
+    """Takes steps again; each `yield` is one."""
+
+    def __init__(self, training: Training) -> None:
+        self._training = training
+        self._batches = list[Any]()
+        self._back: Callable[[], None] = lambda: None
+
+    def keep(self) -> Generator[None, Step, None]:
+        """Take the steps for the first time, and keep the batches that they got."""
+        to_device = self._training.to_device
+
+        def keeping(batch: Any) -> Any:
+            moved = to_device(batch)
+            self._batches.append(copy.deepcopy(moved))
+            return moved
+
+        self._training.to_device = keeping
+        try:
+            for _ in range(STEPS):
+                yield
+        finally:
+            self._training.to_device = to_device
+        self._back = _state_of(self._training)
+
+    def again(self) -> Generator[None, Step, StepsGiven]:
+        """Take the steps from the state that was kept, and return what they gave."""
+        self._back()
+        to_device, waiting = self._training.to_device, copy.deepcopy(self._batches)[::-1]
+        self._training.to_device = lambda batch: waiting.pop()
+        losses, are_finite = list[bytes](), True
+        try:
+            for _ in range(STEPS):
+                step = yield
+                losses.append(_bytes_of(step.loss))
+                are_finite &= bool(step.loss.isfinite())
+        finally:
+            self._training.to_device = to_device
+        held = (*self._training.model.parameters(), *self._training.model.buffers())
+        weights = zlib.crc32(b"".join(zlib.crc32(_bytes_of(one)).to_bytes(4) for one in held))
+        return StepsGiven(tuple(losses), weights, are_finite)
+
+
+def _bytes_of(tensor: Tensor) -> bytes:
+    found = tensor.detach()
+    if found.layout is not torch.strided:
+        found = found.to_dense()
+    array: Any = found.cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    return bytes(array.data)
+
+
+def _state_of(training: Training) -> Callable[[], None]:
+    """Return what puts the training back to where it is now."""
+    update, model = training.update, training.model
+    assert update is not None, "steps have been taken"
+    averaged = update.averaged if isinstance(update.averaged, torch.nn.Module) else torch.nn.Module()
+    held = [one for module in (model, averaged) for one in (*module.parameters(), *module.buffers())]
+    values = [one.detach().clone() for one in held]
+    gradients = [(one, None if one.grad is None else one.grad.clone()) for one in model.parameters()]
+    holders: list[Any] = [*update.optimizers, *update.schedulers]
+    states = [copy.deepcopy(one.state_dict()) for one in holders]
+    chance = _chance(training.plan.device)
+
+    def back() -> None:
+        with torch.no_grad():
+            for one, value in zip(held, values, strict=True):
+                one.copy_(value)
+        for parameter, gradient in gradients:
+            parameter.grad = None if gradient is None else gradient.clone()
+        for holder, state in zip(holders, states, strict=True):
+            holder.load_state_dict(copy.deepcopy(state))  # optimizers keep the tensors that they are given
+        chance()
+
+    return back
+
+
+def _chance(device: str) -> Callable[[], None]:
+    """Return what lets everything that draws by chance go on from here."""
+    host, python, arrays = torch.get_rng_state(), random.getstate(), np.random.get_state()
+    beside = torch.cuda.get_rng_state(device) if device.startswith("cuda") else None
+
+    def back() -> None:
+        torch.set_rng_state(host)
+        random.setstate(python)
+        np.random.set_state(arrays)
+        if beside is not None:
+            torch.cuda.set_rng_state(beside, device)
+
+    return back

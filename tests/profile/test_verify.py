@@ -1,0 +1,130 @@
+"""Findings that are tried: what is left out gives what it gives, and only where losses stay the same, bit for bit."""
+
+import pytest
+
+from autotune.profile.advice import tried
+from autotune.profile.comparison import median_interval
+from autotune.profile.judge import findings
+from autotune.profile.records import MeasuredGain
+from autotune.profile.verify import CHANGES, NOT_REPEATED
+from tests.profile.test_child import profiled
+from tests.profile.test_table import finding
+from tests.targets_support import HEAD
+
+pytestmark = pytest.mark.slow
+
+LOSS = (
+    HEAD
+    + """
+import copy, io
+seen = {}
+def model(): return nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 4))
+def dataset(): return TensorDataset(torch.randn(256, 8), torch.randint(4, (256,)))
+def loss(model, batch):
+    inputs, target = batch
+    scores = model(inputs)
+    value = nn.functional.cross_entropy(scores, target)
+"""
+)
+READS = "    read = scores.detach().repeat(200, 1).tolist()\n"
+
+
+def tried_kinds(folder, text, **changes):
+    result = profiled(folder, text, verify=True, **changes)
+    return {one.kind: one for one in findings(result)}
+
+
+METRIC = "def metric(scores):\n    first = scores[0, 0].item()\n    return sum(n * first for n in range(5000))\n\n"
+CALLS = """    seen["model"] = copy.deepcopy(model)
+    torch.save(model.state_dict(), io.BytesIO())
+    print(scores.detach())
+    seen["metric"] = metric(scores)
+    return value
+"""
+
+
+def test_what_no_loss_needs_is_left_out_and_measured(tmp_path):
+    found = tried_kinds(tmp_path, METRIC + LOSS + CALLS)
+
+    assert {"python", "copying", "saving", "printing"} <= {*found}
+    assert {one.unverified for one in found.values()} == {""}
+    assert all(one.gain.same_losses for one in found.values())
+    assert found["python"].gain.low > 0
+
+
+def test_a_value_that_the_loss_needs_is_not_left_out(tmp_path):
+    found = tried_kinds(tmp_path, LOSS + READS + "    return value * (1 + abs(read[0][0]))\n")
+
+    assert found["host read"].unverified == CHANGES
+    assert found["host read"].gain is None
+
+
+def test_a_value_that_never_changes_proves_nothing(tmp_path):
+    reads = READS.replace("scores.detach()", "torch.zeros_like(scores)")
+
+    found = tried_kinds(tmp_path, LOSS + reads + "    return value + read[0][0]\n")
+
+    assert "the same in every step" in found["host read"].unverified
+
+
+def test_losses_that_do_not_repeat_say_nothing(tmp_path):
+    counts = "    seen['steps'] = seen.get('steps', 0) + 1\n    return value * (1 + seen['steps'] / 1000)\n"
+
+    found = tried_kinds(tmp_path, LOSS + READS + counts)
+
+    assert found["host read"].unverified == NOT_REPEATED
+
+
+def test_a_step_that_ends_without_it_ends_only_the_trying(tmp_path):
+    checks = "    if read[0][0] != scores[0, 0].item(): raise RuntimeError('stale')\n    return value\n"
+
+    found = tried_kinds(tmp_path, LOSS + READS + checks)
+
+    assert found["host read"].unverified == "steps end without it: RuntimeError: stale"
+
+
+def test_chance_that_is_drawn_in_a_call_is_a_reason_to_leave_it(tmp_path):
+    draws = "    with torch.no_grad():\n        seen['again'] = model(inputs.repeat(64, 1))\n    return value\n"
+    noisy = LOSS.replace("nn.ReLU()", "nn.Dropout(0.1)")
+
+    assert tried_kinds(tmp_path, noisy + draws)["evaluating"].unverified == CHANGES
+
+
+def test_slow_samples_are_tried_out_of_order_with_workers(tmp_path):
+    text = (
+        HEAD
+        + """
+import time
+class Samples(Dataset):
+    def __len__(self): return 512
+    def __getitem__(self, index):
+        time.sleep(0.1 if index % 64 == 0 else 0.001)
+        return torch.randn(4), index % 2
+def model(): return nn.Linear(4, 2)
+def dataset(): return Samples()
+"""
+    )
+
+    found = tried_kinds(tmp_path, text, values={"num_workers": 2})
+
+    assert found["tail"].gain.gives_up == "the order of samples"
+    assert not found["tail"].gain.same_losses
+
+
+def test_what_was_measured_is_one_clause():
+    gain = MeasuredGain(seconds=0.0341, low=0.033, high=0.0352, same_losses=True)
+
+    assert tried(finding(gain=gain)) == (
+        "without it 34.1 ms faster a step (measured, 33.0 to 35.2); losses the same, bit for bit"
+    )
+    assert tried(
+        finding(gain=MeasuredGain(seconds=0.001, low=-0.001, high=0.002, same_losses=False, gives_up="order"))
+    ) == ("without it no faster for sure (measured, -1.00 to 2.00 ms a step); gives up order")
+    assert tried(finding(unverified=CHANGES)) == f"not verified: {CHANGES}"
+    assert tried(finding()) == ""
+
+
+@pytest.mark.parametrize(("count", "outside"), [(3, 0), (6, 0), (9, 1), (12, 2), (20, 5)])
+def test_the_interval_of_a_median_leaves_out_as_many_from_either_end(count, outside):
+    """Tables of the sign test, 95 %: 9 values leave 1 out, 12 leave 2, 20 leave 5."""
+    assert median_interval([float(one) for one in range(count)]) == (outside, count - 1 - outside)
