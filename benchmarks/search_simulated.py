@@ -41,7 +41,7 @@ from autotune.core.records import Config, Value
 from autotune.core.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial
 from autotune.knobs.base import SHORT_CYCLE, Circumstances
 from autotune.memory.model import PredictedPeak, calibrated
-from autotune.sampler.blocks import Points
+from autotune.sampler.configurations import Points
 from autotune.sampler.encoding import Encoding
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard

@@ -192,6 +192,12 @@ def test_every_decision_is_in_the_list() -> None:
     assert listed == sorted(path.name for path in (ROOT / "decisions").glob("0*.md"))
 
 
+def test_every_page_is_in_the_table_of_the_documents() -> None:
+    listed = re.findall(r"^\| \[.*?\]\(([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text(), re.M)
+
+    assert {path.name for path in (ROOT / "docs").glob("*.md")} - {"README.md"} == {*listed}
+
+
 def test_every_page_is_in_the_navigation_of_the_site() -> None:
     site = (ROOT / "mkdocs.yml").read_text()
 

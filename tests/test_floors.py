@@ -58,7 +58,12 @@ def _room(path):
     return parts[0]
 
 
+@functools.cache
 def _imports(path, *, top_level_only=False):
+    return tuple(_names_imported(path, top_level_only))
+
+
+def _names_imported(path, top_level_only):
     nodes = _tree(path).body if top_level_only else ast.walk(_tree(path))
     for node in nodes:
         if isinstance(node, ast.ImportFrom) and node.module:

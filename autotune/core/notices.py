@@ -109,7 +109,7 @@ def _money(amount: float) -> str:
 
 
 def _growth(count: float) -> str:
-    """As all bytes; below 1 MiB in KiB, because what is shown must not be 0."""
+    """Bytes as everywhere, but in KiB below 1 MiB, because a growth must not be shown as 0."""
     return f"{count / 2**10:.0f} KiB" if count < 2**20 else format_bytes(count)
 
 

@@ -267,5 +267,5 @@ class StudyRequest(Record, frozen=True, kw_only=True):
 
     @property
     def limits(self) -> dict[str, Limit]:
-        """What may be searched, by knob, where the user or else the target says so."""
+        """The limit of each knob for which the user, or else the target, says what may be searched."""
         return {**self.facts.space, **self.goal.limits}

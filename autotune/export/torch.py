@@ -85,7 +85,7 @@ class Tuned(dict[str, Any]):
         return {**self._plan.loader_options, "drop_last": True}
 
     def prepare_optimizer(self, optimizer: Updating) -> Updating:
-        """The same optimizer, which from now on computes its update as it was measured (`fused_optimizer`).
+        """Return this optimizer, which from now on computes its update as it was measured (`fused_optimizer`).
 
         Call it after `optimizer.load_state_dict`: a checkpoint brings the options along that it was saved with.
         """

@@ -43,7 +43,7 @@ def present(arguments: Mapping[str, Any]) -> dict[str, Value]:
 
 
 def in_a_script(arguments: Any) -> dict[str, Value]:
-    """The same with the Trainer's own recomputing, as a script writes them: before they are checked and completed."""
+    """Settings and the Trainer's own recomputing as a script writes them: before they are checked and completed."""
     said = (getattr(arguments, name, None) for name in (RECOMPUTE, FORMER_RECOMPUTE))
     return {**present(vars(arguments)), RECOMPUTE: bool(next((one for one in said if one is not None), False))}
 

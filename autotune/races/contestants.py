@@ -121,7 +121,7 @@ def inspect_contestant(
         return inspect(target, device, seed, place, launcher, ranks=one.ranks)[:2]
     except TargetError as error:
         raise RaceFailed(
-            f"{one.label} does not train, so the race ends. Mend it, or leave it out. {error}",
+            f"{one.label} does not train, so the race ends. Correct it, or leave it out. {error}",
             traceback=error.traceback,
         ) from error
     except EnvironmentUnfit as error:

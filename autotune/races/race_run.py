@@ -96,7 +96,7 @@ class RaceRun:
         if trial.result.measurement is None:  # what runs short of memory is slow, and that is what is asked
             raise RaceFailed(
                 f"{self.contestants[at].label} failed in probe {trial.number}: {verdict.why.removesuffix('.')}. The "
-                f"others cannot be compared with it, so the race ends. Mend it, or leave it out.\nFull log: "
+                f"others cannot be compared with it, so the race ends. Correct it, or leave it out.\nFull log: "
                 f"{disk.log_of(self.folder, trial.number)}",
                 traceback=trial.result.failure.traceback if trial.result.failure else "",
             )

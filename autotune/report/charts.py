@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 from autotune.precision.chart import precision
 from autotune.report.chart import Absence, Chart
-from autotune.report.finalists import finalists
-from autotune.report.history import history
-from autotune.report.ranks import ranks
+from autotune.report.finalists_chart import finalists
+from autotune.report.history_chart import history
+from autotune.report.ranks_chart import ranks
 from autotune.report.settings_chart import settings_chart
-from autotune.report.step import step
-from autotune.report.throughput import throughput
+from autotune.report.step_chart import step
+from autotune.report.throughput_chart import throughput
 from autotune.study.view import StudyView
 
 CHARTS: dict[str, Callable[[StudyView], Chart | Absence]] = {

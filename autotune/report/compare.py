@@ -84,7 +84,7 @@ class Shared(Record, frozen=True, kw_only=True):
 
 
 class Side(Record, frozen=True, kw_only=True):
-    """One of the two studies."""
+    """One study of a comparison."""
 
     study: str
     begun: str  # UTC, ISO 8601

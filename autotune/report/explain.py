@@ -90,7 +90,7 @@ def _questions(view: StudyView) -> Iterator[tuple[str, ...]]:
 
 
 class Evidence:
-    """What a study measured, asked setting by setting."""
+    """The measurements of a study, asked setting by setting."""
 
     def __init__(self, view: StudyView, best: Recommendation) -> None:
         self._view, self._best = view, best

@@ -16,8 +16,7 @@ from autotune.knobs.base import Knob
 from autotune.knobs.changes import BATCH_KNOBS
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import WORDS
-from autotune.study.recommendation import Recommendation, RunnerUp
-from autotune.study.recommendation import baseline_name as named
+from autotune.study.recommendation import Recommendation, RunnerUp, baseline_name
 from autotune.study.shown import shown, shown_config
 from autotune.units import format_bytes, format_count, format_rate, format_share
 from autotune.units import format_speedup as format_speedup
@@ -97,11 +96,6 @@ def factor_phrase(factor: float, low: float | None, high: float | None) -> str:
     return f"{format_speedup(factor)}×" + (f" ({ends})" if ends else "")
 
 
-def baseline_name(recommendation: Recommendation) -> str:
-    """`your baseline`, or `the assumed default` where the user named none."""
-    return named(assumed=recommendation.baseline_assumed)
-
-
 def interval(recommendation: Recommendation) -> str:
     """`16.7 to 17.5`, or an empty string where too few rounds were run for one."""
     return range_phrase(recommendation.speedup_low, recommendation.speedup_high)
@@ -141,7 +135,8 @@ def undecided(recommendation: Recommendation) -> str:
     spread = factor_phrase(rival.gain, rival.gain_low, rival.gain_high)
     what = shown_config(rival.config.values, knobs)
     where = " beside other work" if rival.beside_others else ""
-    return f"undecided between {baseline_name(recommendation)} and {what}, measured at {spread}{where}"
+    baseline = baseline_name(assumed=recommendation.baseline_assumed)
+    return f"undecided between {baseline} and {what}, measured at {spread}{where}"
 
 
 def what_would_tell(recommendation: Recommendation) -> str:
@@ -157,7 +152,7 @@ def what_would_tell(recommendation: Recommendation) -> str:
 
 def headline(recommendation: Recommendation) -> str:
     """Return the result in one line: `17.1× faster than your baseline (16.7 to 17.5)`."""
-    name, spread = baseline_name(recommendation), interval(recommendation)
+    name, spread = baseline_name(assumed=recommendation.baseline_assumed), interval(recommendation)
     objective, open_question = objective_of(recommendation.goal), undecided(recommendation)
     if open_question and recommendation.params == recommendation.baseline:
         return f"{open_question}: {name} is kept"

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from autotune.sampler.blocks import Configurations, Points, distinct
+from autotune.sampler.configurations import Configurations, Points, distinct
 from autotune.sampler.grid import Floats
 from autotune.sampler.space import LISTED, SAMPLED
 

@@ -13,7 +13,7 @@ from autotune.core.records import Value
 from autotune.knobs import knob, worker_knob
 from autotune.knobs.base import MemoryEffect
 from autotune.knobs.influence import Factor, Influence
-from autotune.sampler.blocks import Configurations, Points
+from autotune.sampler.configurations import Configurations, Points
 
 Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
@@ -76,7 +76,7 @@ class Grid:
 
     @cached_property
     def influences(self) -> dict[str, list[Influence]]:
-        """What each value of each category probably does."""
+        """The prior influence of each value of each category."""
         return {name: [self.influence(name, value) for value in self.domains[name]] for name in self.categories}
 
     def influence(self, name: str, value: Value) -> Influence:

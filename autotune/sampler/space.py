@@ -15,7 +15,7 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import Circumstances, Knob, allowed
 from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.knobs.limits import option
-from autotune.sampler.blocks import Configurations, Values, Watched, split
+from autotune.sampler.configurations import Configurations, Values, Watched, split
 from autotune.sampler.space_errors import nothing_left, possible, unsettable
 
 LISTED = 12_288  # configurations, all of which are looked at: a proposal then takes about 0.1 s

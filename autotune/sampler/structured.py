@@ -21,8 +21,8 @@ from autotune.core.records import Config, Value
 from autotune.memory.model import PredictedPeak
 from autotune.sampler import acquisition
 from autotune.sampler.acquisition import Predictions
-from autotune.sampler.blocks import Points, distinct
 from autotune.sampler.candidates import CLIMBERS, climbed, known_candidates
+from autotune.sampler.configurations import Points, distinct
 from autotune.sampler.encoding import Encoding
 from autotune.sampler.fitted_data import gather
 from autotune.sampler.grid import Floats, Grid, Hardware, Integers, widened

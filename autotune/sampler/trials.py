@@ -17,7 +17,7 @@ ROUNDING = 1e-3  # relative; values of a sample/s that differ by no more are the
 
 @dataclass(frozen=True)
 class Trials:
-    """What finished and running trials say."""
+    """The observations of finished and running trials."""
 
     observations: Sequence[tuple[Config, Observation]]  # of finished trials that did not fail
     values: Sequence[float | None]  # of these trials

@@ -14,7 +14,7 @@ WARM_SHARE = 0.5
 
 
 class CompilingSeconds:
-    """What the trials so far say of compiling."""
+    """The seconds of compiling that the trials so far took."""
 
     def __init__(self, trials: Iterable[Trial]) -> None:
         self._known: dict[Config, list[tuple[float, bool]]] = {}

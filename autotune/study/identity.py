@@ -54,8 +54,8 @@ def as_begun(begun: StudyRequest, environment: Environment, facts: TargetFacts) 
     """Return what was found of machine and target, as the study that `begun` asks for goes on with it.
 
     What the update of an optimizer takes, and an exchange of gradients, is another in each inspection: that of then
-    counts. A study of an earlier
-    version goes on without what that version did not look at.
+    counts. A study of an earlier version goes on without what that version did not look at, and without knobs that it
+    could not set.
     """
     if begun.environment.no_compiler is None:
         environment = replace(environment, no_compiler=None)
@@ -63,6 +63,9 @@ def as_begun(begun: StudyRequest, environment: Environment, facts: TargetFacts) 
     had_fewer = [one for one in KNOBS if one.former and begun.domains.get(one.name) == one.former]
     fewer = {one.name: Limit(values=one.former) for one in had_fewer if one.name not in begun.goal.limits}
     facts = replace(facts, space=fewer | facts.space, exposed_communication=begun.facts.exposed_communication)
+    settable = begun.facts.settable
+    if settable is not None and facts.settable is not None and {*settable} < {*facts.settable}:
+        facts = replace(facts, settable=settable)
     then, now = begun.facts.optimizer, facts.optimizer
     if then is not None and now is not None:
         facts = replace(facts, optimizer=replace(now, step_share=then.step_share))
@@ -151,5 +154,5 @@ def _typed(value: Any, absent: str) -> str:
         case Limit(values=values):
             return _typed(values, absent)
         case tuple():
-            return ",".join(_typed(one, "none") for one in value)
+            return ",".join(_typed(one, "none") for one in value) or "none"
     return str(value)

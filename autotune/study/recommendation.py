@@ -55,7 +55,7 @@ class Achieved(Record, frozen=True, kw_only=True):
     """The winner by its objective; gains are scores over the baseline's, None where it cannot run."""
 
     unit: str  # of `score`
-    score: float  # geometric mean over the rounds
+    score: float  # over the rounds of the race: `ConfigSummary.score`
     baseline_score: float | None
     gain: float | None
     gain_low: float | None  # 95 % interval; None: not known

@@ -56,18 +56,18 @@ class Checkpointed(nn.Module):
         return checkpoint(positional, *args, *kwargs.values(), use_reentrant=False, context_fn=self._contexts)
 
     def _contexts(self) -> Contexts:
-        """What the forward pass is run in, and what its second run is."""
+        """Return the contexts of the forward pass and of its recomputation."""
         return nullcontext(), _on_copies_of_buffers(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickled by the class that it was: nobody can import the one that was made here."""
+        """Pickle it as the class that it was: nobody can import the one that was made here."""
         reduced: tuple[Any, ...] = tuple(super().__reduce_ex__(protocol))  # how to make one, of what, its state, ...
         how, plain = type(self).__bases__
         return _revived, (plain, how), *reduced[2:]
 
 
 class SelectivelyCheckpointed(Checkpointed):
-    """The same, where the results of what costs most to compute are kept.
+    """A checkpointed block that keeps the results of what costs most to compute.
 
     Not covered: a block that writes into such a result, which torch refuses in the backward pass.
     """

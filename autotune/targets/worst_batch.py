@@ -66,5 +66,5 @@ class Same:
         self.asked = self.arrived = time.perf_counter()  # it is there always
 
     def next(self) -> Any:
-        """That batch."""
+        """Return its one batch."""
         return self._batch

@@ -83,7 +83,7 @@ def optimizer(parameters):  # eps: else it makes a step of the rounding of a gra
 
 @dataclass(frozen=True, kw_only=True)
 class TenSteps:
-    """What ten steps left: the loss of each, and where all weights began and ended."""
+    """The result of ten steps: the loss of each, and where all weights began and ended."""
 
     losses: tuple[float, ...]
     first: tuple[float, ...]

@@ -1,6 +1,7 @@
 """Going on with a study, and refusing to mix what cannot be compared."""
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ from msgspec.structs import replace
 
 from autotune.core import codec
 from autotune.core.records import Config, Goal, Limit, OptimizerFacts
-from autotune.core.requests import ProbeRequest
+from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Failure, Inspection, Outcome
 from autotune.errors import NoRecommendation, StudyError, StudyNotFound, TargetError
 from autotune.launch.base import RESULT
@@ -22,6 +23,7 @@ from autotune.study import layout as disk
 from autotune.study.lock import Lock
 from autotune.study.recommendation import load_result
 from autotune.testing import FakeLauncher
+from tests.studies import RECORDED, STUDIES
 from tests.worlds import GIB, config, declared, environment, facts, study_request
 
 REQUEST = study_request()
@@ -128,6 +130,7 @@ def _goal(**changes):
             "the machine's device name was Fake GPU 16GB, is Other",
         ),
         ({"environment": environment(torch="2.14.0")}, "the machine's torch was 2.13.0, is 2.14.0"),
+        ({"environment": environment(native_dtypes=())}, "native dtypes was bfloat16,float16, is none"),
         ({"goal": Goal(global_batch=128)}, "the held global batch (--global-batch) was 64, is 128"),
         (_goal(global_batch=None), "the held global batch (--global-batch) was 64, is free"),
         (_goal(limits={"num_workers": Limit(low=1)}), "--workers or --fix workers was not given, is 1:."),
@@ -476,3 +479,31 @@ def test_a_search_goes_on_whatever_an_update_took_when_it_was_looked_at_again(tm
             assert study.space.domains["fused_optimizer"] == study.request.domains["fused_optimizer"]
 
     assert study.is_resumed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", RECORDED)
+def test_a_recorded_study_goes_on_where_it_was_recorded(tmp_path, monkeypatch, forking_launcher, name):
+    """As its target is found today, on the machine of then."""
+    monkeypatch.chdir(STUDIES.parent)
+    place = shutil.copytree(STUDIES / name, tmp_path / name)
+    request = disk.read_request(place)
+    asked = InspectRequest(target=request.target, device=request.environment.device)
+    seen = forking_launcher.run(asked, disk.make(tmp_path / "seen"))
+    machine = FakeLauncher(environment=request.environment, facts=seen.facts)
+
+    with open_study(Settings(target=request.target, study=place, mode="resume"), machine) as study:
+        assert study.is_resumed
+
+
+def test_a_study_goes_on_with_the_knobs_that_could_be_set_when_it_began():
+    fewer, more, other = (
+        facts(is_program=True, settable=settable)
+        for settable in (("batch_size", "amp_dtype"), ("batch_size", "amp_dtype", "malloc"), ("batch_size", "malloc"))
+    )
+    begun = study_request(facts=fewer)
+
+    assert identity.as_begun(begun, begun.environment, more)[1] == fewer
+    assert identity.as_begun(begun, begun.environment, other)[1] == other
+    assert compare(begun, study_request(facts=more)) == []
+    assert any("settable" in one for one in compare(begun, study_request(facts=other)))

@@ -16,12 +16,14 @@ from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.notices import earlier, notice
 from autotune.core.results import LossVerdict
-from autotune.knobs import defaults
+from autotune.knobs import KNOBS, defaults
 from autotune.report import phrases
 from autotune.report.answer import MOST_LINES, answer_block, sentences
 from autotune.report.essentials import essential
 from autotune.report.losses import losses_phrase
 from autotune.study.recommendation import Change, Recommendation, RunnerUp, Undecided, read_best
+from autotune.testing.knob_contract import CPU, circumstances
+from autotune.testing.machine import ENVIRONMENT
 from tests.reporting import GIB, config, measured, recommendation, trial, view
 from tests.worlds import facts
 
@@ -553,7 +555,15 @@ def test_what_was_dropped_is_no_change_of_the_answer_and_told_to_who_asks() -> N
 
 
 def test_every_knob_has_a_value_that_can_be_shown() -> None:
-    best = answer(params=EVERYTHING, baseline=defaults() | BASE.values)
+    others = {
+        one.name: value
+        for one in KNOBS
+        if EVERYTHING[one.name] == one.default
+        for here in (ENVIRONMENT, CPU)
+        for value in one.domain(circumstances(here))
+        if value != one.default
+    }
+    best = answer(params=EVERYTHING | others, baseline=defaults() | BASE.values)
 
     told = answer_block(best, width=200).plain
 

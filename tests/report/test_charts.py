@@ -10,7 +10,7 @@ from autotune.core.results import Outcome, Trial
 from autotune.report.chart import Absence, Chart
 from autotune.report.charts import CHARTS
 from autotune.report.drawing import NARROW, WIDE, Size, text, width_of
-from autotune.report.throughput import curves, throughput
+from autotune.report.throughput_chart import curves, throughput
 from autotune.study.recommendation import Recommendation
 from tests.reporting import config, confirmed, failed, ladder, measured, recommendation, trial, view, whole
 

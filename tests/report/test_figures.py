@@ -16,10 +16,10 @@ from autotune.precision.chart import paired_losses, precision
 from autotune.report.bottleneck import bottleneck
 from autotune.report.changes import changes_of, worth, worth_lines
 from autotune.report.chart import Absence, Chart
-from autotune.report.finalists import FASTER, SHIFTED, finalists
-from autotune.report.history import history
+from autotune.report.finalists_chart import FASTER, SHIFTED, finalists
+from autotune.report.history_chart import history
 from autotune.report.settings_chart import settings_chart
-from autotune.report.step import step
+from autotune.report.step_chart import step
 from autotune.study.recommendation import Change
 from autotune.study.view import load_view, summaries
 from tests.reporting import (

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from autotune.core.rank_reading import RankReading
 from autotune.report.chart import Absence, Chart
-from autotune.report.ranks import COLUMNS, MOST_RANKS, ranks
+from autotune.report.ranks_chart import COLUMNS, MOST_RANKS, ranks
 from tests.reporting import GIB, config, measured, trial, view
 
 

@@ -29,13 +29,13 @@ from autotune.report.chart import Chart
 from autotune.report.durations import durations
 from autotune.report.explain import explain
 from autotune.report.explain_text import sentences_of, setting_phrase
-from autotune.report.finalists import finalists
+from autotune.report.finalists_chart import finalists
 from autotune.report.losses import losses_phrase
 from autotune.report.markdown import markdown
 from autotune.report.page import render
 from autotune.report.running import PHASES
 from autotune.report.settings_chart import settings_chart
-from autotune.report.step import step
+from autotune.report.step_chart import step
 from autotune.report.templates import Served
 from autotune.report.terminal import TerminalReporter
 from autotune.report.use import ways

@@ -7,7 +7,7 @@ import pytest
 
 from autotune.core.results import Outcome
 from autotune.knobs.influence import Factor, Influence
-from autotune.sampler.blocks import Configurations
+from autotune.sampler.configurations import Configurations
 from autotune.sampler.encoding import Encoding
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard

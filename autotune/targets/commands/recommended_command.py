@@ -51,7 +51,7 @@ class RecommendedCommand:
 
     @property
     def arguments(self) -> list[str]:
-        """What differs in the script's TrainingArguments, as Python; none: it writes none, or the best ones already."""
+        """Return the changes to the script's TrainingArguments, as Python; none: it writes none, or the best."""
         return [f"{name}={python(value)}" for name, value in self.written.items()]
 
     @property

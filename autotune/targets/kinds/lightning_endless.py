@@ -19,17 +19,17 @@ def make_endless(trainer: Any) -> None:
     """Have its loops pass over `max_epochs` and `max_steps`, whose values stay (lightning 2.6, `_FitLoop.done`)."""
     fit, epoch = trainer.fit_loop, trainer.fit_loop.epoch_loop
 
-    class Fit(type(fit)):  # type: ignore[misc]  # Lightning may be absent
+    class EndlessFit(type(fit)):  # type: ignore[misc]  # Lightning may be absent
         @property
         def done(self) -> bool:
             return bool(self.max_batches == 0 or (self.trainer.should_stop and self._can_stop_early))
 
-    class Epoch(type(epoch)):  # type: ignore[misc]  # Lightning may be absent
+    class EndlessEpoch(type(epoch)):  # type: ignore[misc]  # Lightning may be absent
         @property
         def _is_training_done(self) -> bool:
             return bool(self._num_ready_batches_reached())
 
-    fit.__class__, epoch.__class__ = Fit, Epoch
+    fit.__class__, epoch.__class__ = EndlessFit, EndlessEpoch
 
 
 def telling_of(library: ModuleType, report: Report, begin: Callable[[Any], None], batch_end: Callable[[], None]) -> Any:

@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.core.records import Goal
-from autotune.sampler.blocks import Configurations, Watched
+from autotune.sampler.configurations import Configurations, Watched
 from autotune.sampler.encoding import Encoding
 from autotune.sampler.space import LISTED, change_count
 from tests.knobs_beside import Beside, register
