@@ -58,7 +58,7 @@ def profile(
     from autotune.profile.output import prepare, write
     from autotune.profile.stage import named_target
     from autotune.profile.stage import profile as run
-    from autotune.profile.table import doubt, profile_block
+    from autotune.profile.table import doubts, profile_block
     from autotune.races.contestants import may_declare
 
     stop_on_sigterm()
@@ -81,7 +81,7 @@ def profile(
     else:
         console = plain_console()
         console.print(profile_block(found.label, found.config, found.device, found.result), soft_wrap=True, end="")
-        for sentence in filter(None, (doubt(found.result), *found.result.left_out)):
+        for sentence in doubts(found.result):
             say(sentence, stderr=True)
     if output is not None:
         _tell_files(output, missing)

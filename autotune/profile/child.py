@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,12 +16,15 @@ from autotune.child import device as devices
 from autotune.child.lifeline import Progress
 from autotune.child.run import seed_all
 from autotune.core.requests import ProfileRequest
+from autotune.core.results import Outcome
 from autotune.errors import TargetError
 from autotune.knobs import completed, plan_of
 from autotune.profile.left_on import LeftOn
+from autotune.profile.opened_files import fresh_caches
 from autotune.profile.passes import Passing, Profiling
 from autotune.profile.records import ProfileResult
 from autotune.profile.stopwatch import parts_told_apart, replaced
+from autotune.profile.storage import read_storage
 from autotune.profile.user_lines import UserLine, calling_line
 from autotune.targets import resolve, variables
 from autotune.targets.base import Order, Step, Watch
@@ -29,9 +33,24 @@ from autotune.targets.loop import Training
 
 def measure(request: ProfileRequest, progress: Progress) -> ProfileResult:
     """Return where the steps of the configuration go. Raises whatever the user's code, torch or the machine raise."""
+    if request.extent == "storage":
+        return _storage(request, progress)
     left_on = LeftOn()
     with left_on.watched():
         return _measured(request, progress, left_on)
+
+
+def _storage(request: ProfileRequest, progress: Progress) -> ProfileResult:
+    """Read the dataset, and train nothing."""
+    assert request.output is not None, "of caches"
+    kept, plan = Path(request.output), plan_of(completed(request.config).values, devices.choose_device(request.device))
+    plan.settable = request.settable
+    with fresh_caches(kept) as caches:
+        session = resolve(request.target).open(completed(request.config), plan, progress.phase)
+        progress.phase("measure")
+        source = session.source if isinstance(session, Training) else None
+        found = read_storage(source, kept, request.seed, len(caches), progress.beat)
+    return ProfileResult(outcome=Outcome.OK, storage=found)
 
 
 def _measured(request: ProfileRequest, progress: Progress, left_on: LeftOn) -> ProfileResult:

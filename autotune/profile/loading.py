@@ -23,6 +23,7 @@ from autotune.targets.data import Epochs, Source
 from autotune.targets.peek import random_state_kept, some_keys
 
 MOST_SECONDS = 1.0  # of reading samples beside the training, where its workers read them
+CACHES = "fsspec.implementations.cache"  # of fsspec, whose own list of files is read and written again and again
 AGAIN_SHARE = 0.5  # of the samples, at least, for which one file is opened: it is read again and again
 
 
@@ -77,8 +78,9 @@ class LoadedLines:
     def _opening(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def opening(*arguments: Any, **options: Any) -> Any:
             if self._stopwatch.current == "data" and arguments and isinstance(arguments[0], str | os.PathLike):
-                line = calling_line(sys._getframe(1), through_torch=True)
-                if line is not None:
+                frame = sys._getframe(1)
+                line = calling_line(frame, through_torch=True)
+                if line is not None and not frame.f_globals.get("__name__", "").startswith(CACHES):
                     self._opened[line, os.fspath(arguments[0])] += 1
             return call(*arguments, **options)
 

@@ -11,6 +11,7 @@ from autotune.core.interference import Contamination
 from autotune.core.records import Record
 from autotune.core.results import Result
 from autotune.profile.memory_records import MemoryUse
+from autotune.profile.storage_records import StorageUse
 
 Part = Literal["data", "copy", "forward", "backward", "optimizer", "other"]
 PARTS: tuple[Part, ...] = ("data", "copy", "forward", "backward", "optimizer", "other")
@@ -94,6 +95,7 @@ class ProfileResult(Result, frozen=True, kw_only=True):
     work: Work | None = None
     findings: tuple[SlowLine, ...] = ()
     memory: MemoryUse | None = None
+    storage: StorageUse | None = None  # None: no sample opens a file, or it was not measured
     contamination: Contamination | None = None  # by other processes, while the parts were timed
     left_out: tuple[str, ...] = ()  # what was not looked at, with the reason: one sentence each
 

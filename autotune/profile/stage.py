@@ -16,6 +16,7 @@ from autotune.preparation.prepare import fault, inspect
 from autotune.preparation.settings import Settings
 from autotune.profile.memory_stage import on_shapes, smaller_batch, with_shapes
 from autotune.profile.records import ProfileResult
+from autotune.profile.storage_stage import with_storage
 from autotune.races.contestants import NamedContestant, named_contestant, settle_contestant
 from autotune.study.layout import is_study
 from autotune.targets import resolve
@@ -94,6 +95,7 @@ def profile(named: NamedContestant, device: str | None, launcher: Launcher, outp
         result = launcher.run(asked, folder)
         if result.failure is None or result.outcome.out_of_memory:
             result = with_shapes(result, asked, on_shapes(asked, request.domains, launcher, Path(place)))
+            result = with_storage(result, asked, launcher, Path(place))
     if result.failure is None:
         return Profile(
             label=named.label, machine=request.environment.device_name,
