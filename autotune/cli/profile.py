@@ -22,7 +22,8 @@ def profile(
     target: Annotated[
         list[str],
         typer.Argument(
-            help="Your training code, model.py, pkg.train or model.py:function; or a study.", metavar="TARGET"
+            help="Your training code, model.py, pkg.train or model.py:function; -- and a command; or a study.",
+            metavar="TARGET",
         ),
     ],
     best: Annotated[
@@ -66,7 +67,7 @@ def profile(
         raise UsageError(
             "--nsys needs a folder for its report. Without --output nothing is written. Give one: --output FOLDER."
         )
-    name = " ".join(target)  # of several words: a command, which is refused
+    name = target if len(target) > 1 else target[0]  # several words are a command
     changed = Options(context, partial(may_declare, name)).pairs("--config", config)
     named = named_target(name, best=best, changed=changed)
     if output is not None:

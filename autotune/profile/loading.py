@@ -30,7 +30,7 @@ AGAIN_SHARE = 0.5  # of the samples, at least, for which one file is opened: it 
 class LoadedLines:
     """The time of lines in `dataset()` and what joins its samples, for one step."""
 
-    def __init__(self, source: Source, stopwatch: Stopwatch) -> None:
+    def __init__(self, source: Source | None, stopwatch: Stopwatch) -> None:
         self._loader = source.loader if isinstance(source, Epochs) else None
         self._stopwatch = stopwatch
         self._lines = LineTimes(stopwatch, ("data",))
