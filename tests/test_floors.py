@@ -15,7 +15,7 @@ from autotune.knobs import KNOBS
 
 PACKAGE = Path(__file__).parent.parent / "autotune"
 FLOORS = {  # the highest floor that a room may import from; a file of a feature may have a floor of its own
-    "errors": 0, "units": 0, "harmless": 0, "sentences": 0, "telling": 0,
+    "errors": 0, "units": 0, "harmless": 0, "sentences": 0, "telling": 0, "interrupts": 0,
     "core": 1, "sampler/names": 1, "sampler/prediction": 1, "memory/model": 1, "profile/memory_records": 1,
     "profile/storage_records": 1,
     "machine": 2, "failures": 2, "knobs": 2, "targets": 2, "objectives": 2,

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.output import plain_console, say, stop_on_sigterm
+from autotune import interrupts
+from autotune.cli.output import plain_console, say
 from autotune.cli.target import Device
 from autotune.errors import UsageError
 
@@ -62,7 +63,7 @@ def profile(
     from autotune.profile.table import doubts, profile_block
     from autotune.races.contestants import may_declare
 
-    stop_on_sigterm()
+    interrupts.heed()
     if nsys and output is None:
         raise UsageError(
             "--nsys needs a folder for its report. Without --output nothing is written. Give one: --output FOLDER."

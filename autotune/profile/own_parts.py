@@ -40,6 +40,7 @@ class OwnParts:
         self._stopwatch = stopwatch
         self._first = dict[int, torch.nn.Module]()  # modules that began a forward pass, by identity
         self._hooks = ExitStack()
+        self.optimizers = list[Optimizer]()  # that took a step, in the order of their first
 
     @contextmanager
     def told_apart(self) -> Iterator[None]:
@@ -49,8 +50,8 @@ class OwnParts:
             for owner, name, part in _AROUND:
                 stack.enter_context(replaced(owner, name, self._around(getattr(owner, name), part)))
             # Before those of a witness, which are told last that a step is over.
-            stack.callback(register_optimizer_step_pre_hook(lambda *_: self._begin_update()).remove)
-            stack.callback(register_optimizer_step_post_hook(lambda *_: self._end_update()).remove)
+            stack.callback(register_optimizer_step_pre_hook(self._begin_update).remove)
+            stack.callback(register_optimizer_step_post_hook(self._end_update).remove)
             yield
 
     def found(self) -> None:
@@ -83,10 +84,12 @@ class OwnParts:
 
         return around
 
-    def _begin_update(self) -> None:
+    def _begin_update(self, optimizer: Optimizer, *_: Any) -> None:
+        if not any(one is optimizer for one in self.optimizers):
+            self.optimizers.append(optimizer)
         self.end_forward()
         self._stopwatch.begin("optimizer")
 
-    def _end_update(self) -> None:
+    def _end_update(self, *_: Any) -> None:
         self.end_forward()
         self._stopwatch.end()

@@ -5,7 +5,7 @@ warm-up ─► parts ─► loading ─► calls ─► operations ─► trace
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from torch import nn
@@ -22,6 +22,7 @@ from autotune.profile.loading import LoadedLines
 from autotune.profile.own_parts import OwnParts
 from autotune.profile.records import Part, ProfileResult
 from autotune.profile.trace import traced
+from autotune.targets.commands.trained import Trained
 from autotune.targets.own_loop import OwnSession
 
 LEFT_OUT = (
@@ -37,7 +38,7 @@ class OwnLoopProfiling(LinePasses):
     CALLS: tuple[Watched, ...] = (*CALLS, (Optimizer, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"))
 
     def __init__(self, session: OwnSession, device: str, left_on: LeftOn, asked: ProfileRequest) -> None:
-        super().__init__(device, left_on, asked, self._trained, self._optimizers)
+        super().__init__(device, left_on, asked, self._trained, lambda: self.parts.optimizers)
         self._session, self._output = session, asked.output
         self.parts = OwnParts(self.stopwatch)
         self._loading = LoadedLines(None, self.stopwatch)
@@ -80,13 +81,10 @@ class OwnLoopProfiling(LinePasses):
         self._between += steps
 
     def _trained(self) -> nn.Module:
-        model = self._session.model
+        model = Trained.of(self.parts.optimizers[0]).model() if self.parts.optimizers else None
         if model is None:
             raise TargetError(
                 f"{self._session.label} trains parameters of no module. Which calls are the model's cannot be told. "
                 f"Profile a file of model() and dataset(): autotune profile model.py."
             )
         return model
-
-    def _optimizers(self) -> Iterable[Optimizer]:
-        return ()

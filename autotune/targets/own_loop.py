@@ -158,11 +158,6 @@ class OwnLoop(ABC):
         Its `owns_loop` is True.
         """
 
-    @property
-    def model(self) -> nn.Module | None:
-        """The model that is trained, once a step was taken; None: it is no module's parameters that are."""
-        return None
-
     def observed(self) -> Observed:
         """The settings that training was seen to have so far."""
         return Observed()
@@ -191,11 +186,6 @@ class OwnSession:
                 f"{self._loop.label} ended its training before it was measured. It has probably too little data, or "
                 f"stops itself. Give it more samples, or let it train for more steps."
             )
-
-    @property
-    def model(self) -> nn.Module | None:
-        """The model that is trained, once a step was taken."""
-        return self._loop.model
 
     @property
     def shapes_vary(self) -> bool:

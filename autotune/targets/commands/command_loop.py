@@ -17,7 +17,6 @@ from typing import Any
 
 import torch
 from msgspec.structs import replace
-from torch import nn
 
 from autotune.core.records import Config, Finding, StepFacts, TargetFacts
 from autotune.errors import TargetError
@@ -117,11 +116,6 @@ class CommandLoop(OwnLoop):
         if not report.stopped and (status not in (0, None) or not report.ended()):
             raise TargetError(_ended_early(self.label, witness, status))
         self._check_device(witness, plan)
-
-    @property
-    def model(self) -> nn.Module | None:
-        """The module of most of the parameters that the first step changed."""
-        return self._witness.trained.model() if self._witness else None
 
     def observed(self) -> Observed:
         """The settings that its hooks saw.

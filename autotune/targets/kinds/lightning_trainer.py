@@ -12,7 +12,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, NoReturn
 
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.parameter import UninitializedParameter
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
 
@@ -101,12 +101,6 @@ class LightningTrainer(OwnLoop):
                 trainer.fit(parts.module, datamodule=parts.data_module)
         except _Enough:
             pass
-
-    @property
-    def model(self) -> nn.Module | None:
-        """The LightningModule."""
-        module: nn.Module = self._parts.module
-        return module
 
     def observed(self) -> Observed:
         """The settings that its hooks saw; none where the file says that today's are others than the code's."""

@@ -131,12 +131,6 @@ class HuggingFaceTrainer(OwnLoop):
         trainer.add_callback(Telling())
         trainer.train()
 
-    @property
-    def model(self) -> nn.Module | None:
-        """The Trainer's."""
-        model: nn.Module = self._trainer.model
-        return model
-
     def observed(self) -> Observed:
         """Torch's switches, and what its optimizer says; its arguments were checked when it was built."""
         made = self._trainer.optimizer
