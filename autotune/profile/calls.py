@@ -42,13 +42,15 @@ CALLS: tuple[Watched, ...] = (
     (StepOptimizer, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"),
     (torch.nn.Module, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"),
 )
-# Of an accelerator: how many values there are is known when they are computed, and the host waits for that.
+# Of an accelerator: how many values there are is known when they are computed, and the host waits for that; it waits
+# while memory is locked, too.
 SELECTIONS: tuple[Watched, ...] = (
     *((owner, "nonzero", "host read", "nonzero()") for owner in (torch, Tensor)),
     *((owner, "masked_select", "host read", "masked_select()") for owner in (torch, Tensor)),
     *((owner, "unique", "host read", "unique()") for owner in (torch, Tensor)),
     (Tensor, "__getitem__", "host read", "a boolean mask"),
     (torch, "where", "host read", "torch.where(condition)"),
+    (Tensor, Tensor.pin_memory.__name__, "pinning", ".pin_memory()"),  # not the knob of that name
 )
 _MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")

@@ -76,8 +76,8 @@ class Profiling(LinePasses):
             self.samples.read_beside()
         waiting, result = self._part_seconds()["data"], self._found
         loading = [] if is_brief else self._loading.result(result.samples, waiting, result.seconds)
-        if (tail := self.samples.result(result.samples, waiting)) is not None:
-            loading = _without_tail(loading, tail)
+        if (tail := self.samples.result(result.samples, waiting, result.seconds)) is not None:
+            loading = _without_tail(loading, self.samples.tail_seconds)
             self._add(tail)
         self._add(*loading)
         if is_brief:
@@ -109,7 +109,7 @@ class Profiling(LinePasses):
         self._found = replace(self._found, findings=tuple(found))
 
 
-def _without_tail(loading: list[SlowLine], tail: SlowLine) -> list[SlowLine]:
+def _without_tail(loading: list[SlowLine], tail_seconds: float) -> list[SlowLine]:
     """Return what loading costs besides slow samples: they take most in the line that takes most."""
     most = max(loading, key=lambda one: one.seconds, default=None)
-    return [replace(one, seconds=max(0.0, one.seconds - tail.seconds)) if one is most else one for one in loading]
+    return [replace(one, seconds=max(0.0, one.seconds - tail_seconds)) if one is most else one for one in loading]

@@ -21,6 +21,7 @@ Slowness = Literal[
     "host tensor",  # torch.tensor(...) of Python numbers or an array, in every step
     "collector",  # gc.collect()
     "cache",  # torch.cuda.empty_cache(), torch.cuda.synchronize()
+    "pinning",  # pin_memory() in every step
     "saving",  # torch.save
     "printing",  # print(), a tensor as text
     "copying",  # copy.deepcopy
@@ -41,6 +42,8 @@ Slowness = Literal[
     "waiting",  # the same, where it waits and does not compute
     "loading",  # the user's own code for samples and batches, which the step waits for
     "rereading",  # the same, where it reads one file again and again
+    "joining",  # the same, where it copies arrays or tensors into new ones
+    "order",  # a slow sample holds up batches of other workers that are ready
     "tail",  # few samples of the dataset that take many times as long as the others
 ]
 

@@ -53,8 +53,8 @@ def named_target(name: Name, *, best: bool, changed: Mapping[str, Value]) -> Nam
     named = named_contestant(name)
     if starts_ranks(named.target):
         raise UsageError(
-            f"{named.label} starts several ranks, and their steps are not profiled: what one waits for is another's "
-            f"work. Profile the script by itself: autotune profile -- python SCRIPT."
+            f"{named.label} starts several ranks. Only one process is profiled, and what it waits for is probably the "
+            f"work of the others. Profile the script by itself: autotune profile -- python SCRIPT."
         )
     if best and not named.values:
         study = Settings.of(target=named.target).folder

@@ -1,5 +1,6 @@
 """Recorded surfaces: measured once and whole, small on disk, and replayed as the launcher that had measured them."""
 
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -64,7 +65,7 @@ def cell(surface, outcome):
 
 
 def test_a_task_without_a_memory_limit_has_no_option_for_it():
-    command = replace(TASK, memory_limit=None).command(Path("study"), 60.0)
+    command = dataclasses.replace(TASK, memory_limit=None).command(Path("study"), 60.0)
 
     assert "--memory-limit" not in command
     assert None not in command
