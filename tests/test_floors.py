@@ -34,8 +34,8 @@ CHILD_ONLY = ("child", "targets", "export")  # and inside functions of knobs
 CHILD_FILES = (  # of the features
     "child", "tensor_tracker", "workspaces", "breakdown",
     "backward_passes", "calls", "flops", "left_on", "line_findings", "line_passes", "loading", "memory_pass",
-    "module_times", "opened_files", "operations", "own_parts", "own_passes", "padding", "passes", "samples", "stopwatch", "storage",
-    "trace", "user_lines", "without",
+    "module_times", "opened_files", "operations", "own_parts", "own_passes", "padding", "passes", "samples",
+    "stopwatch", "storage", "trace", "user_lines", "without",
 )  # fmt: skip
 OPTUNA_HOMES = ("sampler/structured.py", "sampler/encoding.py", "sampler/optuna.py", "study/store.py")
 
