@@ -171,8 +171,9 @@ def rows_of(ranks: int, words: Sequence[str]) -> list[dict[str, Any]]:
 
 def table(rows: Sequence[dict[str, Any]], ranks: int) -> str:
     """Return the rows as Markdown."""
+    predicted = " | ".join(f"T({k}) ratio" for k in MICRO_BATCHES)
     lines = [
-        f"| model | strategy | exposed | {' | '.join(f'T({k}) ratio' for k in MICRO_BATCHES)} | efficiency of {ranks} |",
+        f"| model | strategy | exposed | {predicted} | efficiency of {ranks} |",
         "| --- | --- | --- |" + " --- |" * (len(MICRO_BATCHES) + 1),
     ]
     for row in rows:
@@ -203,9 +204,8 @@ def main() -> None:
         return
     words = ("--device", options.device, "--models", options.models, "--rounds", str(options.rounds))
     rows = rows_of(options.ranks, words)
-    print(
-        f"{options.ranks} ranks, {options.device}, {platform.processor() or platform.machine()}, torch {torch.__version__}\n"
-    )
+    processor = platform.processor() or platform.machine()
+    print(f"{options.ranks} ranks, {options.device}, {processor}, torch {torch.__version__}\n")
     print(table(rows, options.ranks))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))

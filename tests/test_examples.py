@@ -26,7 +26,7 @@ from autotune.export.torch import Tuned
 pytestmark = pytest.mark.slow  # trains them
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
-TARGETS = ("digits_cnn", "char_transformer", "slow_loader")
+TARGETS = ("digits_cnn", "char_transformer", "slow_loader", "remote_store")
 BATCH = 4
 
 

@@ -15,8 +15,9 @@ from autotune.knobs import KNOBS
 
 PACKAGE = Path(__file__).parent.parent / "autotune"
 FLOORS = {  # the highest floor that a room may import from; a file of a feature may have a floor of its own
-    "errors": 0, "units": 0, "harmless": 0, "sentences": 0, "telling": 0,
+    "errors": 0, "units": 0, "harmless": 0, "sentences": 0, "telling": 0, "interrupts": 0,
     "core": 1, "sampler/names": 1, "sampler/prediction": 1, "memory/model": 1, "profile/memory_records": 1,
+    "profile/storage_records": 1,
     "machine": 2, "failures": 2, "knobs": 2, "targets": 2, "objectives": 2,
     "gradient_noise/estimate": 2, "study/summary": 2, "study/compiling_seconds": 2,
     "child": 3, "launch": 3, "sampler": 3, "study": 3,
@@ -32,9 +33,9 @@ FEATURE_FLOORS = {"records": 1, "stage": 6, "chart": 8, "table": 8}  # other fil
 CHILD_ONLY = ("child", "targets", "export")  # and inside functions of knobs
 CHILD_FILES = (  # of the features
     "child", "tensor_tracker", "workspaces", "breakdown",
-    "backward_passes", "calls", "flops", "left_on", "line_findings", "memory_pass", "module_times", "operations",
-    "padding", "passes", "replay", "samples", "stopwatch", "stubs", "trace", "traffic", "user_lines", "verify",
-    "without",
+    "backward_passes", "calls", "flops", "left_on", "line_findings", "line_passes", "loading", "memory_pass",
+    "module_times", "opened_files", "operations", "own_parts", "own_passes", "padding", "passes", "replay", "samples",
+    "stopwatch", "storage", "stubs", "trace", "traffic", "user_lines", "verify", "without",
 )  # fmt: skip
 OPTUNA_HOMES = ("sampler/structured.py", "sampler/encoding.py", "sampler/optuna.py", "study/store.py")
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.output import plain_console, say, say_json, stop_on_sigterm, text_width
+from autotune import interrupts
+from autotune.cli.output import plain_console, say, say_json, text_width
 from autotune.cli.target import AsJson, StudyArgument
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def _measure(view: StudyView, best: Recommendation, asked: list[SettingWorth], s
     from autotune.races.settings import RaceSettings
     from autotune.report.explain import FOLDER
 
-    stop_on_sigterm()
+    interrupts.heed()
     first = named_contestant(str(view.folder))
     others = [first.with_settings(one.against if one.is_change else one.values) for one in asked]
     place = view.folder / FOLDER

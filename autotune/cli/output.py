@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -47,11 +46,6 @@ def say_settings_of_file(context: typer.Context) -> None:
         plain_console(stderr=True).print(f"Settings from {context.obj}: {names}", style="dim", soft_wrap=True)
 
 
-def stop_on_sigterm() -> None:
-    """Take a scheduler's polite stop for a Ctrl-C."""
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
-
-
 class _HarmlessConsole(Console):
     """A console whose own colours and cursor movements alone steer the terminal, whatever text is printed."""
 
@@ -69,6 +63,11 @@ def write(path: Path, content: str | bytes) -> None:
     try:
         path.write_bytes(content.encode("utf-8", "replace") if isinstance(content, str) else content)
     except FileNotFoundError as error:
+        if path.parent.is_dir():  # of the system, as /proc is
+            raise UsageError(
+                f"{path} cannot be written: {path.parent} takes no new files. It is probably a folder of the system. "
+                f"Name a file elsewhere."
+            ) from error
         raise UsageError(
             f"{path} cannot be written: there is no folder {path.parent}. It was probably mistyped. Make it first, or "
             f"name another file."

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from autotune.cli.output import plain_console, say, stop_on_sigterm
+from autotune import interrupts
+from autotune.cli.output import plain_console, say
 from autotune.cli.target import Device
 from autotune.errors import UsageError
 
@@ -22,7 +23,8 @@ def profile(
     target: Annotated[
         list[str],
         typer.Argument(
-            help="Your training code, model.py, pkg.train or model.py:function; or a study.", metavar="TARGET"
+            help="Your training code, model.py, pkg.train or model.py:function; -- and a command; or a study.",
+            metavar="TARGET",
         ),
     ],
     best: Annotated[
@@ -64,15 +66,15 @@ def profile(
     from autotune.profile.output import prepare, write
     from autotune.profile.stage import named_target
     from autotune.profile.stage import profile as run
-    from autotune.profile.table import doubt, profile_block
+    from autotune.profile.table import doubts, profile_block
     from autotune.races.contestants import may_declare
 
-    stop_on_sigterm()
+    interrupts.heed()
     if nsys and output is None:
         raise UsageError(
             "--nsys needs a folder for its report. Without --output nothing is written. Give one: --output FOLDER."
         )
-    name = " ".join(target)  # of several words: a command, which is refused
+    name = target if len(target) > 1 else target[0]  # several words are a command
     changed = Options(context, partial(may_declare, name)).pairs("--config", config)
     named = named_target(name, best=best, changed=changed)
     if output is not None:
@@ -88,7 +90,7 @@ def profile(
     else:
         console = plain_console()
         console.print(profile_block(found.label, found.config, found.device, found.result), soft_wrap=True, end="")
-        for sentence in filter(None, (doubt(found.result), *found.result.left_out)):
+        for sentence in doubts(found.result):
             say(sentence, stderr=True)
     if output is not None:
         _tell_files(output, missing)

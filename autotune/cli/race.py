@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from autotune import interrupts
 from autotune.cli.options import Options
-from autotune.cli.output import plain_console, say, say_json, stop_on_sigterm
+from autotune.cli.output import plain_console, say, say_json
 
 STATUS = {"faster": 0, "as fast": 0, "slower": 1, "undecided": 2}
 
@@ -62,7 +63,7 @@ def race(
     from autotune.report.race_text import race_block
 
     options = Options(context, partial(may_declare, contestants[0]))
-    stop_on_sigterm()
+    interrupts.heed()
     result = run(
         *contestants,
         configs=[options.pairs("--config", text) for text in config or ()],

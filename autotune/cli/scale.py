@@ -8,8 +8,9 @@ from typing import Annotated
 
 import typer
 
+from autotune import interrupts
 from autotune.cli.options import Options
-from autotune.cli.output import plain_console, say, say_json, stop_on_sigterm
+from autotune.cli.output import plain_console, say, say_json
 from autotune.cli.target import AsJson
 
 ROUNDS = 5
@@ -55,7 +56,7 @@ def scale(
     settings = RaceSettings(
         time_budget_seconds=seconds or 0.0, rounds=rounds, device=device, folder=folder, stops_early=False
     )
-    stop_on_sigterm()
+    interrupts.heed()
     with SubprocessLauncher(isolation="fork") as launcher:
         result = run(
             target, counts or (), options.pairs("--config", config), settings, launcher,

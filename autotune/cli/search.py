@@ -10,9 +10,10 @@ from typing import Annotated, Any
 
 import typer
 
+from autotune import interrupts
 from autotune.cli.dry_run import plan
 from autotune.cli.options import Options, with_search_options
-from autotune.cli.output import plain_console, say_json, say_settings_of_file, stop_on_sigterm, text_width
+from autotune.cli.output import plain_console, say_json, say_settings_of_file, text_width
 from autotune.cli.target import CommandArgument, Map, Words, resume_line, target_text
 from autotune.errors import UsageError
 from autotune.preparation.settings import Settings
@@ -88,7 +89,7 @@ def search(
         **options.settings(typed),
     )
     resolve(text)  # a missing file is an error before a folder is made for its study
-    stop_on_sigterm()
+    interrupts.heed()
     if dry_run:
         plan(settings, began, as_json=json_output)
     else:

@@ -194,7 +194,7 @@ class DryRunRequest(Request[DryRun], frozen=True, kw_only=True, tag="dry-run", t
 
 
 # brief: parts, calls and lines alone; captured: nothing is measured, Nsight Systems watches a few steps
-ProfileExtent = Literal["whole", "brief", "captured"]
+ProfileExtent = Literal["whole", "brief", "captured", "storage"]
 
 
 class ProfileRequest(Request[ProfileResult], frozen=True, kw_only=True, tag="profile", tag_field="request"):
@@ -208,5 +208,5 @@ class ProfileRequest(Request[ProfileResult], frozen=True, kw_only=True, tag="pro
     seed: int = 0
     seconds: float = 3.0  # of steps that are timed by their parts; each of the other passes takes up to half of it
     extent: ProfileExtent = "whole"
-    output: str | None = None  # the folder that traces are written to; None: none are made
+    output: str | None = None  # the folder for traces, or, of storage, for caches of fsspec; None: none are made
     verify: bool = False  # whether findings are tried: left out in every second pair of steps

@@ -22,6 +22,7 @@ from typing import Any, BinaryIO, Self
 
 from msgspec.structs import replace
 
+from autotune import interrupts
 from autotune.core import codec
 from autotune.core.requests import ProbeRequest, Request, ResultT, patient
 from autotune.core.results import Isolation, Outcome
@@ -87,6 +88,7 @@ class SubprocessLauncher:
 
     def run(self, request: Request[ResultT], folder: Path) -> ResultT:
         """Run the request in a process of its own; see `Launcher`."""
+        interrupts.check()
         result, reason = self._forked(request, folder, self.fork_servers) if self.fork_servers else (None, "")
         if result is None:
             result = replace(self._result(request, folder)[0], isolation="fresh", isolation_reason=reason)

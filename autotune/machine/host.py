@@ -74,6 +74,12 @@ def process_bytes(*lines: str, pid: int | None = None, root: Path = ROOT) -> int
     return sum(found) if len(found) == len(lines) else None
 
 
+def disk_bytes_read(root: Path = ROOT) -> int | None:
+    """Return the bytes that this process has had read from disks so far; None where the kernel does not tell."""
+    found = _entry(root / "proc/self/io", "read_bytes")
+    return int(found) if found else None
+
+
 def shared_memory_bytes(root: Path = ROOT) -> int | None:
     """Return the free bytes of `/dev/shm`, which hands over batches of workers; None where there is none."""
     try:

@@ -12,6 +12,7 @@ _SEEN: Mapping[Slowness, str] = {
     "host tensor": "{what} makes a tensor of host data{often}",
     "collector": "{what} looks through all objects{often}",
     "cache": "{what} makes the host wait for the device{often}",
+    "pinning": "{what} locks memory anew{often}, which waits for the device",
     "saving": "{what} writes a file{often}",
     "printing": "{what} makes text{often}",
     "copying": "{what} copies with all that is in it{often}",
@@ -32,6 +33,8 @@ _SEEN: Mapping[Slowness, str] = {
     "waiting": "waits outside of torch: for a clock, a file, another process or the network",
     "loading": "makes samples or batches, and the step waits",
     "rereading": "reads {what}{often}, and the step waits",
+    "joining": "{what} copies arrays or tensors{often}, and the step waits",
+    "order": "samples that take up to {ratio:.0f} times the median, such as index {what}: ready batches wait",
     "tail": "samples that take up to {ratio:.0f} times the median, such as index {what}{often}",
 }
 _INSTEAD: Mapping[Slowness, str] = {
@@ -39,6 +42,7 @@ _INSTEAD: Mapping[Slowness, str] = {
     "host tensor": "make it once, outside of the step, or in dataset(), where workers do it",
     "collector": "leave it out: Python collects by itself",
     "cache": "leave it out: PyTorch reuses freed memory, and waits where it has to",
+    "pinning": "DataLoader(pin_memory=True): a thread does it meanwhile, or copy without",
     "saving": "save once in 1,000 steps or at the end of an epoch",
     "printing": "print a number, and not in every step",
     "copying": "copy what changes: torch.optim.swa_utils.AveragedModel averages in place",
@@ -59,7 +63,9 @@ _INSTEAD: Mapping[Slowness, str] = {
     "waiting": "leave it out, or do it in a thread, or not in every step",
     "loading": "loader workers share it; or prepare it once",
     "rereading": "read it once, in __init__ or at the first sample",
-    "tail": "prepare them once, or leave them out; with workers, in_order=False",
+    "joining": "torch.from_numpy shares an array, torch.stack copies once; or loader workers share it",
+    "order": "DataLoader(in_order=False), about that much by their times: batches come as they are ready",
+    "tail": "prepare them once, or leave them out",
 }
 
 

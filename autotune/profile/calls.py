@@ -28,7 +28,8 @@ from autotune.targets.own_step import StepOptimizer
 
 _READS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__")
 _SHOWN = {"__float__": "float(tensor)", "__int__": "int(tensor)", "__bool__": "bool(tensor)", "__index__": "an index"}
-CALLS: tuple[tuple[Any, str, Slowness, str], ...] = (
+Watched = tuple[Any, str, Slowness, str]  # whose, its name, what it is, and how it is shown
+CALLS: tuple[Watched, ...] = (
     *((Tensor, name, "host read", _SHOWN.get(name, f".{name}()")) for name in _READS),
     *((torch, name, "host tensor", f"torch.{name}()") for name in ("tensor", "as_tensor", "from_numpy")),
     (gc, "collect", "collector", "gc.collect()"),
@@ -41,13 +42,15 @@ CALLS: tuple[tuple[Any, str, Slowness, str], ...] = (
     (StepOptimizer, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"),
     (torch.nn.Module, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"),
 )
-# Of an accelerator: how many values there are is known when they are computed, and the host waits for that.
-SELECTIONS: tuple[tuple[Any, str, Slowness, str], ...] = (
+# Of an accelerator: how many values there are is known when they are computed, and the host waits for that; it waits
+# while memory is locked, too.
+SELECTIONS: tuple[Watched, ...] = (
     *((owner, "nonzero", "host read", "nonzero()") for owner in (torch, Tensor)),
     *((owner, "masked_select", "host read", "masked_select()") for owner in (torch, Tensor)),
     *((owner, "unique", "host read", "unique()") for owner in (torch, Tensor)),
     (Tensor, "__getitem__", "host read", "a boolean mask"),
     (torch, "where", "host read", "torch.where(condition)"),
+    (Tensor, Tensor.pin_memory.__name__, "pinning", ".pin_memory()"),  # not the knob of that name
 )
 _MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
@@ -65,10 +68,13 @@ class _Seen:
 class Calls:
     """What was called, by line."""
 
-    def __init__(self, model: torch.nn.Module, stopwatch: Stopwatch, device: str) -> None:
+    def __init__(
+        self, model: torch.nn.Module, stopwatch: Stopwatch, device: str, calls: tuple[Watched, ...] = CALLS
+    ) -> None:
         self._model, self._stopwatch = model, stopwatch
-        self._watched = CALLS if device == "cpu" else (*CALLS, *SELECTIONS)
+        self._watched = calls if device == "cpu" else (*calls, *SELECTIONS)
         self._seen: dict[tuple[UserLine, str], _Seen] = {}
+        self._of_step = list[tuple[UserLine, Slowness, str, float]]()
         self._evaluation: tuple[UserLine, float] | None = None  # where, and when it began
         self.is_inside = False  # a call that is counted
         self.sets_to_none = False  # whatever the user asked zero_grad for
@@ -92,6 +98,13 @@ class Calls:
             stack.callback(register_module_forward_pre_hook(self._evaluation_begins).remove)
             stack.callback(register_module_forward_hook(self._evaluation_ends).remove)
             yield
+
+    def step(self, *, counts: bool) -> None:
+        """One optimizer step has ended; without `counts` its calls are no step's, but an evaluation's."""
+        for line, kind, what, seconds in self._of_step if counts else ():
+            seen = self._seen.setdefault((line, what), _Seen(kind, what))
+            seen.count, seen.seconds = seen.count + 1, seen.seconds + seconds
+        self._of_step.clear()
 
     def result(self, steps: int) -> list[SlowLine]:
         """Return what was called in so many steps."""
@@ -130,8 +143,7 @@ class Calls:
 
     def _note(self, line: UserLine, kind: Slowness, what: str, seconds: float) -> None:
         self.is_inside = False
-        seen = self._seen.setdefault((line, what), _Seen(kind, what))
-        seen.count, seen.seconds = seen.count + 1, seen.seconds + seconds
+        self._of_step.append((line, kind, what, seconds))
         self.after()
 
     def _evaluation_begins(self, model: torch.nn.Module, inputs: Any) -> None:

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from importlib import import_module
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -15,23 +16,45 @@ from autotune.child import device as devices
 from autotune.child.lifeline import Progress
 from autotune.child.run import seed_all
 from autotune.core.requests import ProfileRequest
-from autotune.errors import TargetError
+from autotune.core.results import Outcome
 from autotune.knobs import completed, plan_of
 from autotune.profile.left_on import LeftOn
-from autotune.profile.passes import Passing, Profiling
+from autotune.profile.line_passes import Passing
+from autotune.profile.opened_files import fresh_caches
+from autotune.profile.own_passes import OwnLoopProfiling
+from autotune.profile.passes import Profiling
 from autotune.profile.records import ProfileResult
 from autotune.profile.stopwatch import parts_told_apart, replaced
+from autotune.profile.storage import read_storage
 from autotune.profile.user_lines import UserLine, calling_line
 from autotune.targets import resolve, variables
 from autotune.targets.base import Order, Step, Watch
 from autotune.targets.loop import Training
+from autotune.targets.own_loop import OwnSession
+
+_unfinished = list[Passing]()  # of a loop that ended before; the process ends soon
 
 
 def measure(request: ProfileRequest, progress: Progress) -> ProfileResult:
     """Return where the steps of the configuration go. Raises whatever the user's code, torch or the machine raise."""
+    if request.extent == "storage":
+        return _storage(request, progress)
     left_on = LeftOn()
     with left_on.watched():
         return _measured(request, progress, left_on)
+
+
+def _storage(request: ProfileRequest, progress: Progress) -> ProfileResult:
+    """Read the dataset, and train nothing."""
+    assert request.output is not None, "of caches"
+    kept, plan = Path(request.output), plan_of(completed(request.config).values, devices.choose_device(request.device))
+    plan.settable = request.settable
+    with fresh_caches(kept) as caches:
+        session = resolve(request.target).open(completed(request.config), plan, progress.phase)
+        progress.phase("measure")
+        source = session.source if isinstance(session, Training) else None
+        found = read_storage(source, kept, request.seed, len(caches), progress.beat)
+    return ProfileResult(outcome=Outcome.OK, storage=found)
 
 
 def _measured(request: ProfileRequest, progress: Progress, left_on: LeftOn) -> ProfileResult:
@@ -47,11 +70,9 @@ def _measured(request: ProfileRequest, progress: Progress, left_on: LeftOn) -> P
     variables.show()
     import_module("torch._dynamo")  # as in a probe: the first step would
     gc.unfreeze()
-    if not isinstance(session, Training):
-        raise TargetError(
-            f"{session.label} trains in a loop of its own. What happens within it cannot be told apart yet. Profile a "
-            f"file of model() and dataset(), or a LightningModule without trainer()."
-        )
+    if isinstance(session, OwnSession):
+        return _watched(session, OwnLoopProfiling(session, device, left_on, request), progress)
+    assert isinstance(session, Training)
     profiling = Profiling(session, made_at, left_on, request)
     progress.phase("warm-up")
     with (
@@ -64,6 +85,17 @@ def _measured(request: ProfileRequest, progress: Progress, left_on: LeftOn) -> P
         except Exception as error:
             if not profiling.broke(error):
                 raise
+    progress.beat()
+    return profiling.result()
+
+
+def _watched(session: OwnSession, profiling: OwnLoopProfiling, progress: Progress) -> ProfileResult:
+    """Let the user's loop run. Its thread takes the steps, and stops in one: the passes are left as they are then."""
+    progress.phase("warm-up")
+    passes = profiling.passes(progress.phase)
+    _unfinished.append(passes)  # closing it in another thread would end its watching there
+    with profiling.parts.told_apart():
+        session.train(OwnStepping(passes, progress.beat, profiling))
     progress.beat()
     return profiling.result()
 
@@ -101,3 +133,20 @@ class Stepping(Watch):
         except StopIteration:
             return Order.STOP
         return Order.CONTINUE
+
+
+class OwnStepping(Stepping):
+    """The same of a loop that may come to its end before."""
+
+    def __init__(self, passes: Passing, beat: Callable[[], None], profiling: OwnLoopProfiling) -> None:
+        super().__init__(passes, beat)
+        self._profiling = profiling
+
+    def step(self, step: Step) -> Order:
+        """Hand the step over, which ends the forward pass of what follows it."""
+        self._profiling.parts.end_forward()
+        return super().step(step)
+
+    def ended(self) -> bool:
+        """Return whether parts were timed."""
+        return self._profiling.ended()

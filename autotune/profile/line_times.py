@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import resource
 import signal
+import threading
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
@@ -68,7 +69,8 @@ class LineTimes:
         finally:
             self._stopwatch.listeners.remove(self._part_changed)
             signal.setitimer(signal.ITIMER_REAL, 0.0)
-            signal.signal(signal.SIGALRM, before)
+            if threading.current_thread() is threading.main_thread():  # else a program ended within its steps
+                signal.signal(signal.SIGALRM, before)
 
     def restart(self) -> None:
         """What was done since the last look is not counted: another part of a step, or what others count."""

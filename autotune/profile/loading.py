@@ -8,32 +8,39 @@ import os
 import sys
 import threading
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import torch
+
 from autotune.machine.host import usable_cores
 from autotune.profile.line_times import LineTimes, by_function
-from autotune.profile.records import SlowLine
+from autotune.profile.records import SlowLine, Slowness
 from autotune.profile.stopwatch import Stopwatch, replaced
 from autotune.profile.user_lines import UserLine, calling_line
 from autotune.targets.data import Epochs, Source
 from autotune.targets.peek import random_state_kept, some_keys
 
 MOST_SECONDS = 1.0  # of reading samples beside the training, where its workers read them
+MOST_SHARE = 0.5  # of a function's time: what it is told for
+CACHES = "fsspec.implementations.cache"  # of fsspec, whose own list of files is read and written again and again
 AGAIN_SHARE = 0.5  # of the samples, at least, for which one file is opened: it is read again and again
 
 
 class LoadedLines:
     """The time of lines in `dataset()` and what joins its samples, for one step."""
 
-    def __init__(self, source: Source, stopwatch: Stopwatch) -> None:
+    def __init__(self, source: Source | None, stopwatch: Stopwatch) -> None:
         self._loader = source.loader if isinstance(source, Epochs) else None
         self._stopwatch = stopwatch
-        self._lines = LineTimes(stopwatch, ("data",))
+        self._lines, self._is_copying = LineTimes(stopwatch, ("data",)), False
+        self._lines.is_counted_elsewhere = lambda: self._is_copying
         self._opened = Counter[tuple[UserLine, str]]()
+        self._copied = defaultdict[tuple[str, str], list[float]](list)  # seconds of copies, by function
         self._steps = 0.0
 
     @contextmanager
@@ -45,6 +52,7 @@ class LoadedLines:
         with self._lines.watched(), ExitStack() as stack:
             for owner in (builtins, io):  # one function, which most libraries call by one of these names
                 stack.enter_context(replaced(owner, "open", self._opening(owner.open)))
+            stack.enter_context(replaced(torch, "tensor", self._copying(torch.tensor)))
             yield
 
     def stepped(self, steps: int) -> None:
@@ -65,20 +73,45 @@ class LoadedLines:
         for line, of_all in by_function(seconds.all).items():
             own = whole * of_all / seconds.total
             gain = own if not workers else _gain(whole / parallel, own / parallel, step - waiting)
-            opened = self._reread(line, samples * steps)
+            kind, what, count = self._known(line, of_all, samples)
             found.append(
                 SlowLine(
-                    kind="rereading" if opened else "loading", place=line.place, code=line.text,
-                    what=opened or line.function, count=samples if opened else 1.0, seconds=min(gain, waiting),
+                    kind=kind, place=line.place, code=line.text, what=what, count=count, seconds=min(gain, waiting)
                 )
-            )  # fmt: skip
+            )
         return found
+
+    def _known(self, line: UserLine, seconds: float, samples: float) -> tuple[Slowness, str, float]:
+        """Return what the function of `line` does that takes most of its seconds, and how often a step."""
+        if opened := self._reread(line, samples * self._steps):
+            return "rereading", opened, samples
+        copied = self._copied.get((line.file, line.function), [])
+        if sum(copied) >= MOST_SHARE * seconds:
+            return "joining", "torch.tensor()", len(copied) / self._steps
+        return "loading", line.function, 1.0
+
+    def _copying(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def copying(*arguments: Any, **options: Any) -> Any:
+            frame = sys._getframe(1)
+            line = calling_line(frame, through_torch=True) if self._stopwatch.current == "data" else None
+            if line is None or not arguments or not _is_made(arguments[0]):
+                return call(*arguments, **options)
+            self._lines.look(frame)
+            self._is_copying, began = True, time.perf_counter()
+            made = call(*arguments, **options)
+            self._is_copying = False
+            self._copied[line.file, line.function].append(time.perf_counter() - began)
+            self._lines.look(frame)  # the timer would have seen this function, which is ours
+            return made
+
+        return copying
 
     def _opening(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def opening(*arguments: Any, **options: Any) -> Any:
             if self._stopwatch.current == "data" and arguments and isinstance(arguments[0], str | os.PathLike):
-                line = calling_line(sys._getframe(1), through_torch=True)
-                if line is not None:
+                frame = sys._getframe(1)
+                line = calling_line(frame, through_torch=True)
+                if line is not None and not frame.f_globals.get("__name__", "").startswith(CACHES):
                     self._opened[line, os.fspath(arguments[0])] += 1
             return call(*arguments, **options)
 
@@ -114,3 +147,10 @@ class LoadedLines:
 def _gain(loading: float, own: float, computing: float) -> float:
     """Return the seconds that a step gains without `own` of what loading a batch takes, beside so much computing."""
     return max(0.0, loading - computing) - max(0.0, loading - own - computing)
+
+
+def _is_made(given: Any) -> bool:
+    """Return whether it is an array or a tensor already, or a list of such."""
+    if isinstance(given, list | tuple) and given:
+        return _is_made(given[0])
+    return isinstance(given, np.ndarray | torch.Tensor)

@@ -27,6 +27,11 @@ def prepare(folder: Path) -> None:
         folder.mkdir(exist_ok=True)
         is_empty = not any(folder.iterdir())
     except FileNotFoundError as error:
+        if folder.parent.is_dir():  # of the system, as /proc is
+            raise UsageError(
+                f"{folder} cannot be made: {folder.parent} takes no new folders. It is probably one of the system. "
+                f"Name another one."
+            ) from error
         raise UsageError(
             f"{folder} cannot be made: there is no folder {folder.parent}. It was probably mistyped. Make it first, or "
             f"name another one."

@@ -12,7 +12,8 @@ from autotune.profile.memory_judge import rows
 from autotune.profile.memory_table import memory_sentences
 from autotune.profile.records import PARTS, ProfileResult, SlowLine
 from autotune.profile.stage import Profile
-from autotune.profile.table import LEAST_SHOWN, bound_phrase, doubt, work_phrase
+from autotune.profile.storage_judge import storage_sentence
+from autotune.profile.table import LEAST_SHOWN, bound_phrase, doubts, work_phrase
 from autotune.report.chart import Chart
 from autotune.report.templates import render_template
 from autotune.units import format_bytes, format_rate, format_share
@@ -56,7 +57,8 @@ def render(found: Profile) -> str:
         bound=bound_phrase(result),
         findings=[_told(one, result) for one in findings(result)],
         least=format_share(LEAST_SHARE),
-        doubts=[*filter(None, [doubt(result)]), *result.left_out],
+        doubts=doubts(result),
+        storage="" if result.storage is None else storage_sentence(result.storage),
     )
 
 

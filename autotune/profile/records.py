@@ -11,6 +11,7 @@ from autotune.core.interference import Contamination
 from autotune.core.records import Record
 from autotune.core.results import Result
 from autotune.profile.memory_records import MemoryUse
+from autotune.profile.storage_records import StorageUse
 
 Part = Literal["data", "copy", "forward", "backward", "optimizer", "other"]
 PARTS: tuple[Part, ...] = ("data", "copy", "forward", "backward", "optimizer", "other")
@@ -20,6 +21,7 @@ Slowness = Literal[
     "host tensor",  # torch.tensor(...) of Python numbers or an array, in every step
     "collector",  # gc.collect()
     "cache",  # torch.cuda.empty_cache(), torch.cuda.synchronize()
+    "pinning",  # pin_memory() in every step
     "saving",  # torch.save
     "printing",  # print(), a tensor as text
     "copying",  # copy.deepcopy
@@ -40,6 +42,8 @@ Slowness = Literal[
     "waiting",  # the same, where it waits and does not compute
     "loading",  # the user's own code for samples and batches, which the step waits for
     "rereading",  # the same, where it reads one file again and again
+    "joining",  # the same, where it copies arrays or tensors into new ones
+    "order",  # a slow sample holds up batches of other workers that are ready
     "tail",  # few samples of the dataset that take many times as long as the others
 ]
 
@@ -116,6 +120,7 @@ class ProfileResult(Result, frozen=True, kw_only=True):
     limits: Limits | None = None  # None: operations were not counted
     findings: tuple[SlowLine, ...] = ()
     memory: MemoryUse | None = None
+    storage: StorageUse | None = None  # None: no sample opens a file, or it was not measured
     contamination: Contamination | None = None  # by other processes, while the parts were timed
     left_out: tuple[str, ...] = ()  # what was not looked at, with the reason: one sentence each
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
@@ -11,7 +12,8 @@ from typing import Any
 from torch.utils.data import IterableDataset, Subset
 
 from autotune.machine.interference import run_queue_wait
-from autotune.profile.records import SlowLine
+from autotune.profile.loader_order import PREFETCH, step_seconds
+from autotune.profile.records import SlowLine, Slowness
 from autotune.profile.stopwatch import replaced
 from autotune.profile.user_lines import UserLine, owner
 from autotune.targets.data import Epochs, Source
@@ -21,6 +23,8 @@ MOST_SECONDS = 1.0  # of reading samples beside the training, where its workers 
 MOST_SAMPLES = 512
 FEWEST_SAMPLES = 32
 MOST_AGAIN = 24  # slow samples that are read a second time: busy machines and cold disks make others slow once
+BATCHES = 256  # that are drawn to see what their order gives
+ORDER_SHARE = 0.5
 SLOW = 10.0  # times the median: decoding of images spreads by 2 to 3 times
 
 _Read = tuple[float, Any]  # the seconds and the index of one sample
@@ -39,6 +43,7 @@ class Samples:
         self._reader: Any = self._dataset  # that knows the indices of `_read`
         self._read: list[_Read] = []
         self.is_on = False
+        self.tail_seconds = 0.0  # of a step: what it gains without slow samples
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -69,8 +74,8 @@ class Samples:
                 if time.perf_counter() > ends:
                     break
 
-    def result(self, samples: float, waiting: float) -> SlowLine | None:
-        """Return what the slow samples cost a step of so many samples, which waits so many seconds for data."""
+    def result(self, samples: float, waiting: float, step: float) -> SlowLine | None:
+        """Return what the slow samples cost a step of so many samples; `waiting` for data and `step` are seconds."""
         if len(self._read) < FEWEST_SAMPLES:
             return None
         usual = median(seconds for seconds, _ in self._read)
@@ -81,12 +86,39 @@ class Samples:
         longest, index = max(sure, key=_seconds)
         count = len(sure) * len(slow) / len(slow[:MOST_AGAIN]) * samples / len(self._read)
         excess = sum(seconds - usual for seconds, _ in sure) / len(sure)
+        kind: Slowness = "tail"
+        gain = self.tail_seconds = min(count * excess, waiting)
+        if self._loader is not None and self._loader.num_workers > 1:
+            gain, kind = self._beside_others(round(samples), usual, waiting, step)
         code = getattr(getattr(type(self._dataset), "__getitem__", None), "__code__", None)
         line = UserLine.of(code, code.co_firstlineno) if code and owner(code.co_filename) == "user" else None
         return SlowLine(
-            kind="tail", place=line.place if line else "", code=line.text if line else "", what=str(index), count=count,
-            seconds=min(count * excess, waiting), ratio=longest / usual,
+            kind=kind, place=line.place if line else "", code=line.text if line else "", what=str(index), count=count,
+            seconds=gain, ratio=longest / usual,
         )  # fmt: skip
+
+    def _beside_others(self, samples: int, most: float, waiting: float, step: float) -> tuple[float, Slowness]:
+        """Return what steps gain where several workers make batches, by taking these as they are ready, or by no tail.
+
+        Batches are drawn from the samples that were read; in order, where others are ready and wait, is worth naming if
+        leaving it gives half of what samples without a tail would.
+        """
+        assert self._loader is not None
+        drawn, workers = random.Random(0), self._loader.num_workers
+        usual = [min(seconds, most) for seconds, _ in self._read]
+        keys = [drawn.choices(range(len(self._read)), k=samples) for _ in range(BATCHES)]
+        slow = [sum(self._read[key][0] for key in batch) for batch in keys]
+        prefetch = self._loader.prefetch_factor or PREFETCH
+
+        def taken(batches: list[float], *, in_order: bool) -> float:
+            return step_seconds(batches, workers, step - waiting, in_order=in_order, prefetch=prefetch)
+
+        now = taken(slow, in_order=True)
+        without = max(0.0, now - taken([sum(usual[key] for key in batch) for batch in keys], in_order=True))
+        as_ready = max(0.0, now - taken(slow, in_order=False)) if getattr(self._loader, "in_order", False) else 0.0
+        self.tail_seconds = min(without, waiting)
+        is_order = as_ready > 0 and as_ready >= ORDER_SHARE * without
+        return (min(as_ready, waiting), "order") if is_order else (min(without, waiting), "tail")
 
     def _again(self, read: _Read) -> _Read:
         """Return a sample's shorter time of two: the first may have been long because the machine was busy."""

@@ -16,10 +16,11 @@ from autotune.preparation.prepare import fault, inspect
 from autotune.preparation.settings import Settings
 from autotune.profile.memory_stage import on_shapes, smaller_batch, with_shapes
 from autotune.profile.records import ProfileResult
-from autotune.races.contestants import NamedContestant, named_contestant, settle_contestant
+from autotune.profile.storage_stage import with_storage
+from autotune.races.contestants import Name, NamedContestant, named_contestant, settle_contestant
 from autotune.study.layout import is_study
 from autotune.targets import resolve
-from autotune.targets.commands.command import is_command
+from autotune.targets.commands.program import starts_ranks
 
 SEED = 0
 
@@ -44,16 +45,16 @@ class Profile(Record, frozen=True, kw_only=True):
         return self.asked.device
 
 
-def named_target(name: str, *, best: bool, changed: Mapping[str, Value]) -> NamedContestant:
+def named_target(name: Name, *, best: bool, changed: Mapping[str, Value]) -> NamedContestant:
     """Return the target that `name` names (a study: with its recommendation), with settings.
 
     `best`: those that the study of this target recommends. Raises `TargetError`, `UsageError` and `StudyError`.
     """
     named = named_contestant(name)
-    if is_command(named.target):
+    if starts_ranks(named.target):
         raise UsageError(
-            f"{named.label} is a command, and commands are not profiled yet. Its loop is its own, and what happens in "
-            f"it cannot be told apart. Profile a file of model() and dataset(): autotune profile model.py."
+            f"{named.label} starts several ranks. Only one process is profiled, and what it waits for is probably the "
+            f"work of the others. Profile the script by itself: autotune profile -- python SCRIPT."
         )
     if named.ranks > 1:
         raise UsageError(
@@ -64,14 +65,14 @@ def named_target(name: str, *, best: bool, changed: Mapping[str, Value]) -> Name
         study = Settings.of(target=named.target).folder
         if not is_study(study):
             raise UsageError(
-                f"There is no study {study}, where a search of {name} leaves its recommendation. It probably lies "
-                f"elsewhere, or was never run. Name the study: autotune profile STUDY; or leave --best out."
+                f"There is no study {study}, where a search of {named.label} leaves its recommendation. It probably "
+                f"lies elsewhere, or was never run. Name the study: autotune profile STUDY; or leave --best out."
             )
         found = named_contestant(str(study))
         if resolve(found.target) != resolve(named.target):
             raise UsageError(
-                f"{study} is a study of {found.target}, not of {name}. --best looks for the study that a search of "
-                f"the target would write. Name the study itself: autotune profile STUDY."
+                f"{study} is a study of {found.target}, not of {named.label}. --best looks for the study that a search "
+                f"of the target would write. Name the study itself: autotune profile STUDY."
             )
         named = replace(named, values=found.values)  # of ranks: one of them, alone
     return named.with_settings(changed) if changed else named
@@ -100,8 +101,10 @@ def profile(
         folder = Path(place) / asked.FOLDER
         folder.mkdir()
         result = launcher.run(asked, folder)
-        if result.failure is None or result.outcome.out_of_memory:
+        has_parts = not request.facts.owns_loop  # else neither a run on shapes nor a reading of its data is possible
+        if has_parts and (result.failure is None or result.outcome.out_of_memory):
             result = with_shapes(result, asked, on_shapes(asked, request.domains, launcher, Path(place)))
+            result = with_storage(result, asked, launcher, Path(place))
     if result.failure is None:
         return Profile(
             label=named.label, machine=request.environment.device_name,

@@ -34,6 +34,7 @@ class Stopwatch:
         self._clock = clock_for(device)
         self._marked = list[Part]()  # the part that each mark began
         self._ends = list[int]()  # the marks between steps
+        self._left_out = set[int]()  # steps that do not count, by number
 
     @property
     def current(self) -> Part:
@@ -42,36 +43,49 @@ class Stopwatch:
 
     def start(self) -> None:
         """Begin to measure: between two steps."""
-        self._clock, self._marked, self._ends = clock_for(self._device), [], []
+        self._clock, self._marked, self._ends, self._left_out = clock_for(self._device), [], [], set()
         self._is_on = True
         self.step()
 
-    def step(self) -> None:
-        """One optimizer step has ended."""
+    def step(self, *, counts: bool = True) -> None:
+        """One optimizer step has ended; without `counts` its time is none of a step's, for something else was in it."""
+        if not counts:
+            self._left_out.add(len(self._ends) - 1)
         self._ends.append(len(self._marked))
         self._changed()
 
     def stop(self) -> tuple[dict[Part, float], tuple[float, ...]]:
         """Return the seconds of each part of all steps together, and those of each step; waits for the device."""
         self._is_on = False
-        seconds, intervals = dict[Part, float](), self._clock.intervals()
-        for part, interval in zip(self._marked, intervals, strict=False):
-            seconds[part] = seconds.get(part, 0.0) + interval
-        return seconds, tuple(sum(intervals[first:last]) for first, last in pairwise(self._ends))
+        seconds, intervals, steps = dict[Part, float](), self._clock.intervals(), list[float]()
+        for step, (first, last) in enumerate(pairwise(self._ends)):
+            if step not in self._left_out:
+                steps.append(sum(intervals[first:last]))
+                for part, interval in zip(self._marked[first:last], intervals[first:last], strict=True):
+                    seconds[part] = seconds.get(part, 0.0) + interval
+        return seconds, tuple(steps)
 
     def during(self, part: Part, work: Callable[..., Any]) -> Callable[..., Any]:
         """Return `work`, which is that part of a step."""
 
         def timed(*arguments: Any, **options: Any) -> Any:
-            self._open.append(part)
-            self._changed()
+            self.begin(part)
             try:
                 return work(*arguments, **options)
             finally:
-                self._open.pop()
-                self._changed()
+                self.end()
 
         return timed
+
+    def begin(self, part: Part) -> None:
+        """A part begins, within the one that goes on."""
+        self._open.append(part)
+        self._changed()
+
+    def end(self) -> None:
+        """The part that began last has ended."""
+        self._open.pop()
+        self._changed()
 
     def _changed(self) -> None:
         if self._is_on:

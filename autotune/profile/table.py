@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from textwrap import wrap
+
 from rich.text import Text
 
 from autotune.core.records import Config
@@ -11,6 +13,7 @@ from autotune.profile.advice import instead, seen, tried
 from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, bounds, expensive_modules, findings, share
 from autotune.profile.memory_table import memory_block
 from autotune.profile.records import ProfileResult, Work
+from autotune.profile.storage_judge import storage_doubts, storage_sentence
 from autotune.units import counted, format_bytes, format_rate, format_share
 
 WIDTH = 100  # characters of a line, at most
@@ -36,6 +39,9 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     if bound := bound_phrase(result):
         block.append(f"  {bound}\n")
     block.append_text(memory_block(result))
+    if result.storage is not None:
+        told = wrap(storage_sentence(result.storage), WIDTH, initial_indent="\n  ", subsequent_indent="    ")
+        block.append("".join(f"{line}\n" for line in told))
     return block.append_text(_findings(result))
 
 
@@ -49,6 +55,12 @@ def doubt(result: ProfileResult) -> str:
         f"{format_share(found.run_queue_wait_share or 0)} of their time for a core: times are too long, and most so "
         f"where threads wait for each other. Profile again when the machine is quiet."
     )
+
+
+def doubts(result: ProfileResult) -> list[str]:
+    """Return what makes readings doubtful, and what was not looked at, in a sentence each."""
+    moved = [] if result.storage is None else storage_doubts(result.storage)
+    return [*filter(None, [doubt(result)]), *moved, *result.left_out]
 
 
 def _parts(result: ProfileResult) -> Text:

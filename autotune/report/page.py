@@ -20,6 +20,8 @@ from autotune.report.change_rows import change_rows, unchanged_settings
 from autotune.report.chart import Absence, Chart
 from autotune.report.charts import CHARTS
 from autotune.report.durations import durations
+from autotune.report.explain import explain
+from autotune.report.explain_text import notes
 from autotune.report.live import LATEST, live, said
 from autotune.report.losses import losses_phrase
 from autotune.report.templates import Served, render_template
@@ -79,6 +81,7 @@ def _answer(view: StudyView) -> dict[str, object]:
         "losses": losses_phrase(best),
         "warnings": [(one.code, *_parted(one.text)) for one in costliest_first(best.warnings)],
         "slow_lines": [(one.numbers.get("line", ""), *_parted(one.text)) for one in best.slow_lines],
+        "doubts": [_parted(text) for text in notes(explain(view, best), best)],
         "reasons": _reasons(best),
         "ways": use,
         "is_brief": use[0].text.count("\n") < FEW_LINES or best.global_batch_change is not None,

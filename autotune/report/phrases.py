@@ -23,6 +23,7 @@ from autotune.units import format_speedup as format_speedup
 
 PURPOSES = {"reference": "baseline again", "confirm": "confirmation"}  # the others are called as they are
 GOOD_ENDS = {"search": "ok", "confirm": "confirmed"}  # by purpose; the others end as what they are
+FAR_APART = 10.0  # times the lower end of an interval: it tells neither whether nor how much
 FEW = 3  # other configurations: fewer do not speak for the rest
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
 PAIRED = "Compared in the rounds that both ran; samples/s are those of all rounds."  # so the two need not divide
@@ -84,9 +85,16 @@ def configuration_phrase(values: Mapping[str, Value], knobs: Sequence[Knob] = KN
 
 
 def range_phrase(low: float | None, high: float | None) -> str:
-    """`16.7 to 17.5`, the ends of an interval of factors; empty where one of them is not known."""
+    """`16.7 to 17.5`, the ends of an interval of factors; empty where one of them is not known.
+
+    Ends that are ten times apart say nothing of what is between them: then `not known within a factor of 10`.
+    """
     if low is None or high is None or not math.isfinite(high):
         return ""
+    if low <= 0:
+        return "not known"
+    if high / low >= FAR_APART:
+        return f"not known within a factor of {10 ** math.floor(math.log10(high / low)):,}"
     return f"{format_speedup(low)} to {format_speedup(high)}"
 
 

@@ -203,8 +203,11 @@ def load_result(study: str | Path | None = None) -> Recommendation:
 
 
 def read_best(path: Path) -> Recommendation:
-    """The recommendation in `path`, as today's. Raises `StudyError` if it is damaged, `OSError` without it."""
-    return codec.read(path, Recommendation, _completed)
+    """The recommendation in `path`, as today's, of the study where it lies now: it may have been copied.
+
+    Raises `StudyError` if it is damaged, `OSError` without it.
+    """
+    return replace(codec.read(path, Recommendation, _completed), study=str(path.parent))
 
 
 def _completed(best: Recommendation) -> Recommendation:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from msgspec.structs import replace
 
+from autotune import interrupts
 from autotune.answer import racing
 from autotune.answer.doubtful_batch import is_taken_back
 from autotune.context.search_context import SearchContext
@@ -69,6 +70,7 @@ def ablate(
             among = _among(rounds, reversions)
             new = recommended([_back(one, among, rounds) for one in rounds.racers.values()], among)
     except KeyboardInterrupt:
+        interrupts.forget()
         why = notice(Code.CHANGE_INTERRUPTED)
         reversions = [dataclasses.replace(one, untested=one.untested or why) for one in reversions]
         context.reporter.note("Interrupted: the recommendation stands, with all of its changes.")

@@ -10,6 +10,7 @@ from functools import partial
 
 from msgspec.structs import replace
 
+from autotune import interrupts
 from autotune.answer.compile_advice import with_compile_advice
 from autotune.answer.recommend import recommend
 from autotune.answer.resumed_confirmation import interrupted
@@ -120,10 +121,12 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
         refine_global_batch(context)
         refine_memory(context)
         simplify(context)
+    interrupts.check()
     certificate = bound_the_rest(context)
     context.reporter.phase("confirm")
     wait_for_quiet(context)
     summaries = confirm(context)
+    interrupts.check()
     answer = recommendation_of(context, certificate, summaries)
     kept = keep(context, answer)
     if kept is answer:

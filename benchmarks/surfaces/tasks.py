@@ -58,7 +58,8 @@ class Task:
         return (
             "search", self.target, "--study", str(study), "--fresh", "--device", "cpu", "--quiet",
             "--time-budget", f"{seconds:.0f}s", "--global-batch", str(self.global_batch),
-            "--memory-limit", self.memory_limit, "--baseline", baseline, "--stability", "off",
+            *(() if self.memory_limit is None else ("--memory-limit", self.memory_limit)),
+            "--baseline", baseline, "--stability", "off",
         )  # fmt: skip
 
 

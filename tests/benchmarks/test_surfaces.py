@@ -1,5 +1,6 @@
 """Recorded surfaces: measured once and whole, small on disk, and replayed as the launcher that had measured them."""
 
+import dataclasses
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -61,6 +62,13 @@ def request_for(config, number=0):
 
 def cell(surface, outcome):
     return next(cell for cell in surface.cells if cell.result.outcome is outcome)
+
+
+def test_a_task_without_a_memory_limit_has_no_option_for_it():
+    command = dataclasses.replace(TASK, memory_limit=None).command(Path("study"), 60.0)
+
+    assert "--memory-limit" not in command
+    assert None not in command
 
 
 def test_a_surface_holds_every_configuration_of_the_grid_once(surface):

@@ -47,7 +47,8 @@ def test_json_has_all_readings_and_nothing_else_is_on_standard_output(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--", "python", "train.py"], "commands are not profiled yet"),
+        (["--", "python", "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"], "starts several ranks"),
+        (["--", "python", "train.py"], "did not train"),
         (["model.py", "--best"], "There is no study studies/model"),
         (["modle.py"], "Did you mean model.py?"),
         (["model.py", "--config", "batch"], "has no value"),

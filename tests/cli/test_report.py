@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -60,6 +61,7 @@ def test_the_help_names_every_chart(home: Path) -> None:
         (("--chart", "precision"), "no paired runs were made"),
         (("-o", "studies"), "studies cannot be written"),
         (("-o", "publik/page.html"), "there is no folder publik"),
+        (("-o", "/proc/page.html"), "/proc takes no new files"),
     ],
 )
 def test_what_cannot_be_written_is_one_clear_error(home: Path, words: tuple[str, ...], remedy: str) -> None:
@@ -99,3 +101,12 @@ def test_without_a_browser_png_says_what_it_needs(home: Path, monkeypatch: pytes
     told = run(home, "report", "resnet", "--chart", "card", "-o", "card.png")
 
     assert "Chromium" in assert_one_clear_error(told)
+
+
+def test_a_study_that_was_copied_is_named_where_it_lies_now(home: Path) -> None:
+    shutil.copytree(home / "studies" / "resnet", home / "copy")
+
+    told = run(home, "best", "copy").stdout
+
+    assert "autotune best copy --verbose" in told
+    assert "studies/" not in told

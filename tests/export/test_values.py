@@ -52,6 +52,12 @@ def test_what_is_not_set_is_no_empty_variable():
     assert lines == ["export BATCH_SIZE=64", "unset AMP_DTYPE", "unset OMP_WAIT_POLICY"]
 
 
+def test_a_knob_of_the_users_own_overwrites_no_variable_of_the_shell():
+    lines = as_variables({"batch_size": 64, "path": "short", "home": None}).splitlines()
+
+    assert lines == ["export BATCH_SIZE=64", "export KNOB_PATH=short", "unset KNOB_HOME"]
+
+
 @pytest.mark.parametrize(
     ("now", "today", "said"),
     [(True, False, "    gradient_checkpointing=True,\n"), (False, True, "    gradient_checkpointing=False,\n")],

@@ -8,7 +8,6 @@ import torch
 from autotune.child.lifeline import Progress
 from autotune.core.requests import ProfileRequest
 from autotune.core.results import Outcome
-from autotune.errors import TargetError
 from autotune.profile.child import measure
 from autotune.profile.judge import findings
 from autotune.profile.trace import STEPS, TRACE
@@ -209,20 +208,6 @@ def test_the_slow_samples_of_loader_workers_are_read_beside_the_training(tmp_pat
     tail = next(one for one in found if one.kind == "tail")
     assert int(tail.what) % 16 == 0
     assert tail.code == "def __getitem__(self, index):"
-
-
-def test_a_loop_of_the_users_own_is_refused(tmp_path):
-    from autotune.profile import child
-
-    class Own:
-        label = "train.py"
-
-    with (
-        pytest.MonkeyPatch.context() as patch,
-        pytest.raises(TargetError, match=r"train\.py trains in a loop of its own"),
-    ):
-        patch.setattr(child, "resolve", lambda target: type("T", (), {"open": lambda *_: Own()})())
-        measure(ProfileRequest(target="train.py", config=config(), device="cpu"), Progress(None))
 
 
 def test_a_brief_profile_finds_the_line_and_leaves_out_what_takes_time(tmp_path):

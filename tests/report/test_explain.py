@@ -14,6 +14,7 @@ from autotune.core.notices import notice
 from autotune.report.explain import Explanation, SettingWorth, explain
 from autotune.report.explain_text import explain_block, notes, sentences_of, unmeasured
 from autotune.report.gain import Gain, gain_phrase
+from autotune.report.page import render
 from autotune.report.setting_effects import Effects
 from autotune.study import layout as disk
 from autotune.study.recommendation import Change, Confirmation
@@ -194,6 +195,7 @@ def test_what_was_measured_since_counts_more(tmp_path: Path) -> None:
     assert found == Gain(ratio=0.7, low=0.6, high=0.8, by="rounds")
     assert (explain(study, best).probes, explain(study, best).with_interference) == (2, 1)
     assert "  !         1 of 2 probes of --measure had interference: " in told(study)
+    assert " had interference: others used the machine" in render(study)
 
 
 def settings_of(changed_gain: Gain, kept_gain: Gain | None = None, **measured_since: int) -> Explanation:

@@ -26,6 +26,7 @@ PLANTED = {
     "float64_crept_in": "float64",
     "is_deterministic": "switch",
     "joins_the_history": "growing",
+    "joins_by_copying": "joining",
     "keeps_features": "growth",
     "logs_every_step": "python",
     "looks_for_anomalies": "switch",
@@ -43,6 +44,7 @@ PLANTED = {
     "tensor_in_every_step": "host tensor",
     "trains_two_networks": "unused",
     "untrained_parameters": "untrained",
+    "waits_in_order": "order",
     "watches_activations": "hook",
     "watches_gradients": "hook",
 }

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from autotune import interrupts
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.records import SEARCH_PURPOSES, Limit
@@ -128,6 +129,16 @@ def test_a_search_that_ends_before_its_first_probe_says_why_to_whoever_asks_late
 
 def _interrupted(request):
     raise KeyboardInterrupt
+
+
+def test_an_interrupt_that_python_swallowed_ends_the_search_before_it_confirms(tmp_path, monkeypatch):
+    monkeypatch.setattr(interrupts, "_is_asked", True)
+
+    with pytest.raises(KeyboardInterrupt):
+        searched(tmp_path, FakeLauncher(facts=declared()), **SMALL)
+
+    assert not (tmp_path / disk.BEST).exists()
+    assert {trial.purpose for trial in load_view(tmp_path).trials} <= {"baseline", *SEARCH_PURPOSES}
 
 
 @pytest.mark.parametrize("at", [1, 3])

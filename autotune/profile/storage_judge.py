@@ -1,0 +1,82 @@
+"""What the readings of a dataset's storage say: rates, which epochs have them, and whether they moved. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from statistics import fmean, variance
+
+from autotune.profile.storage_records import StorageUse
+from autotune.units import counted, format_bytes, format_rate
+
+LEAST_FROM_DISK = 0.1  # of the files' bytes: where less came from a disk, a cache still had them
+MOVED = 1.1  # times: a rate of the second half that differs by more is not that of an epoch
+CLEARLY = 4.0  # standard errors, by which halves differ: batches of several workers come in turn, not alike
+
+
+def rate(arrived: Sequence[float], use: StorageUse) -> float | None:
+    """Return samples per second of one pass; None: too few batches.
+
+    Workers begin at the same time, so their first batches are there at once: it counts from the last of these on.
+    """
+    first = use.workers - 1
+    if len(arrived) < 2 + max(0, first):
+        return None
+    began = arrived[first] if use.workers else 0.0
+    return (len(arrived) - max(0, first) - bool(use.workers)) * use.batch / max(arrived[-1] - began, 1e-9)
+
+
+def total_bytes(use: StorageUse) -> float:
+    """Return the bytes of the dataset's files: those that were opened, and as many more a sample as at the end."""
+    return use.file_bytes + max(0, use.dataset_samples - use.samples) * use.new_bytes
+
+
+def is_cold(use: StorageUse) -> bool:
+    """Return whether what was to be cold was: it came from a disk, or from a store through an empty cache."""
+    return bool(use.caches) or use.disk_bytes is None or use.disk_bytes >= LEAST_FROM_DISK * use.file_bytes
+
+
+def storage_sentence(use: StorageUse) -> str:
+    """Return the rates of the first and of later epochs, and why they are those."""
+    cold, warm = rate(use.cold, use), rate(use.warm, use)
+    if cold is None or warm is None:
+        return f"storage: not known, samples are too few or too slow ({counted(len(use.cold), 'batch')} read)"
+    total, memory = format_bytes(round(total_bytes(use))), format_bytes(use.memory_bytes)
+    first = f"first epoch {format_rate(cold)} samples/s (cold)"
+    if not is_cold(use):
+        first = "first epoch not known (files stayed in memory)"
+    if total_bytes(use) <= use.memory_bytes:
+        later = f"later {format_rate(warm)} (warm: {total} of files fit into {memory} of memory)"
+    elif use.caches:
+        later = f"later {format_rate(warm)} at most (from the cache's disk: {total} of files, {memory} of memory)"
+    else:
+        later = f"later not much more ({format_rate(warm)} were they warm: {total} of files, {memory} of memory)"
+    return f"storage: {first}, {later}"
+
+
+def storage_doubts(use: StorageUse) -> list[str]:
+    """Return where a rate moved while it was measured, in a sentence each."""
+    passes = (("first", use.cold), ("again", use.warm))
+    return [
+        f"Samples that are read {name} came at {format_rate(before)} samples/s, and later in the same measurement at "
+        f"{format_rate(after)}: the rate of storage moved, probably by a cache of its own or other work. Neither is "
+        f"that of a whole epoch. Profile again, and read more before."
+        for name, arrived in passes
+        if (halves := moved(arrived, use)) is not None
+        for before, after in [halves]
+    ]
+
+
+def moved(arrived: Sequence[float], use: StorageUse) -> tuple[float, float] | None:
+    """Return the rates of both halves where they differ by more than a tenth, and clearly; None where they do not."""
+    rounds = [*arrived[:: max(1, use.workers)]]  # from one to the next each worker makes a batch
+    taken = [after - before for before, after in pairwise(rounds)]
+    first, second = taken[: len(taken) // 2], taken[len(taken) // 2 :]
+    if len(first) < 3:
+        return None
+    one, other = fmean(first), fmean(second)
+    error = float(variance(first) / len(first) + variance(second) / len(second)) ** 0.5
+    if min(one, other) <= 0 or max(one, other) < MOVED * min(one, other) or abs(one - other) < CLEARLY * error:
+        return None
+    samples = use.batch * max(1, use.workers)
+    return samples / one, samples / other

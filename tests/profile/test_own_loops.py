@@ -1,0 +1,212 @@
+"""Loops of the user's own: a command's parts and lines, from outside; what an evaluation takes is no step's."""
+
+import re
+
+import pytest
+
+from autotune.core.requests import ProfileRequest
+from autotune.core.results import Outcome
+from autotune.profile.judge import findings
+from autotune.profile.own_passes import LEFT_OUT
+from tests.worlds import config
+
+pytestmark = pytest.mark.slow
+
+# Each part burns a time that is written down, in milliseconds.
+SCRIPT = """
+import time
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
+
+def burn(milliseconds):
+    until = time.perf_counter() + milliseconds / 1000
+    while time.perf_counter() < until:
+        pass
+
+class Samples(Dataset):
+    def __len__(self): return 64
+    def __getitem__(self, index):
+        burn(12)
+        return torch.randn(4), 1
+
+class Slow(torch.autograd.Function):
+    @staticmethod
+    def forward(context, x):
+        burn(1)
+        return x.clone()
+    @staticmethod
+    def backward(context, gradient):
+        burn(30)
+        return gradient
+
+class SlowSGD(torch.optim.SGD):
+    def step(self, closure=None):
+        burn(5)
+        return super().step(closure)
+
+model = nn.Sequential(nn.Linear(4, 2))
+optimizer = SlowSGD(model.parameters(), lr=0.1)
+"""
+LOOP = """
+for _ in range(1000):
+    for inputs, targets in DataLoader(Samples(), batch_size=8):
+        loss = nn.functional.cross_entropy(Slow.apply(model(inputs)), targets)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+CLOSURE = """
+for _ in range(1000):
+    for inputs, targets in DataLoader(Samples(), batch_size=8):
+        def closure():
+            optimizer.zero_grad()
+            loss = nn.functional.cross_entropy(Slow.apply(model(inputs)), targets)
+            loss.backward()
+            return loss
+        optimizer.step(closure)
+"""
+FAST = re.sub(r"  burn\(\d+\)", "  pass", SCRIPT)
+
+
+@pytest.fixture
+def profiled(forking_launcher, tmp_path):
+    def profile(text, name="train.py", target="-- python train.py", **changes):
+        (tmp_path / name).write_text(text)
+        asked = ProfileRequest(target=target, config=config(num_threads=1, **changes), device="cpu", seconds=0.3)
+        folder = tmp_path / "profile"
+        folder.mkdir()
+        return forking_launcher.run(asked, folder)
+
+    return profile
+
+
+@pytest.fixture(autouse=True)
+def _in_its_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("loop", [LOOP, CLOSURE], ids=["loop", "closure"])
+def test_the_time_of_a_commands_step_belongs_to_the_part_that_took_it(profiled, loop):
+    result = profiled(SCRIPT + loop)
+
+    assert result.outcome is Outcome.OK, result.failure
+    found = {one.part: one.seconds for one in result.parts}
+    order = sorted(("data", "forward", "backward", "optimizer"), key=found.__getitem__)
+    assert order == ["forward", "optimizer", "backward", "data"], found  # 1, 5, 30 and 8 samples of 12 ms
+    assert result.samples == 8
+    assert sum(found.values()) == pytest.approx(sum(result.step_seconds) / result.steps)
+    assert LEFT_OUT in result.left_out
+
+
+@pytest.mark.parametrize(
+    ("kind", "line"),
+    [
+        ("host read", "history = loss.detach().repeat(200000).tolist()"),
+        ("python", "squares = sum(number * number for number in range(20000))"),
+        ("waiting", "time.sleep(0.005)"),
+        ("zeroing", "optimizer.zero_grad(set_to_none=False)"),
+    ],
+)
+def test_a_line_that_costs_time_is_found_in_a_commands_loop(profiled, kind, line):
+    text = FAST + LOOP.replace("optimizer.step()", f"optimizer.step()\n        {line}  # planted")
+    if kind == "zeroing":
+        text = text.replace("nn.Linear(4, 2)", "nn.Linear(4, 400000), nn.Linear(400000, 2)")
+
+    result = profiled(text)
+
+    assert result.outcome is Outcome.OK, result.failure
+    first = findings(result)[0]
+    assert first.kind == kind
+    assert first.code.endswith("# planted")
+    assert "train.py:" in first.place
+
+
+def test_what_a_commands_dataset_does_is_found(profiled):
+    first = findings(profiled(SCRIPT + LOOP))[0]
+
+    assert first.kind == "loading"
+    assert first.place.endswith("in burn")
+
+
+def test_an_evaluation_between_steps_is_no_steps(profiled):
+    evaluation = """
+    model.eval()
+    with torch.no_grad():
+        burn(300)
+        model(torch.randn(64, 4)).repeat(1, 200000).tolist()
+    model.train()
+"""
+    result = profiled(FAST + LOOP + evaluation)
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert max(result.step_seconds) < 0.3
+    assert [one for one in findings(result) if one.kind in ("host read", "evaluating")] == []
+
+
+def test_a_command_that_ends_early_is_told_as_far_as_it_came(profiled):
+    result = profiled(SCRIPT + LOOP.replace("range(1000)", "range(5)"))  # 40 steps: with 30 of them parts are timed
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert any("ended before all was looked at" in why for why in result.left_out)
+
+
+def test_a_command_with_too_few_steps_says_so(profiled):
+    result = profiled(FAST + LOOP.replace("range(1000)", "range(1)"))
+
+    assert result.outcome is Outcome.USER_ERROR
+    assert "after 8 optimizer steps" in result.failure.message
+
+
+TRAINER = """
+import torch
+from torch import nn
+from transformers import Trainer, TrainingArguments
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(4, 2)
+    def forward(self, x, labels):
+        loss = nn.functional.cross_entropy(self.net(x), labels)
+        history = loss.detach().repeat(400000).tolist()  # planted
+        return {"loss": loss}
+
+rows = [{"x": torch.randn(4), "labels": torch.tensor(i % 2)} for i in range(64)]
+
+def trainer():
+    return Trainer(Net(), TrainingArguments("out", per_device_train_batch_size=8), train_dataset=rows)
+"""
+LIGHTNING = """
+import torch
+from lightning import LightningModule, Trainer
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+class Net(LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(1, 1)
+    def training_step(self, batch, batch_idx):
+        loss = (self.net(batch[0]) - batch[1]).square().mean()
+        history = loss.detach().repeat(400000).tolist()  # planted
+        return loss
+    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), lr=0.1)
+    def train_dataloader(self):
+        return DataLoader(TensorDataset(torch.zeros(64, 1), torch.zeros(64, 1)), batch_size=16)
+
+def trainer(): return Trainer(max_epochs=3, logger=False, enable_checkpointing=False)
+"""
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(("library", "text"), [("transformers", TRAINER), ("lightning", LIGHTNING)])
+def test_a_trainer_is_profiled_by_the_same_passes(profiled, library, text):
+    pytest.importorskip(library)
+
+    result = profiled(text, name="model.py", target="model.py", batch_size=16)
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert {one.part for one in result.parts if one.seconds} >= {"data", "forward", "backward", "optimizer"}
+    assert findings(result)[0].kind == "host read"
+    assert findings(result)[0].code.endswith("# planted")
