@@ -29,6 +29,7 @@ from autotune.cli.run import run as run_command
 from autotune.cli.search import search
 from autotune.cli.show import show
 from autotune.cli.target import OfAScript
+from autotune.cli.worker import worker
 from autotune.errors import AutotuneError, EnvironmentUnfit
 from autotune.harmless import plain_lines
 from autotune.machine.environment import autotune_version
@@ -50,6 +51,7 @@ for command in (
     init,
     check,
     search,
+    worker,
     show,
     best,
     explain,
@@ -63,7 +65,7 @@ for command in (
     dashboard,
     doctor,
 ):
-    app.command(cls=OfAScript if command in (check, search) else None)(command)
+    app.command(cls=OfAScript if command in (check, search, worker) else None)(command)
 
 
 def _show_version(asked: bool) -> None:
