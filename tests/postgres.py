@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the tests' own: Debian's programs, a cluster in a temporary folder, a free port of 127.0.0.1."""
+"""A PostgreSQL server of the tests' own: a cluster in a temporary folder, on a free port of 127.0.0.1."""
 
 import os
 import pwd

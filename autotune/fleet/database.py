@@ -38,16 +38,20 @@ class Database:
     connection may be lost while its transaction is committed.
     """
 
-    def __init__(
-        self, url: str, *, patience_seconds: float, lock: Key | None = None,
-        on_trouble: Callable[[float], None] = lambda seconds: None,
-    ) -> None:  # fmt: skip
-        """`on_trouble` is told, before each new try, for how many seconds the server has not answered."""
-        self._url, self._patience, self._lock_key = checked(url), patience_seconds, lock
-        self._on_trouble, self._mutex = on_trouble, threading.RLock()
+    def __init__(self, url: str, *, patience_seconds: float) -> None:
+        """Connect when something is done; `patience_seconds`: with a server that has answered before."""
+        self._url, self._patience = checked(url), patience_seconds
+        self._lock_key: Key | None = None
+        self._mutex = threading.RLock()
         self._connection: psycopg.Connection[Any] | None = None
         self._confirmed: float | None = None  # when the server last answered, on this machine's monotonic clock
+        self._is_lost = False  # the connection, since then
         self.connections = 0  # made so far
+
+    @property
+    def lost_seconds(self) -> float:
+        """For how long the server has not answered, if the connection was lost; 0 while there is one."""
+        return time.monotonic() - self._confirmed if self._is_lost and self._confirmed is not None else 0.0
 
     def run(self, action: Action[T]) -> T:
         """Do it in a transaction, again and again while the connection is lost.
@@ -60,12 +64,12 @@ class Database:
                 try:
                     return self._once(action)
                 except LOST as error:
+                    self._is_lost = True
                     self._drop()
                     since = time.monotonic() - (self._confirmed or began)
                     patience = FIRST_PATIENCE_SECONDS if self._confirmed is None else self._patience
                     if since > patience:
                         raise self._unreachable(error, since) from None
-                    self._on_trouble(since)
                 except psycopg.Error as error:
                     raise self._refused(error) from None
                 time.sleep(pause * random.uniform(0.5, 1.5))  # so that a fleet does not come back all at once
@@ -87,7 +91,7 @@ class Database:
             self._connection = self._connected()
         with self._connection.transaction(), self._connection.cursor() as cursor:
             found = action(cursor)
-        self._confirmed = time.monotonic()
+        self._confirmed, self._is_lost = time.monotonic(), False
         return found
 
     def _connected(self) -> psycopg.Connection[Any]:

@@ -9,6 +9,7 @@ killed finds the answers of its last probes in the queue when it is resumed.
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -55,7 +56,7 @@ class FleetLauncher:
         self._expected, self._tell, self._step_timeout_seconds = expected, tell, step_timeout_seconds
         self._home: int | None = None
         self._deadly: dict[tuple[type[Request[Any]], Config], Failure] = {}
-        self._is_first = True
+        self._is_first, self._beginning = True, threading.Lock()
         self.queue.open(card)
 
     def run(self, request: Request[ResultT], folder: Path) -> ResultT:
@@ -82,10 +83,11 @@ class FleetLauncher:
         self.queue.end(for_good=has_ended)
 
     def _run(self, request: Request[ResultT], folder: Path, wanted: int | None) -> ResultT:
-        if self._is_first:  # the study is locked, and not read yet
-            self._is_first = False
-            self._take_up()
-            self._gather()
+        with self._beginning:
+            if self._is_first:  # the study is locked, and not read yet
+                self._is_first = False
+                self._take_up()
+                self._gather()
         if self._step_timeout_seconds is not None:
             request = replace(request, budget=patient(request.budget, self._step_timeout_seconds))
         store(folder, REQUEST, request)

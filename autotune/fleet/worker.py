@@ -2,8 +2,8 @@
 
     wait for the study ─► same target, same class ─► join ─► (take ─► run ─► store)* ─► the search has ended
 
-A second thread gives a sign of life while an order runs. It stops the order if that was given to somebody else, or if
-the worker has been without its lease for too long.
+While an order runs, other threads stop it if it was given to somebody else, or if the worker has been without its lease
+for too long.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from autotune.core import codec
 from autotune.core.records import Environment
 from autotune.core.requests import InspectRequest, Request
 from autotune.core.results import Isolation
-from autotune.errors import EnvironmentUnfit, StudyError
+from autotune.errors import AutotuneError, EnvironmentUnfit, StudyError
 from autotune.fleet.database import Database
-from autotune.fleet.records import WorkOrder, StudyCard, Timing
+from autotune.fleet.records import StudyCard, Timing, WorkOrder
 from autotune.fleet.trust import accepted, check_class, own_target
 from autotune.fleet.worker_queue import WorkerQueue
 from autotune.launch.base import LOG, Launcher
@@ -56,7 +56,7 @@ class Worker:
         """`target`: None, the study's own file in the working folder; `tell` is given what a person should know."""
         self._name, self._target, self._device, self._tell = name, target, device, tell
         self._make_launcher, self._timing = make_launcher, timing or Timing()
-        database = Database(url, patience_seconds=self._timing.patience, on_trouble=self._in_trouble)
+        database = Database(url, patience_seconds=self._timing.patience)
         self._queue = WorkerQueue(database, study)
         self._running = self._asked_to_stop = False
 
@@ -133,9 +133,9 @@ class Worker:
         """Run one order, and store its result; return whether it was stored."""
         folder.mkdir(parents=True)
         done = threading.Event()
-        watch = threading.Thread(target=self._watch, args=(order, done), daemon=True)
         self._asked_to_stop, self._running = False, True
-        watch.start()
+        for watch, known in ((self._watch_order, (order, done)), (self._watch_lease, (done,))):
+            threading.Thread(target=watch, args=known, daemon=True).start()
         try:
             result = launcher.run(request, folder)
             self._running = False
@@ -150,21 +150,26 @@ class Worker:
         self._tell(f"{order.place} {request.kind().folder}: {result.outcome}{' (late, not used)' * (told == 'late')}")
         return told == "stored"
 
-    def _watch(self, order: WorkOrder, done: threading.Event) -> None:
+    def _watch_order(self, order: WorkOrder, done: threading.Event) -> None:
         """Look every beat whether the order is still ours, and stop it if it is not."""
         while not done.wait(self._timing.beat):
             try:
                 is_mine = self._queue.is_mine(order)
-            except EnvironmentUnfit:  # it is said by the main thread, which has to reach the server, too
+            except AutotuneError:  # the main thread meets it, too, and says so
                 return
             if not is_mine:
                 self._ask_to_stop()
                 return
 
-    def _in_trouble(self, seconds: float) -> None:
-        """Stop what runs once the lease has been gone for so long that the order may be given to another."""
-        if seconds > self._timing.fence:
-            self._ask_to_stop()
+    def _watch_lease(self, done: threading.Event) -> None:
+        """Stop what runs once the lease has been gone for so long that the order may soon be given to another.
+
+        By a clock of its own: the other watch may be waiting for an answer.
+        """
+        while not done.wait(self._timing.poll):
+            if self._queue.database.lost_seconds > self._timing.fence:
+                self._ask_to_stop()
+                return
 
     def _ask_to_stop(self) -> None:
         if self._running and not self._asked_to_stop:

@@ -8,7 +8,7 @@ from uuid import UUID
 from autotune.core import codec
 from autotune.core.records import Environment
 from autotune.fleet.database import Cursor, Database
-from autotune.fleet.records import WorkOrder, StudyCard
+from autotune.fleet.records import StudyCard, WorkOrder
 from autotune.fleet.schema import WORKER_LOCK, make_tables
 from autotune.fleet.search_queue import IS_HELD
 
