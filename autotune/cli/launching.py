@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from autotune.cli.output import say
 from autotune.core.requests import InspectRequest, Request, ResultT
+from autotune.errors import AutotuneError
 from autotune.launch.base import Launcher
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.preparation.settings import Settings
@@ -71,4 +72,5 @@ def launching(
         yield launcher
         has_ended = True
     finally:
-        launcher.close(has_ended=has_ended)
+        with suppress(AutotuneError):  # the answer, or the first error, is what to show
+            launcher.close(has_ended=has_ended)

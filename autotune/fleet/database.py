@@ -81,6 +81,10 @@ class Database:
             self._lock_key = key
             self.run(lambda cursor: self._take_lock(cursor))
 
+    def give_up(self) -> None:
+        """Have no more patience with a server that cannot be reached."""
+        self._patience = 0.0
+
     def close(self) -> None:
         """Give connection and lock back."""
         with self._mutex:

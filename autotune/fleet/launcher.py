@@ -75,8 +75,13 @@ class FleetLauncher:
         )
 
     def stop(self) -> None:
-        """Break off what other threads wait for."""
+        """Break off what other threads wait for: their requests raise, and their workers stop."""
         self.queue.is_stopped = True
+        self.queue.database.give_up()
+
+    def mark(self, worker: int, *, reference: float | None, quarantined: str) -> None:
+        """Keep what the reference of a worker showed, and why it gets no more probes, if so."""
+        self.queue.mark(worker, reference=reference, quarantined=quarantined)
 
     def close(self, *, has_ended: bool) -> None:
         """Withdraw what is not done; workers leave if the search `has_ended`, and else wait until it is resumed."""
@@ -108,6 +113,7 @@ class FleetLauncher:
         except BaseException:  # an interrupt, too: as every launcher does, leave neither request nor result
             (folder / REQUEST).unlink(missing_ok=True)
             (folder / RESULT).unlink(missing_ok=True)
+            self.queue.database.give_up()  # whoever interrupts does not wait for a server that is down
             with suppress(EnvironmentUnfit):
                 self.queue.forget(token)
             raise
