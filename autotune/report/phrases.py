@@ -22,7 +22,11 @@ from autotune.study.shown import shown, shown_config
 from autotune.units import format_bytes, format_count, format_rate, format_share
 from autotune.units import format_speedup as format_speedup
 
-PURPOSES = {"reference": "baseline again", "confirm": "confirmation"}  # the others are called as they are
+PURPOSES = {
+    "reference": "baseline again",
+    "confirm": "confirmation",
+    "elsewhere": "second machine",
+}  # the others are called as they are
 GOOD_ENDS = {"search": "ok", "confirm": "confirmed"}  # by purpose; the others end as what they are
 FEW = 3  # other configurations: fewer do not speak for the rest
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word

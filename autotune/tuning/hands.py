@@ -45,6 +45,7 @@ class Hands:
         self._fleet = context.launcher if isinstance(context.launcher, Fleet) else None
         self._turns: dict[int, _Turn] = {}
         self._known: tuple[Hand, ...] = ()
+        self._last: dict[int, int] = {}  # the number of the latest step of each
         self._looked = float("-inf")
 
     def __enter__(self) -> Self:
@@ -80,6 +81,7 @@ class Hands:
             return
         hand = self._free()
         assert hand is not None, "asked for only where one is free"
+        self._last[hand.id] = 1 + max(self._last.values(), default=0)
         turn = self._turns[hand.id] = _Turn(threading.Event())
         turn.thread = threading.Thread(target=copy_context().run, args=(self._take_turn, self._fleet, hand, turn, step))
         turn.thread.start()
@@ -99,7 +101,8 @@ class Hands:
     def _free(self) -> Hand | None:
         if self._fleet is not None and time.monotonic() - self._looked > LOOK_SECONDS:
             self._known, self._looked = self._fleet.hands(), time.monotonic()
-        return next((one for one in self._known if not one.quarantined and one.id not in self._turns), None)
+        free = [one for one in self._known if not one.quarantined and one.id not in self._turns]
+        return min(free, key=lambda one: self._last.get(one.id, -1), default=None)  # who has waited longest
 
     def _take_turn(self, fleet: Fleet, hand: Hand, turn: _Turn, step: Step) -> None:
         pause = self._context.pause
