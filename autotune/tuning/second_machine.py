@@ -77,14 +77,12 @@ def _ratio(context: SearchContext, winner: Config, baseline: Config) -> float | 
 
 def _told(answer: Recommendation, hand: Hand, ratio: float | None) -> Recommendation:
     """Return the answer with a reason where both machines agree, up to the noise of probes, and else a warning."""
-    if ratio is None:
-        warning = notice(Code.FAILS_ELSEWHERE, worker=hand.name)
-        return structs.replace(answer, warnings=(*answer.warnings, warning))
-    speedup = answer.speedup or 1.0
-    low = (answer.speedup_low or speedup) * (1 - MOST_PROBE_NOISE)
-    high = (answer.speedup_high or speedup) * (1 + MOST_PROBE_NOISE)
-    if low <= ratio <= high:
+    here = answer.speedup or 1.0
+    low = (answer.speedup_low or here) * (1 - MOST_PROBE_NOISE)
+    high = (answer.speedup_high or here) * (1 + MOST_PROBE_NOISE)
+    if ratio is not None and low <= ratio <= high:
         reason = notice(Code.AGREES_ELSEWHERE, worker=hand.name, speedup=ratio)
         return structs.replace(answer, reasons=(*answer.reasons, reason))
-    warning = notice(Code.DIFFERS_ELSEWHERE, worker=hand.name, speedup=ratio, here=speedup)
+    found = "this or the baseline does not run" if ratio is None else f"this is {ratio:.2f} times as fast"
+    warning = notice(Code.DIFFERS_ELSEWHERE, worker=hand.name, found=found, here=here)
     return structs.replace(answer, warnings=(*answer.warnings, warning))

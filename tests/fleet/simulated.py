@@ -7,6 +7,8 @@ from msgspec.structs import replace
 
 from autotune.core.requests import ProbeRequest
 from autotune.fleet.records import Hand
+from autotune.launch.base import RESULT
+from autotune.launch.files import store
 from autotune.testing import ENVIRONMENT, FakeLauncher
 
 LONGEST_SECONDS = 0.5  # of a probe
@@ -60,7 +62,9 @@ class SimulatedFleet(FakeLauncher):
                 with self._guard:  # a probe takes longer than a proposal: the others begin meanwhile, if they do
                     self._guard.wait_for(lambda: self._running.total() >= len(self.hands()), LONGEST_SECONDS)
                     self._guard.notify_all()
-            return self._slowed(name, super().run(request, folder))
+            result = self._slowed(name, super().run(request, folder))
+            store(folder, RESULT, result)
+            return result
         finally:
             with self._guard:
                 self._running[request.config] -= 1
