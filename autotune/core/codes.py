@@ -19,10 +19,7 @@ LEARNING_RATE = "restate schedules in samples, and compare the losses; or hold t
 
 
 class Code(StrEnum):
-    """The code of a notice, by number: 1xx are warnings, 2xx reasons for the choice, and so on as the comments say.
-
-    A number never gets another meaning.
-    """
+    """The code of a notice, by number as the comments say: 1xx are warnings. A number never gets another meaning."""
 
     number: int  # for people: stable, as the code itself is
     sentence: str  # what it means
@@ -36,8 +33,8 @@ class Code(StrEnum):
 
     EARLIER = "earlier", 0, "A sentence that an earlier version wrote."
 
-    # 1xx: warnings
     # fmt: off
+    # 1xx: warnings
     ONLY_BASELINE_TRIED = ("only-baseline-tried", 101, "Only the baseline was tried: it used up the budget.",
         "Search again with a longer --time-budget (or more --probes); the measurements are kept.")
     GLOBAL_BATCH_CHANGED = ("global-batch-changed", 102, BATCH_CHANGES,
@@ -127,8 +124,7 @@ class Code(StrEnum):
         "Pad batches to few lengths, or mark what changes with torch._dynamo.mark_dynamic; TORCH_LOGS=recompiles says "
         "why.")
     DIFFERS_ELSEWHERE = ("differs-elsewhere", 128,
-        "On a second machine, {worker}, {found}, and where it was raced {here:.2f} times as fast as the baseline.",
-        "Use it there, or search on machines that are alike.")
+        "On a second machine, {worker}, {found}; it was {here:.2f} times here.", "Search on machines that are alike.")
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"
@@ -293,8 +289,7 @@ class Code(StrEnum):
 
     # 9xx: why the memory of an arm is not predicted
     NOT_PREDICTED_IN_TIME = "not-predicted-in-time", 901, "there was no time left for it"
-    CONTENTS_DECIDE = ("contents-decide", 902,
-        "what it computes depends on the contents of tensors ({operator})")
+    CONTENTS_DECIDE = "contents-decide", 902, "what it computes depends on the contents of tensors ({operator})"
     NEEDS_REAL_TENSORS = "needs-real-tensors", 903, "an operator can only run on real tensors ({operator})"
     CANNOT_PREDICT = "cannot-predict", 904, "{why}"
 

@@ -71,7 +71,7 @@ SAID = [
     (notice(Code.COMPILED_IN_WINDOW, frames=2, seconds=3.21, probes=1, of=4),
      'torch.compile compiled 2 frames inside the timed window of 1 of 4 probes, which took 3.21 s: batches change their shape, or something else changes that the compiled code depends on. Pad batches to few lengths, or mark what changes with torch._dynamo.mark_dynamic; TORCH_LOGS=recompiles says why.'),
     (notice(Code.DIFFERS_ELSEWHERE, worker='node7', found='this is 1.10 times as fast', here=1.4),
-     'On a second machine, node7, this is 1.10 times as fast, and where it was raced 1.40 times as fast as the baseline. Use it there, or search on machines that are alike.'),
+     'On a second machine, node7, this is 1.10 times as fast; it was 1.40 times here. Search on machines that are alike.'),
     (notice(Code.GLOBAL_BATCH_HELD, batch=64),
      'global batch held at 64'),
     (notice(Code.EXACT),
