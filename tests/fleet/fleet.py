@@ -71,6 +71,8 @@ class Fleet:
         if process.poll() is None:
             os.kill(process.pid, number)
         process.wait(SOON_SECONDS)
+        with self.diary(name).open("a") as diary:
+            diary.write(f"killed - {time.monotonic()}\n")
 
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
@@ -80,8 +82,23 @@ class Fleet:
 
     def began(self, name: str) -> list[str]:
         """The places of what the worker has begun."""
+        return [place for what, place, _ in self._entries(name) if what == "began"]
+
+    def spans(self, name: str) -> list[tuple[str, float, float]]:
+        """What the worker ran, from when until when; a kill ends it, too: its time is in the diary."""
+        found, open_one = [], None
+        for what, place, moment in self._entries(name):
+            if what == "began":
+                open_one = (place, moment)
+            elif open_one is not None:
+                found.append((*open_one, moment))
+                open_one = None
+        return found
+
+    def _entries(self, name: str) -> list[tuple[str, str, float]]:
         diary = self.diary(name)
-        return [line.split()[1] for line in diary.read_text().splitlines()] if diary.exists() else []
+        lines = diary.read_text().splitlines() if diary.exists() else []
+        return [(what, place, float(moment)) for what, place, moment in map(str.split, lines)]
 
 
 def until(is_so: Callable[[], object], seconds: float = SOON_SECONDS) -> None:

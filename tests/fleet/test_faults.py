@@ -19,6 +19,7 @@ from autotune.fleet.database import Database
 from autotune.fleet.search_queue import Stopped
 from autotune.launch.base import REQUEST, RESULT
 from autotune.testing.launcher_contract import example
+from benchmarks.fleet_soak import soak
 from tests.fleet.fleet import QUICK, until
 from tests.fleet.proxy import Wire
 
@@ -238,3 +239,10 @@ def test_threads_that_wait_are_answered_each_with_its_own(fleet) -> None:
         thread.join()
 
     assert [results[number].worker for number in range(2)] == [hand.name for hand in hands]
+
+
+def test_five_kills_and_a_restart_lose_nothing_and_run_nothing_twice_at_once(server, tmp_path) -> None:
+    tally = soak(server, tmp_path / "fleet", kills=5, restarts=1, workers=3, seed=1)
+
+    assert tally.is_sound, tally.table()
+    assert tally.kills == 5 and tally.restarts == 1 and tally.asked > 5

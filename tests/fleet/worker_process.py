@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from pathlib import Path
 
 import msgspec
@@ -18,9 +19,18 @@ class AnyTarget(Worker):
     """Its requests name what their children do, so that they have more than one target."""
 
     def _accept(self, order, card, target, here):
-        with self.diary.open("a") as diary:
-            diary.write(f"began {order.place}\n")
         return decode(order.request.encode())
+
+    def _carry_out(self, order, request, launcher, folder):
+        self._note("began", order)
+        try:
+            return super()._carry_out(order, request, launcher, folder)
+        finally:
+            self._note("ended", order)
+
+    def _note(self, what, order):
+        with self.diary.open("a") as diary:
+            diary.write(f"{what} {order.place} {time.monotonic()}\n")  # one clock for all processes of a machine
 
 
 if __name__ == "__main__":
