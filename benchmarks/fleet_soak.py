@@ -79,6 +79,7 @@ class Tally:
 def soak(server: Server, folder: Path, *, kills: int, restarts: int, workers: int, seed: int) -> Tally:
     """Kill workers of one search at random, and say what became of its probes."""
     chance, tally, began = random.Random(seed), Tally(), time.monotonic()
+    pids = set[int]()  # of all workers
     names = [f"worker{number}" for number in range(workers)]
     with Fleet(server, folder) as fleet:
         for name in names:
@@ -105,6 +106,7 @@ def soak(server: Server, folder: Path, *, kills: int, restarts: int, workers: in
                     tally.restarts += 1
                 name = chance.choice(names)
                 tally.in_probes += bool(_probes(fleet.workers[name].pid))
+                pids.add(fleet.workers[name].pid)
                 fleet.kill(name)
                 tally.kills += 1
                 fleet.worker(name)
@@ -113,11 +115,8 @@ def soak(server: Server, folder: Path, *, kills: int, restarts: int, workers: in
                 future.result()
         tally.pending = len(launcher.queue.left_over())
         _count(tally, fleet, names)
-        pids = [process.pid for process in fleet.workers.values()]
-    until(lambda: not any(_probes(pid) for pid in pids))
-    tally.orphans = sum(
-        "faulty_child.py" in " ".join(one.info["cmdline"] or ()) for one in psutil.process_iter(["cmdline"])
-    )
+        pids |= {process.pid for process in fleet.workers.values()}
+    tally.orphans = sum(len(_probes(pid)) for pid in pids)
     tally.seconds = time.monotonic() - began
     return tally
 

@@ -72,6 +72,13 @@ class SearchQueue:
 
     def open(self, card: StudyCard) -> None:
         """Hold the study for this search, and say what is trained. Raises `StudyError` if another search holds it."""
+        try:
+            self._open(card)
+        except BaseException:
+            self.database.close()
+            raise
+
+    def _open(self, card: StudyCard) -> None:
         self.database.run(make_tables)
         number = self.database.run(self._row)
         try:

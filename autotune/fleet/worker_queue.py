@@ -32,7 +32,11 @@ class WorkerQueue:
     def __init__(self, database: Database, study: str) -> None:
         """Make the tables if there are none: a worker may come before the search."""
         self.database, self.study, self.worker = database, study, 0
-        database.run(make_tables)
+        try:
+            database.run(make_tables)
+        except BaseException:
+            database.close()
+            raise
 
     def card(self) -> StudyCard | None:
         """Return the study; None: no search has begun it yet."""
