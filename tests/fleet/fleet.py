@@ -17,6 +17,7 @@ from tests.postgres import Server
 
 # Short, and still longer than it takes to come back to a server that was restarted.
 QUICK = Timing(poll=0.05, beat=0.1, fence=4.0, grace=5.0, restarted=6.0, patience=60.0, gathering=60.0)
+ROOT = Path(__file__).parents[2]
 SOON_SECONDS = 60.0  # until something that is awaited has long happened
 
 
@@ -26,6 +27,7 @@ class Fleet:
         self.workers: dict[str, subprocess.Popen] = {}
         self.launchers: list[FleetLauncher] = []
         self.said: list[str] = []
+        self.cwd = ROOT  # of the workers
         folder.mkdir()
 
     def __enter__(self):
@@ -46,16 +48,14 @@ class Fleet:
             self.workers[name] = subprocess.Popen(
                 [sys.executable, "-m", "tests.fleet.worker_process", json.dumps(words)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                cwd=Path(__file__).parents[2], start_new_session=True,
+                cwd=self.cwd, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
             )  # fmt: skip
 
-    def launcher(
-        self, *, expected: int = 1, study: str = "study", timing: Timing = QUICK, url: str = ""
-    ) -> FleetLauncher:
-        place = self.folder / study
+    def launcher(self, *, expected: int = 1, card: StudyCard | None = None) -> FleetLauncher:
+        place = self.folder / "study"
         place.mkdir(exist_ok=True)
-        card = StudyCard(name=study, target="ok", target_digest="", isolation="fresh")
-        made = FleetLauncher(url or self.url, card, place, expected=expected, tell=self.said.append, timing=timing)
+        card = card or StudyCard(name="study", target="ok", target_digest="", isolation="fresh")
+        made = FleetLauncher(self.url, card, place, expected=expected, tell=self.said.append, timing=QUICK)
         self.launchers.append(made)
         return made
 

@@ -3,8 +3,10 @@
 from collections import Counter
 
 import pytest
+from msgspec.structs import replace
 
 from autotune.core.codes import Code
+from autotune.core.interference import Contamination
 from autotune.errors import EnvironmentUnfit
 from autotune.study import layout as disk
 from autotune.study.machines import drift_corrected
@@ -133,3 +135,18 @@ def test_a_search_without_a_fleet_names_no_worker(tmp_path):
     searched(tmp_path / "study", FakeLauncher(), **ASKED)
 
     assert {trial.result.worker for trial in load_view(tmp_path / "study").trials} == {""}
+
+
+def test_other_work_on_the_machine_of_the_search_is_of_no_interest_to_workers(tmp_path):
+    def interfered(name, result):
+        measured = result.measurement
+        busy = Contamination(run_queue_wait_share=0.5, foreign_cores=2.0)
+        measured = measured and replace(measured, contamination=busy)
+        return usual(name, replace(result, measurement=measured))
+
+    fleet, told = SimulatedFleet({"a": 1.0, "b": 1.0}), Listener()
+    usual, fleet._slowed = fleet._slowed, interfered
+
+    searched(tmp_path / "study", fleet, told, **ASKED)
+
+    assert not any("quiet machine" in note for note in told.notes)
