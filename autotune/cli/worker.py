@@ -28,7 +28,9 @@ def worker(
         str | None, typer.Option(help="What the search calls this worker. [default: the machine, with the device]")
     ] = None,
 ) -> None:
-    """Measure for `autotune search --storage`, until that search has ended.
+    """Measure for a search that goes on elsewhere.
+
+    For `autotune search --storage`, until that has ended.
 
     Start it in a checkout of the same code, on any number of machines of one class, one for each device. It waits for
     the search if need be. Nothing is run but the target that lies here: named, or the search's own file. A worker may

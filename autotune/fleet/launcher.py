@@ -28,6 +28,7 @@ from autotune.core.results import Failure, Inspection, Outcome
 from autotune.errors import EnvironmentUnfit
 from autotune.fleet.records import Answer, Hand, StudyCard, Timing
 from autotune.fleet.search_queue import Deadly, SearchQueue
+from autotune.fleet.state import write_hands
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.launch.files import open_log, store, unwritable
 from autotune.study.identity import machine_differences
@@ -55,6 +56,7 @@ class FleetLauncher:
         self._class, self._folder, self._is_fresh = card.environment, folder, is_fresh
         self._expected, self._tell, self._step_timeout_seconds = expected, tell, step_timeout_seconds
         self._home: int | None = None
+        self._shown: list[tuple[int, str, str]] = []  # of the workers, as they were last written down
         self._deadly: dict[tuple[type[Request[Any]], Config], Failure] = {}
         self._is_first, self._beginning = True, threading.Lock()
         self.queue.open(card)
@@ -69,10 +71,12 @@ class FleetLauncher:
 
     def hands(self) -> tuple[Hand, ...]:
         """Return the workers that are there and of the study's class, in the order in which they came."""
-        known = self._class
-        return tuple(
-            one for one in self.queue.hands() if known is None or not machine_differences(known, one.environment)
-        )
+        there, known = self.queue.hands(), self._class
+        fit = tuple(one for one in there if known is None or not machine_differences(known, one.environment))
+        if [(one.id, one.order, one.quarantined) for one in fit] != self._shown:
+            self._shown = [(one.id, one.order, one.quarantined) for one in fit]
+            write_hands(self._folder, fit)
+        return fit
 
     def stop(self) -> None:
         """Break off what other threads wait for: their requests raise, and their workers stop."""
