@@ -150,3 +150,21 @@ def test_other_work_on_the_machine_of_the_search_is_of_no_interest_to_workers(tm
     searched(tmp_path / "study", fleet, told, **ASKED)
 
     assert not any("quiet machine" in note for note in told.notes)
+
+
+def test_an_interrupt_keeps_what_is_finished_and_the_same_search_goes_on(tmp_path):
+    fleet, told = SimulatedFleet(EQUAL), Listener()
+
+    def fault(name, request):
+        if name == "c" and request.purpose == "search":
+            raise KeyboardInterrupt
+
+    fleet.fault = fault
+    with pytest.raises(KeyboardInterrupt):
+        searched(tmp_path / "study", fleet, told, **ASKED)
+    kept = len(load_view(tmp_path / "study").trials)
+    answer = searched(tmp_path / "study", SimulatedFleet(EQUAL), **ASKED)
+
+    assert told.stopped is not None and fleet.is_stopped
+    assert kept >= 1
+    assert answer.probes > kept
