@@ -28,7 +28,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["CXX"] = "no-compiler-for-tests"  # searches would try torch.compile, which takes a minute a probe
 
 
-SLOW_FOLDERS = ("faults", "end_to_end", "story", "fuzz", "browser")  # the slowest first
+SLOW_FOLDERS = ("faults", "fleet", "end_to_end", "story", "fuzz", "browser")  # the slowest first
 
 
 def pytest_configure(config: pytest.Config) -> None:

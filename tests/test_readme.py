@@ -20,7 +20,7 @@ pytestmark = pytest.mark.slow  # runs its commands
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 TARGETS = (ROOT / "docs" / "targets.md").read_text()
-MOST_LINES, MOST_CHARACTERS = 100, 120
+MOST_LINES, MOST_CHARACTERS = 108, 120  # two screens, and what a fleet says
 
 
 def _block(page: str, first_line: str) -> str:

@@ -30,6 +30,7 @@ from autotune.cli.scale import scale
 from autotune.cli.search import search
 from autotune.cli.show import show
 from autotune.cli.target import OfAScript
+from autotune.cli.worker import worker
 from autotune.errors import AutotuneError, EnvironmentUnfit
 from autotune.harmless import plain_lines
 from autotune.machine.environment import autotune_version
@@ -51,6 +52,7 @@ for command in (
     init,
     check,
     search,
+    worker,
     show,
     best,
     explain,
@@ -65,7 +67,7 @@ for command in (
     dashboard,
     doctor,
 ):
-    app.command(cls=OfAScript if command in (check, search) else None)(command)
+    app.command(cls=OfAScript if command in (check, search, worker) else None)(command)
 
 
 def _show_version(asked: bool) -> None:

@@ -14,11 +14,11 @@ from autotune import interrupts
 from autotune.cli.dry_run import plan
 from autotune.cli.options import Options, with_search_options
 from autotune.cli.output import plain_console, say_json, say_settings_of_file, text_width
-from autotune.cli.target import CommandArgument, Map, Words, resume_line, target_text
+from autotune.cli.target import CommandArgument, Map, Words, resume_line, target_text, without_password
 from autotune.errors import UsageError
 from autotune.preparation.settings import Settings
 
-OUTPUT = "Output"  # a heading in `--help`
+OUTPUT, FLEET = "Output", "Several machines"  # headings in `--help`
 
 
 @with_search_options
@@ -37,6 +37,23 @@ def search(
     ] = None,
     fix: Annotated[str | None, typer.Option(envvar="AUTOTUNE_FIX", help="Hold knobs: amp=bf16,workers=2.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be searched; run no probe.")] = False,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            envvar="AUTOTUNE_STORAGE",
+            help="Measure on the workers of this PostgreSQL database, not here: postgresql://USER@HOST/DATABASE.",
+            rich_help_panel=FLEET,
+        ),
+    ] = None,
+    workers_expected: Annotated[
+        int,
+        typer.Option(
+            min=1,
+            envvar="AUTOTUNE_WORKERS_EXPECTED",
+            help="Wait for so many of them before it begins.",
+            rich_help_panel=FLEET,
+        ),
+    ] = 1,
     json_output: Annotated[
         bool, typer.Option("--json", help="The recommendation as JSON on standard output.", rich_help_panel=OUTPUT)
     ] = False,
@@ -85,7 +102,7 @@ def search(
         target=text,
         mode="auto" if resume is None else "resume" if resume else "fresh",
         limits={**options.limits(typed), **fixed},
-        resume_line=resume_line(sys.argv[1:]),
+        resume_line=resume_line(without_password(sys.argv[1:], storage)),
         **options.settings(typed),
     )
     resolve(text)  # a missing file is an error before a folder is made for its study
@@ -93,16 +110,23 @@ def search(
     if dry_run:
         plan(settings, began, as_json=json_output)
     else:
-        _search(settings, json_output, output, began, quiet=quiet, verbose=verbose, progress=not no_progress)
+        fleet = (storage, workers_expected) if storage else None
+        _search(settings, fleet, json_output, output, began, quiet=quiet, verbose=verbose, progress=not no_progress)
 
 
 def _search(
-    settings: Settings, as_json: bool, output: Path | None, began: float, *, quiet: bool, verbose: bool, progress: bool
+    settings: Settings,
+    fleet: tuple[str, int] | None,
+    as_json: bool,
+    output: Path | None,
+    began: float,
+    *,
+    quiet: bool,
+    verbose: bool,
+    progress: bool,
 ) -> None:
-    from autotune.cli.launching import SayingLauncher
+    from autotune.cli.launching import launching
     from autotune.core import codec
-    from autotune.launch.subprocess import SubprocessLauncher
-    from autotune.preparation.ranks import asked_ranks
     from autotune.report.answer import answer_block
     from autotune.report.terminal import TerminalReporter
     from autotune.study.layout import unwritable
@@ -111,14 +135,9 @@ def _search(
 
     console = plain_console(stderr=True)
     budget = settings.time_budget_seconds
-    launcher = SubprocessLauncher(
-        step_timeout_seconds=settings.step_timeout_seconds,
-        isolation=settings.isolation,
-        environ=asked_ranks(settings).environ,
-    )
     terminal = TerminalReporter(console, quiet=quiet, verbose=verbose, progress=progress, budget_seconds=budget)
-    with launcher, terminal as reporter:
-        recommendation = run(settings, launcher if quiet else SayingLauncher(launcher), reporter, began=began)
+    with terminal as reporter, launching(settings, fleet, reporter.note, quiet=quiet) as launcher:
+        recommendation = run(settings, launcher, reporter, began=began)
     if output is not None:
         try:
             codec.write(output, recommendation)

@@ -135,3 +135,12 @@ def resume_line(words: list[str]) -> str:
     kept = [word for word in words if word not in ("--fresh", "--resume")]
     end = kept.index("--") if "--" in kept else len(kept)
     return shlex.join(["autotune", *kept[:end], "--resume", *kept[end:]])
+
+
+def without_password(words: list[str], storage: str | None) -> list[str]:
+    """Return the words of this call as they may be printed: the address of a database without its password."""
+    if storage is None:
+        return words
+    from autotune.fleet.address import shown
+
+    return [shown(storage) if word == storage else word.replace(storage, shown(storage)) for word in words]

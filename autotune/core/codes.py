@@ -23,8 +23,8 @@ class Code(NumberedCode):
 
     EARLIER = "earlier", 0, "A sentence that an earlier version wrote."
 
-    # 1xx: warnings
     # fmt: off
+    # 1xx: warnings
     ONLY_BASELINE_TRIED = ("only-baseline-tried", 101, "Only the baseline was tried: it used up the budget.",
         "Search again with a longer --time-budget (or more --probes); the measurements are kept.")
     GLOBAL_BATCH_CHANGED = ("global-batch-changed", 102, BATCH_CHANGES,
@@ -122,6 +122,8 @@ class Code(NumberedCode):
     COMMUNICATION_EXPOSED = ("communication-exposed", 130,
         "{share:share} of a micro-step is an exchange of gradients that no computing hides.",
         "Accumulate more micro-batches, which exchange once a step, or try --strategy, --bucket and --bucket-view.")
+    DIFFERS_ELSEWHERE = ("differs-elsewhere", 131,
+        "On a second machine, {worker}, {found}; it was {here:.2f} times here.", "Search on machines that are alike.")
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"
@@ -174,6 +176,7 @@ class Code(NumberedCode):
     GRAPH_BREAKS = ("graph-breaks", 221,
         "torch.compile breaks the model at {breaks:counted place} into {graphs:counted graph}; TORCH_LOGS=graph_breaks "
         "shows where")
+    AGREES_ELSEWHERE = "agrees-elsewhere", 222, "{speedup:.2f} times as fast on a second machine, {worker}"
 
     # 3xx: why a configuration was not chosen
     NOT_MEASURED_AGAIN = "not-measured-again", 301, "not re-measured"
@@ -285,8 +288,7 @@ class Code(NumberedCode):
 
     # 9xx: why the memory of an arm is not predicted
     NOT_PREDICTED_IN_TIME = "not-predicted-in-time", 901, "there was no time left for it"
-    CONTENTS_DECIDE = ("contents-decide", 902,
-        "what it computes depends on the contents of tensors ({operator})")
+    CONTENTS_DECIDE = "contents-decide", 902, "what it computes depends on the contents of tensors ({operator})"
     NEEDS_REAL_TENSORS = "needs-real-tensors", 903, "an operator can only run on real tensors ({operator})"
     CANNOT_PREDICT = "cannot-predict", 904, "{why}"
 

@@ -14,8 +14,9 @@ import msgspec
 
 PROTOCOL = 1  # raised when a stored or sent record changes its meaning; an older reader then refuses it
 Value = int | float | bool | str | None
-# reference: the baseline again, to see drift; ablation: the winner without some of its changes, after the race
-Purpose = Literal["baseline", "search", "reference", "confirm", "ablation"]
+# reference: the baseline again, to see drift; ablation: the winner without some of its changes, after the race;
+# elsewhere: winner and baseline once more, on a second machine
+Purpose = Literal["baseline", "search", "reference", "confirm", "ablation", "elsewhere"]
 SEARCH_PURPOSES: tuple[Purpose, ...] = ("baseline", "search", "ablation")  # whose probes a search learns from
 # of the first batch: two tensors, one, any other tuple or list, a mapping, an object that cannot be looked into
 BatchLayout = Literal["pair", "tensor", "tuple", "dict", "other"]

@@ -196,6 +196,7 @@ class ProbeResult(Result, frozen=True, kw_only=True):
 
     measurement: Measurement | None = None
     gpu: GpuUse | None = None
+    worker: str = ""  # that ran it, in a search over several machines; empty: the searching one
 
     def __post_init__(self) -> None:
         super().__post_init__()

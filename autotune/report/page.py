@@ -22,6 +22,7 @@ from autotune.report.charts import CHARTS
 from autotune.report.durations import durations
 from autotune.report.explain import explain
 from autotune.report.explain_text import notes
+from autotune.report.fleet import worker_rows
 from autotune.report.live import LATEST, live, said
 from autotune.report.losses import losses_phrase
 from autotune.report.templates import Served, render_template
@@ -51,6 +52,7 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
         charts=arranged([chart for chart in charts if isinstance(chart, Chart)]),
         absent=[chart for chart in charts if isinstance(chart, Absence) and chart.is_told],
         table=probes.table(view),
+        workers=worker_rows(view),
         raw_trials=_raw_trials(view.folder),
         prefix=prefix,
         why=unanswered(view),

@@ -21,7 +21,11 @@ from autotune.study.shown import shown, shown_config
 from autotune.units import format_bytes, format_count, format_rate, format_share
 from autotune.units import format_speedup as format_speedup
 
-PURPOSES = {"reference": "baseline again", "confirm": "confirmation"}  # the others are called as they are
+PURPOSES = {
+    "reference": "baseline again",
+    "confirm": "confirmation",
+    "elsewhere": "second machine",
+}  # the others are called as they are
 GOOD_ENDS = {"search": "ok", "confirm": "confirmed"}  # by purpose; the others end as what they are
 FAR_APART = 10.0  # times the lower end of an interval: it tells neither whether nor how much
 FEW = 3  # other configurations: fewer do not speak for the rest

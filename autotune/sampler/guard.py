@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from autotune.core.records import Config, Value
@@ -39,6 +41,7 @@ class Guard:
     def __init__(self, space: SearchSpace) -> None:
         self._space, self.version = space, 0
         self._done: set[Config] = set()
+        self._pending: set[Config] = set()  # that are probed now
         self._accidents: Counter[Config] = Counter()
         self._exhausted: list[tuple[Config, bool]] = []  # configuration, and whether it was the host's memory
         self._fitted: list[tuple[Config, bool]] = []  # the same
@@ -72,7 +75,18 @@ class Guard:
 
     def admits(self, config: Config) -> bool:
         """Return whether a probe of `config` could teach anything."""
-        return not (config in self._done or self._is_too_large(config))
+        return not (config in self._done or config in self._pending or self._is_too_large(config))
+
+    @contextmanager
+    def pending(self, config: Config) -> Iterator[None]:
+        """Refuse a configuration while it is probed: another worker must not be given it, too."""
+        self._pending.add(config)
+        self.version += 1
+        try:
+            yield
+        finally:
+            self._pending.discard(config)
+            self.version += 1
 
     def fits(self, config: Config) -> bool | None:
         """Return whether `config` fits into memory, as probes of smaller and larger ones show; None if unknown."""

@@ -22,10 +22,10 @@ from autotune.memory.model import DryRun
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge_among
 from autotune.precision.judge import PrecisionCheck, Thresholds, refusal, settled
-from autotune.study import interference
 from autotune.study import layout as disk
 from autotune.study.compiling_seconds import CompilingSeconds
-from autotune.study.interference import MOST_VAIN_REPEATS, Judged, interference_causes, valid_trials
+from autotune.study.interference import MOST_VAIN_REPEATS, Judged, drift_factor, interference_causes, valid_trials
+from autotune.study.machines import Rates, drift_corrected, known_references, speed
 from autotune.study.pace import Pace, compiling_seconds
 from autotune.study.summary import ConfigSummary
 
@@ -133,19 +133,19 @@ class History:
         return any(trial.config == self.request.baseline and verdict.feasible for trial, verdict in self.valid)
 
     @property
-    def references(self) -> list[tuple[int, float]]:
-        """The number and rate of every probe of the baseline without interference."""
-        return interference.references(self.judged, self.request.baseline)
+    def machines(self) -> dict[str, Rates]:
+        """The number and rate of every probe of the baseline without interference, by machine, the home's first."""
+        return known_references(self.judged, self.request.baseline)
 
     @property
     def reference_rates(self) -> list[float]:
-        """The rates of those probes, samples/s: how far repeats of one configuration differ here."""
-        return [rate for _, rate in self.references]
+        """The rates of those on the home, samples/s: how far repeats of one configuration differ there."""
+        return [rate for _, rate in next(iter(self.machines.values()), ())]
 
     @property
     def drift_corrected(self) -> list[Judged]:
         """The valid probes with the values that they would have had at the first speed of the machine."""
-        return interference.drift_corrected(self.valid, self.request.baseline)
+        return drift_corrected(self.valid, self.request.baseline)
 
     @property
     def is_busy(self) -> bool:
@@ -164,13 +164,13 @@ class History:
 
         None if no other one ran. A repeat does not have to beat what it repeats.
         """
-        known = self.references
+        known = self.machines
         rates = [
-            trial.result.measurement.samples_per_second / interference.drift_factor(trial.number, known)
+            trial.result.measurement.samples_per_second / speed(trial, known)
             for trial, verdict in self.search_results
             if verdict.feasible and trial.result.measurement is not None and trial.config != config
         ]
-        return max(rates) * interference.drift_factor(number, known) if rates else None
+        return max(rates) * drift_factor(number, next(iter(known.values()), ())) if rates else None
 
     @property
     def typical_seconds(self) -> float:

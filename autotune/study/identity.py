@@ -72,6 +72,13 @@ def as_begun(begun: StudyRequest, environment: Environment, facts: TargetFacts) 
     return environment, facts
 
 
+def machine_differences(there: Environment, here: Environment) -> list[str]:
+    """Return the differences that keep a machine out of the study that was begun on another one, in words."""
+    if fingerprint(there) == fingerprint(here):
+        there = replace(there, device=here.device, **{name: getattr(here, name) for name in VARIED})
+    return list(_parts("the machine's", there, here, MOMENTARY))
+
+
 def code_changed(old: StudyRequest, new: StudyRequest) -> Notice | None:
     """Return the warning that the target's file is another one than when the study began; None: not that is known."""
     if not old.target_digest or old.target_digest == new.target_digest:

@@ -12,7 +12,6 @@ import itertools
 from collections.abc import Sequence
 
 import numpy as np
-from msgspec.structs import replace
 
 from autotune.core.interference import MOST_WAIT_SHARE, GpuUse
 from autotune.core.records import SEARCH_PURPOSES, Config
@@ -181,20 +180,6 @@ def _moves(rates: Sequence[tuple[int, float]]) -> list[float]:
         for place in (at, at + 1):
             agreed[place] = max(agreed[place], both, key=abs)
     return agreed
-
-
-def drift_corrected(judged: Sequence[Judged], baseline: Config) -> list[Judged]:
-    """Return the same probes with the values that they would have had at the first speed of the machine."""
-    rates = references(judged, baseline)
-    return [
-        (
-            trial,
-            verdict
-            if verdict.value is None
-            else replace(verdict, value=verdict.value / drift_factor(trial.number, rates)),
-        )
-        for trial, verdict in judged
-    ]
 
 
 def describe_drift(judged: Sequence[Judged], baseline: Config) -> str:

@@ -6,7 +6,7 @@ studies/NAME/
   study.json         what was asked, of which target, on which machine
   study.db           Optuna's store: the sampler's memory, rebuilt from probes/ if it is lost
   study.lock         held while a search runs
-  progress.json      what the search does and said, for those who follow it
+  progress.json      what the search does and said, for those who follow it; fleet.json: its workers, if it has any
   probes/0007/       request.json, result.json, log.txt, and prediction.json where the sampler expected something
   stability/0000/    the same for a precision check
   noise_scale/0000/  the same for a sample of gradients
@@ -44,14 +44,14 @@ from autotune.sampler.prediction import Prediction
 from autotune.study.progress import PROGRESS
 
 STUDIES = Path("studies")
-BEST, STUDY, DATABASE, LOCK = "best.json", "study.json", "study.db", "study.lock"
+BEST, STUDY, DATABASE, LOCK, FLEET = "best.json", "study.json", "study.db", "study.lock", "fleet.json"
 PROBES, INSPECT = ProbeRequest.FOLDER, InspectRequest.FOLDER
 EARLIER = "best-{}.json"
 PREDICTION = "prediction.json"
 RACE = "race.json"  # of a race, whose folder has probes and is no study
 EXPLAINED = "explain"  # in a study: the races of `autotune explain --measure`, each in a folder of its own
 FORMER = ("fitted.json", "goodput")  # that earlier versions made
-OWN = (BEST, STUDY, LOCK, PROGRESS, COMPILED_FOLDER, *FORMER, *(kind.FOLDER for kind in MEASUREMENTS))
+OWN = (BEST, STUDY, LOCK, PROGRESS, FLEET, COMPILED_FOLDER, *FORMER, *(kind.FOLDER for kind in MEASUREMENTS))
 IGNORE = ".gitignore"
 IGNORED = "*\n!.gitignore\n!best.json\n"
 WRITTEN = re.compile(rf"{re.escape(DATABASE)}.*|best-\d+\.json|report\.html|[a-z]+\.svg")  # by whatever command

@@ -23,7 +23,11 @@ from autotune.study.progress import SearchProgress, read_progress
 from autotune.study.recommendation import Confirmation, Recommendation, read_best
 from autotune.study.summary import Compared, ConfigSummary
 
-AGAIN = ("confirm", "ablation")  # purposes of probes that run in rounds: they measure again, which is no finding
+AGAIN = (
+    "confirm",
+    "ablation",
+    "elsewhere",
+)  # purposes of probes that run in rounds: they measure again, which is no finding
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # two moments are never compared, and one may be a key
@@ -113,7 +117,7 @@ def summaries(view: StudyView) -> tuple[ConfigSummary, ...]:
     probes: dict[Config, list[Judged]] = {}
     for trial, verdict in valid_trials([(trial, view.verdict(trial)) for trial in view.trials]):
         # A reference shows the machine, at times when that had changed; rounds count when all have run.
-        if trial.purpose != "reference" and (best or trial.purpose not in AGAIN):
+        if trial.purpose not in ("reference", "elsewhere") and (best or trial.purpose not in AGAIN):
             probes.setdefault(trial.config, []).append((trial, verdict))
     return tuple(
         _summary(config, judged, confirmed.get(config), width)

@@ -50,6 +50,7 @@ from autotune.tuning.opening import note_short_budget, tell_opening
 from autotune.tuning.probing import learn
 from autotune.tuning.quiet import wait_for_quiet
 from autotune.tuning.refinement import refine_batch, refine_global_batch, refine_memory
+from autotune.tuning.second_machine import confirm_elsewhere
 from autotune.tuning.simplification import simplify
 
 SEED_STEP = 100_003  # a prime: runs with other numbers of earlier probes have other seeds
@@ -131,6 +132,7 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
     kept = keep(context, answer)
     if kept is answer:
         kept = ablate(context, summaries, kept, partial(recommendation_of, context, certificate))
+        kept = confirm_elsewhere(context, kept)
     context.reporter.finished(kept)
     return kept
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from autotune.context.search_context import SearchContext
 from autotune.context.trades import Why
@@ -15,9 +16,12 @@ from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config
 from autotune.core.requests import ProbeRequest
+from autotune.fleet.records import Hand
 from autotune.sentences import capitalized
 from autotune.study import layout as disk
 from autotune.study.interference import describe_drift, is_reference_due
+from autotune.study.machines import at_home, factor, of_worker, off
+from autotune.tuning.hands import Hands
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.units import counted, format_seconds
 
@@ -30,16 +34,16 @@ UNBELIEVABLE = 1.0  # a bound that says no more than "at most twice as fast" is 
 
 
 def explore(context: SearchContext) -> None:
-    """Probe what the sampler proposes until a rule ends it."""
-    history, ruled_out = context.history, set[Why]()
-    while (why := reason_to_stop(state_of(context))) is None:
-        for line in context.trades.exclusions(ruled_out):
-            context.reporter.detail(line)
-        is_due = is_reference_due(history.judged, context.request.baseline, history.typical_seconds)
-        if is_due and _affords_reference(context):
-            _probe_reference(context)
-        else:
-            _probe_next(context)
+    """Probe what the sampler proposes until a rule ends it; on all workers at once, where there are several."""
+    ruled_out = set[Why]()
+    with Hands(context) as hands:
+        while (why := reason_to_stop(state_of(context, hands.busy))) is None or hands.busy:
+            if why is None and hands.has_free():
+                for line in context.trades.exclusions(ruled_out):
+                    context.reporter.detail(line)
+                hands.carry_out(partial(_step, hands))
+            else:
+                hands.wait()
     context.reporter.detail(f"Search finished: {why}.")
 
 
@@ -62,8 +66,8 @@ def affords_probe(context: SearchContext, config: Config | None = None) -> bool:
     return context.budget.affords_probe(config) and (asked is None or state_of(context).probed < asked)
 
 
-def state_of(context: SearchContext) -> SearchState:
-    """Return the state of the search."""
+def state_of(context: SearchContext, pending: int = 0) -> SearchState:
+    """Return the state of the search, while `pending` probes are under way."""
     history, budget, asked = context.history, context.budget, context.settings.probes
     found = history.search_results
     return SearchState(
@@ -75,9 +79,22 @@ def state_of(context: SearchContext) -> SearchState:
         next_seconds=context.time_guard.shortest_probe_seconds(),
         probes=asked,
         reserved=0 if asked is None else min(context.objective.probes_after(context.request.goal), asked // 3),
-        probed=sum(trial.purpose == "search" and trial.number >= history.first_number for trial, _ in found),
+        probed=pending + sum(trial.purpose == "search" and trial.number >= history.first_number for trial, _ in found),
         promises=context.store.promises,
     )
+
+
+def _step(hands: Hands, context: SearchContext, hand: Hand | None) -> None:
+    """Probe the next proposal, or the baseline where it is due: first of all on every worker."""
+    history, baseline = context.history, context.request.baseline
+    own = history.judged if hand is None else of_worker(history.judged, hand.name)
+    since_begun = [trial.config for trial, _ in own if trial.number >= history.first_number]
+    is_new = hand is not None and baseline not in since_begun
+    is_due = is_new or is_reference_due(own, baseline, history.typical_seconds)
+    if is_due and _affords_reference(context):
+        _probe_reference(hands, context, hand)
+    else:
+        _probe_next(context)
 
 
 def _probe_next(context: SearchContext) -> None:
@@ -86,12 +103,14 @@ def _probe_next(context: SearchContext) -> None:
     with time_guard.within(context.budget.next_probe_seconds(time_guard.shortest_probe_seconds())):
         config = context.store.ask(context.sampler, number)
     try:
-        trial, verdict = probe_with_repeat(context, config, "search", (number, place))
+        with context.guard.pending(config):
+            trial, verdict = probe_with_repeat(context, config, "search", (number, place))
     except BaseException:  # Ctrl-C, too: the attempt is given up in the database, and the error goes on
         with suppress(Exception):  # the database may be what failed; the first error is the one to show
             context.store.abandon(number)
         raise
-    context.store.tell(number, verdict, result=trial.result, final=trial.number)
+    result, verdict = at_home(trial.result, verdict, factor(trial.result.worker, context.history.machines))
+    context.store.tell(number, verdict, result=result, final=trial.number)
 
 
 def _affords_reference(context: SearchContext) -> bool:
@@ -99,12 +118,20 @@ def _affords_reference(context: SearchContext) -> bool:
     return context.history.expected_seconds(budget.window, context.request.baseline) <= budget.explorable_seconds
 
 
-def _probe_reference(context: SearchContext) -> None:
-    """Probe the baseline once more, and say so if the machine has become slower or faster."""
-    probe_with_retry(context, context.request.baseline, "reference")
-    text = describe_drift(context.history.judged, context.request.baseline)
+def _probe_reference(hands: Hands, context: SearchContext, hand: Hand | None) -> None:
+    """Probe the baseline once more, and say so if the machine has become slower or faster, or is not as the others."""
+    history, baseline = context.history, context.request.baseline
+    trial, verdict = probe_with_retry(context, baseline, "reference")
+    text = describe_drift(of_worker(history.judged, trial.result.worker), baseline)
     if text:
         context.reporter.detail(text)
+    if hand is None:
+        return
+    rates = {name: known[-1][1] for name, known in history.machines.items()}
+    why = off(rates).get(hand.name, "") if verdict.feasible else f"the baseline ends as {trial.result.outcome} there"
+    hands.mark(hand, reference=rates.get(hand.name), quarantined=why)
+    if why:
+        context.reporter.note(f"Worker {hand.name} gets no more probes: {why}.")
 
 
 @dataclass(frozen=True, kw_only=True)

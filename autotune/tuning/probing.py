@@ -157,7 +157,7 @@ def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
 
 
 def learn(guard: Guard, judged: Judged) -> None:
-    """Teach the guard a probe; not a reference, which shows the machine and no configuration."""
+    """Teach the guard a probe; not one that shows the machine and no configuration."""
     trial, verdict = judged
-    if trial.purpose != "reference":
+    if trial.purpose not in ("reference", "elsewhere"):
         guard.learn(trial, over_limit=verdict.constraints["memory"] > 0)

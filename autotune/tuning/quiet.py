@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from autotune.context.search_context import SearchContext
 from autotune.core.interference import MOST_FOREIGN_CORES
+from autotune.fleet.base import Fleet
 from autotune.machine.interference import LOOK_SECONDS
 from autotune.study.interference import interference_causes
 from autotune.units import format_seconds
@@ -16,8 +17,11 @@ def wait_for_quiet(context: SearchContext) -> None:
     """Wait until other processes leave the machine alone, for a tenth of the time budget at most; say so.
 
     Only where one of the latest probes had interference. Looks at the cores that this process may use for a second at
-    a time, as a probe does for its whole window. Not covered: a GPU that others use, and memory bandwidth.
+    a time, as a probe does for its whole window. Not covered: a GPU that others use, memory bandwidth, and the machines
+    of workers, which are not this one.
     """
+    if isinstance(context.launcher, Fleet):
+        return
     budget = context.budget
     latest = [trial for trial, _ in context.history.judged if trial.result.measurement is not None][-LATEST:]
     if not any(interference_causes(trial.result) for trial in latest):

@@ -108,6 +108,14 @@ def measure(progress: Progress) -> None:
     progress.phase("validate")
 
 
+def take_long(progress: Progress) -> None:
+    """Takes long enough for something to happen meanwhile."""
+    progress.phase("measure")
+    for _ in range(30):
+        time.sleep(0.1)
+        progress.beat()
+
+
 def crash_late(progress: Progress) -> None:
     progress.phase("warm-up")
     progress.beat()
@@ -197,6 +205,7 @@ FAULTS = {
     "cannot-write": lambda _: os._exit(74),
     "leave-workers": leave_workers,
     "measure": measure,
+    "long": take_long,
     "bound-to-its-process": refuse_another_process,
     "ok": lambda _: None,
 }

@@ -8,11 +8,11 @@ from autotune.core.results import Trial
 from autotune.study.interference import (
     REFERENCE_EVERY,
     describe_drift,
-    drift_corrected,
     drift_factor,
     is_reference_due,
     references,
 )
+from autotune.study.machines import drift_corrected
 from tests.worlds import bad, config, good, measured
 
 BASELINE, OTHER = config(batch_size=64), config(batch_size=32)

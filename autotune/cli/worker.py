@@ -1,0 +1,55 @@
+"""`autotune worker`: measure for a search that goes on elsewhere."""
+
+from __future__ import annotations
+
+import os
+from typing import Annotated
+
+import typer
+
+from autotune import interrupts
+from autotune.cli.output import say
+from autotune.cli.target import CommandArgument, Map, Words, target_text
+from autotune.errors import UsageError
+
+
+def worker(
+    context: typer.Context,
+    target: Words = None,
+    *,
+    storage: Annotated[
+        str | None,
+        typer.Option(envvar="AUTOTUNE_STORAGE", help="The database of the search: postgresql://USER@HOST/DATABASE."),
+    ] = None,
+    study: Annotated[str, typer.Option("--study", "-s", help="The name of the study: its folder's.")],
+    map: Map = None,
+    command: CommandArgument = None,
+    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1. [default: the accelerator, else cpu]")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="What the search calls this worker. [default: the machine, with the device]")
+    ] = None,
+) -> None:
+    """Measure for a search that goes on elsewhere.
+
+    For `autotune search --storage`, until that has ended.
+
+    Start it in a checkout of the same code, on any number of machines of one class, one for each device. It waits for
+    the search if need be. Nothing is run but the target that lies here: named, or the search's own file. A worker may
+    be stopped or killed at any time; what it measured is measured by another.
+    """
+    from autotune.fleet.address import checked
+    from autotune.preparation.settings import check_device
+
+    if storage is None:
+        raise UsageError(
+            "A worker needs the address of the search's database. It was probably forgotten. Give --storage "
+            "postgresql://USER@HOST/DATABASE, or set AUTOTUNE_STORAGE."
+        )
+    checked(storage)
+    check_device(device)
+    from autotune.fleet.worker import Worker
+
+    given = target_text(context, target, command, map, quiet=False) if target or command else None
+    interrupts.heed()
+    own_name = name or f"{os.uname().nodename}{f'/{device}' if device else ''}"
+    Worker(storage, study, name=own_name, target=given, device=device, tell=lambda text: say(text, stderr=True)).serve()

@@ -1,0 +1,39 @@
+"""The address of the database: checked, and shown without its password. Imports no driver."""
+
+from __future__ import annotations
+
+import re
+from importlib.util import find_spec
+from urllib.parse import urlsplit
+
+from autotune.errors import UsageError
+
+
+def shown(url: str) -> str:
+    """Return an address as it may be printed: without password and parameters, which may hold one too."""
+    try:
+        parts = urlsplit(url)
+        user = f"{parts.username}@" if parts.username else ""
+        port = f":{parts.port}" if parts.port else ""
+    except ValueError:
+        return "postgresql://..."
+    return f"postgresql://{user}{parts.hostname or ''}{port}{parts.path}"
+
+
+def checked(url: str) -> str:
+    """Return the address as psycopg takes it.
+
+    Raises `UsageError`, which never repeats what may hold a password.
+    """
+    plain = re.sub(r"^postgres(ql)?(\+psycopg)?://", "postgresql://", url)
+    if not plain.startswith("postgresql://") or shown(plain) == "postgresql://...":
+        raise UsageError(
+            "--storage is no address of a PostgreSQL database. It was probably mistyped; it is not repeated here, for "
+            "it may hold a password. Write postgresql://USER@HOST:PORT/DATABASE, and the password into ~/.pgpass."
+        )
+    if find_spec("psycopg") is None:
+        raise UsageError(
+            "--storage needs the package psycopg, which is not installed. It is an extra of autotune. Run "
+            "`pip install 'torch-autotune[postgres]'` on every machine."
+        )
+    return plain

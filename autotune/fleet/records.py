@@ -1,0 +1,73 @@
+"""The rows of the queue as records: the study that workers join, the workers, and the orders that they carry out."""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from msgspec import Meta
+
+from autotune.core.records import Environment, Record
+from autotune.core.results import Isolation
+
+Seconds = Annotated[float, Meta(gt=0)]
+# queued ─► running ─► done; withdrawn: nobody waits for it any more
+State = Literal["queued", "running", "done", "withdrawn"]
+
+
+class Timing(Record, frozen=True, kw_only=True):
+    """The seconds by which a fleet finds out what happened; `fence` must be less than `grace`.
+
+    A worker without its lease stops its probe after `fence`, and its order is given to another after `grace`: so no
+    order is carried out twice at once. Both may be short, for the server frees the lease of a killed process within
+    milliseconds; they must be longer than it takes to reach a restarted server.
+    """
+
+    poll: Seconds = 0.3  # between two looks at the queue
+    beat: Seconds = 1.0  # between two signs of life of a worker
+    fence: Seconds = 10.0  # without a lease, until a worker stops what it runs
+    grace: Seconds = 12.0  # that a lease is free, until the order is given to another worker
+    restarted: Seconds = 15.0  # after a start of the server, in which nobody is taken for lost
+    patience: Seconds = 600.0  # with a server that cannot be reached, and with a fleet without a worker
+    gathering: Seconds = 120.0  # for the workers that are expected
+
+
+class StudyCard(Record, frozen=True, kw_only=True):
+    """The study as workers see it: what is trained, and on which class of machines. Holds no code."""
+
+    name: str
+    target: str
+    target_digest: str  # of the target's own file; empty: installed code
+    isolation: Isolation = "fork"  # of its probes
+    environment: Environment | None = None  # the class; None: the first inspection tells it
+    has_ended: bool = False
+
+
+class Hand(Record, frozen=True, kw_only=True):
+    """One worker of a study."""
+
+    id: int
+    name: str
+    host: str
+    environment: Environment
+    quarantined: str = ""  # why it gets no more probes
+    reference: float | None = None  # score of the baseline there, by its latest probe
+    order: str = ""  # the place in the study of what it runs now; empty: it waits
+    seconds: float = 0.0  # since it began that
+
+
+class WorkOrder(Record, frozen=True, kw_only=True):
+    """One request in the queue, as its worker takes it."""
+
+    id: int
+    place: str  # in the study, such as probes/0007
+    request: str  # JSON
+    losses: int = 0  # workers that were lost with it
+
+
+class Answer(Record, frozen=True, kw_only=True):
+    """The end of an order."""
+
+    result: str  # JSON
+    log: bytes
+    worker: str  # its name
+    taken_at: str  # by the clock of the database, UTC, ISO 8601

@@ -1,0 +1,235 @@
+"""The queue as the search sees it: it puts orders in, waits for their ends, and finds out which workers are lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Any
+from uuid import UUID
+
+import msgspec
+from msgspec.structs import replace
+
+from autotune.core import codec
+from autotune.core.records import Environment
+from autotune.errors import StudyError
+from autotune.fleet.database import Cursor, Database, LeaseTaken
+from autotune.fleet.records import Answer, Hand, StudyCard, Timing
+from autotune.fleet.schema import SEARCH_LOCK, WORKER_LOCK, make_tables
+
+MOST_LOSSES = 2  # workers that are lost with one order: no third is risked
+STALE_SECONDS = 30.0  # that a worker leaves an order of its own in the queue: it is stopped, and another may take it
+
+# Whether the lease of worker `w` is held; everybody may read pg_locks.
+IS_HELD = f"""EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON l.database = d.oid
+    WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.granted
+    AND l.classid = {WORKER_LOCK} AND l.objid = w.id AND l.objsubid = 2)"""
+LOOK_AT_LEASES = f"""
+SELECT w.id, {IS_HELD}, w.missing_since IS NOT NULL,
+    extract(epoch FROM now() - greatest(w.missing_since, pg_postmaster_start_time())),
+    extract(epoch FROM now() - pg_postmaster_start_time())
+FROM autotune_worker w WHERE w.study = %s AND w.left_at IS NULL"""
+GIVE_BACK = f"""
+UPDATE autotune_order o SET losses = losses + 1, worker = NULL, wanted = NULL, taken_at = NULL,
+    state = CASE WHEN losses + 1 >= {MOST_LOSSES} THEN 'done' ELSE 'queued' END,
+    evidence = evidence || CASE evidence WHEN '' THEN '' ELSE '; ' END ||
+        format('worker %%s %%s, %%s s after it began', w.name, %s::text,
+            round(extract(epoch FROM now() - o.taken_at)::numeric, 1))
+FROM autotune_worker w WHERE w.id = o.worker AND o.state = 'running' AND """
+ENDED = """
+SELECT o.token, o.result, o.log, w.name, to_char(o.taken_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"+00:00"'),
+    o.evidence
+FROM autotune_order o LEFT JOIN autotune_worker w ON w.id = o.worker WHERE o.state = 'done' AND o.token = ANY(%s)"""
+HANDS = """
+SELECT w.id, w.name, w.host, w.environment, w.quarantined, w.reference, coalesce(o.place, ''),
+    coalesce(extract(epoch FROM now() - o.taken_at), 0)
+FROM autotune_worker w LEFT JOIN autotune_order o ON o.worker = w.id AND o.state = 'running'
+WHERE w.study = %s AND w.left_at IS NULL ORDER BY w.id"""
+
+
+class Stopped(Exception):
+    """Nobody waits for the answers any more: the search ends."""
+
+
+class Deadly(Exception):
+    """So many workers were lost with an order that it is given to no other; the text says which and when."""
+
+
+class SearchQueue:
+    """The orders of one search. Safe to use from several threads; one of those that wait looks for all of them."""
+
+    def __init__(self, url: str, name: str, timing: Timing) -> None:
+        """Connect, and make the tables if there are none."""
+        self.name, self.timing = name, timing
+        self.database = Database(url, patience_seconds=timing.patience)
+        self.is_stopped = False
+        self._mutex = threading.Lock()
+        self._waiting: set[UUID] = set()
+        self._ended: dict[UUID, Answer | Deadly] = {}
+        self._looked = float("-inf")
+
+    def open(self, card: StudyCard) -> None:
+        """Hold the study for this search, and say what is trained. Raises `StudyError` if another search holds it."""
+        try:
+            self._open(card)
+        except BaseException:
+            self.database.close()
+            raise
+
+    def _open(self, card: StudyCard) -> None:
+        self.database.run(make_tables)
+        number = self.database.run(self._row)
+        try:
+            self.database.hold((SEARCH_LOCK, number))
+        except LeaseTaken:
+            raise StudyError(
+                f"Another search goes on under the name {self.name} on this database. Two searches cannot share "
+                f"workers. Wait for it, or choose another folder with --study: its name is that of the study."
+            ) from None
+        environment = None if card.environment is None else codec.encode(card.environment).decode()
+        values = (card.target, card.target_digest, card.isolation, environment, self.name)
+        self.database.run(
+            lambda cursor: cursor.execute(
+                "UPDATE autotune_study SET target = %s, target_digest = %s, isolation = %s, environment = %s, "
+                "ended_at = NULL WHERE name = %s",
+                values,
+            )
+        )
+
+    def _row(self, cursor: Cursor) -> int:
+        cursor.execute(
+            "INSERT INTO autotune_study (name, target, target_digest, isolation, ended_at) "
+            "VALUES (%s, '', '', 'fork', now()) ON CONFLICT (name) DO NOTHING", (self.name,),
+        )  # fmt: skip
+        cursor.execute("SELECT id FROM autotune_study WHERE name = %s", (self.name,))
+        return int(_first(cursor)[0])
+
+    def end(self, *, for_good: bool) -> None:
+        """Withdraw what is not done, and let workers leave if the search is over `for_good`."""
+
+        def end(cursor: Cursor) -> None:
+            cursor.execute("DELETE FROM autotune_order WHERE study = %s", (self.name,))
+            if for_good:
+                cursor.execute("UPDATE autotune_study SET ended_at = now() WHERE name = %s", (self.name,))
+
+        self.database.run(end)
+        self.database.close()
+
+    def set_class(self, environment: Environment) -> None:
+        """Say on which class of machines the study is measured."""
+        text = codec.encode(environment).decode()
+        self.database.run(
+            lambda cursor: cursor.execute(
+                "UPDATE autotune_study SET environment = %s WHERE name = %s", (text, self.name)
+            )
+        )
+
+    def put(self, token: UUID, place: str, request: str, *, wanted: int | None, patience: float) -> None:
+        """Queue one order, for the worker that is `wanted` or for any."""
+        values = (token, self.name, place, request, wanted, patience)
+        self.database.run(
+            lambda cursor: cursor.execute(
+                "INSERT INTO autotune_order (token, study, place, request, wanted, patience) "
+                "VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (token) DO NOTHING",
+                values,
+            )
+        )
+
+    def wait(self, token: UUID) -> Answer | None:
+        """Return the end of an order if it has one within the time between two looks; else None.
+
+        Raises `Deadly`, and `Stopped` once `is_stopped` is set.
+        """
+        with self._mutex:
+            self._waiting.add(token)
+            if time.monotonic() - self._looked >= self.timing.poll:
+                self.database.run(self._look)
+                self._looked = time.monotonic()
+            found = self._ended.pop(token, None)
+            if found is not None:
+                self._waiting.discard(token)
+        if isinstance(found, Deadly):
+            raise found
+        if self.is_stopped:
+            raise Stopped
+        if found is None:
+            time.sleep(self.timing.poll)
+        return found
+
+    def forget(self, token: UUID) -> None:
+        """Take an order away: its answer is in the study, or nobody waits for it. Its worker stops by itself."""
+        with self._mutex:
+            self._waiting.discard(token)
+        self.database.run(lambda cursor: cursor.execute("DELETE FROM autotune_order WHERE token = %s", (token,)))
+
+    def left_over(self) -> list[tuple[UUID, str, str, str]]:
+        """Return token, place, request and state of the orders of a search that was killed."""
+        query = "SELECT token, place, request, state FROM autotune_order WHERE study = %s ORDER BY id"
+        return self.database.run(lambda cursor: list(cursor.execute(query, (self.name,)).fetchall()))
+
+    def hands(self) -> tuple[Hand, ...]:
+        """Return the workers that are there, in the order in which they came."""
+
+        def read(cursor: Cursor) -> list[Any]:
+            self._reap(cursor)
+            return list(cursor.execute(HANDS, (self.name,)).fetchall())
+
+        with self._mutex:
+            return hands_of(self.database.run(read))
+
+    def mark(self, worker: int, *, reference: float | None, quarantined: str) -> None:
+        """Keep what the reference of a worker showed."""
+        values = (reference, quarantined, worker)
+        self.database.run(
+            lambda cursor: cursor.execute(
+                "UPDATE autotune_worker SET reference = %s, quarantined = %s WHERE id = %s", values
+            )
+        )
+
+    def _look(self, cursor: Cursor) -> None:
+        self._reap(cursor)
+        for token, result, log, worker, taken_at, evidence in cursor.execute(ENDED, ([*self._waiting],)).fetchall():
+            if result is None:
+                self._ended[token] = Deadly(evidence)
+            else:
+                self._ended[token] = Answer(result=result, log=bytes(log), worker=worker or "", taken_at=taken_at)
+
+    def _reap(self, cursor: Cursor) -> None:
+        """Give the orders of lost workers back: those whose lease was free long enough, and is free now."""
+        for worker, is_held, was_missing, missing, uptime in cursor.execute(LOOK_AT_LEASES, (self.name,)).fetchall():
+            if is_held or not was_missing:
+                since = "NULL" if is_held else "now()"
+                if is_held == was_missing:
+                    cursor.execute(f"UPDATE autotune_worker SET missing_since = {since} WHERE id = %s", (worker,))
+            elif missing > self.timing.grace and uptime > self.timing.restarted:
+                cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", (WORKER_LOCK, worker))
+                if _first(cursor)[0]:  # held until this transaction ends: it cannot come back in between
+                    cursor.execute(f"{GIVE_BACK} w.id = %s", ("was lost", worker))
+                    cursor.execute("UPDATE autotune_worker SET left_at = now() WHERE id = %s", (worker,))
+        late = "o.study = %s AND now() > o.taken_at + make_interval(secs => o.patience)"
+        cursor.execute(f"{GIVE_BACK} {late}", ("did not answer in time", self.name))
+        cursor.execute(
+            "UPDATE autotune_order o SET wanted = NULL WHERE study = %s AND state = 'queued' AND wanted IS NOT NULL "
+            "AND (now() > queued_at + make_interval(secs => %s) OR NOT EXISTS "
+            "(SELECT FROM autotune_worker w WHERE w.id = o.wanted AND w.left_at IS NULL))",
+            (self.name, STALE_SECONDS),
+        )
+
+
+def hands_of(rows: Sequence[Any]) -> tuple[Hand, ...]:
+    """Return the workers of rows as `HANDS` has them, but for those that no worker of ours wrote."""
+    found = []
+    for number, name, host, environment, quarantined, reference, order, seconds in rows:
+        with suppress(msgspec.MsgspecError, ValueError):
+            known = codec.decode(environment.encode(), Environment)
+            hand = Hand(id=number, name=name, host=host, environment=known, quarantined=quarantined)
+            found.append(replace(hand, reference=reference, order=order, seconds=float(seconds)))
+    return tuple(found)
+
+
+def _first(cursor: Cursor) -> Any:
+    row = cursor.fetchone()
+    assert row is not None, "the statement returns a row"
+    return row

@@ -1,0 +1,35 @@
+"""The workers of a search as a file of its study, for those who follow it: nothing else reads it."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+
+from autotune.core import codec
+from autotune.core.records import Record
+from autotune.errors import StudyError
+from autotune.fleet.records import Hand
+from autotune.study import layout as disk
+
+
+class FleetState(Record, frozen=True, kw_only=True):
+    """The workers that are there, in the order in which they came."""
+
+    hands: tuple[Hand, ...]
+
+
+def write_hands(folder: Path, hands: tuple[Hand, ...]) -> None:
+    """Keep the workers in a study that has begun; a file that cannot be written is none, and the search goes on."""
+    if (folder / disk.STUDY).is_file():
+        with suppress(OSError):
+            codec.write(folder / disk.FLEET, FleetState(hands=hands))
+
+
+def read_hands(folder: Path) -> tuple[Hand, ...]:
+    """Return the workers of the search in `folder`; none where the file is missing, a link, or damaged."""
+    path = folder / disk.FLEET
+    if path.is_symlink() or not path.is_file():
+        return ()
+    with suppress(StudyError, OSError):
+        return codec.read(path, FleetState).hands
+    return ()

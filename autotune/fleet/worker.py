@@ -1,0 +1,182 @@
+"""A worker: takes orders of one study from the queue, carries each out by an ordinary launcher, and stores the results.
+
+    wait for the study ─► same target, same class ─► join ─► (take ─► run ─► store)* ─► the search has ended
+
+While an order runs, other threads stop it if it was given to somebody else, or if the worker has been without its lease
+for too long.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from autotune.core import codec
+from autotune.core.records import Environment
+from autotune.core.requests import InspectRequest, Request
+from autotune.core.results import Isolation
+from autotune.errors import AutotuneError, EnvironmentUnfit, StudyError
+from autotune.fleet.database import Database
+from autotune.fleet.records import StudyCard, Timing, WorkOrder
+from autotune.fleet.trust import accepted, check_class, own_target
+from autotune.fleet.worker_queue import WorkerQueue
+from autotune.launch.base import LOG, Launcher
+from autotune.launch.subprocess import SubprocessLauncher
+
+STUDY_SECONDS = 2.0  # between two looks at whether the search has ended, or begun
+MakeLauncher = Callable[[Isolation], AbstractContextManager[Launcher]]
+
+
+class Withdrawn(KeyboardInterrupt):
+    """The order that runs is to stop; launchers treat it as they treat Ctrl-C, and leave no process behind."""
+
+
+def local_launcher(isolation: Isolation) -> AbstractContextManager[Launcher]:
+    """Return the launcher of this machine."""
+    return SubprocessLauncher(isolation=isolation)
+
+
+class Worker:
+    """One worker of one study, in the main thread of its process."""
+
+    def __init__(
+        self, url: str, study: str, *, name: str, target: str | None = None, device: str | None = None,
+        tell: Callable[[str], None] = lambda text: None, make_launcher: MakeLauncher = local_launcher,
+        timing: Timing | None = None,
+    ) -> None:  # fmt: skip
+        """`target`: None, the study's own file in the working folder; `tell` is given what a person should know."""
+        self._name, self._target, self._device, self._tell = name, target, device, tell
+        self._make_launcher, self._timing = make_launcher, timing or Timing()
+        database = Database(url, patience_seconds=self._timing.patience)
+        self._queue = WorkerQueue(database, study)
+        self._running = self._asked_to_stop = False
+
+    def serve(self) -> int:
+        """Carry orders out until the search has ended; return how many.
+
+        Raises `StudyError` if this worker does not fit the study, and `EnvironmentUnfit`. A killed process loses no
+        order: the server frees its lease.
+        """
+        signal.signal(signal.SIGUSR1, self._stop)
+        try:
+            with ExitStack() as open_ends:
+                card = self._study()
+                target = own_target(card, self._target)
+                launcher = open_ends.enter_context(self._make_launcher(card.isolation))
+                place = Path(open_ends.enter_context(tempfile.TemporaryDirectory(prefix="autotune-worker-")))
+                here = self._look_around(launcher, place)
+                check_class(card, here)
+                self._join(here)
+                return self._work(card, target, here, launcher, place)
+        finally:
+            self._queue.leave()
+
+    def _study(self) -> StudyCard:
+        """Wait until a search goes on with the study."""
+        card, is_told = self._queue.card(), False
+        while card is None or card.has_ended:
+            if not is_told:
+                self._tell(f"Waiting for the search of {self._queue.study}.")
+            is_told = True
+            time.sleep(STUDY_SECONDS)
+            card = self._queue.card()
+        return card
+
+    def _look_around(self, launcher: Launcher, place: Path) -> Environment:
+        (folder := place / "inspect").mkdir()
+        found = launcher.run(InspectRequest(device=self._device), folder)
+        if found.environment is None:
+            raise EnvironmentUnfit(
+                f"This machine could not be looked at: {found.failure and found.failure.message}. `autotune doctor` "
+                f"says more. Mend it, and start the worker again."
+            )
+        return found.environment
+
+    def _join(self, here: Environment) -> None:
+        if host := self._queue.namesake(self._name):
+            raise StudyError(
+                f"A worker called {self._name} is there already, on {host}. Two workers of one device would disturb "
+                f"each other's probes. Stop one of them, or give this one another --name if its device is another."
+            )
+        self._queue.join(uuid4(), self._name, os.uname().nodename, here)
+        self._tell(f"{self._name} has joined {self._queue.study}: {here.device_name}, {here.usable_cores} cores.")
+
+    def _work(self, card: StudyCard, target: str, here: Environment, launcher: Launcher, place: Path) -> int:
+        count, looked = 0, time.monotonic()
+        while True:
+            order = self._queue.take()
+            if order is not None:
+                request = self._accept(order, card, target, here)
+                count += self._carry_out(order, request, launcher, place / request.FOLDER / f"{order.id:06d}")
+            if order is None:
+                time.sleep(self._timing.poll)
+            if order is not None or time.monotonic() - looked > STUDY_SECONDS:
+                latest, looked = self._queue.card(), time.monotonic()
+                if latest is None or latest.has_ended:
+                    self._tell(f"The search of {card.name} has ended.")
+                    return count
+                check_class(latest, here)
+
+    def _accept(self, order: WorkOrder, card: StudyCard, target: str, here: Environment) -> Request[Any]:
+        return accepted(order.request, card, target, here)
+
+    def _carry_out(self, order: WorkOrder, request: Request[Any], launcher: Launcher, folder: Path) -> bool:
+        """Run one order, and store its result; return whether it was stored."""
+        folder.mkdir(parents=True)
+        done = threading.Event()
+        self._asked_to_stop, self._running = False, True
+        for watch, known in ((self._watch_order, (order, done)), (self._watch_lease, (done,))):
+            threading.Thread(target=watch, args=known, daemon=True).start()
+        try:
+            result = launcher.run(request, folder)
+            self._running = False
+        except Withdrawn:
+            self._tell(f"{order.place} was stopped: nobody waits for it here any more.")
+            return False
+        finally:
+            self._running = False
+            done.set()
+        told = self._queue.store(order, codec.encode(result).decode(), (folder / LOG).read_bytes())
+        shutil.rmtree(folder, ignore_errors=True)
+        self._tell(f"{order.place} {request.kind().folder}: {result.outcome}{' (late, not used)' * (told == 'late')}")
+        return told == "stored"
+
+    def _watch_order(self, order: WorkOrder, done: threading.Event) -> None:
+        """Look every beat whether the order is still ours, and stop it if it is not."""
+        while not done.wait(self._timing.beat):
+            try:
+                is_mine = self._queue.is_mine(order)
+            except AutotuneError:  # the main thread meets it, too, and says so
+                return
+            if not is_mine:
+                self._ask_to_stop()
+                return
+
+    def _watch_lease(self, done: threading.Event) -> None:
+        """Stop what runs once the lease has been gone for so long that the order may soon be given to another.
+
+        By a clock of its own: the other watch may be waiting for an answer.
+        """
+        while not done.wait(self._timing.poll):
+            if self._queue.database.lost_seconds > self._timing.fence:
+                self._ask_to_stop()
+                return
+
+    def _ask_to_stop(self) -> None:
+        if self._running and not self._asked_to_stop:
+            self._asked_to_stop = True
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
+
+    def _stop(self, *_: object) -> None:
+        if self._running:
+            self._running = False
+            raise Withdrawn

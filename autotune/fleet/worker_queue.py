@@ -1,0 +1,126 @@
+"""The queue as a worker sees it: it joins a study, takes one order at a time, and stores each result once."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+from uuid import UUID
+
+from autotune.core import codec
+from autotune.core.records import Environment
+from autotune.fleet.database import Cursor, Database
+from autotune.fleet.records import StudyCard, WorkOrder
+from autotune.fleet.schema import WORKER_LOCK, make_tables
+from autotune.fleet.search_queue import IS_HELD
+
+# Its own order first, should its answer to the last look have been lost on the way; then one for it alone.
+TAKE = """
+UPDATE autotune_order SET state = 'running', worker = %(worker)s, taken_at = coalesce(taken_at, now()) WHERE id = (
+    SELECT id FROM autotune_order WHERE study = %(study)s AND (
+        (state = 'running' AND worker = %(worker)s)
+        OR (state = 'queued' AND (wanted = %(worker)s OR (wanted IS NULL AND %(takes_any)s))))
+    ORDER BY state = 'queued', wanted IS NULL, id LIMIT 1 FOR UPDATE SKIP LOCKED)
+RETURNING id, place, request, losses"""
+STORE = """
+UPDATE autotune_order SET state = 'done', result = %(result)s, log = %(log)s, worker = %(worker)s,
+    taken_at = coalesce(taken_at, now()), finished_at = now()
+WHERE id = %(id)s AND state IN ('queued', 'running') RETURNING id"""
+
+
+class WorkerQueue:
+    """The study that one worker has joined, under one connection, which holds its lease."""
+
+    def __init__(self, database: Database, study: str) -> None:
+        """Make the tables if there are none: a worker may come before the search."""
+        self.database, self.study, self.worker = database, study, 0
+        try:
+            database.run(make_tables)
+        except BaseException:
+            database.close()
+            raise
+
+    def card(self) -> StudyCard | None:
+        """Return the study; None: no search has begun it yet."""
+        query = """SELECT name, target, target_digest, isolation, environment, ended_at IS NOT NULL AS has_ended
+            FROM autotune_study WHERE name = %s"""
+        row: Any = self.database.run(lambda cursor: cursor.execute(query, (self.study,)).fetchone())
+        if row is None:
+            return None
+        name, target, digest, isolation, environment, has_ended = row
+        known = None if environment is None else codec.decode(environment.encode(), Environment)
+        return StudyCard(
+            name=name, target=target, target_digest=digest, isolation="fresh" if isolation == "fresh" else "fork",
+            environment=known, has_ended=has_ended,
+        )  # fmt: skip
+
+    def namesake(self, name: str) -> str:
+        """Return the host of a worker that is there under the same name; empty: there is none."""
+        query = (
+            f"SELECT w.host FROM autotune_worker w WHERE w.study = %s AND w.name = %s AND w.left_at IS NULL "
+            f"AND {IS_HELD}"
+        )
+        row: Any = self.database.run(lambda cursor: cursor.execute(query, (self.study, name)).fetchone())
+        return "" if row is None else str(row[0])
+
+    def join(self, token: UUID, name: str, host: str, environment: Environment) -> None:
+        """Join the study: from now on this connection holds a lease, which the server frees when this process ends."""
+        values = (token, self.study, name, host, codec.encode(environment).decode())
+
+        def join(cursor: Cursor) -> Any:
+            return cursor.execute(
+                "INSERT INTO autotune_worker (token, study, name, host, environment) VALUES (%s, %s, %s, %s, %s) "
+                "ON CONFLICT (token) DO UPDATE SET left_at = NULL, missing_since = NULL RETURNING id",
+                values,
+            ).fetchone()
+
+        self.worker = int(self.database.run(join)[0])
+        self.database.hold((WORKER_LOCK, self.worker))
+
+    def take(self) -> WorkOrder | None:
+        """Take the next order; None: there is none for this worker."""
+
+        def take(cursor: Cursor) -> Any:
+            cursor.execute(
+                "UPDATE autotune_worker SET left_at = NULL, missing_since = NULL WHERE id = %s "
+                "AND (left_at IS NOT NULL OR missing_since IS NOT NULL)", (self.worker,),
+            )  # fmt: skip
+            query = "SELECT quarantined = '' FROM autotune_worker WHERE id = %s"
+            known = cursor.execute(query, (self.worker,)).fetchone()
+            values = {"worker": self.worker, "study": self.study, "takes_any": known is not None and known[0]}
+            return cursor.execute(TAKE, values).fetchone()
+
+        row = self.database.run(take)
+        return None if row is None else WorkOrder(id=row[0], place=row[1], request=row[2], losses=row[3])
+
+    def is_mine(self, order: WorkOrder) -> bool:
+        """Return whether this worker is still the one that carries it out: a sign of life."""
+        query = "SELECT worker = %s AND state = 'running' FROM autotune_order WHERE id = %s"
+        row: Any = self.database.run(lambda cursor: cursor.execute(query, (self.worker, order.id)).fetchone())
+        return row is not None and bool(row[0])
+
+    def store(self, order: WorkOrder, result: str, log: bytes) -> Literal["stored", "late"]:
+        """Store the result, if the order has none and is waited for."""
+
+        def store(cursor: Cursor) -> Literal["stored", "late"]:
+            values = {"id": order.id, "worker": self.worker, "result": result, "log": log}
+            if cursor.execute(STORE, values).fetchone() is not None:
+                return "stored"
+            row: Any = cursor.execute(
+                "SELECT worker = %s AND result = %s FROM autotune_order WHERE id = %s", (self.worker, result, order.id)
+            ).fetchone()
+            return "stored" if row is not None and row[0] else "late"  # a lost connection had stored it already
+
+        return self.database.run(store)
+
+    def leave(self) -> None:
+        """Give back what is not done, and go."""
+
+        def leave(cursor: Cursor) -> None:
+            cursor.execute(
+                "UPDATE autotune_order SET state = 'queued', worker = NULL, wanted = NULL, taken_at = NULL "
+                "WHERE worker = %s AND state = 'running'", (self.worker,),
+            )  # fmt: skip
+            cursor.execute("UPDATE autotune_worker SET left_at = now() WHERE id = %s", (self.worker,))
+
+        if self.worker:
+            self.database.run(leave)
+        self.database.close()

@@ -1,0 +1,57 @@
+"""The workers of a study: where they are, what each measures, and how fast it is by its own baseline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from autotune.fleet.records import Hand
+from autotune.fleet.state import read_hands
+from autotune.study.machines import factor, known_references
+from autotune.study.view import StudyView
+from autotune.units import format_share
+
+NOT_MEASURED = "not known"
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerRow:
+    """One worker, as the page shows it."""
+
+    name: str
+    host: str
+    state: str  # what it measures now, that it waits, has left, or is in quarantine
+    probes: int  # that it measured
+    speed: str  # of the baseline there, compared with the home's
+
+
+def worker_rows(view: StudyView) -> list[WorkerRow]:
+    """Return the workers of a study, the home first; none of a search on one machine."""
+    judged = [(trial, view.verdict(trial)) for trial in view.trials]
+    known = known_references(judged, view.request.baseline)
+    hands = {hand.name: hand for hand in read_hands(view.folder)}
+    names = dict.fromkeys((*known, *(trial.result.worker for trial in view.trials), *hands))
+    return [
+        WorkerRow(
+            name=name,
+            host=hands[name].host if name in hands else "",
+            state=_state(hands.get(name), is_running=view.running),
+            probes=sum(trial.result.worker == name for trial in view.trials),
+            speed=_speed(number, factor(name, known)) if name in known else NOT_MEASURED,
+        )
+        for number, name in enumerate(names)
+        if name
+    ]
+
+
+def _state(hand: Hand | None, *, is_running: bool) -> str:
+    if hand is None or not is_running:
+        return "gone" if hand is None else "the search has ended"
+    if hand.quarantined:
+        return f"gets no probes: {hand.quarantined}"
+    return f"measures {hand.order}" if hand.order else "waits"
+
+
+def _speed(number: int, compared: float) -> str:
+    if number == 0:
+        return "the home"
+    return f"{format_share(abs(compared - 1))} {'faster' if compared >= 1 else 'slower'}"

@@ -1,0 +1,102 @@
+"""The machines of one study: how fast each is by its own references, and which of them is off.
+
+Cards of one product differ by 8 % in the mean, and some by half (Sinha et al., SC'22): so each machine measures the
+baseline first, and what it measures is compared at the speed of the first machine, the study's home.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from msgspec.structs import replace
+
+from autotune.core.records import Config
+from autotune.core.results import Alone, ProbeResult, Trial, Verdict
+from autotune.study.interference import Judged, drift_factor, has_drifted, references
+from autotune.units import format_share
+
+Rates = Sequence[tuple[int, float]]  # number and rate (samples/s) of probes of the baseline, in order
+MOST_OFF = 0.10  # of the median machine; beyond, it is not as its class is
+FEWEST_FOR_MEDIAN = 3  # of two machines nobody knows which one is off: the first counts
+
+
+def of_worker(judged: Sequence[Judged], worker: str) -> list[Judged]:
+    """Return the probes of one machine."""
+    return [pair for pair in judged if pair[0].result.worker == worker]
+
+
+def known_references(judged: Sequence[Judged], baseline: Config) -> dict[str, Rates]:
+    """Return the references of each machine that has any, the home's first."""
+    workers = dict.fromkeys(trial.result.worker for trial, _ in judged if trial.config == baseline)
+    found = {worker: references(of_worker(judged, worker), baseline) for worker in workers}
+    return {worker: rates for worker, rates in found.items() if rates}
+
+
+def drift_corrected(judged: Sequence[Judged], baseline: Config) -> list[Judged]:
+    """Return the same probes with the values that they would have had at the first speed of the home."""
+    known = known_references(judged, baseline)
+    return [
+        (trial, verdict if verdict.value is None else replace(verdict, value=verdict.value / speed(trial, known)))
+        for trial, verdict in judged
+    ]
+
+
+def speed(trial: Trial, known: Mapping[str, Rates]) -> float:
+    """Return how fast the machine of a probe was then, 1 being the home's speed at its first reference.
+
+    `known`: the references of each machine, the home's first. Of a machine without one nothing is known: 1.
+    """
+    return drift_factor(trial.number, known.get(trial.result.worker, ())) * factor(trial.result.worker, known)
+
+
+def factor(worker: str, known: Mapping[str, Rates]) -> float:
+    """Return how fast a machine was at its first references, 1 being the home's speed at its first one."""
+    home, rates = next(iter(known.values()), ()), known.get(worker, ())
+    if not home or not rates or rates is home:
+        return 1.0
+    own = rates[0][1] if has_drifted(rates) else statistics.median(rate for _, rate in rates)
+    return own / home[0][1]
+
+
+def off(rates: Mapping[str, float]) -> dict[str, str]:
+    """Return why machines are in quarantine, by name: those whose latest reference is off by more than a tenth.
+
+    `rates`: the latest reference of each, the home's first.
+    """
+    if len(rates) < 2:
+        return {}
+    first = next(iter(rates.values()))
+    usual, whose = (
+        (statistics.median(rates.values()), "the median machine")
+        if len(rates) >= FEWEST_FOR_MEDIAN
+        else (first, "the first machine")
+    )
+    return {
+        name: f"the baseline is {format_share(abs(rate / usual - 1))} {'faster' if rate > usual else 'slower'} there "
+        f"than on {whose}"
+        for name, rate in rates.items()
+        if abs(rate / usual - 1) > MOST_OFF
+    }
+
+
+def at_home(result: ProbeResult, verdict: Verdict, worker_factor: float) -> tuple[ProbeResult, Verdict]:
+    """Return both as the home would have measured them, `worker_factor` being the speed of the worker there."""
+    measured = result.measurement
+    if worker_factor == 1.0 or measured is None or verdict.value is None:
+        return result, verdict
+    scaled = replace(
+        measured,
+        step_seconds=_scaled(measured.step_seconds, worker_factor),
+        compute_only=_alone(measured.compute_only, worker_factor),
+        loader_only=_alone(measured.loader_only, worker_factor),
+    )
+    return replace(result, measurement=scaled), replace(verdict, value=verdict.value / worker_factor)
+
+
+def _alone(half: Alone | None, worker_factor: float) -> Alone | None:
+    return None if half is None else replace(half, seconds=_scaled(half.seconds, worker_factor))
+
+
+def _scaled(seconds: Sequence[float], by: float) -> tuple[float, ...]:
+    return tuple(one * by for one in seconds)

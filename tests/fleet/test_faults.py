@@ -1,0 +1,248 @@
+"""What happens to a fleet while probes run: nothing is lost, and nothing runs twice at once."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from autotune.core import codec
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Outcome, ProbeResult
+from autotune.fleet.database import Database
+from autotune.fleet.search_queue import Stopped
+from autotune.launch.base import REQUEST, RESULT
+from autotune.testing.launcher_contract import example
+from benchmarks.fleet_soak import soak
+from tests.fleet.fleet import QUICK, until
+from tests.fleet.proxy import Wire
+
+LONG = example(ProbeRequest, "long")
+
+
+def probes_of(pid: int) -> list[psutil.Process]:
+    return [one for one in psutil.process_iter(["cmdline"]) if f"--parent {pid}" in " ".join(one.info["cmdline"] or ())]
+
+
+def running(fleet, launcher, number: int = 0, request=LONG):
+    """The future of one long probe that has begun, and its folder."""
+    place, pool = fleet.place(number), ThreadPoolExecutor(1)
+    future = pool.submit(launcher.run, request, place)
+    until(lambda: any(fleet.began(name) for name in fleet.workers))
+    pool.shutdown(wait=False)
+    return future, place
+
+
+def test_a_worker_that_is_killed_is_replaced_and_its_probe_ends_with_it(fleet) -> None:
+    fleet.worker("one")
+    launcher = fleet.launcher()
+    future, place = running(fleet, launcher)
+    until(lambda: probes_of(fleet.workers["one"].pid))
+    orphans = probes_of(fleet.workers["one"].pid)
+
+    fleet.kill("one")
+    fleet.worker("two")
+    result = future.result()
+
+    assert result.outcome is Outcome.OK and result.worker == "two"
+    assert fleet.began("two") == ["probes/0000"]
+    assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in orphans)
+    assert codec.read(place / RESULT, ProbeResult) == result
+
+
+def test_what_cost_two_workers_is_a_crash_with_its_evidence_and_costs_no_third(fleet) -> None:
+    fleet.worker("one")
+    launcher = fleet.launcher()
+    future, _ = running(fleet, launcher)
+    fleet.kill("one")
+    fleet.worker("two")
+    until(lambda: fleet.began("two"))
+    fleet.kill("two")
+    fleet.worker("three")
+
+    result = future.result()
+    again = launcher.run(LONG, fleet.place(1))
+
+    assert result.outcome is Outcome.CRASHED
+    assert "worker one was lost" in result.failure.evidence and "worker two was lost" in result.failure.evidence
+    assert again.outcome is Outcome.CRASHED
+    assert fleet.began("three") == []
+
+
+SEARCH = """
+import sys
+from pathlib import Path
+from tests.fleet.fleet import QUICK
+from tests.fleet.test_faults import LONG
+from autotune.fleet.launcher import FleetLauncher
+from autotune.fleet.records import StudyCard
+url, folder = sys.argv[1], Path(sys.argv[2])
+card = StudyCard(name="study", target="ok", target_digest="", isolation="fresh")
+FleetLauncher(url, card, folder, timing=QUICK).run(LONG, folder / "probes" / "0000")
+"""
+
+
+def test_a_search_that_was_killed_finds_the_result_of_its_last_probe(fleet) -> None:
+    fleet.worker("one")
+    place, root = fleet.place(0), Path(__file__).parents[2]
+    search = subprocess.Popen([sys.executable, "-c", SEARCH, fleet.url, str(fleet.folder / "study")], cwd=root)
+    until(lambda: fleet.began("one"))
+
+    search.kill()
+    search.wait()
+    resumed = fleet.launcher()
+    resumed.run(example(ProbeRequest, "ok"), fleet.place(1))
+
+    assert codec.read(place / RESULT, ProbeResult).outcome is Outcome.OK
+    assert fleet.began("one") == ["probes/0000", "probes/0001"]
+
+
+def test_a_restart_of_the_server_costs_nothing(fleet) -> None:
+    fleet.worker("one")
+    fleet.worker("two")
+    future, _ = running(fleet, fleet.launcher(expected=2))
+
+    fleet.server.restart()
+    result = future.result()
+
+    assert result.outcome is Outcome.OK
+    assert len(fleet.began("one") + fleet.began("two")) == 1
+
+
+def test_a_server_that_stands_still_costs_nothing(fleet) -> None:
+    fleet.worker("one")
+    future, _ = running(fleet, fleet.launcher())
+
+    frozen = fleet.server.freeze()
+    time.sleep(QUICK.grace)
+    fleet.server.thaw(frozen)
+
+    assert future.result().outcome is Outcome.OK
+    assert fleet.began("one") == ["probes/0000"]
+
+
+def test_a_wire_that_was_cut_for_a_moment_costs_nothing(fleet) -> None:
+    wire = Wire(fleet.server.port)
+    fleet.worker("one", url=fleet.url.replace(str(fleet.server.port), str(wire.port)))
+    future, _ = running(fleet, fleet.launcher())
+
+    wire.cut()
+    time.sleep(QUICK.fence / 4)
+    wire.mend()
+    result = future.result()
+    wire.cut()
+
+    assert result.outcome is Outcome.OK
+    assert fleet.began("one") == ["probes/0000"]
+
+
+def test_a_worker_that_is_cut_off_stops_its_probe_before_another_begins_it(fleet) -> None:
+    wire = Wire(fleet.server.port)
+    fleet.worker("one", url=fleet.url.replace(str(fleet.server.port), str(wire.port)))
+    future, _ = running(fleet, fleet.launcher(), request=example(ProbeRequest, "hang"))
+    until(lambda: probes_of(fleet.workers["one"].pid))
+
+    wire.cut()
+    until(lambda: not probes_of(fleet.workers["one"].pid))
+    state = fleet.launchers[0].queue.left_over()[0][3]
+    fleet.worker("two")
+    until(lambda: fleet.began("two"))
+    wire.mend()
+    fleet.kill("two", signal.SIGTERM)
+    wire.cut()
+
+    assert state == "running"
+    assert "was stopped" in fleet.log("one").read_text()
+    fleet.launchers[0].stop()
+    with pytest.raises(Stopped):
+        future.result()
+
+
+def test_an_interrupt_stops_the_probe_on_its_worker(fleet) -> None:
+    fleet.worker("one")
+    launcher = fleet.launcher()
+    future, place = running(fleet, launcher, request=example(ProbeRequest, "hang"))
+    until(lambda: probes_of(fleet.workers["one"].pid))
+
+    launcher.stop()
+    with pytest.raises(Stopped):
+        future.result()
+    until(lambda: not probes_of(fleet.workers["one"].pid))
+
+    assert not (place / REQUEST).exists() and not (place / RESULT).exists()
+    assert fleet.workers["one"].poll() is None
+
+
+def test_a_worker_that_is_asked_to_stop_gives_its_probe_back_at_once(fleet) -> None:
+    fleet.worker("one")
+    launcher = fleet.launcher()
+    future, _ = running(fleet, launcher)
+
+    os.kill(fleet.workers["one"].pid, signal.SIGINT)
+    fleet.worker("two")
+
+    assert future.result().worker == "two"
+    assert launcher.queue.database.run(lambda cursor: cursor.execute("SELECT 1").fetchone()) == (1,)
+
+
+def test_a_worker_that_hangs_loses_its_probe_when_its_time_is_over(fleet) -> None:
+    """Its lease is held: the process is there, and does nothing."""
+    fleet.worker("one")
+    launcher = fleet.launcher()
+    future, _ = running(fleet, launcher)
+    os.kill(fleet.workers["one"].pid, signal.SIGSTOP)
+
+    launcher.queue.database.run(
+        lambda cursor: cursor.execute("UPDATE autotune_order SET taken_at = taken_at - interval '1 day'")
+    )
+    fleet.worker("two")
+    result = future.result()
+    os.kill(fleet.workers["one"].pid, signal.SIGCONT)
+    until(lambda: any(word in fleet.log("one").read_text() for word in ("late, not used", "was stopped")))
+
+    assert result.worker == "two"
+
+
+def test_a_server_that_never_answers_is_told_apart_from_one_that_went(fleet, monkeypatch) -> None:
+    monkeypatch.setattr("autotune.fleet.database.FIRST_PATIENCE_SECONDS", 0.1)
+    url = fleet.url.replace(str(fleet.server.port), "1")
+
+    with pytest.raises(Exception, match="could not be reached") as found:
+        Database(url, patience_seconds=600).run(lambda cursor: None)
+
+    assert "a-secret" not in str(found.value)
+    assert "postgresql://autotune@127.0.0.1:1/" in str(found.value)
+
+
+def test_threads_that_wait_are_answered_each_with_its_own(fleet) -> None:
+    fleet.worker("one")
+    fleet.worker("two")
+    launcher = fleet.launcher(expected=2)
+    until(lambda: len(launcher.hands()) == 2)
+    hands = launcher.hands()
+    barrier, results = threading.Barrier(2), {}
+
+    def measure(number: int) -> None:
+        barrier.wait()
+        results[number] = launcher.on(hands[number].id).run(example(ProbeRequest, "measure"), fleet.place(number))
+
+    threads = [threading.Thread(target=measure, args=(number,)) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert [results[number].worker for number in range(2)] == [hand.name for hand in hands]
+
+
+def test_five_kills_and_a_restart_lose_nothing_and_run_nothing_twice_at_once(server, tmp_path) -> None:
+    tally = soak(server, tmp_path / "fleet", kills=5, restarts=1, workers=3, seed=1)
+
+    assert tally.is_sound, tally.table()
+    assert tally.kills == 5 and tally.restarts == 1 and tally.asked > 5

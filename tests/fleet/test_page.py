@@ -1,0 +1,49 @@
+"""The page of a study shows its workers: where they are, what each measures, and how fast it is."""
+
+from autotune.fleet.state import read_hands, write_hands
+from autotune.report.fleet import worker_rows
+from autotune.report.page import render
+from autotune.study import layout as disk
+from autotune.study.view import load_view
+from autotune.testing import FakeLauncher, Machine
+from tests.fleet.simulated import SimulatedFleet
+from tests.worlds import searched
+
+ASKED = {"probes": 12, "time_budget_seconds": 1e6}
+
+
+def test_the_page_names_each_worker_with_its_speed(tmp_path):
+    quiet = Machine(noise_between_probes=0.0, noise_between_steps=0.0)
+    fleet = SimulatedFleet({"a": 1.0, "b<i>": 0.93}, machine=quiet)
+    folder = tmp_path / "study"
+    searched(folder, fleet, **ASKED)
+    write_hands(folder, fleet.hands())
+
+    view = load_view(folder)
+    rows, page = worker_rows(view), render(view)
+
+    assert [(row.name, row.host, row.speed) for row in rows] == [
+        ("a", "a", "the home"),
+        ("b<i>", "b<i>", "7% slower"),
+    ]
+    assert sum(row.probes for row in rows) == len(view.trials)
+    assert "<h2>Workers</h2>" in page and "b&lt;i&gt;" in page and "b<i>" not in page
+
+
+def test_a_search_on_one_machine_has_no_table_of_workers(tmp_path):
+    searched(tmp_path / "study", FakeLauncher(), **ASKED)
+
+    assert "<h2>Workers</h2>" not in render(load_view(tmp_path / "study"))
+
+
+def test_a_damaged_file_of_workers_is_as_if_there_were_none(tmp_path):
+    (tmp_path / disk.FLEET).write_text("{")
+
+    assert read_hands(tmp_path) == ()
+    assert read_hands(tmp_path / "nowhere") == ()
+
+
+def test_nothing_is_written_before_a_study_has_begun(tmp_path):
+    write_hands(tmp_path, ())
+
+    assert list(tmp_path.iterdir()) == []

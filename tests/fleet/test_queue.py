@@ -1,0 +1,137 @@
+"""The queue itself, on a real server: each order to one worker, each result once."""
+
+from uuid import uuid4
+
+import pytest
+
+from autotune.core import codec
+from autotune.core.requests import ProbeRequest
+from autotune.errors import StudyError
+from autotune.fleet.database import Database
+from autotune.fleet.records import StudyCard
+from autotune.fleet.search_queue import SearchQueue
+from autotune.fleet.worker_queue import WorkerQueue
+from autotune.testing.launcher_contract import example
+from tests.fleet.fleet import QUICK
+from tests.worlds import environment
+
+CARD = StudyCard(name="study", target="ok", target_digest="")
+BODY = codec.encode(example(ProbeRequest, "ok")).decode()
+
+
+@pytest.fixture
+def queue(fleet):
+    made = SearchQueue(fleet.url, "study", QUICK)
+    made.open(CARD)
+    yield made
+    made.end(for_good=True)
+
+
+@pytest.fixture
+def joined(fleet, queue):
+    """Makes workers that have joined."""
+    made = []
+
+    def join(name: str, **changes) -> WorkerQueue:
+        worker = WorkerQueue(Database(fleet.url, patience_seconds=5), "study")
+        worker.join(uuid4(), name, "here", environment(**changes))
+        made.append(worker)
+        return worker
+
+    yield join
+    for one in made:
+        one.leave()
+
+
+def put(queue, **asked):
+    token = uuid4()
+    queue.put(token, "probes/0000", BODY, **{"wanted": None, "patience": 600.0, **asked})
+    return token
+
+
+def test_an_order_goes_to_one_worker_alone(queue, joined):
+    put(queue)
+    one, two = joined("one"), joined("two")
+
+    order = one.take()
+
+    assert order is not None and order.request == BODY
+    assert two.take() is None
+    assert one.take() == order  # its answer may have been lost on the way
+
+
+def test_an_order_for_one_worker_is_left_by_the_others(queue, joined):
+    one, two = joined("one"), joined("two")
+    put(queue, wanted=two.worker)
+
+    assert one.take() is None
+    assert two.take() is not None
+
+
+def test_an_order_that_is_put_twice_is_in_the_queue_once(queue, joined):
+    token = put(queue)
+    queue.put(token, "probes/0000", BODY, wanted=None, patience=600.0)
+
+    assert len(queue.left_over()) == 1
+
+
+def test_a_second_result_is_late_and_changes_nothing(queue, joined):
+    token = put(queue)
+    one, two = joined("one"), joined("two")
+    order = one.take()
+
+    told = [one.store(order, BODY, b"first"), two.store(order, BODY, b"second"), one.store(order, BODY, b"first")]
+    answer = queue.wait(token)
+
+    assert told == ["stored", "late", "stored"]  # the last is the same once more, after a lost connection
+    assert (answer.worker, answer.log) == ("one", b"first")
+
+
+def test_a_result_that_nobody_waits_for_is_late(queue, joined):
+    token = put(queue)
+    one = joined("one")
+    order = one.take()
+
+    queue.forget(token)
+
+    assert one.store(order, BODY, b"") == "late"
+    assert not one.is_mine(order)
+
+
+def test_a_worker_in_quarantine_is_given_what_is_for_it_alone(queue, joined):
+    one = joined("one")
+    queue.mark(one.worker, reference=70.0, quarantined="slow")
+    put(queue)
+
+    assert one.take() is None
+    put(queue, wanted=one.worker)
+    assert one.take() is not None
+
+
+def test_two_searches_cannot_share_a_study(fleet, queue):
+    with pytest.raises(StudyError, match="Another search goes on under the name study"):
+        SearchQueue(fleet.url, "study", QUICK).open(CARD)
+
+
+def test_tables_of_another_version_are_refused(fleet, queue):
+    queue.database.run(lambda cursor: cursor.execute("UPDATE autotune_schema SET version = 99"))
+
+    with pytest.raises(StudyError, match="have version 99"):
+        WorkerQueue(Database(fleet.url, patience_seconds=5), "study")
+
+
+def test_what_no_worker_wrote_is_no_worker(queue, joined):
+    joined("one")
+    queue.database.run(lambda cursor: cursor.execute("UPDATE autotune_worker SET environment = '{}'"))
+
+    assert queue.hands() == ()
+
+
+def test_hands_tell_what_each_measures(queue, joined):
+    put(queue)
+    one = joined("one")
+    one.take()
+
+    (hand,) = queue.hands()
+
+    assert (hand.name, hand.host, hand.order) == ("one", "here", "probes/0000")

@@ -1,0 +1,143 @@
+"""What a worker takes from the database: no code, no command, no other target, no other class of machine."""
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from autotune.core import codec
+from autotune.core.records import Config
+from autotune.core.requests import InspectRequest, ProbeRequest, ProfileRequest
+from autotune.errors import AutotuneError, StudyError, UsageError
+from autotune.fleet.address import checked, shown
+from autotune.fleet.records import StudyCard
+from autotune.fleet.trust import accepted, check_class, own_target
+from autotune.targets.source import digest_of
+from autotune.testing.launcher_contract import example
+from tests.worlds import environment
+
+HERE = environment()
+
+
+@pytest.fixture
+def checkout(tmp_path, monkeypatch) -> StudyCard:
+    """A working folder with a target, and the study that trains it."""
+    monkeypatch.chdir(tmp_path)
+    Path("model.py").write_text("def model(): ...\n")
+    return StudyCard(name="study", target="model.py", target_digest=digest_of("model.py"))
+
+
+def request_for(card, kind=ProbeRequest, **fields):
+    return codec.encode(example(kind, card.target, **fields)).decode()
+
+
+def test_the_file_of_the_search_is_found_in_the_working_folder(checkout):
+    assert own_target(checkout, None) == "model.py"
+
+
+def test_a_target_that_was_named_here_may_lie_elsewhere(checkout):
+    Path("code").mkdir()
+    Path("model.py").rename("code/model.py")
+
+    assert own_target(checkout, "code/model.py") == "code/model.py"
+
+
+def test_a_file_that_differs_is_refused(checkout):
+    Path("model.py").write_text("def model(): return 1\n")
+
+    with pytest.raises(StudyError, match="their digests differ"):
+        own_target(checkout, None)
+
+
+@pytest.mark.parametrize("target", ["-- python model.py", "os.path", "/etc/passwd.py", "../model.py", "missing.py"])
+def test_nothing_else_that_the_database_names_is_run(checkout, target):
+    card = msgspec.structs.replace(checkout, target=target)
+
+    with pytest.raises(AutotuneError, match=r"no file in this folder|[Tt]here is no|does not exist"):
+        own_target(card, None)
+
+
+def test_a_link_out_of_the_working_folder_is_no_file_in_it(checkout, tmp_path_factory):
+    outside = tmp_path_factory.mktemp("outside") / "model.py"
+    Path("model.py").rename(outside)
+    Path("model.py").symlink_to(outside)
+
+    with pytest.raises(StudyError, match="no file in this folder"):
+        own_target(checkout, None)
+
+
+def test_a_command_must_be_the_same_here(checkout):
+    card = StudyCard(name="study", target="-- python train.py --lr 1", target_digest="")
+
+    assert own_target(card, "-- python train.py --lr 1") == "-- python train.py --lr 1"
+    with pytest.raises(StudyError, match="A command is not taken from the database"):
+        own_target(card, "-- python train.py --lr 2")
+
+
+def test_a_request_is_run_with_the_target_and_the_device_of_here(checkout):
+    there = request_for(checkout, device="cuda:1", device_uuid="GPU-there")
+
+    request = accepted(there, checkout, "code/model.py", HERE)
+
+    assert (request.target, request.device, request.device_uuid) == ("code/model.py", HERE.device, HERE.device_uuid)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"request": "shell", "command": "rm"}', "null", "\x00"],
+)
+def test_what_is_no_request_is_refused(checkout, text):
+    with pytest.raises(StudyError, match="asks for what a search does not ask"):
+        accepted(text, checkout, "model.py", HERE)
+
+
+def test_a_request_with_a_field_too_many_is_refused(checkout):
+    text = request_for(checkout).replace('"target"', '"run_this": "rm", "target"', 1)
+
+    with pytest.raises(StudyError, match="run_this"):
+        accepted(text, checkout, "model.py", HERE)
+
+
+def test_a_request_for_another_target_is_refused(checkout):
+    with pytest.raises(StudyError, match="other"):
+        accepted(codec.encode(InspectRequest(target="other.py")).decode(), checkout, "model.py", HERE)
+
+
+def test_a_request_that_would_write_elsewhere_is_refused(checkout):
+    with pytest.raises(StudyError, match="/root"):
+        accepted(request_for(checkout, ProfileRequest, output="/root"), checkout, "model.py", HERE)
+
+
+def test_a_value_that_no_knob_has_is_refused(checkout):
+    wrong = Config(values={"batch_size": 8, "gradient_accumulation_steps": 1, "malloc": "/tmp/evil.so"})
+
+    with pytest.raises(StudyError, match="malloc"):
+        accepted(request_for(checkout, config=wrong), checkout, "model.py", HERE)
+
+
+def test_another_class_of_machine_is_told_what_differs(checkout):
+    card = msgspec.structs.replace(checkout, environment=HERE)
+    other = msgspec.structs.replace(HERE, device_name="NVIDIA A100", usable_cores=HERE.usable_cores + 4)
+
+    with pytest.raises(StudyError, match=r"device name was .*, is NVIDIA A100; the machine's usable cores"):
+        check_class(card, other)
+
+
+def test_another_card_of_the_class_is_welcome(checkout):
+    card = msgspec.structs.replace(checkout, environment=HERE)
+
+    check_class(card, msgspec.structs.replace(HERE, device_uuid="GPU-other", host_bytes=HERE.host_bytes + 2**30))
+    check_class(checkout, HERE)  # the class is not known yet
+
+
+def test_a_password_is_never_shown():
+    assert shown("postgresql://me:secret@db:5432/tune?password=secret") == "postgresql://me@db:5432/tune"
+    assert "secret" not in shown("postgresql://me:secret@[db/tune")
+
+
+@pytest.mark.parametrize("url", ["mysql://me:secret@db/tune", "me:secret@db", "postgresql://me:secret@db:port/tune"])
+def test_an_address_that_is_none_is_refused_without_repeating_it(url):
+    with pytest.raises(UsageError, match="no address of a PostgreSQL database") as found:
+        checked(url)
+
+    assert "secret" not in str(found.value)

@@ -1,0 +1,61 @@
+"""A whole search on real workers of a simulated machine: killed and restarted, it comes to as good an answer."""
+
+from pathlib import Path
+from threading import Thread
+
+import pytest
+
+from autotune.core.records import Config
+from autotune.fleet.records import StudyCard
+from autotune.preparation.settings import Settings
+from autotune.study.view import load_view
+from autotune.targets.source import digest_of
+from autotune.testing import FakeLauncher
+from autotune.tuning.engine import search
+from tests.fleet.fleet import until
+from tests.worlds import Listener
+
+WORKERS = ("one", "two", "three")
+
+
+@pytest.fixture
+def asked(fleet, tmp_path, monkeypatch) -> Settings:
+    monkeypatch.chdir(tmp_path)
+    fleet.cwd = tmp_path
+    Path("model.py").write_text("def model(): ...\n")
+    return Settings(target="model.py", study=fleet.folder / "study", probes=16, time_budget_seconds=1e6)
+
+
+def run(fleet, asked):
+    card = StudyCard(name="study", target="model.py", target_digest=digest_of("model.py"))
+    launcher = fleet.launcher(expected=len(WORKERS), card=card)
+    return search(asked, launcher, Listener(), pause=lambda seconds: None, foreign_cores=lambda seconds: 0.0)
+
+
+def test_a_search_whose_workers_and_server_die_answers_as_well_as_one_in_peace(fleet, asked):
+    for name in WORKERS:
+        fleet.worker(name, simulated="yes")
+
+    def disturb() -> None:
+        for name in WORKERS[:2]:
+            begun = len(fleet.began(name))
+            until(lambda name=name, begun=begun: len(fleet.began(name)) > begun + 1)
+            fleet.kill(name)
+            fleet.worker(name, simulated="yes")
+        fleet.server.restart()
+
+    trouble = Thread(target=disturb)
+    trouble.start()
+    answer = run(fleet, asked)
+    trouble.join()
+
+    machine, view = FakeLauncher(), load_view(asked.folder)
+    searching = [trial.config for trial in view.trials if trial.purpose == "search"]
+    assert len(searching) == len(set(searching))
+    assert {trial.result.worker for trial in view.trials} == set(WORKERS)
+    peace = search(
+        Settings(target="model.py", study=fleet.folder / "peace", probes=16, time_budget_seconds=1e6),
+        machine, Listener(), machine.clock, foreign_cores=lambda seconds: 0.0,
+    )  # fmt: skip
+    found, best = (machine.throughput(Config(values=one.params)) for one in (answer, peace))
+    assert found >= 0.95 * best

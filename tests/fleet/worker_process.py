@@ -1,0 +1,59 @@
+"""The process of a worker for tests: the real one, whose probes are faulty children, or on a simulated machine."""
+
+import json
+import sys
+import time
+from contextlib import nullcontext
+from pathlib import Path
+
+import msgspec
+
+from autotune.core.measurements import decode
+from autotune.fleet.records import Timing
+from autotune.fleet.worker import Worker
+from autotune.launch.subprocess import SubprocessLauncher
+from autotune.testing import FakeLauncher
+
+CHILD = (sys.executable, str(Path(__file__).parents[1] / "faults" / "faulty_child.py"))
+
+
+class AnyTarget(Worker):
+    """Its requests name what their children do, so that they have more than one target."""
+
+    def _accept(self, order, card, target, here):
+        return decode(order.request.encode())
+
+    def _carry_out(self, order, request, launcher, folder):
+        self._note("began", order)
+        try:
+            return super()._carry_out(order, request, launcher, folder)
+        finally:
+            self._note("ended", order)
+
+    def _note(self, what, order):
+        with self.diary.open("a") as diary:
+            diary.write(f"{what} {order.place} {time.monotonic()}\n")  # one clock for all processes of a machine
+
+
+class Leisurely(FakeLauncher):
+    """Takes long enough to be killed meanwhile."""
+
+    def run(self, request, folder):
+        time.sleep(0.2)
+        return super().run(request, folder)
+
+
+if __name__ == "__main__":
+    said = json.loads(sys.argv[1])
+    is_simulated = "simulated" in said
+    worker = AnyTarget(
+        said["url"],
+        said["study"],
+        name=said["name"],
+        target=None if is_simulated else "ok",
+        tell=lambda text: print(text, flush=True),
+        make_launcher=lambda isolation: nullcontext(Leisurely()) if is_simulated else SubprocessLauncher(command=CHILD),
+        timing=msgspec.convert(said["timing"], Timing),
+    )
+    worker.diary = Path(said["diary"])
+    worker.serve()
