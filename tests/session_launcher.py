@@ -42,10 +42,13 @@ class SessionLauncher(SubprocessLauncher):
         (self._place / "here").write_text(str(Path.cwd()))
         return super().run(request, folder)
 
-    def lent(self, *, isolation: Isolation = "fork", step_timeout_seconds: float | None = None) -> Any:
+    def lent(
+        self, *, isolation: Isolation = "fork", step_timeout_seconds: float | None = None,
+        environ: Mapping[str, str] | None = None,
+    ) -> Any:  # fmt: skip
         """This launcher to a command, which makes one and ends it; a real one of its own where it is to be fresh."""
-        if isolation == "fresh":
-            return SubprocessLauncher(step_timeout_seconds=step_timeout_seconds)
+        if isolation == "fresh" or environ:
+            return SubprocessLauncher(step_timeout_seconds=step_timeout_seconds, environ=environ, isolation=isolation)
         return _Lent(self, step_timeout_seconds)
 
     def _environment(self, request: Request[Any]) -> dict[str, str]:

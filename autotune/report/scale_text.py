@@ -6,6 +6,7 @@ from autotune.report.phrases import half_width, plain
 from autotune.scaling.efficiency import WANTED, ScalePoint, ScaleResult, verdict_at
 from autotune.units import counted, format_count, format_rate, format_seconds, format_share
 
+BEYOND = 1.05  # efficiency: caches explain a few per cent, nothing more
 TITLES = ("ranks", "micro-batch", "samples/s", "efficiency", "samples per rank-hour")
 
 
@@ -61,6 +62,11 @@ def _notes(result: ScaleResult) -> list[str]:
         )
     if result.environment.device == "cpu" and most > cores:
         found.append(f"{most} ranks share {counted(cores, 'core')}: a machine with a core for each has another curve.")
+    if (most_of := max(one.efficiency_low or 0.0 for one in result.points)) > BEYOND:
+        found.append(
+            f"{format_share(most_of)} and more is not what ranks gain: something slows one process down that several "
+            f"share out, such as other work on the machine, or too many threads."
+        )
     if result.with_interference:
         found.append(
             f"{result.with_interference} of {counted(result.probes, 'probe')} had interference: others used the "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,22 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is left of
 SHORT = ProbeBudget(min_warmup_seconds=0.05, min_seconds=0.1, max_seconds=0.3, max_loader_seconds=0.1)
 IMPATIENT = ProbeBudget(first_step_deadline_seconds=60.0, step_deadline_seconds=3.0)
 HEALTHY = RankFault(name="none", code="pass", outcome=Outcome.OK, words="", cause="")
+MANUAL = """
+import torch, lightning
+from torch import nn
+class Net(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.layer, self.automatic_optimization = nn.Linear(8, 2), False
+    def training_step(self, batch, index):
+        loss, optimizer = nn.functional.cross_entropy(self.layer(batch[0]), batch[1]), self.optimizers()
+        self.manual_backward(loss)
+        optimizer.step()
+    def configure_optimizers(self): return torch.optim.SGD(self.parameters(), lr=0.1)
+    def train_dataloader(self):
+        data = torch.utils.data.TensorDataset(torch.randn(256, 8), torch.randint(2, (256,)))
+        return torch.utils.data.DataLoader(data, batch_size=8)
+"""
 Probe = Callable[..., ProbeResult]
 
 
@@ -112,3 +129,21 @@ class TestForkedRanks:
         result = launcher.run(ProbeRequest(target="model.py", config=config, device="cpu", ranks=2), tmp_path / "probe")
 
         assert result.failure.message == "model.py:1 in <module>: ValueError: both"
+
+
+class TestExecutedRanks:
+    """What cannot be forked: Lightning sets variables when it is imported."""
+
+    @pytest.fixture
+    def isolation(self) -> Isolation:
+        return "fresh"
+
+    @pytest.mark.skipif(find_spec("lightning") is None, reason="needs Lightning")
+    def test_a_loop_of_its_own_starts_its_ranks_itself(self, launcher, tmp_path):
+        (tmp_path / "model.py").write_text(MANUAL)
+        (tmp_path / "probe").mkdir()
+
+        found = launcher.run(InspectRequest(target="model.py", device="cpu", ranks=2), tmp_path / "probe")
+
+        assert found.outcome is Outcome.USER_ERROR
+        assert "model.py trains in a loop of its own, and a framework's loop starts its ranks" in found.failure.message

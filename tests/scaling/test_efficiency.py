@@ -81,3 +81,10 @@ def test_batch_norm_few_cores_and_interference_are_said():
     assert "BatchNorm sees the micro-batch of a rank, which is 64 and 32 and 16" in lines
     assert "4 ranks share 2 cores" in lines
     assert "3 of 9 probes had interference" in lines
+
+
+def test_more_than_is_possible_is_doubted():
+    lines = "\n".join(scale_lines(_result(_standing(64, 100.0), _standing(32, 300.0, 3.0), counts=(1, 2))))
+
+    assert "135% and more is not what ranks gain" in lines
+    assert "is not what ranks gain" not in "\n".join(scale_lines(_result(*CURVE)))

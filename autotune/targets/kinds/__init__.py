@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from autotune.core.records import Declaration
+from autotune.errors import TargetError
 from autotune.targets import declared_knobs, importing
 from autotune.targets.commands.command_loop import CommandLoop
 from autotune.targets.contract import Contract
@@ -15,6 +16,7 @@ from autotune.targets.kinds.trainer import read as trainer
 from autotune.targets.loaded import Loaded, picked
 from autotune.targets.own_loop import OwnLoop
 from autotune.targets.reference import Reference
+from autotune.targets.world import world
 
 # Asked in this order, until one does not answer None. Each is given the module, imported, and what its functions may
 # ask for (`named_arguments.py`): batch_size, num_workers, device, knobs.
@@ -48,4 +50,14 @@ def _load(
     found = () if asked is None else declared_knobs.of_module(loaded, reference.attribute, asked)
     offered = {one.name: one.default for one in found} | dict(offered)
     kinds = (read(loaded, offered) for read in KINDS)
-    return next(one for one in kinds if one is not None), found
+    kind = next(one for one in kinds if one is not None)
+    if isinstance(kind, OwnLoop) and world().size > 1:
+        raise _starts_its_own(reference.label)
+    return kind, found
+
+
+def _starts_its_own(label: str) -> TargetError:
+    return TargetError(
+        f"{label} trains in a loop of its own, and a framework's loop starts its ranks itself. Ours would each train a "
+        f"model alone. Tune the command that starts them: autotune search -- torchrun --nproc-per-node 2 train.py."
+    )
