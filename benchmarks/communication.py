@@ -4,9 +4,9 @@
 
 Ranks train in this project's own loop. In every round all of a model's strategies take turns: pairs of micro-steps
 without an exchange (n) and with one (s), then optimizer steps of k = 1, 2, 4 and 8 micro-batches, whose time
-T(k) = (k - 1) n + s + o is predicted from the pairs and the optimizer's update (o) of the same round. `ratio` is what
-was measured over that, the median of the rounds with their range. Efficiency is the rate of all ranks over as many
-times that of one rank that trains the same micro-batch alone meanwhile, while the others wait. Times are of rank 0.
+T(k) = (k - 1) n + s + o is predicted from the pairs and the optimizer's update (o). `ratio` is what was measured over
+that. Efficiency is the rate of all ranks over as many times that of one rank that trains the same micro-batch alone,
+while the others wait. Times are the shortest of all rounds, of rank 0: other work on the machine only adds to them.
 With several GPUs: not run.
 """
 
@@ -16,7 +16,6 @@ import argparse
 import json
 import os
 import platform
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -36,10 +35,10 @@ from autotune.targets.base import Order, Step, Watch
 from autotune.targets.loop import Training
 
 TARGETS = Path(__file__).parent / "targets" / "ranks"
-BATCHES = {"conv": 8, "wide": 16}
+BATCHES = {"conv": 4, "wide": 16}
 STRATEGIES = (None, "zero2", "fsdp")
 MICRO_BATCHES = (1, 2, 4, 8)
-PAIRS, STEPS = 5, 3  # in each round, after one that does not count
+PAIRS, STEPS = 4, 3  # in each round, after one that does not count
 
 
 class _Timed(Watch):
@@ -83,24 +82,24 @@ def opened(model: str, device: str, strategy: Any, micro_batches: int) -> Traini
     """Return a training of a model."""
     values = {**defaults(), knob("strategy").name: strategy, "batch_size": BATCHES[model]}
     values["gradient_accumulation_steps"] = micro_batches
-    session = resolve(str(TARGETS / f"{model}.py")).open(Config(values=values), plan_of(values, device), lambda _: None)
+    target, plan = resolve(str(TARGETS / f"{model}.py")), plan_of(values, device)
+    session = target.open(Config(values=values), plan, lambda _: None)
     assert isinstance(session, Training)
     return session
 
 
 def step_seconds(training: Training, device: str) -> tuple[float, float]:
-    """Return the median seconds of an optimizer step, and of its update."""
+    """Return the shortest seconds of an optimizer step, and of its update."""
     watch = _Timed(device, steps=STEPS)
     training.train(watch)
-    return statistics.median(watch.steps[1:]), statistics.median(watch.updates[3::2])
+    return min(watch.steps[1:]), min(watch.updates[3::2])
 
 
-def pairs_of(training: Training, device: str) -> Communication:
-    """Return the micro-steps of a round."""
+def micro_step_seconds(training: Training, device: str) -> tuple[float, float]:
+    """Return the shortest seconds of a micro-step without an exchange and with one."""
     watch = _Timed(device, pairs=PAIRS)
     training.train(watch)
-    seconds = watch.micro_steps[2:]
-    return Communication(without_seconds=tuple(seconds[::2]), with_seconds=tuple(seconds[1::2]))
+    return min(watch.micro_steps[2::2]), min(watch.micro_steps[3::2])
 
 
 @contextmanager
@@ -118,21 +117,16 @@ def measured(model: str, device: str, rounds: int) -> list[dict[str, Any]]:
     trainings = {(s, k): opened(model, device, s, k) for s in STRATEGIES for k in MICRO_BATCHES}
     with _alone():
         single = opened(model, device, None, 1)
-    rows: dict[Any, list[dict[str, Any]]] = {strategy: [] for strategy in STRATEGIES}
+    found: dict[Any, list[dict[str, Any]]] = {strategy: [] for strategy in STRATEGIES}
     for _ in range(rounds):
         alone = step_seconds(single, device)[0] if world.world().rank == 0 else 0.0
         world.agreed(0)  # the others have waited
         for strategy in STRATEGIES:
-            pairs = pairs_of(trainings[strategy, 1], device)
+            without, exchanging = micro_step_seconds(trainings[strategy, 1], device)
             steps = {k: step_seconds(trainings[strategy, k], device) for k in MICRO_BATCHES}
-            update = steps[1][1]
-            rows[strategy].append({
-                "exposed": pairs.exposed_share,
-                "efficiency": alone / steps[1][0],
-                "step": steps[1][0],
-                "ratios": {k: seconds / pairs.step_seconds(k, update) for k, (seconds, _) in steps.items()},
-            })  # fmt: skip
-    return [{"model": model, "strategy": strategy or "ddp", "rounds": found} for strategy, found in rows.items()]
+            times = {"without": without, "with": exchanging, "update": steps[1][1], "alone": alone}
+            found[strategy].append({**times, **{str(k): seconds for k, (seconds, _) in steps.items()}})
+    return [{"model": model, "strategy": strategy or "ddp", "rounds": each} for strategy, each in found.items()]
 
 
 def rank(folder: Path, device: str, models: Sequence[str], rounds: int) -> None:
@@ -171,21 +165,18 @@ def rows_of(ranks: int, words: Sequence[str]) -> list[dict[str, Any]]:
 
 def table(rows: Sequence[dict[str, Any]], ranks: int) -> str:
     """Return the rows as Markdown."""
+    ratios = " | ".join(f"T({k}) ratio" for k in MICRO_BATCHES)
     lines = [
-        f"| model | strategy | exposed | {' | '.join(f'T({k}) ratio' for k in MICRO_BATCHES)} | efficiency of {ranks} |",
-        "| --- | --- | --- |" + " --- |" * (len(MICRO_BATCHES) + 1),
+        f"| model | strategy | n, ms | exposed | {ratios} | efficiency of {ranks} ranks |",
+        "| --- | --- | --- | --- |" + " --- |" * (len(MICRO_BATCHES) + 1),
     ]
     for row in rows:
-        found = row["rounds"]
-        ratios = [_range([each["ratios"][str(k)] for each in found]) for k in MICRO_BATCHES]
-        exposed = statistics.median(each["exposed"] for each in found)
-        efficiency = _range([each["efficiency"] for each in found])
-        lines.append(f"| {row['model']} | {row['strategy']} | {exposed:.0%} | {' | '.join(ratios)} | {efficiency} |")
+        best = {name: min(each[name] for each in row["rounds"]) for name in row["rounds"][0]}
+        both = Communication(without_seconds=(best["without"],), with_seconds=(best["with"],))
+        shown = [f"{best[str(k)] / both.step_seconds(k, best['update']):.2f}" for k in MICRO_BATCHES]
+        start = f"| {row['model']} | {row['strategy']} | {1e3 * best['without']:.1f} | {both.exposed_share:.0%} | "
+        lines.append(f"{start}{' | '.join(shown)} | {best['alone'] / best['1']:.2f} |")
     return "\n".join(lines)
-
-
-def _range(values: Sequence[float]) -> str:
-    return f"{statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f})"
 
 
 def main() -> None:
@@ -203,9 +194,7 @@ def main() -> None:
         return
     words = ("--device", options.device, "--models", options.models, "--rounds", str(options.rounds))
     rows = rows_of(options.ranks, words)
-    print(
-        f"{options.ranks} ranks, {options.device}, {platform.processor() or platform.machine()}, torch {torch.__version__}\n"
-    )
+    print(f"{options.ranks} ranks, {options.device}, {platform.machine()}, torch {torch.__version__}\n")
     print(table(rows, options.ranks))
     if options.json:
         options.json.write_text(json.dumps(rows, indent=1))

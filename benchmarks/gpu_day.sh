@@ -5,6 +5,7 @@
 #     sh benchmarks/gpu_day.sh questions 5 --only events,kill                     of benchmarks.gpu_questions
 #     sh benchmarks/gpu_day.sh targets 9 --targets resnet50 --time-budget 150s    of benchmarks.gpu_catalogue
 #     sh benchmarks/gpu_day.sh fidelity 5 --catalogue unet --steps 500            of benchmarks.fidelity
+#     sh benchmarks/gpu_day.sh ranks 5 --ranks 2                                  of benchmarks.communication; not run
 #
 # From the root of the repository: a slice, its minutes, and what its command is to be told besides. Whatever comes of it
 # lies in `studies/gpu` and in the archive. Unpacked in the same place, on this machine or on the next, the same line of
@@ -14,7 +15,7 @@
 set -u
 
 place=${PLACE:-studies/gpu}
-slice=${1:?which slice: tests, questions, targets or fidelity}
+slice=${1:?which slice: tests, questions, targets, fidelity or ranks}
 minutes=${2:?how many minutes it may take}
 shift 2
 python=${PYTHON:-python3}
@@ -58,8 +59,11 @@ targets)
 fidelity)
     run fidelity "$python" -m benchmarks.fidelity --device "$device" "$@"
     ;;
+ranks) # for machines with several GPUs: not run yet
+    run ranks "$python" -m benchmarks.communication --device "$device" --json "$place/ranks-$now.json" "$@"
+    ;;
 *)
-    echo "no slice is called $slice: there are tests, questions, targets and fidelity" >&2
+    echo "no slice is called $slice: there are tests, questions, targets, fidelity and ranks" >&2
     exit 2
     ;;
 esac

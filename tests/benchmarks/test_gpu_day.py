@@ -72,7 +72,7 @@ def test_a_slice_that_is_none_is_refused_with_those_there_are(tmp_path):
     told, status = day(tmp_path, "nonsense", "1")
 
     assert status == 2
-    assert "there are tests, questions, targets and fidelity" in told
+    assert "there are tests, questions, targets, fidelity and ranks" in told
 
 
 @pytest.mark.parametrize(

@@ -164,3 +164,26 @@ for strategy in (None, "zero2", "fsdp"):
         assert told["steps"] == 3
         for strategy in STRATEGIES:
             assert _difference(told[f"{strategy}"], told["plain"]) < 1e-5
+
+
+def test_arguments_of_ddp_and_compiled_blocks_leave_the_update_as_it_is(tmp_path: Path) -> None:
+    code = """
+import contextlib
+from functools import partial
+import tests.targets_support as support
+torch.compile = partial(torch.compile, backend="aot_eager")  # generating code takes a minute
+support.clean_imports = contextlib.nullcontext  # Dynamo looks the user's module up
+def again(name, **options):
+    sys.modules.pop("model", None)
+    tried(name, gradient_accumulation_steps=2, **options)
+again("ddp")
+again("bucket", bucket_cap_mb=10)
+again("view", gradient_as_bucket_view=True)
+again("static", static_graph=True)
+for strategy in ("zero2", "fsdp"):
+    again(f"compiled {strategy}", strategy=strategy, compile_mode="default", activation_checkpointing=True)
+"""
+    for told in _told(tmp_path, code):
+        assert told["bucket"] == told["view"] == told["ddp"]
+        for name in ("static", "compiled zero2", "compiled fsdp"):  # static: the first of all micro-batches exchanges
+            assert _difference(told[name], told["ddp"]) < 1e-5, name

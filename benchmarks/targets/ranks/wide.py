@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-WIDTH = 1024
+WIDTH = 512
 
 
 def model():
