@@ -40,6 +40,9 @@ class Recorder:
         self.steps.append(step)
         return self._next()
 
+    def ended(self) -> bool:
+        return False
+
     def micro_step(self, *, exchanges: bool) -> Order:
         self.micro_steps.append(exchanges)
         return self._next()
