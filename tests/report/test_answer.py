@@ -554,13 +554,16 @@ def test_what_was_dropped_is_no_change_of_the_answer_and_told_to_who_asks() -> N
     assert "dropped: layout nchw → nhwc: 1.01×, not significant (0.91 to 1.11)" in " ".join(whole.split())
 
 
+EXCHANGING = facts(ranks=2, exposed_communication=0.3)
+
+
 def test_every_knob_has_a_value_that_can_be_shown() -> None:
     others = {
         one.name: value
         for one in KNOBS
         if EVERYTHING[one.name] == one.default
-        for here in (ENVIRONMENT, CPU)
-        for value in one.domain(circumstances(here))
+        for here in (circumstances(ENVIRONMENT), circumstances(CPU), circumstances(CPU, facts=EXCHANGING))
+        for value in one.domain(here)
         if value != one.default
     }
     best = answer(params=EVERYTHING | others, baseline=defaults() | BASE.values)
