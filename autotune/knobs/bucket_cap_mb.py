@@ -24,8 +24,7 @@ class BucketCapMb(DdpKnob, ChoiceKnob):
     alias = "bucket"
     option_help = "MiB of gradients that DDP exchanges at once: none,10,50,100."
     label = "bucket"
-    needs_label = True
-    choices: ClassVar[Mapping[Value, str]] = {10: "10", 50: "50", 100: "100"}
+    choices: ClassVar[Mapping[Value, str]] = {10: "10 MiB", 50: "50 MiB", 100: "100 MiB"}
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Return all sizes where the exchange shows."""

@@ -16,23 +16,19 @@ from autotune.core.records import Config, TargetFacts, Value
 from autotune.errors import TargetError
 from autotune.knobs import defaults, plan_of
 from autotune.targets import Target, resolve
-from autotune.targets.base import Order, Session, Step, Watch
+from autotune.targets.base import Order, Session, Step
 
 
-class Recorder(Watch):
+class Recorder:
     """A watch that answers with `orders`, and stops when they are used up."""
 
     def __init__(self, *orders: Order, steps_at_once: int = 1) -> None:
-        self._orders, self._at_once = list(orders), steps_at_once
+        self._orders, self.steps_at_once = list(orders), steps_at_once
         self.steps: list[Step] = []
         self.loads: list[int] = []
         self.micro_steps: list[bool] = []  # whether each exchanged gradients
         self.epochs = self.micro_batches = self.updates = 0
         self.first_batches: list[float] = []
-
-    @property
-    def steps_at_once(self) -> int:
-        return self._at_once
 
     def first_batch(self, seconds: float) -> None:
         self.first_batches.append(seconds)
@@ -43,6 +39,9 @@ class Recorder(Watch):
     def step(self, step: Step) -> Order:
         self.steps.append(step)
         return self._next()
+
+    def ended(self) -> bool:
+        return False
 
     def micro_step(self, *, exchanges: bool) -> Order:
         self.micro_steps.append(exchanges)
