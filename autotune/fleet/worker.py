@@ -11,7 +11,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -27,6 +26,7 @@ from autotune.core.results import Isolation
 from autotune.errors import AutotuneError, EnvironmentUnfit, StudyError
 from autotune.fleet.database import Database
 from autotune.fleet.records import StudyCard, Timing, WorkOrder
+from autotune.fleet.scratch import scratch_folder
 from autotune.fleet.trust import accepted, check_class, own_target
 from autotune.fleet.worker_queue import WorkerQueue
 from autotune.launch.base import LOG, Launcher
@@ -72,7 +72,7 @@ class Worker:
                 card = self._study()
                 target = own_target(card, self._target)
                 launcher = open_ends.enter_context(self._make_launcher(card.isolation))
-                place = Path(open_ends.enter_context(tempfile.TemporaryDirectory(prefix="autotune-worker-")))
+                place = open_ends.enter_context(scratch_folder())
                 here = self._look_around(launcher, place)
                 check_class(card, here)
                 self._join(here)

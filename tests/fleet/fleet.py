@@ -48,7 +48,8 @@ class Fleet:
             self.workers[name] = subprocess.Popen(
                 [sys.executable, "-m", "tests.fleet.worker_process", json.dumps(words)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
-                cwd=self.cwd, env={**os.environ, "PYTHONPATH": str(ROOT)}, start_new_session=True,
+                cwd=self.cwd, start_new_session=True,
+                env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.folder)},
             )  # fmt: skip
 
     def launcher(self, *, expected: int = 1, card: StudyCard | None = None) -> FleetLauncher:

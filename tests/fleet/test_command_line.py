@@ -33,7 +33,7 @@ def project(tmp_path):
 
 def start(project, url, name, *words):
     """A command of ours with its output in a file."""
-    environ = {**os.environ, "AUTOTUNE_STORAGE": url}
+    environ = {**os.environ, "AUTOTUNE_STORAGE": url, "TMPDIR": str(project)}
     with (project / name).open("w") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "autotune", *words], cwd=project, env=environ, stdin=subprocess.DEVNULL,
