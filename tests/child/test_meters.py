@@ -28,6 +28,9 @@ class Device:
     def perf_counter(self) -> float:
         return self.time
 
+    def thread_time(self) -> float:
+        return 0.0
+
     def issue(self, computed: float = COMPUTED) -> None:
         """One training step, or a part of it."""
         self.time = max(self.time + ISSUED, self.ends[-AHEAD] if len(self.ends) > AHEAD else 0.0)

@@ -20,6 +20,7 @@ NO_ATTENTION = {"calls_attention": False}
 FLASH = {"attention": {"float32": (), "bfloat16": ("math",)}, "calls_attention": True}
 SGD = OptimizerFacts(names=("Rprop",), usual="for-loop", possible=("for-loop", "foreach"), step_share=0.2)
 OWN_LOADER = {"data": "dataloader", "takes_workers": False, "loader_options": ()}
+RANKS = {"ranks": 2, "exposed_communication": 0.3}
 IDLE: list[tuple[str, Value, dict[str, Any], Any, dict[str, Value], str]] = [
     # knob, value, facts, environment, values of other knobs, why
     ("num_workers", 2, {"data": "batch"}, CPU, {}, "the batches are synthetic"),
@@ -55,6 +56,11 @@ IDLE: list[tuple[str, Value, dict[str, Any], Any, dict[str, Value], str]] = [
     ("pin_memory", True, {}, CPU, {}, "only CUDA copies faster"),
     ("pin_memory", True, OWN_LOADER, ENVIRONMENT, {}, "dataloader() takes no pin_memory"),
     ("allocator", "expandable_segments", {}, CPU, {}, "only CUDA devices have that allocator"),
+    ("strategy", "fsdp", {}, CPU, {}, "one rank trains alone"),
+    ("bucket_cap_mb", 50, {}, CPU, {}, "one rank trains alone"),
+    ("bucket_cap_mb", 50, RANKS, CPU, {"strategy": "fsdp"}, "DistributedDataParallel is not used"),
+    ("gradient_as_bucket_view", True, {}, CPU, {}, "one rank trains alone"),
+    ("static_graph", True, {}, CPU, {}, "one rank trains alone"),
 ]
 ALIKE = [
     ("compile_mode", "reduce-overhead", {}, CPU, {}, "default", "no graphs of launches without CUDA"),

@@ -234,7 +234,7 @@ class TestATrainerOfTransformers:
         facts = inspect(tmp_path, USES_CPU)
 
         assert settings(facts) == TODAY
-        assert set(facts.written) == set(ALL)
+        assert set(facts.written) == {*ALL, "prefetch_factor", "persistent_workers"}
         assert not (tmp_path / "out").exists()
 
     def test_a_probe_trains_with_other_values(self, tmp_path, transformers):
