@@ -28,8 +28,8 @@ def scale(
     named = named_contestant(name)
     if is_command(named.target):
         raise UsageError(
-            f"{named.label} is a command, and only its own launcher starts its ranks. `autotune scale` changes the number "
-            f"of a file of functions. Race the command against itself: "
+            f"{named.label} is a command, and only its own launcher starts its ranks. `autotune scale` changes the "
+            f"number of a file of functions. Race the command against itself: "
             f'autotune race "torchrun --nproc-per-node 1 ..." "torchrun --nproc-per-node 2 ...".'
         )
     named = named.with_settings(changed) if changed else named
