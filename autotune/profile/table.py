@@ -30,7 +30,8 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     )
     rate = format_rate(result.samples / result.seconds)
     steps = counted(result.steps, "step")
-    rates = f" on {device}: {_ms(result.seconds)} ms a step of {result.samples:g} samples, {rate} samples/s ({steps})"
+    samples = f"{round(result.samples, 1):,g}"  # their mean: the last batch of a loop's epoch is smaller
+    rates = f" on {device}: {_ms(result.seconds)} ms a step of {samples} samples, {rate} samples/s ({steps})"
     block = Text(f"{_cut(plain(label), WIDTH - len(rates))}{rates}\n")
     block.append(_cut(f"  {plain(settings)}") + "\n", "dim")
     block.append(f"{bottleneck(result)}\n", "bold")
