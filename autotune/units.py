@@ -100,11 +100,13 @@ def significant(value: float) -> float:
 
 
 def format_bytes(count: float | None) -> str:
-    """`48.3 GiB`, `512 MiB`, `–` if unknown."""
+    """`48.3 GiB`, `512 MiB`, `300 KiB`, `–` if unknown."""
     if count is None:
         return "–"
     if count >= 2**30:
         return f"{count / 2**30:.3g} GiB" if count < 1000 * 2**30 else f"{count / 2**30:,.0f} GiB"
+    if 0 < count < 2**20:  # what grows by this in every step is much in the end, and not 0 MiB
+        return f"{count / 2**10:.0f} KiB"
     return f"{count / 2**20:.0f} MiB"
 
 

@@ -118,7 +118,15 @@ def test_factors_show_what_a_person_compares(factor, shown):
 
 
 @pytest.mark.parametrize(
-    ("count", "shown"), [(None, "–"), (512 * 2**20, "512 MiB"), (48.3 * GIB, "48.3 GiB"), (2000 * GIB, "2,000 GiB")]
+    ("count", "shown"),
+    [
+        (None, "–"),
+        (0, "0 MiB"),
+        (300 * 2**10, "300 KiB"),
+        (512 * 2**20, "512 MiB"),
+        (48.3 * GIB, "48.3 GiB"),
+        (2000 * GIB, "2,000 GiB"),
+    ],
 )
 def test_bytes_are_shown_with_a_unit(count, shown):
     assert format_bytes(count) == shown

@@ -19,7 +19,10 @@ ROUNDS = 5
 def scale(
     context: typer.Context,
     target: Annotated[
-        str, typer.Argument(help="model.py, pkg.train or model.py:function; or a study, whose recommendation is run.")
+        list[str],
+        typer.Argument(
+            help="model.py, pkg.train or model.py:function; or a study, whose recommendation is run.", metavar="TARGET"
+        ),
     ],
     ranks: Annotated[str, typer.Option("--ranks", help="The numbers of processes to compare.")] = "1,2",
     config: Annotated[
@@ -50,7 +53,8 @@ def scale(
     from autotune.scaling.curve import scale as run
     from autotune.units import parse_seconds
 
-    options = Options(context, partial(may_declare, target))
+    name = target if len(target) > 1 else target[0]  # several words are a command, which is refused
+    options = Options(context, partial(may_declare, name))
     counts = options.parsed("--ranks", ranks, _counts)
     seconds = options.parsed("--time-budget", time_budget, parse_seconds)
     settings = RaceSettings(
@@ -59,7 +63,7 @@ def scale(
     interrupts.heed()
     with SubprocessLauncher(isolation="fork") as launcher:
         result = run(
-            target, counts or (), options.pairs("--config", config), settings, launcher,
+            name, counts or (), options.pairs("--config", config), settings, launcher,
             lambda text: None if quiet else say(text, stderr=True),
         )  # fmt: skip
     if json_output:

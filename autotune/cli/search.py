@@ -93,6 +93,13 @@ def search(
             "an earlier line. Leave it out."
         )
 
+    is_typed = getattr(context.get_parameter_source("workers_expected"), "name", "") == "COMMANDLINE"
+    if is_typed and storage is None:
+        raise UsageError(
+            f"--workers-expected {workers_expected} waits for workers of a database, and none is named. --storage was "
+            f"probably forgotten. Give --storage postgresql://USER@HOST/DATABASE, or set AUTOTUNE_STORAGE."
+        )
+
     if not quiet:
         say_settings_of_file(context)
     text = target_text(context, target, command, map, quiet=quiet)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -47,9 +48,20 @@ def worker(
         )
     checked(storage)
     check_device(device)
+    study_name = Path(study).name  # its folder is what other commands are given
+    if not study_name:
+        raise UsageError(
+            f"--study {study!r} names no study. The name of the study's folder was probably left out. Give the "
+            f"search's own: --study model for studies/model."
+        )
     from autotune.fleet.worker import Worker
+    from autotune.targets import resolve
 
     given = target_text(context, target, command, map, quiet=False) if target or command else None
+    if given is not None:
+        resolve(given)  # a missing file is an error before the database is asked
     interrupts.heed()
     own_name = name or f"{os.uname().nodename}{f'/{device}' if device else ''}"
-    Worker(storage, study, name=own_name, target=given, device=device, tell=lambda text: say(text, stderr=True)).serve()
+    Worker(
+        storage, study_name, name=own_name, target=given, device=device, tell=lambda text: say(text, stderr=True)
+    ).serve()

@@ -143,5 +143,6 @@ class Database:
         why = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         return EnvironmentUnfit(
             f"{shown(self._url)} could not be reached for {seconds:.0f} s: {why}. The server is probably down, or the "
-            f"address or password is wrong. Start it, or correct --storage; the same command then goes on."
+            f"address, database, user or password is wrong. Start it, or correct --storage; the same command then goes "
+            f"on."
         )

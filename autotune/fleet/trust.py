@@ -46,8 +46,9 @@ def own_target(card: StudyCard, given: str | None) -> str:
         )
     if digest_of(given) != card.target_digest:
         raise StudyError(
-            f"{given} is another file here than where the study {card.name} is searched: their digests differ. One of "
-            f"the checkouts was probably changed. Bring both to the same state."
+            f"{given} is another file here than {card.target} where the study {card.name} is searched: their digests "
+            f"differ. One of the checkouts was probably changed, or another file named. Bring both to the same state, "
+            f"or name the search's own."
         )
     return given
 

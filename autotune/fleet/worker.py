@@ -95,9 +95,10 @@ class Worker:
         (folder := place / "inspect").mkdir()
         found = launcher.run(InspectRequest(device=self._device), folder)
         if found.environment is None:
+            why = found.failure.message.rstrip(".") if found.failure else "it did not say why"
             raise EnvironmentUnfit(
-                f"This machine could not be looked at: {found.failure and found.failure.message}. `autotune doctor` "
-                f"says more. Mend it, and start the worker again."
+                f"This machine could not be looked at. {why}. `autotune doctor` says more. Mend it, and start the "
+                f"worker again."
             )
         return found.environment
 
@@ -147,7 +148,7 @@ class Worker:
             done.set()
         told = self._queue.store(order, codec.encode(result).decode(), (folder / LOG).read_bytes())
         shutil.rmtree(folder, ignore_errors=True)
-        self._tell(f"{order.place} {request.kind().folder}: {result.outcome}{' (late, not used)' * (told == 'late')}")
+        self._tell(f"{order.place}: {result.outcome}{' (late, not used)' * (told == 'late')}")
         return told == "stored"
 
     def _watch_order(self, order: WorkOrder, done: threading.Event) -> None:

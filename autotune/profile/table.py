@@ -20,6 +20,7 @@ WIDTH = 100  # characters of a line, at most
 BAR = 30  # characters of the longest bar
 MOST_MODULES, MOST_FINDINGS = 4, 3  # that are shown; --json has all
 LEAST_SHOWN = 0.001  # of a step: parts that take less are left out
+LEAST_BOUND = 0.5  # of a step: where each limit takes less, most of the step is none of them
 
 
 def profile_block(label: str, config: Config, device: str, result: ProfileResult) -> Text:
@@ -29,7 +30,8 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     )
     rate = format_rate(result.samples / result.seconds)
     steps = counted(result.steps, "step")
-    rates = f" on {device}: {_ms(result.seconds)} ms a step of {result.samples:g} samples, {rate} samples/s ({steps})"
+    samples = f"{round(result.samples, 1):,g}"  # their mean: the last batch of a loop's epoch is smaller
+    rates = f" on {device}: {_ms(result.seconds)} ms a step of {samples} samples, {rate} samples/s ({steps})"
     block = Text(f"{_cut(plain(label), WIDTH - len(rates))}{rates}\n")
     block.append(_cut(f"  {plain(settings)}") + "\n", "dim")
     block.append(f"{bottleneck(result)}\n", "bold")
@@ -117,7 +119,9 @@ def bound_phrase(result: ProfileResult) -> str:
         "data": "data",
     }
     told = ", ".join(f"{names[one]} {format_share(of_step)}" for one, of_step in found.items())
-    return _cut(f"bound by {next(iter(found))}: {told} of the step", WIDTH - 2)
+    largest, of_step = next(iter(found.items()))
+    bound = largest if of_step >= LEAST_BOUND else "none of these"
+    return _cut(f"bound by {bound}: {told} of the step", WIDTH - 2)
 
 
 def _findings(result: ProfileResult) -> Text:

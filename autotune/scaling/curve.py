@@ -10,7 +10,7 @@ from pathlib import Path
 from autotune.core.records import StudyRequest, Value
 from autotune.errors import UsageError
 from autotune.launch.base import Launcher
-from autotune.races.contestants import NamedContestant, inspect_contestant, named_contestant, settle_contestant
+from autotune.races.contestants import Name, NamedContestant, inspect_contestant, named_contestant, settle_contestant
 from autotune.races.race import race
 from autotune.races.settings import RaceSettings
 from autotune.scaling.efficiency import ScaleResult, points_of, shared
@@ -18,7 +18,7 @@ from autotune.targets.commands.command import is_command
 
 
 def scale(
-    name: str, counts: Sequence[int], changed: Mapping[str, Value], settings: RaceSettings, launcher: Launcher,
+    name: Name, counts: Sequence[int], changed: Mapping[str, Value], settings: RaceSettings, launcher: Launcher,
     tell: Callable[[str], None],
 ) -> ScaleResult:  # fmt: skip
     """Return the efficiency of each number of ranks in `counts`, ascending, for a file or a study with `changed`.
@@ -28,8 +28,9 @@ def scale(
     named = named_contestant(name)
     if is_command(named.target):
         raise UsageError(
-            f"{name} is a command, whose launcher starts its ranks. Ours cannot change their number. Race it against "
-            f'itself: autotune race "torchrun --nproc-per-node 1 ..." "torchrun --nproc-per-node 2 ...".'
+            f"{named.label} is a command, and only its own launcher starts its ranks. `autotune scale` changes the "
+            f"number of a file of functions. Race the command against itself: "
+            f'autotune race "torchrun --nproc-per-node 1 ..." "torchrun --nproc-per-node 2 ...".'
         )
     named = named.with_settings(changed) if changed else named
     request = _looked_at(named, settings, launcher)

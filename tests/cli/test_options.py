@@ -65,6 +65,7 @@ WRONG = [
     (("--resume",), "studies/model"),
     (("--resume", "--fresh"), "--resume goes on with a study and --fresh begins a new one"),
     (("-n", "0"), "--probes: probes must be at least 1, got 0"),
+    (("--workers-expected", "2"), "--workers-expected 2 waits for workers of a database, and none is named"),
     (("--seed", "-1"), "--seed: seed must be from 0 to 4294967295, got -1. It was probably mistyped"),
 ]
 
@@ -77,6 +78,32 @@ def test_a_wrong_value_is_one_clear_error_and_leaves_nothing(
     before = listing(tmp_path)
 
     ended = run(tmp_path, "search", "model.py", *words)
+
+    assert named in assert_one_clear_error(ended)
+    assert before == listing(tmp_path)
+
+
+NOWHERE = "postgresql://tune@127.0.0.1:1/tune"
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("worker", "--study", "model"), "A worker needs the address of the search's database"),
+        (("worker", "--storage", NOWHERE, "--study", "/"), "--study '/' names no study"),
+        (("worker", "missing.py", "--storage", NOWHERE, "--study", "model"), "There is no file missing.py"),
+        (
+            ("scale", "--", "python", "model.py"),
+            "python model.py is a command, and only its own launcher starts its ranks",
+        ),
+        (("scale", "python model.py"), "`autotune scale` changes the number of a file of functions"),
+    ],
+)
+def test_what_workers_and_ranks_cannot_do_is_said_at_once(words: tuple[str, ...], named: str, tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("raise AssertionError('not looked at')\n")
+    before = listing(tmp_path)
+
+    ended = run(tmp_path, *words)
 
     assert named in assert_one_clear_error(ended)
     assert before == listing(tmp_path)

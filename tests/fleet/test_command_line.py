@@ -66,7 +66,7 @@ def test_a_worker_with_another_version_of_the_file_says_so(fleet, project, tmp_p
     other = tmp_path_factory.mktemp("other")
     (other / "model.py").write_text(f"{TARGET}# changed\n")
     searching = start(project, fleet.url, "search.txt", *SEARCH)
-    worker = start(other, fleet.url, "worker.txt", "worker", "--study", "model")
+    worker = start(other, fleet.url, "worker.txt", "worker", "--study", "studies/model")
 
     status = worker.wait(120)
     searching.send_signal(signal.SIGINT)

@@ -75,6 +75,18 @@ def test_what_bounds_a_step_is_said_with_what_each_limit_takes():
     assert "bound by memory: moving 3 GiB 62%, operations 17%, data 17%, 2,000 calls 1% of the step" in shown
 
 
+def test_a_mean_of_samples_has_one_decimal():
+    assert "a step of 31.9 samples" in lines(result(samples=31.9012))[0]
+
+
+def test_limits_that_leave_most_of_a_step_unexplained_do_not_bound_it():
+    limits = Limits(moved_bytes=2**20, bytes_per_second=2.0**33, calls=2000, call_seconds=3e-6)
+
+    shown = "\n".join(lines(result(limits=limits)))
+
+    assert "bound by none of these: " in shown
+
+
 def test_what_was_tried_stands_below_the_finding():
     found = finding(gain=MeasuredGain(seconds=0.02, low=0.018, high=0.022, same_losses=True))
 
