@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from autotune.fleet.records import Hand
+from autotune.fleet.records import FleetWorker
 from autotune.launch.base import Launcher
 
 
@@ -12,7 +12,7 @@ from autotune.launch.base import Launcher
 class Fleet(Launcher, Protocol):
     """A launcher that has several workers. What it runs itself goes to one of them, the home of the search."""
 
-    def hands(self) -> tuple[Hand, ...]:
+    def workers(self) -> tuple[FleetWorker, ...]:
         """Return the workers that are there, in the order in which they came."""
         ...
 

@@ -42,7 +42,7 @@ class StudyCard(Record, frozen=True, kw_only=True):
     has_ended: bool = False
 
 
-class Hand(Record, frozen=True, kw_only=True):
+class FleetWorker(Record, frozen=True, kw_only=True):
     """One worker of a study."""
 
     id: int
