@@ -79,16 +79,16 @@ class FleetLauncher:
         return fit
 
     def stop(self) -> None:
-        """Break off what other threads wait for: their requests raise, and their workers stop."""
+        """End the waiting of other threads: their requests raise, and their workers stop."""
         self.queue.is_stopped = True
         self.queue.database.give_up()
 
     def mark(self, worker: int, *, reference: float | None, quarantined: str) -> None:
-        """Keep what the reference of a worker showed, and why it gets no more probes, if so."""
+        """Store the score of the baseline on a worker; see `Fleet.mark`."""
         self.queue.mark(worker, reference=reference, quarantined=quarantined)
 
     def close(self, *, has_ended: bool) -> None:
-        """Withdraw what is not done; workers leave if the search `has_ended`, and else wait until it is resumed."""
+        """Delete open orders; workers leave if the search `has_ended`, and else wait until it is resumed."""
         self.queue.end(for_good=has_ended)
 
     def _run(self, request: Request[ResultT], folder: Path, wanted: int | None) -> ResultT:

@@ -50,15 +50,15 @@ WHERE w.study = %s AND w.left_at IS NULL ORDER BY w.id"""
 
 
 class Stopped(Exception):
-    """Nobody waits for the answers any more: the search ends."""
+    """The search ends, and waits for no answer any more."""
 
 
 class Deadly(Exception):
-    """So many workers were lost with an order that it is given to no other; the text says which and when."""
+    """`MOST_LOSSES` workers were lost with an order, so that no other gets it; the text says which and when."""
 
 
 class SearchQueue:
-    """The orders of one search. Safe to use from several threads; one of those that wait looks for all of them."""
+    """The orders of one search. Safe to use from several threads: one of those that wait polls for all."""
 
     def __init__(self, url: str, name: str, timing: Timing) -> None:
         """Connect, and make the tables if there are none."""
@@ -138,7 +138,7 @@ class SearchQueue:
         )
 
     def wait(self, token: UUID) -> Answer | None:
-        """Return the end of an order if it has one within the time between two looks; else None.
+        """Return the answer to an order; None if there is none after one poll.
 
         Raises `Deadly`, and `Stopped` once `is_stopped` is set.
         """
@@ -159,7 +159,7 @@ class SearchQueue:
         return found
 
     def forget(self, token: UUID) -> None:
-        """Take an order away: its answer is in the study, or nobody waits for it. Its worker stops by itself."""
+        """Delete an order: its answer is in the study, or nobody waits for it. Its worker notices, and stops."""
         with self._mutex:
             self._waiting.discard(token)
         self.database.run(lambda cursor: cursor.execute("DELETE FROM autotune_order WHERE token = %s", (token,)))
@@ -177,10 +177,10 @@ class SearchQueue:
             return list(cursor.execute(WORKERS, (self.name,)).fetchall())
 
         with self._mutex:
-            return workers_of(self.database.run(read))
+            return decoded_workers(self.database.run(read))
 
     def mark(self, worker: int, *, reference: float | None, quarantined: str) -> None:
-        """Keep what the reference of a worker showed."""
+        """Store the score of the baseline on a worker; see `Fleet.mark`."""
         values = (reference, quarantined, worker)
         self.database.run(
             lambda cursor: cursor.execute(
@@ -218,8 +218,8 @@ class SearchQueue:
         )
 
 
-def workers_of(rows: Sequence[Any]) -> tuple[FleetWorker, ...]:
-    """Return the workers of rows as `WORKERS` has them, but for those that no worker of ours wrote."""
+def decoded_workers(rows: Sequence[Any]) -> tuple[FleetWorker, ...]:
+    """Return the workers in the rows of `WORKERS`; rows that cannot be decoded are left out."""
     found = []
     for number, name, host, environment, quarantined, reference, order, seconds in rows:
         with suppress(msgspec.MsgspecError, ValueError):

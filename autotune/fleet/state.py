@@ -1,4 +1,4 @@
-"""The workers of a search as a file of its study, for those who follow it: nothing else reads it."""
+"""The file of a study that lists its workers, for the page and the dashboard: the search does not read it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class FleetState(Record, frozen=True, kw_only=True):
 
 
 def write_workers(folder: Path, workers: tuple[FleetWorker, ...]) -> None:
-    """Keep the workers in a study that has begun; a file that cannot be written is none, and the search goes on."""
+    """Write the workers into a study that has begun; if the file cannot be written, the search goes on without it."""
     if (folder / disk.STUDY).is_file():
         with suppress(OSError):
             codec.write(folder / disk.FLEET, FleetState(workers=workers))

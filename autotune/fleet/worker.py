@@ -37,7 +37,7 @@ MakeLauncher = Callable[[Isolation], AbstractContextManager[Launcher]]
 
 
 class Withdrawn(KeyboardInterrupt):
-    """The order that runs is to stop; launchers treat it as they treat Ctrl-C, and leave no process behind."""
+    """Stops the order that runs: launchers treat it as Ctrl-C, and leave no process behind."""
 
 
 def local_launcher(isolation: Isolation) -> AbstractContextManager[Launcher]:
@@ -96,8 +96,8 @@ class Worker:
         found = launcher.run(InspectRequest(device=self._device), folder)
         if found.environment is None:
             raise EnvironmentUnfit(
-                f"This machine could not be looked at: {found.failure and found.failure.message}. `autotune doctor` "
-                f"says more. Mend it, and start the worker again."
+                f"This machine could not be inspected: {found.failure and found.failure.message}. `autotune doctor` "
+                f"says more. Repair it, and start the worker again."
             )
         return found.environment
 

@@ -1,6 +1,6 @@
-"""The answer on a second machine: winner and baseline in turns once more, on another worker of the class.
+"""Confirms the answer on a second machine: winner and baseline run there in turns, on another worker.
 
-Rounds on one machine tell what is faster there. Whether it is so on the others of the class, only another can tell.
+Rounds on one machine tell what is faster on that machine. Only a second one can tell whether others agree.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ ROUNDS = 2  # of both: a second one in the reverse order, so that a slow drift h
 
 
 def confirm_elsewhere(context: SearchContext, answer: Recommendation) -> Recommendation:
-    """Return the answer with what a second machine says of it; as it is where there is none, or no time.
+    """Return the answer with a reason or warning from a second machine; unchanged where there is none, or no time.
 
-    The answer is kept already: neither an interrupt nor a fault of the other machine may cost it.
+    The answer is stored already, so that neither an interrupt nor a fault of the other machine loses it.
     """
     fleet, winner, baseline = context.launcher, Config(values=answer.params), Config(values=answer.baseline)
     if not isinstance(fleet, Fleet) or winner == baseline or answer.speedup is None:
@@ -64,7 +64,7 @@ def _other(fleet: Fleet, home: str) -> FleetWorker | None:
 
 
 def _ratio(context: SearchContext, winner: Config, baseline: Config) -> float | None:
-    """Return how many times as good the winner is there; None if one of them does not run."""
+    """Return the winner's score over the baseline's on that machine; None if one of them does not run."""
     scores: dict[Config, list[float]] = {winner: [], baseline: []}
     for number in range(ROUNDS):
         for config in (winner, baseline)[:: 1 if number % 2 == 0 else -1]:

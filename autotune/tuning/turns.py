@@ -95,7 +95,7 @@ class Turns:
         self._collect()
 
     def mark(self, worker: FleetWorker, *, reference: float | None, quarantined: str) -> None:
-        """Keep what the reference of a worker showed, and why it gets no more probes, if so."""
+        """Store the score of the baseline on a worker; see `Fleet.mark`."""
         assert self._fleet is not None, "only a fleet has workers"
         self._fleet.mark(worker.id, reference=reference, quarantined=quarantined)
 
