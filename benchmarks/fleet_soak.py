@@ -91,8 +91,8 @@ def soak(server: Server, folder: Path, *, kills: int, restarts: int, workers: in
             while not ended:
                 number = next(numbers)
                 place = fleet.place(number)
-                hands = launcher.hands()
-                one = launcher.on(hands[number % len(hands)].id) if hands else launcher
+                workers = launcher.workers()
+                one = launcher.on(workers[number % len(workers)].id) if workers else launcher
                 one.run(replace(PROBE, config=Config(values={**PROBE.config.values, "batch_size": number + 1})), place)
 
         with ThreadPoolExecutor(workers) as pool:

@@ -1,4 +1,4 @@
-"""Whether ranks wait for their exchange of gradients."""
+"""The warning that ranks wait for their exchange of gradients."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotune.core.results import Measurement
 
 
 def exposed_communication(measured: Sequence[Measurement]) -> Iterator[Notice]:
-    """Yield a warning where more of a micro-step than `EXPOSED_SHARE` is spent on nothing else."""
+    """Yield a warning where a micro-step spends more than `EXPOSED_SHARE` on nothing but the exchange."""
     shares = [one.communication.exposed_share for one in measured if one.communication is not None]
     if shares and (share := median(shares)) > EXPOSED_SHARE:
         yield notice(Code.COMMUNICATION_EXPOSED, share=share)

@@ -1,4 +1,4 @@
-"""Whether ranks that train together do the same: what one does more, the others wait for."""
+"""The warning that one rank has more work or more memory than the others, which wait for it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ UNEVEN = 0.10  # of the mean: less is little to gain, and two cores of one machi
 
 
 def uneven_ranks(measured: Sequence[Measurement]) -> Iterator[Notice]:
-    """Yield a warning where one rank works a tenth longer than all do on average, and where one holds as much more."""
+    """Yield a warning where one rank works a tenth longer than the mean of all, or holds a tenth more memory."""
     readings = [one.ranks for one in measured if len(one.ranks) > 1]
     if not readings:
         return

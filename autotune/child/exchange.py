@@ -1,4 +1,4 @@
-"""Micro-steps of several ranks, with and without an exchange of gradients: how many are timed, and what came out."""
+"""Times micro-steps of several ranks with and without an exchange of gradients, in pairs."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Exchange:
         return Communication(without_seconds=tuple(self._without), with_seconds=tuple(self._with))
 
     def micro_step(self, seconds: float, *, exchanges: bool) -> bool:
-        """Take note of a micro-step; whether it was the last that is needed."""
+        """Note the seconds of a micro-step; return whether it was the last that is needed."""
         (self._with if exchanges else self._without).append(seconds)
         if not exchanges:
             return False

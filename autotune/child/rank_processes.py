@@ -1,6 +1,7 @@
-"""Starts the ranks of one request: by the distributed launcher of a command, as it was typed, or one by one by us.
+"""Starts the ranks of one request: through the distributed launcher of a command, as it was typed, or one by one.
 
-Both tell the same of them: whether all are gone, how one ended, and what the launcher itself holds. Imports no torch.
+Both ways answer the same questions: whether all ranks have ended, how one ended, and how much memory the launcher
+itself holds. Imports no torch.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class RankProcesses(Protocol):
         ...
 
     def settle(self) -> None:
-        """Wait until it is known how those that are dead have ended; the others were killed where that is needed."""
+        """Wait until it is known how the dead ranks ended; those still alive were killed before, if necessary."""
         ...
 
     def status(self, number: int, pid: int) -> int | None:

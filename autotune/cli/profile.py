@@ -45,7 +45,7 @@ def profile(
     verify: Annotated[
         bool,
         typer.Option(
-            "--verify", help="Leave findings out from outside where losses stay the same, and measure what that gives."
+            "--verify", help="Repeat steps without each finding, and measure the gain where losses stay the same."
         ),
     ] = False,
     nsys: Annotated[

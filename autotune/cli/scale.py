@@ -1,4 +1,4 @@
-"""`autotune scale`: how efficient 1, 2, 4, ... ranks are."""
+"""`autotune scale`: how efficient a training with 1, 2, 4, ... ranks is."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def scale(
             help="model.py, pkg.train or model.py:function; or a study, whose recommendation is run.", metavar="TARGET"
         ),
     ],
-    ranks: Annotated[str, typer.Option("--ranks", help="The numbers of processes to compare.")] = "1,2",
+    ranks: Annotated[str, typer.Option("--ranks", help="The numbers of ranks to compare.")] = "1,2",
     config: Annotated[
         str | None, typer.Option("--config", "-c", help="Settings, batch=64,amp=bf16. [default: the target's own]")
     ] = None,
@@ -39,10 +39,11 @@ def scale(
     json_output: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
 ) -> None:
-    """Measure what more ranks gain.
+    """Measure how efficient a training with more ranks is.
 
-    Trains with each number of processes in turn, with the same global batch, and tells their efficiency: samples/s over
-    those of one rank times their number; and the most ranks at 90% efficiency.
+    A rank is one of several processes that train one model. Trains with each number of ranks in turn, with the same
+    global batch. Efficiency is samples/s per rank, divided by those with the smallest number. Ends with the most ranks
+    that reach 90% efficiency.
     """
     from rich.text import Text
 

@@ -50,7 +50,7 @@ def search(
         typer.Option(
             min=1,
             envvar="AUTOTUNE_WORKERS_EXPECTED",
-            help="Wait for so many of them before it begins.",
+            help="Begin when this many `autotune worker` have joined, or after two minutes with one.",
             rich_help_panel=FLEET,
         ),
     ] = 1,

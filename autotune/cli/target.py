@@ -48,9 +48,7 @@ Device = Annotated[
 ]
 Ranks = Annotated[
     int | None,
-    typer.Option(
-        "--ranks", envvar="AUTOTUNE_RANKS", min=1, help="Train with so many processes on the CPU (gloo), as a search."
-    ),
+    typer.Option("--ranks", envvar="AUTOTUNE_RANKS", min=1, help="Train with this many processes on the CPU (gloo)."),
 ]
 Devices = Annotated[
     str | None,
@@ -141,6 +139,9 @@ def without_password(words: list[str], storage: str | None) -> list[str]:
     """Return the words of this call as they may be printed: the address of a database without its password."""
     if storage is None:
         return words
-    from autotune.fleet.address import shown
+    from autotune.fleet.address import printable_address
 
-    return [shown(storage) if word == storage else word.replace(storage, shown(storage)) for word in words]
+    return [
+        printable_address(storage) if word == storage else word.replace(storage, printable_address(storage))
+        for word in words
+    ]

@@ -1,4 +1,4 @@
-"""`autotune worker`: measure for a search that goes on elsewhere."""
+"""`autotune worker`: measure for a search on another machine."""
 
 from __future__ import annotations
 
@@ -22,23 +22,25 @@ def worker(
         str | None,
         typer.Option(envvar="AUTOTUNE_STORAGE", help="The database of the search: postgresql://USER@HOST/DATABASE."),
     ] = None,
-    study: Annotated[str, typer.Option("--study", "-s", help="The name of the study: its folder's.")],
+    study: Annotated[
+        str, typer.Option("--study", "-s", help="Name of the study: that of its folder, model for studies/model.")
+    ],
     map: Map = None,
     command: CommandArgument = None,
     device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1. [default: the accelerator, else cpu]")] = None,
     name: Annotated[
-        str | None, typer.Option(help="What the search calls this worker. [default: the machine, with the device]")
+        str | None,
+        typer.Option(help="Name of this worker in messages and on the page. [default: the machine's, with --device]"),
     ] = None,
 ) -> None:
-    """Measure for a search that goes on elsewhere.
+    """Measure for an `autotune search --storage` on another machine.
 
-    For `autotune search --storage`, until that has ended.
-
-    Start it in a checkout of the same code, on any number of machines of one class, one for each device. It waits for
-    the search if need be. Nothing is run but the target that lies here: named, or the search's own file. A worker may
-    be stopped or killed at any time; what it measured is measured by another.
+    Start one worker for each device, on any number of machines of one class, in a checkout of the search's code. It
+    waits until the search begins, and leaves when the search has ended. It runs only the target that is on this
+    machine: the one that you name, or the search's own file. You may stop or kill it at any time: another worker
+    then measures its probe.
     """
-    from autotune.fleet.address import checked
+    from autotune.fleet.address import checked_address
     from autotune.preparation.settings import check_device
 
     if storage is None:
@@ -46,7 +48,7 @@ def worker(
             "A worker needs the address of the search's database. It was probably forgotten. Give --storage "
             "postgresql://USER@HOST/DATABASE, or set AUTOTUNE_STORAGE."
         )
-    checked(storage)
+    checked_address(storage)
     check_device(device)
     study_name = Path(study).name  # its folder is what other commands are given
     if not study_name:

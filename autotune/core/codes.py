@@ -118,12 +118,12 @@ class Code(NumberedCode):
         "Give all ranks samples of the same cost, by a sampler that sorts them by length or balances them.")
     RANKS_MEMORY_UNEVEN = ("ranks-memory-uneven", 129,
         "Rank {rank} needs {share:share} more memory than the {ranks} ranks do on average, and limits all batches.",
-        "Look for what it alone holds: logging, evaluation, or a table that is not shared out.")
+        "Look for what only this rank holds: logging, evaluation, or a table that is not shared out.")
     COMMUNICATION_EXPOSED = ("communication-exposed", 130,
         "{share:share} of a micro-step is an exchange of gradients that no computing hides.",
         "Accumulate more micro-batches, which exchange once a step, or try --strategy, --bucket and --bucket-view.")
     DIFFERS_ELSEWHERE = ("differs-elsewhere", 131,
-        "On a second machine, {worker}, {found}; it was {here:.2f} times here.", "Search on machines that are alike.")
+        "On a second machine ({worker}) {found}; here it is {here:.2f} times.", "Search on machines that are alike.")
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"
@@ -176,7 +176,7 @@ class Code(NumberedCode):
     GRAPH_BREAKS = ("graph-breaks", 221,
         "torch.compile breaks the model at {breaks:counted place} into {graphs:counted graph}; TORCH_LOGS=graph_breaks "
         "shows where")
-    AGREES_ELSEWHERE = "agrees-elsewhere", 222, "{speedup:.2f} times as fast on a second machine, {worker}"
+    AGREES_ELSEWHERE = "agrees-elsewhere", 222, "{speedup:.2f} times as fast on a second machine ({worker})"
 
     # 3xx: why a configuration was not chosen
     NOT_MEASURED_AGAIN = "not-measured-again", 301, "not re-measured"

@@ -1,4 +1,4 @@
-"""The communication of ranks that nothing hides, by two kinds of micro-steps timed side by side."""
+"""The time of an exchange of gradients that no computing hides: micro-steps with and without it, timed in turn."""
 
 from __future__ import annotations
 

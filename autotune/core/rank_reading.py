@@ -1,4 +1,4 @@
-"""The readings of one of several ranks that trained together, raw, so that the work of one can be told from another's.
+"""The raw readings of one rank, so that its work can be told from that of the ranks it trained with.
 
 Ranks wait for one another in every step, so that their steps take the same time whoever is slow. What differs is how
 long each was busy in them.

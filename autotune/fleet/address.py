@@ -1,4 +1,4 @@
-"""The address of the database: checked, and shown without its password. Imports no driver."""
+"""The address of the database: how it is checked, and printed without its password. Imports no driver."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from urllib.parse import urlsplit
 from autotune.errors import UsageError
 
 
-def shown(url: str) -> str:
-    """Return an address as it may be printed: without password and parameters, which may hold one too."""
+def printable_address(url: str) -> str:
+    """Return the address without password and parameters, which may hold a password too."""
     try:
         parts = urlsplit(url)
         user = f"{parts.username}@" if parts.username else ""
@@ -20,13 +20,13 @@ def shown(url: str) -> str:
     return f"postgresql://{user}{parts.hostname or ''}{port}{parts.path}"
 
 
-def checked(url: str) -> str:
+def checked_address(url: str) -> str:
     """Return the address as psycopg takes it.
 
     Raises `UsageError`, which never repeats what may hold a password.
     """
     plain = re.sub(r"^postgres(ql)?(\+psycopg)?://", "postgresql://", url)
-    if not plain.startswith("postgresql://") or shown(plain) == "postgresql://...":
+    if not plain.startswith("postgresql://") or printable_address(plain) == "postgresql://...":
         raise UsageError(
             "--storage is no address of a PostgreSQL database. It was probably mistyped; it is not repeated here, for "
             "it may hold a password. Write postgresql://USER@HOST:PORT/DATABASE, and the password into ~/.pgpass."

@@ -1,4 +1,4 @@
-"""One connection to PostgreSQL that comes back: what is done with it is one transaction, tried until it is through."""
+"""One connection to PostgreSQL that reconnects: each action is one transaction, repeated until it is committed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import psycopg
 
 from autotune.errors import EnvironmentUnfit, StudyError
-from autotune.fleet.address import checked, shown
+from autotune.fleet.address import checked_address, printable_address
 
 T = TypeVar("T")
 Cursor = psycopg.Cursor[Any]
@@ -32,15 +32,15 @@ class LeaseTaken(StudyError):
 
 
 class Database:
-    """A connection for one process, which may hold an advisory lock: as long as it lives, the server keeps that.
+    """A connection for one process, which may hold an advisory lock: the server frees it when the connection ends.
 
-    Safe to use from several threads; actions follow one another. What an action does it must be able to do twice: a
-    connection may be lost while its transaction is committed.
+    Safe to use from several threads; actions follow one another. An action must be safe to repeat: a connection may be
+    lost while its transaction is committed.
     """
 
     def __init__(self, url: str, *, patience_seconds: float) -> None:
         """Connect when something is done; `patience_seconds`: with a server that has answered before."""
-        self._url, self._patience = checked(url), patience_seconds
+        self._url, self._patience = checked_address(url), patience_seconds
         self._lock_key: Key | None = None
         self._mutex = threading.RLock()
         self._connection: psycopg.Connection[Any] | None = None
@@ -54,7 +54,7 @@ class Database:
         return time.monotonic() - self._confirmed if self._is_lost and self._confirmed is not None else 0.0
 
     def run(self, action: Action[T]) -> T:
-        """Do it in a transaction, again and again while the connection is lost.
+        """Run the action in a transaction; repeat it while the connection is lost.
 
         Raises `EnvironmentUnfit` when the server cannot be reached for too long.
         """
@@ -82,11 +82,11 @@ class Database:
             self.run(lambda cursor: self._take_lock(cursor))
 
     def give_up(self) -> None:
-        """Have no more patience with a server that cannot be reached."""
+        """Stop waiting for a server that cannot be reached: the next failure raises."""
         self._patience = 0.0
 
     def close(self) -> None:
-        """Give connection and lock back."""
+        """Close the connection, which frees the lock."""
         with self._mutex:
             self._drop()
 
@@ -135,14 +135,15 @@ class Database:
     def _refused(self, error: psycopg.Error) -> StudyError:
         why = (str(error).strip().splitlines() or [type(error).__name__])[0]
         return StudyError(
-            f"{shown(self._url)} refused what a fleet needs: {why}. Its user probably may not make or change tables "
-            f"there, or they were changed by hand. Give another database, or drop the tables autotune_* in this one."
+            f"{printable_address(self._url)} refused what a fleet needs: {why}. Its user probably may not make or "
+            f"change tables there, or they were changed by hand. Give another database, or drop the tables autotune_* "
+            f"in this one."
         )
 
     def _unreachable(self, error: Exception, seconds: float) -> EnvironmentUnfit:
         why = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
         return EnvironmentUnfit(
-            f"{shown(self._url)} could not be reached for {seconds:.0f} s: {why}. The server is probably down, or the "
-            f"address, database, user or password is wrong. Start it, or correct --storage; the same command then goes "
-            f"on."
+            f"{printable_address(self._url)} could not be reached for {seconds:.0f} s: {why}. The server is probably "
+            f"down, or the address, database, user or password is wrong. Start it, or correct --storage; the same "
+            f"command then goes on."
         )

@@ -26,9 +26,9 @@ from autotune.core.records import Config, Environment
 from autotune.core.requests import ProbeRequest, Request, ResultT, patient
 from autotune.core.results import Failure, Inspection, Outcome
 from autotune.errors import EnvironmentUnfit
-from autotune.fleet.records import Answer, Hand, StudyCard, Timing
+from autotune.fleet.records import Answer, FleetWorker, StudyCard, Timing
 from autotune.fleet.search_queue import Deadly, SearchQueue
-from autotune.fleet.state import write_hands
+from autotune.fleet.state import write_workers
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.launch.files import open_log, store, unwritable
 from autotune.study.identity import machine_differences
@@ -65,30 +65,30 @@ class FleetLauncher:
         """Run the request on the home of the search; see `Launcher`."""
         return self._run(request, folder, None)
 
-    def on(self, worker: int) -> OneHand:
+    def on(self, worker: int) -> OneWorker:
         """Return a launcher that runs requests on that worker; on another if it is lost."""
-        return OneHand(self, worker)
+        return OneWorker(self, worker)
 
-    def hands(self) -> tuple[Hand, ...]:
+    def workers(self) -> tuple[FleetWorker, ...]:
         """Return the workers that are there and of the study's class, in the order in which they came."""
-        there, known = self.queue.hands(), self._class
+        there, known = self.queue.workers(), self._class
         fit = tuple(one for one in there if known is None or not machine_differences(known, one.environment))
         if [(one.id, one.order, one.quarantined) for one in fit] != self._shown:
             self._shown = [(one.id, one.order, one.quarantined) for one in fit]
-            write_hands(self._folder, fit)
+            write_workers(self._folder, fit)
         return fit
 
     def stop(self) -> None:
-        """Break off what other threads wait for: their requests raise, and their workers stop."""
+        """End the waiting of other threads: their requests raise, and their workers stop."""
         self.queue.is_stopped = True
         self.queue.database.give_up()
 
     def mark(self, worker: int, *, reference: float | None, quarantined: str) -> None:
-        """Keep what the reference of a worker showed, and why it gets no more probes, if so."""
+        """Store the score of the baseline on a worker; see `Fleet.mark`."""
         self.queue.mark(worker, reference=reference, quarantined=quarantined)
 
     def close(self, *, has_ended: bool) -> None:
-        """Withdraw what is not done; workers leave if the search `has_ended`, and else wait until it is resumed."""
+        """Delete open orders; workers leave if the search `has_ended`, and else wait until it is resumed."""
         self.queue.end(for_good=has_ended)
 
     def _run(self, request: Request[ResultT], folder: Path, wanted: int | None) -> ResultT:
@@ -151,7 +151,7 @@ class FleetLauncher:
             if time.monotonic() - looked < LOOK_SECONDS:
                 continue
             looked = time.monotonic()
-            if self.hands():
+            if self.workers():
                 alone_since, is_told = looked, False
                 continue
             if looked - alone_since > self._timing.patience:
@@ -164,16 +164,16 @@ class FleetLauncher:
     def _gather(self) -> None:
         """Wait for the workers that are expected: for the first one with patience, for the others a while."""
         began, told = time.monotonic(), -1
-        while len(hands := self.hands()) < self._expected:
+        while len(workers := self.workers()) < self._expected:
             waited = time.monotonic() - began
-            if hands and waited > self._timing.gathering:
-                self._tell(f"{len(hands)} of {self._expected} workers are there after {waited:.0f} s: going on.")
+            if workers and waited > self._timing.gathering:
+                self._tell(f"{len(workers)} of {self._expected} workers are there after {waited:.0f} s: going on.")
                 return
             if waited > self._timing.patience:
                 raise self._alone()
-            if told != len(hands):
-                self._tell(f"Waiting for workers ({len(hands)} of {self._expected}): {self._worker_line()}")
-                told = len(hands)
+            if told != len(workers):
+                self._tell(f"Waiting for workers ({len(workers)} of {self._expected}): {self._worker_line()}")
+                told = len(workers)
             time.sleep(self._timing.poll)
 
     def _take_up(self) -> None:
@@ -192,7 +192,7 @@ class FleetLauncher:
 
     def _at_home(self, request: Request[Any]) -> int | None:
         """Return the home of the search, another one if it is lost; None: any worker."""
-        fit = [one.id for one in self.hands() if not one.quarantined]
+        fit = [one.id for one in self.workers() if not one.quarantined]
         if self._home is not None and self._home not in fit and fit:
             self._tell("The worker where the search was at home is gone: another one goes on.")
         if self._home not in fit:
@@ -219,7 +219,7 @@ class FleetLauncher:
 
 
 @dataclass(frozen=True)
-class OneHand:
+class OneWorker:
     """A launcher for one worker of a fleet."""
 
     fleet: FleetLauncher

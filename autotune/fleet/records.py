@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated
 
 from msgspec import Meta
 
@@ -10,12 +10,10 @@ from autotune.core.records import Environment, Record
 from autotune.core.results import Isolation
 
 Seconds = Annotated[float, Meta(gt=0)]
-# queued ─► running ─► done; withdrawn: nobody waits for it any more
-State = Literal["queued", "running", "done", "withdrawn"]
 
 
 class Timing(Record, frozen=True, kw_only=True):
-    """The seconds by which a fleet finds out what happened; `fence` must be less than `grace`.
+    """How long search and workers wait before they act, in seconds; `fence` must be less than `grace`.
 
     A worker without its lease stops its probe after `fence`, and its order is given to another after `grace`: so no
     order is carried out twice at once. Both may be short, for the server frees the lease of a killed process within
@@ -25,7 +23,7 @@ class Timing(Record, frozen=True, kw_only=True):
     poll: Seconds = 0.3  # between two looks at the queue
     beat: Seconds = 1.0  # between two signs of life of a worker
     fence: Seconds = 10.0  # without a lease, until a worker stops what it runs
-    grace: Seconds = 12.0  # that a lease is free, until the order is given to another worker
+    grace: Seconds = 12.0  # for which a lease is free, until the order is given to another worker
     restarted: Seconds = 15.0  # after a start of the server, in which nobody is taken for lost
     patience: Seconds = 600.0  # with a server that cannot be reached, and with a fleet without a worker
     gathering: Seconds = 120.0  # for the workers that are expected
@@ -42,7 +40,7 @@ class StudyCard(Record, frozen=True, kw_only=True):
     has_ended: bool = False
 
 
-class Hand(Record, frozen=True, kw_only=True):
+class FleetWorker(Record, frozen=True, kw_only=True):
     """One worker of a study."""
 
     id: int

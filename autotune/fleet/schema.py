@@ -42,7 +42,7 @@ CREATE TABLE IF NOT EXISTS autotune_order (
     place text NOT NULL,
     request text NOT NULL,             -- JSON
     wanted integer,                    -- the worker that is to carry it out; NULL: any
-    state text NOT NULL DEFAULT 'queued' CHECK (state IN ('queued', 'running', 'done', 'withdrawn')),
+    state text NOT NULL DEFAULT 'queued' CHECK (state IN ('queued', 'running', 'done')),
     worker integer REFERENCES autotune_worker (id) ON DELETE SET NULL,
     losses integer NOT NULL DEFAULT 0, -- workers that were lost with it
     evidence text NOT NULL DEFAULT '',

@@ -1,4 +1,4 @@
-"""The folder that a worker measures in, outside of any study; what killed workers left is swept away by later ones."""
+"""The folder in which a worker measures, outside of any study; each worker removes those that killed workers left."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEAST_AGE_SECONDS = 60.0  # of a folder that is swept away: a younger one may no
 
 @contextmanager
 def scratch_folder() -> Iterator[Path]:
-    """Make a folder of this worker's own, locked by the kernel as long as the process lives, and take it away again."""
+    """Make a folder for this worker, locked by the kernel as long as the process lives, and remove it at the end."""
     sweep()
     with tempfile.TemporaryDirectory(prefix=PREFIX) as place:
         lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
@@ -29,7 +29,7 @@ def scratch_folder() -> Iterator[Path]:
 
 
 def sweep(least_age_seconds: float = LEAST_AGE_SECONDS) -> None:
-    """Take away the folders of this user's workers that are no more."""
+    """Remove the folders of this user's workers whose process has ended."""
     for place in Path(tempfile.gettempdir()).glob(f"{PREFIX}*"):
         with suppress(OSError):  # locked, another's, a link, or gone meanwhile
             lock = os.open(place, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)

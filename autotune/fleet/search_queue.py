@@ -16,7 +16,7 @@ from autotune.core import codec
 from autotune.core.records import Environment
 from autotune.errors import StudyError
 from autotune.fleet.database import Cursor, Database, LeaseTaken
-from autotune.fleet.records import Answer, Hand, StudyCard, Timing
+from autotune.fleet.records import Answer, FleetWorker, StudyCard, Timing
 from autotune.fleet.schema import SEARCH_LOCK, WORKER_LOCK, make_tables
 
 MOST_LOSSES = 2  # workers that are lost with one order: no third is risked
@@ -42,7 +42,7 @@ ENDED = """
 SELECT o.token, o.result, o.log, w.name, to_char(o.taken_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"+00:00"'),
     o.evidence
 FROM autotune_order o LEFT JOIN autotune_worker w ON w.id = o.worker WHERE o.state = 'done' AND o.token = ANY(%s)"""
-HANDS = """
+WORKERS = """
 SELECT w.id, w.name, w.host, w.environment, w.quarantined, w.reference, coalesce(o.place, ''),
     coalesce(extract(epoch FROM now() - o.taken_at), 0)
 FROM autotune_worker w LEFT JOIN autotune_order o ON o.worker = w.id AND o.state = 'running'
@@ -50,15 +50,15 @@ WHERE w.study = %s AND w.left_at IS NULL ORDER BY w.id"""
 
 
 class Stopped(Exception):
-    """Nobody waits for the answers any more: the search ends."""
+    """The search ends, and waits for no answer any more."""
 
 
 class Deadly(Exception):
-    """So many workers were lost with an order that it is given to no other; the text says which and when."""
+    """`MOST_LOSSES` workers were lost with an order, so that no other gets it; the text says which and when."""
 
 
 class SearchQueue:
-    """The orders of one search. Safe to use from several threads; one of those that wait looks for all of them."""
+    """The orders of one search. Safe to use from several threads: one of those that wait polls for all."""
 
     def __init__(self, url: str, name: str, timing: Timing) -> None:
         """Connect, and make the tables if there are none."""
@@ -138,7 +138,7 @@ class SearchQueue:
         )
 
     def wait(self, token: UUID) -> Answer | None:
-        """Return the end of an order if it has one within the time between two looks; else None.
+        """Return the answer to an order; None if there is none after one poll.
 
         Raises `Deadly`, and `Stopped` once `is_stopped` is set.
         """
@@ -159,7 +159,7 @@ class SearchQueue:
         return found
 
     def forget(self, token: UUID) -> None:
-        """Take an order away: its answer is in the study, or nobody waits for it. Its worker stops by itself."""
+        """Delete an order: its answer is in the study, or nobody waits for it. Its worker notices, and stops."""
         with self._mutex:
             self._waiting.discard(token)
         self.database.run(lambda cursor: cursor.execute("DELETE FROM autotune_order WHERE token = %s", (token,)))
@@ -169,18 +169,18 @@ class SearchQueue:
         query = "SELECT token, place, request, state FROM autotune_order WHERE study = %s ORDER BY id"
         return self.database.run(lambda cursor: list(cursor.execute(query, (self.name,)).fetchall()))
 
-    def hands(self) -> tuple[Hand, ...]:
+    def workers(self) -> tuple[FleetWorker, ...]:
         """Return the workers that are there, in the order in which they came."""
 
         def read(cursor: Cursor) -> list[Any]:
             self._reap(cursor)
-            return list(cursor.execute(HANDS, (self.name,)).fetchall())
+            return list(cursor.execute(WORKERS, (self.name,)).fetchall())
 
         with self._mutex:
-            return hands_of(self.database.run(read))
+            return decoded_workers(self.database.run(read))
 
     def mark(self, worker: int, *, reference: float | None, quarantined: str) -> None:
-        """Keep what the reference of a worker showed."""
+        """Store the score of the baseline on a worker; see `Fleet.mark`."""
         values = (reference, quarantined, worker)
         self.database.run(
             lambda cursor: cursor.execute(
@@ -218,14 +218,14 @@ class SearchQueue:
         )
 
 
-def hands_of(rows: Sequence[Any]) -> tuple[Hand, ...]:
-    """Return the workers of rows as `HANDS` has them, but for those that no worker of ours wrote."""
+def decoded_workers(rows: Sequence[Any]) -> tuple[FleetWorker, ...]:
+    """Return the workers in the rows of `WORKERS`; rows that cannot be decoded are left out."""
     found = []
     for number, name, host, environment, quarantined, reference, order, seconds in rows:
         with suppress(msgspec.MsgspecError, ValueError):
             known = codec.decode(environment.encode(), Environment)
-            hand = Hand(id=number, name=name, host=host, environment=known, quarantined=quarantined)
-            found.append(replace(hand, reference=reference, order=order, seconds=float(seconds)))
+            worker = FleetWorker(id=number, name=name, host=host, environment=known, quarantined=quarantined)
+            found.append(replace(worker, reference=reference, order=order, seconds=float(seconds)))
     return tuple(found)
 
 

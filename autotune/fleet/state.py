@@ -1,4 +1,4 @@
-"""The workers of a search as a file of its study, for those who follow it: nothing else reads it."""
+"""The file of a study that lists its workers, for the page and the dashboard: the search does not read it."""
 
 from __future__ import annotations
 
@@ -8,28 +8,28 @@ from pathlib import Path
 from autotune.core import codec
 from autotune.core.records import Record
 from autotune.errors import StudyError
-from autotune.fleet.records import Hand
+from autotune.fleet.records import FleetWorker
 from autotune.study import layout as disk
 
 
 class FleetState(Record, frozen=True, kw_only=True):
     """The workers that are there, in the order in which they came."""
 
-    hands: tuple[Hand, ...]
+    workers: tuple[FleetWorker, ...]
 
 
-def write_hands(folder: Path, hands: tuple[Hand, ...]) -> None:
-    """Keep the workers in a study that has begun; a file that cannot be written is none, and the search goes on."""
+def write_workers(folder: Path, workers: tuple[FleetWorker, ...]) -> None:
+    """Write the workers into a study that has begun; if the file cannot be written, the search goes on without it."""
     if (folder / disk.STUDY).is_file():
         with suppress(OSError):
-            codec.write(folder / disk.FLEET, FleetState(hands=hands))
+            codec.write(folder / disk.FLEET, FleetState(workers=workers))
 
 
-def read_hands(folder: Path) -> tuple[Hand, ...]:
+def read_workers(folder: Path) -> tuple[FleetWorker, ...]:
     """Return the workers of the search in `folder`; none where the file is missing, a link, or damaged."""
     path = folder / disk.FLEET
     if path.is_symlink() or not path.is_file():
         return ()
     with suppress(StudyError, OSError):
-        return codec.read(path, FleetState).hands
+        return codec.read(path, FleetState).workers
     return ()

@@ -37,7 +37,7 @@ MakeLauncher = Callable[[Isolation], AbstractContextManager[Launcher]]
 
 
 class Withdrawn(KeyboardInterrupt):
-    """The order that runs is to stop; launchers treat it as they treat Ctrl-C, and leave no process behind."""
+    """Stops the order that runs: launchers treat it as Ctrl-C, and leave no process behind."""
 
 
 def local_launcher(isolation: Isolation) -> AbstractContextManager[Launcher]:
@@ -97,8 +97,8 @@ class Worker:
         if found.environment is None:
             why = found.failure.message.rstrip(".") if found.failure else "it did not say why"
             raise EnvironmentUnfit(
-                f"This machine could not be looked at. {why}. `autotune doctor` says more. Mend it, and start the "
-                f"worker again."
+                f"This machine could not be inspected: {why}. `autotune doctor` says more. Repair it, and start the worker "
+                f"again."
             )
         return found.environment
 

@@ -112,7 +112,7 @@ class WorkerQueue:
         return self.database.run(store)
 
     def leave(self) -> None:
-        """Give back what is not done, and go."""
+        """Give back the order that is not done, and leave the study."""
 
         def leave(cursor: Cursor) -> None:
             cursor.execute(

@@ -20,7 +20,6 @@ EFFECTS: dict[Value, Influence] = {
     FSDP: Influence(fixed_time=Factor(1.2, 0.25), fixed_memory=Factor(0.5, 0.3)),
 }
 ZERO_STAGES: dict[Value, int] = {ZERO2: 2, FSDP: 3}
-IMPORTS = ("from torch.distributed.fsdp import fully_shard", "from autotune.targets.checkpointing import blocks")
 SHARD = {
     ZERO2: "for part in (*blocks(model), model): fully_shard(part, reshard_after_forward=False)",
     FSDP: "for part in (*blocks(model), model): fully_shard(part)",

@@ -87,7 +87,7 @@ class Settings:
     ] = None
     ranks: Annotated[
         Count | None,
-        Option(help="Train with so many processes on the CPU (gloo), as --devices does on GPUs."),
+        Option(help="Train with this many processes on the CPU (gloo), as --devices does on GPUs."),
     ] = None
     objective: Annotated[
         ObjectiveName,

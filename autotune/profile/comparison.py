@@ -1,4 +1,4 @@
-"""Steps with something and without it, in turn: by what share they are shorter without."""
+"""Times steps with and without something in turn, and says by what share they are shorter without it."""
 
 from __future__ import annotations
 

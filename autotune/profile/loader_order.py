@@ -1,4 +1,4 @@
-"""What workers of a loader give a training that waits for batches in their order, and in the order they are ready.
+"""Simulates how long a training waits for loader workers: for batches in order, and as they are ready.
 
     in order      worker 1 ─ slow batch ───────────► step   step     the others are ready, and wait as well
     as ready      worker 2 ─ batch ─► step ─ batch ─► step           (`in_order=False`)

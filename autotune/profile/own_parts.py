@@ -1,4 +1,4 @@
-"""The parts of a step that a loop of the user's takes, as far as they can be told from outside.
+"""The parts of a step of the user's own loop, as far as they can be observed from outside.
 
     other ─► data ─► other ─► forward ─────────────► backward ─► optimizer ─► other
               │                └ from the first call of a module to the backward pass: loss and metrics, too

@@ -1,4 +1,4 @@
-"""The same few steps again and again, from one state and on the same batches: whether anything that they give differs.
+"""Repeats a few steps from one state on the same batches, to see whether losses or weights differ.
 
 What is kept is what training goes on from: weights, buffers, gradients, optimizers, schedules, averaged weights, and
 what is drawn by chance. Not covered: what the user's code keeps between steps. Where that reaches the loss, two runs
@@ -24,7 +24,7 @@ STEPS = 4  # that are taken again: what one step did shows in the losses of the 
 
 
 class StepsGiven(NamedTuple):
-    """What some steps gave: each loss, and a checksum of all weights and buffers at their end."""
+    """The result of some steps: each loss, and a checksum of all weights and buffers at their end."""
 
     losses: tuple[bytes, ...]
     weights: int

@@ -1,4 +1,4 @@
-"""What the readings of a dataset's storage say: rates, which epochs have them, and whether they moved. Pure."""
+"""Judges the readings of a dataset's storage: rates, which epochs have them, and whether they drifted. Pure."""
 
 from __future__ import annotations
 

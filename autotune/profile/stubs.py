@@ -1,4 +1,4 @@
-"""Calls of the user's that are left out: what stands in for them gives back what they gave the last time.
+"""Stand-ins for calls of the user's that are left out: each returns what the call returned last.
 
     call ─► stand-in ─ noting ─► call, and remember what it gave
                      ─ is_on ──► what was remembered                 from the line of the finding only

@@ -1,4 +1,4 @@
-"""What else bounds a step beside its operations: bytes that they read and write, and the calls themselves."""
+"""Two bounds of a step beside its operations: the bytes that they read and write, and their number of calls."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Findings that are tried (`--verify`): left out from outside, in the process of the profile, and undone again.
+"""Tries findings (`--verify`): leaves each one out in the process of the profile, compares steps, and undoes it.
 
     the same steps twice ─► alike?  ─► each finding: the same steps without it ─► alike? ─► with and without, in turn
                              no: nothing can be said                          no: undone, and said

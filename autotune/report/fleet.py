@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from autotune.fleet.records import Hand
-from autotune.fleet.state import read_hands
+from autotune.fleet.records import FleetWorker
+from autotune.fleet.state import read_workers
 from autotune.study.machines import factor, known_references
 from autotune.study.view import StudyView
 from autotune.units import format_share
@@ -28,13 +28,13 @@ def worker_rows(view: StudyView) -> list[WorkerRow]:
     """Return the workers of a study, the home first; none of a search on one machine."""
     judged = [(trial, view.verdict(trial)) for trial in view.trials]
     known = known_references(judged, view.request.baseline)
-    hands = {hand.name: hand for hand in read_hands(view.folder)}
-    names = dict.fromkeys((*known, *(trial.result.worker for trial in view.trials), *hands))
+    workers = {worker.name: worker for worker in read_workers(view.folder)}
+    names = dict.fromkeys((*known, *(trial.result.worker for trial in view.trials), *workers))
     return [
         WorkerRow(
             name=name,
-            host=hands[name].host if name in hands else "",
-            state=_state(hands.get(name), is_running=view.running),
+            host=workers[name].host if name in workers else "",
+            state=_state(workers.get(name), is_running=view.running),
             probes=sum(trial.result.worker == name for trial in view.trials),
             speed=_speed(number, factor(name, known)) if name in known else NOT_MEASURED,
         )
@@ -43,12 +43,12 @@ def worker_rows(view: StudyView) -> list[WorkerRow]:
     ]
 
 
-def _state(hand: Hand | None, *, is_running: bool) -> str:
-    if hand is None or not is_running:
-        return "gone" if hand is None else "the search has ended"
-    if hand.quarantined:
-        return f"gets no probes: {hand.quarantined}"
-    return f"measures {hand.order}" if hand.order else "waits"
+def _state(worker: FleetWorker | None, *, is_running: bool) -> str:
+    if worker is None or not is_running:
+        return "gone" if worker is None else "the search has ended"
+    if worker.quarantined:
+        return f"gets no probes: {worker.quarantined}"
+    return f"measures {worker.order}" if worker.order else "waits"
 
 
 def _speed(number: int, compared: float) -> str:

@@ -1,4 +1,4 @@
-"""What more ranks gain, in words and as a table, for the terminal."""
+"""The result of `autotune scale` for the terminal: a sentence, a table and notes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measures the curve: the same training with each number of ranks is a contestant, and they race in rounds."""
+"""Measures the efficiency curve: a race whose contestants are one training with different numbers of ranks."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from autotune.core.records import PROTOCOL, Environment, Record
 from autotune.errors import UsageError
 from autotune.races.records import RaceResult
 
-WANTED = 0.9  # where a device-hour still brings nine tenths of the samples; what people usually ask for. A judgement
+WANTED = 0.9  # where a device-hour still brings nine tenths of the samples; the usual demand. A judgement
 HOUR_SECONDS = 3600
 
 

@@ -1,4 +1,4 @@
-"""The machines of one study: how fast each is by its own references, and which of them is off.
+"""How fast each machine of a study is by its own references, and which machine differs from its class.
 
 Cards of one product differ by 8 % in the mean, and some by half (Sinha et al., SC'22): so each machine measures the
 baseline first, and what it measures is compared at the speed of the first machine, the study's home.

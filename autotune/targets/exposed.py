@@ -1,4 +1,4 @@
-"""How much of a micro-step ranks spend on nothing but their exchange of gradients, at a first look."""
+"""Measures, in the inspection, the share of a micro-step that ranks spend on nothing but the exchange of gradients."""
 
 from __future__ import annotations
 

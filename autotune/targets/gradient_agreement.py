@@ -1,4 +1,4 @@
-"""Do all ranks learn the same: gradients and parameters of one step, compared by checksums, and what to do if not."""
+"""Checks that all ranks learn the same: compares checksums of gradients and parameters around one step."""
 
 from __future__ import annotations
 
@@ -70,13 +70,13 @@ class Agreement:
     def gradients(self) -> None:
         """Take note of the gradients that an optimizer is about to step with; of the first step only."""
         if self._gradients is None:
-            self._gradients = [0 if one.grad is None else checksum(one.grad) for one in self._parameters]
+            self._gradients = [0 if one.grad is None else tensor_checksum(one.grad) for one in self._parameters]
 
     def check(self) -> None:
         """Compare all ranks; every rank has to call it. Raises `TargetError` with the parameters that differ."""
         if not self._parameters:
             return
-        count, own = len(self._parameters), list(map(checksum, self._parameters))
+        count, own = len(self._parameters), list(map(tensor_checksum, self._parameters))
         own += self._gradients or [0] * count
         by_rank = _by_rank(own)
         differing = [
@@ -88,7 +88,7 @@ class Agreement:
             raise _disagreement(list(dict.fromkeys(differing)), len(by_rank), is_called=self._is_called)
 
 
-def checksum(tensor: Tensor) -> int:
+def tensor_checksum(tensor: Tensor) -> int:
     """Return the sum of a tensor's bits, read as whole numbers: another one where values differ, but for accidents."""
     values = tensor.detach().to_dense() if tensor.layout != torch.strided else tensor.detach()
     values = torch.view_as_real(values) if values.is_complex() else values

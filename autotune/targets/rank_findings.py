@@ -1,4 +1,4 @@
-"""What is found in a target that matters where several ranks train it: said, and never changed."""
+"""Findings about a target that matter where several ranks train it: they are reported, and nothing is changed."""
 
 from __future__ import annotations
 

@@ -76,7 +76,7 @@ def findings(kind: str, batch: Any, batches: int) -> list[Finding]:
     size = ranks.world().size
     if size == 1 or kind not in ("iterable", "dataloader"):
         return []
-    said = ranks.gathered(checksum(batch), batches)
+    said = ranks.gathered(batch_checksum(batch), batches)
     sums, counts = said[::2], said[1::2]
     found = []
     if len(set(sums)) == 1:
@@ -102,7 +102,7 @@ def findings(kind: str, batch: Any, batches: int) -> list[Finding]:
     return found
 
 
-def checksum(batch: Any) -> int:
+def batch_checksum(batch: Any) -> int:
     """Return a number that is the same for batches with the same tensors; 32 bits."""
     total = 0
     for tensor in tensors(batch):

@@ -16,13 +16,13 @@ from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config
 from autotune.core.requests import ProbeRequest
-from autotune.fleet.records import Hand
+from autotune.fleet.records import FleetWorker
 from autotune.sentences import capitalized
 from autotune.study import layout as disk
 from autotune.study.interference import describe_drift, is_reference_due
 from autotune.study.machines import at_home, factor, of_worker, off
-from autotune.tuning.hands import Hands
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
+from autotune.tuning.turns import Turns
 from autotune.units import counted, format_seconds
 
 PATIENCE = 15  # probes without a gain; a sampler that learns only from values needs so many (docs/notes/search.md 2)
@@ -36,14 +36,14 @@ UNBELIEVABLE = 1.0  # a bound that says no more than "at most twice as fast" is 
 def explore(context: SearchContext) -> None:
     """Probe what the sampler proposes until a rule ends it; on all workers at once, where there are several."""
     ruled_out = set[Why]()
-    with Hands(context) as hands:
-        while (why := reason_to_stop(state_of(context, hands.busy))) is None or hands.busy:
-            if why is None and hands.has_free():
+    with Turns(context) as turns:
+        while (why := reason_to_stop(state_of(context, turns.running))) is None or turns.running:
+            if why is None and turns.has_free_worker():
                 for line in context.trades.exclusions(ruled_out):
                     context.reporter.detail(line)
-                hands.carry_out(partial(_step, hands))
+                turns.begin(partial(_turn, turns))
             else:
-                hands.wait()
+                turns.wait()
     context.reporter.detail(f"Search finished: {why}.")
 
 
@@ -84,15 +84,15 @@ def state_of(context: SearchContext, pending: int = 0) -> SearchState:
     )
 
 
-def _step(hands: Hands, context: SearchContext, hand: Hand | None) -> None:
-    """Probe the next proposal, or the baseline where it is due: first of all on every worker."""
+def _turn(turns: Turns, context: SearchContext, worker: FleetWorker | None) -> None:
+    """Probe the next proposal, or the baseline where it is due; every worker begins with the baseline."""
     history, baseline = context.history, context.request.baseline
-    own = history.judged if hand is None else of_worker(history.judged, hand.name)
+    own = history.judged if worker is None else of_worker(history.judged, worker.name)
     since_begun = [trial.config for trial, _ in own if trial.number >= history.first_number]
-    is_new = hand is not None and baseline not in since_begun
+    is_new = worker is not None and baseline not in since_begun
     is_due = is_new or is_reference_due(own, baseline, history.typical_seconds)
     if is_due and _affords_reference(context):
-        _probe_reference(hands, context, hand)
+        _probe_reference(turns, context, worker)
     else:
         _probe_next(context)
 
@@ -118,20 +118,20 @@ def _affords_reference(context: SearchContext) -> bool:
     return context.history.expected_seconds(budget.window, context.request.baseline) <= budget.explorable_seconds
 
 
-def _probe_reference(hands: Hands, context: SearchContext, hand: Hand | None) -> None:
-    """Probe the baseline once more, and say so if the machine has become slower or faster, or is not as the others."""
+def _probe_reference(turns: Turns, context: SearchContext, worker: FleetWorker | None) -> None:
+    """Probe the baseline once more; say so if the machine has become slower or faster, or differs from the others."""
     history, baseline = context.history, context.request.baseline
     trial, verdict = probe_with_retry(context, baseline, "reference")
     text = describe_drift(of_worker(history.judged, trial.result.worker), baseline)
     if text:
         context.reporter.detail(text)
-    if hand is None:
+    if worker is None:
         return
     rates = {name: known[-1][1] for name, known in history.machines.items()}
-    why = off(rates).get(hand.name, "") if verdict.feasible else f"the baseline ends as {trial.result.outcome} there"
-    hands.mark(hand, reference=rates.get(hand.name), quarantined=why)
+    why = off(rates).get(worker.name, "") if verdict.feasible else f"the baseline ends as {trial.result.outcome} there"
+    turns.mark(worker, reference=rates.get(worker.name), quarantined=why)
     if why:
-        context.reporter.note(f"Worker {hand.name} gets no more probes: {why}.")
+        context.reporter.note(f"Worker {worker.name} gets no more probes: {why}.")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,6 +1,6 @@
-"""The answer on a second machine: winner and baseline in turns once more, on another worker of the class.
+"""Confirms the answer on a second machine: winner and baseline run there in turns, on another worker.
 
-Rounds on one machine tell what is faster there. Whether it is so on the others of the class, only another can tell.
+Rounds on one machine tell what is faster on that machine. Only a second one can tell whether others agree.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from autotune.core.records import Config
 from autotune.core.stats import MOST_PROBE_NOISE
 from autotune.errors import AutotuneError
 from autotune.fleet.base import Fleet
-from autotune.fleet.records import Hand
+from autotune.fleet.records import FleetWorker
 from autotune.study import layout as disk
 from autotune.study.answers import write_answer
 from autotune.study.recommendation import Recommendation
@@ -27,44 +27,44 @@ ROUNDS = 2  # of both: a second one in the reverse order, so that a slow drift h
 
 
 def confirm_elsewhere(context: SearchContext, answer: Recommendation) -> Recommendation:
-    """Return the answer with what a second machine says of it; as it is where there is none, or no time.
+    """Return the answer with a reason or warning from a second machine; unchanged where there is none, or no time.
 
-    The answer is kept already: neither an interrupt nor a fault of the other machine may cost it.
+    The answer is stored already, so that neither an interrupt nor a fault of the other machine loses it.
     """
     fleet, winner, baseline = context.launcher, Config(values=answer.params), Config(values=answer.baseline)
     if not isinstance(fleet, Fleet) or winner == baseline or answer.speedup is None:
         return answer
-    hand = _other(fleet, context.history.judged[-1][0].result.worker)
-    if hand is None:
+    worker = _other(fleet, context.history.judged[-1][0].result.worker)
+    if worker is None:
         return answer
     window = context.budget.round_window
     if not context.budget.affords_round([winner, baseline] * ROUNDS, window):
-        context.reporter.note(f"There is no time to confirm the answer on a second machine ({hand.name}).")
+        context.reporter.note(f"There is no time to confirm the answer on a second machine ({worker.name}).")
         return answer
-    context.reporter.note(f"Measuring the answer and the baseline once more, on {hand.name}.")
+    context.reporter.note(f"Measuring the answer and the baseline once more, on {worker.name}.")
     try:
-        ratio = _ratio(replace(context, launcher=fleet.on(hand.id)), winner, baseline)
+        ratio = _ratio(replace(context, launcher=fleet.on(worker.id)), winner, baseline)
     except KeyboardInterrupt:
         context.reporter.note("Interrupted: the recommendation stands, confirmed on one machine.")
         return answer
     except AutotuneError as error:
         context.reporter.note(f"The recommendation stands, confirmed on one machine. {error}")
         return answer
-    told = structs.replace(_told(answer, hand, ratio), probes=len(context.history.judged))
+    told = structs.replace(_told(answer, worker, ratio), probes=len(context.history.judged))
     write_answer(context.folder / disk.BEST, told)
     return told
 
 
-def _other(fleet: Fleet, home: str) -> Hand | None:
+def _other(fleet: Fleet, home: str) -> FleetWorker | None:
     """Return another worker: on another host if there is one."""
-    hands = fleet.hands()
-    host = next((one.host for one in hands if one.name == home), "")
-    others = [one for one in hands if one.name != home and not one.quarantined]
+    workers = fleet.workers()
+    host = next((one.host for one in workers if one.name == home), "")
+    others = [one for one in workers if one.name != home and not one.quarantined]
     return min(others, key=lambda one: one.host == host, default=None)
 
 
 def _ratio(context: SearchContext, winner: Config, baseline: Config) -> float | None:
-    """Return how many times as good the winner is there; None if one of them does not run."""
+    """Return the winner's score over the baseline's on that machine; None if one of them does not run."""
     scores: dict[Config, list[float]] = {winner: [], baseline: []}
     for number in range(ROUNDS):
         for config in (winner, baseline)[:: 1 if number % 2 == 0 else -1]:
@@ -75,14 +75,14 @@ def _ratio(context: SearchContext, winner: Config, baseline: Config) -> float | 
     return statistics.fmean(scores[winner]) / statistics.fmean(scores[baseline])
 
 
-def _told(answer: Recommendation, hand: Hand, ratio: float | None) -> Recommendation:
+def _told(answer: Recommendation, worker: FleetWorker, ratio: float | None) -> Recommendation:
     """Return the answer with a reason where both machines agree, up to the noise of probes, and else a warning."""
     here = answer.speedup or 1.0
     low = (answer.speedup_low or here) * (1 - MOST_PROBE_NOISE)
     high = (answer.speedup_high or here) * (1 + MOST_PROBE_NOISE)
     if ratio is not None and low <= ratio <= high:
-        reason = notice(Code.AGREES_ELSEWHERE, worker=hand.name, speedup=ratio)
+        reason = notice(Code.AGREES_ELSEWHERE, worker=worker.name, speedup=ratio)
         return structs.replace(answer, reasons=(*answer.reasons, reason))
     found = "this or the baseline does not run" if ratio is None else f"this is {ratio:.2f} times as fast"
-    warning = notice(Code.DIFFERS_ELSEWHERE, worker=hand.name, found=found, here=here)
+    warning = notice(Code.DIFFERS_ELSEWHERE, worker=worker.name, found=found, here=here)
     return structs.replace(answer, warnings=(*answer.warnings, warning))

@@ -6,7 +6,7 @@ from collections import Counter
 from msgspec.structs import replace
 
 from autotune.core.requests import ProbeRequest
-from autotune.fleet.records import Hand
+from autotune.fleet.records import FleetWorker
 from autotune.launch.base import RESULT
 from autotune.launch.files import store
 from autotune.testing import ENVIRONMENT, FakeLauncher
@@ -21,8 +21,8 @@ class SimulatedFleet(FakeLauncher):
         super().__init__(**options)
         self.names = list(speeds)
         self._speeds, self._joining = dict(speeds), joining or {}
-        self._hands = {
-            number: Hand(id=number, name=name, host=name, environment=ENVIRONMENT)
+        self._workers = {
+            number: FleetWorker(id=number, name=name, host=name, environment=ENVIRONMENT)
             for number, name in enumerate(self.names)
         }
         self.ran = {name: [] for name in self.names}  # requests for probes, in order
@@ -31,14 +31,14 @@ class SimulatedFleet(FakeLauncher):
         self.fault = None  # called with (worker, request) before it runs
         self.is_stopped = False
 
-    def hands(self):
-        return tuple(hand for hand in self._hands.values() if self._joining.get(hand.name, 0) <= self._count)
+    def workers(self):
+        return tuple(worker for worker in self._workers.values() if self._joining.get(worker.name, 0) <= self._count)
 
     def on(self, worker):
         return _One(self, self.names[worker])
 
     def mark(self, worker, *, reference, quarantined):
-        self._hands[worker] = replace(self._hands[worker], reference=reference, quarantined=quarantined)
+        self._workers[worker] = replace(self._workers[worker], reference=reference, quarantined=quarantined)
 
     def stop(self):
         self.is_stopped = True
@@ -60,7 +60,7 @@ class SimulatedFleet(FakeLauncher):
                 self.fault(name, request)
             if request.purpose in ("search", "reference"):
                 with self._guard:  # a probe takes longer than a proposal: the others begin meanwhile, if they do
-                    self._guard.wait_for(lambda: self._running.total() >= len(self.hands()), LONGEST_SECONDS)
+                    self._guard.wait_for(lambda: self._running.total() >= len(self.workers()), LONGEST_SECONDS)
                     self._guard.notify_all()
             result = self._slowed(name, super().run(request, folder))
             store(folder, RESULT, result)

@@ -224,13 +224,13 @@ def test_threads_that_wait_are_answered_each_with_its_own(fleet) -> None:
     fleet.worker("one")
     fleet.worker("two")
     launcher = fleet.launcher(expected=2)
-    until(lambda: len(launcher.hands()) == 2)
-    hands = launcher.hands()
+    until(lambda: len(launcher.workers()) == 2)
+    workers = launcher.workers()
     barrier, results = threading.Barrier(2), {}
 
     def measure(number: int) -> None:
         barrier.wait()
-        results[number] = launcher.on(hands[number].id).run(example(ProbeRequest, "measure"), fleet.place(number))
+        results[number] = launcher.on(workers[number].id).run(example(ProbeRequest, "measure"), fleet.place(number))
 
     threads = [threading.Thread(target=measure, args=(number,)) for number in range(2)]
     for thread in threads:
@@ -238,7 +238,7 @@ def test_threads_that_wait_are_answered_each_with_its_own(fleet) -> None:
     for thread in threads:
         thread.join()
 
-    assert [results[number].worker for number in range(2)] == [hand.name for hand in hands]
+    assert [results[number].worker for number in range(2)] == [worker.name for worker in workers]
 
 
 def test_five_kills_and_a_restart_lose_nothing_and_run_nothing_twice_at_once(server, tmp_path) -> None:

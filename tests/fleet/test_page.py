@@ -1,6 +1,6 @@
 """The page of a study shows its workers: where they are, what each measures, and how fast it is."""
 
-from autotune.fleet.state import read_hands, write_hands
+from autotune.fleet.state import read_workers, write_workers
 from autotune.report.fleet import worker_rows
 from autotune.report.page import render
 from autotune.study import layout as disk
@@ -17,7 +17,7 @@ def test_the_page_names_each_worker_with_its_speed(tmp_path):
     fleet = SimulatedFleet({"a": 1.0, "b<i>": 0.93}, machine=quiet)
     folder = tmp_path / "study"
     searched(folder, fleet, **ASKED)
-    write_hands(folder, fleet.hands())
+    write_workers(folder, fleet.workers())
 
     view = load_view(folder)
     rows, page = worker_rows(view), render(view)
@@ -39,11 +39,11 @@ def test_a_search_on_one_machine_has_no_table_of_workers(tmp_path):
 def test_a_damaged_file_of_workers_is_as_if_there_were_none(tmp_path):
     (tmp_path / disk.FLEET).write_text("{")
 
-    assert read_hands(tmp_path) == ()
-    assert read_hands(tmp_path / "nowhere") == ()
+    assert read_workers(tmp_path) == ()
+    assert read_workers(tmp_path / "nowhere") == ()
 
 
 def test_nothing_is_written_before_a_study_has_begun(tmp_path):
-    write_hands(tmp_path, ())
+    write_workers(tmp_path, ())
 
     assert list(tmp_path.iterdir()) == []

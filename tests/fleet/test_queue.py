@@ -124,7 +124,7 @@ def test_what_no_worker_wrote_is_no_worker(queue, joined):
     joined("one")
     queue.database.run(lambda cursor: cursor.execute("UPDATE autotune_worker SET environment = '{}'"))
 
-    assert queue.hands() == ()
+    assert queue.workers() == ()
 
 
 def test_hands_tell_what_each_measures(queue, joined):
@@ -132,6 +132,6 @@ def test_hands_tell_what_each_measures(queue, joined):
     one = joined("one")
     one.take()
 
-    (hand,) = queue.hands()
+    (worker,) = queue.workers()
 
-    assert (hand.name, hand.host, hand.order) == ("one", "here", "probes/0000")
+    assert (worker.name, worker.host, worker.order) == ("one", "here", "probes/0000")

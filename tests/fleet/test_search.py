@@ -78,7 +78,7 @@ def test_a_machine_that_is_off_by_more_than_a_tenth_gets_no_more_probes(tmp_path
     searched(tmp_path / "study", fleet, told, **ASKED)
 
     assert {"reference"} == {*purposes(fleet.ran["b"])}
-    assert "slower" in fleet.hands()[1].quarantined
+    assert "slower" in fleet.workers()[1].quarantined
     assert any("Worker b gets no more probes" in note for note in told.notes)
 
 

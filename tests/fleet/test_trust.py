@@ -9,7 +9,7 @@ from autotune.core import codec
 from autotune.core.records import Config
 from autotune.core.requests import InspectRequest, ProbeRequest, ProfileRequest
 from autotune.errors import AutotuneError, StudyError, UsageError
-from autotune.fleet.address import checked, shown
+from autotune.fleet.address import checked_address, printable_address
 from autotune.fleet.records import StudyCard
 from autotune.fleet.trust import accepted, check_class, own_target
 from autotune.targets.source import digest_of
@@ -131,13 +131,13 @@ def test_another_card_of_the_class_is_welcome(checkout):
 
 
 def test_a_password_is_never_shown():
-    assert shown("postgresql://me:secret@db:5432/tune?password=secret") == "postgresql://me@db:5432/tune"
-    assert "secret" not in shown("postgresql://me:secret@[db/tune")
+    assert printable_address("postgresql://me:secret@db:5432/tune?password=secret") == "postgresql://me@db:5432/tune"
+    assert "secret" not in printable_address("postgresql://me:secret@[db/tune")
 
 
 @pytest.mark.parametrize("url", ["mysql://me:secret@db/tune", "me:secret@db", "postgresql://me:secret@db:port/tune"])
 def test_an_address_that_is_none_is_refused_without_repeating_it(url):
     with pytest.raises(UsageError, match="no address of a PostgreSQL database") as found:
-        checked(url)
+        checked_address(url)
 
     assert "secret" not in str(found.value)
