@@ -181,7 +181,13 @@ class OfOurOwn:
         ours |= {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
         ours |= {"GROUP_RANK": "0", "MASTER_ADDR": ONE_MACHINE, "MASTER_PORT": str(port)}
         if self._is_cuda:
-            ours[CARDS] = (os.environ.get(CARDS) or ",".join(map(str, range(self.count)))).split(",")[number]
+            cards = (os.environ.get(CARDS) or ",".join(map(str, range(self.count)))).split(",")
+            if len(cards) < self.count:
+                raise EnvironmentUnfit(
+                    f"{self.count} ranks need as many GPUs, and {CARDS} shows {len(cards)}: {','.join(cards)}. It was "
+                    f"probably set for another run. Show {self.count}, or train with fewer ranks."
+                )
+            ours[CARDS] = cards[number]
         return ours
 
     def _exec(self, environ: Mapping[str, str]) -> int:

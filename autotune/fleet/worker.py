@@ -97,8 +97,8 @@ class Worker:
         if found.environment is None:
             why = found.failure.message.rstrip(".") if found.failure else "it did not say why"
             raise EnvironmentUnfit(
-                f"This machine could not be inspected: {why}. `autotune doctor` says more. Repair it, and start the worker "
-                f"again."
+                f"This machine could not be inspected: {why}. `autotune doctor` says more. Repair it, and start the "
+                f"worker again."
             )
         return found.environment
 

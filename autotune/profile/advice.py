@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from autotune.profile.records import SlowLine, Slowness
 from autotune.units import format_bytes, format_rate
 
+MOST_SPREAD = 10.0  # times what the line costs: an interval wider than that, around nothing, tells nothing of it
 _SEEN: Mapping[Slowness, str] = {
     "host read": "{what} reads a tensor on the host{often}",
     "host tensor": "{what} makes a tensor of host data{often}",
@@ -96,6 +97,8 @@ def tried(one: SlowLine) -> str:
         return f"not verified: {one.unverified}"
     if (gain := one.gain) is None:
         return ""
+    if gain.low < 0 and gain.high - gain.low > MOST_SPREAD * one.seconds:
+        return "not verified: steps with and without it differ too much, probably for other work on the machine"
     between = f"{_ms(gain.low)} to {_ms(gain.high)}"
     if gain.low <= 0:
         found = f"without it no faster for sure (measured, {between} ms a step)"

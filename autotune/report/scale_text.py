@@ -30,12 +30,14 @@ def _sentence(result: ScaleResult) -> str:
     best, tried = result.most_efficient, len(result.points)
     share, batch = format_share(WANTED), f"with the global batch of {result.global_batch_size:,} held"
     open_ones = [str(one.ranks) for one in result.points if verdict_at(one) == "undecided"]
-    doubt = f"; whether {' or '.join(open_ones)} reach it is undecided" if open_ones else ""
     if tried == 1:
         return f"{plain(result.target)}: only {counted(best.ranks, 'rank')} was measured, {batch}."
+    doubt = f"undecided whether {' or '.join(open_ones)} ranks reach {share} efficiency" if open_ones else ""
+    if str(best.ranks) in open_ones:
+        return f"{plain(result.target)}: {doubt}, {batch}."
     return (
         f"{plain(result.target)}: the most ranks at {share} efficiency are {best.ranks}, {batch}"
-        f" ({format_rate(best.samples_per_second)} samples/s){doubt}."
+        f" ({format_rate(best.samples_per_second)} samples/s){doubt and f'; {doubt}'}."
     )
 
 

@@ -39,7 +39,7 @@ class Epochs:
         if not self._fits:
             shared_memory.check(self.loader, shared_memory_bytes())
             self._fits = True
-        if hasattr(self.loader.sampler, "set_epoch"):  # of samplers that share the data among ranks
+        if world().size > 1 and hasattr(self.loader.sampler, "set_epoch"):  # they share the data among ranks
             self.loader.sampler.set_epoch(self._begun)
         self._begun += 1
         return iter(self.loader)

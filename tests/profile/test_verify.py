@@ -120,6 +120,10 @@ def test_what_was_measured_is_one_clause():
     assert tried(
         finding(gain=MeasuredGain(seconds=0.001, low=-0.001, high=0.002, same_losses=False, gives_up="order"))
     ) == ("without it no faster for sure (measured, -1.00 to 2.00 ms a step); gives up order")
+    spoiled = MeasuredGain(seconds=-1.0, low=-14.4, high=0.1, same_losses=True)
+    assert tried(finding(gain=spoiled)) == (
+        "not verified: steps with and without it differ too much, probably for other work on the machine"
+    )
     assert tried(finding(unverified=CHANGES)) == f"not verified: {CHANGES}"
     assert tried(finding()) == ""
 

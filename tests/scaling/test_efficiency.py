@@ -72,7 +72,7 @@ def test_the_most_ranks_at_nine_tenths_are_recommended():
 def test_an_interval_around_nine_tenths_leaves_it_undecided():
     result = _result(_standing(64, 100.0), _standing(32, 190.0, 1.9, 0.1), counts=(1, 2))
 
-    assert "whether 2 reach it is undecided" in scale_lines(result)[0]
+    assert "undecided whether 2 ranks reach 90% efficiency" in scale_lines(result)[0]
 
 
 def test_batch_norm_few_cores_and_interference_are_said():
