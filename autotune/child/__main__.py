@@ -70,9 +70,9 @@ def main(arguments: Sequence[str]) -> int:
         become = partial(rank.take_part, do=_do)
         work = partial(ranks.supervise, folder=folder, become=become)
         return _do(request, folder, progress, started, born, work)
+    fork_server.give_threads_back()
     if is_command(request.target or ""):
         main_thread.lend(lambda: fork_server.leave(_do(request, folder, progress, started, born)))
-    fork_server.give_threads_back()
     return _do(request, folder, progress, started, born)
 
 

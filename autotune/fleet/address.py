@@ -8,6 +8,8 @@ from urllib.parse import urlsplit
 
 from autotune.errors import UsageError
 
+_NOT_ENCODED = re.compile(r"%(?![0-9A-Fa-f]{2})|%00")  # the driver's error would repeat what follows
+
 
 def printable_address(url: str) -> str:
     """Return the address without password and parameters, which may hold a password too."""
@@ -15,6 +17,8 @@ def printable_address(url: str) -> str:
         parts = urlsplit(url)
         user = f"{parts.username}@" if parts.username else ""
         port = f":{parts.port}" if parts.port else ""
+        if "@" in parts.path + parts.query + parts.fragment:  # the password before it probably has a / ? or #
+            raise ValueError
     except ValueError:
         return "postgresql://..."
     return f"postgresql://{user}{parts.hostname or ''}{port}{parts.path}"
@@ -26,10 +30,12 @@ def checked_address(url: str) -> str:
     Raises `UsageError`, which never repeats what may hold a password.
     """
     plain = re.sub(r"^postgres(ql)?(\+psycopg)?://", "postgresql://", url)
-    if not plain.startswith("postgresql://") or printable_address(plain) == "postgresql://...":
+    is_hidden = printable_address(plain) == "postgresql://..."
+    if not plain.startswith("postgresql://") or is_hidden or _NOT_ENCODED.search(plain):
         raise UsageError(
-            "--storage is no address of a PostgreSQL database. It was probably mistyped; it is not repeated here, for "
-            "it may hold a password. Write postgresql://USER@HOST:PORT/DATABASE, and the password into ~/.pgpass."
+            "--storage is no address of a PostgreSQL database. It was probably mistyped, or a password with / ? # @ or "
+            "% is not percent-encoded; it is not repeated here, for it may hold a password. Write "
+            "postgresql://USER@HOST:PORT/DATABASE, and the password into ~/.pgpass."
         )
     if find_spec("psycopg") is None:
         raise UsageError(

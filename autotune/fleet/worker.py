@@ -141,6 +141,7 @@ class Worker:
             result = launcher.run(request, folder)
             self._running = False
         except Withdrawn:
+            shutil.rmtree(folder, ignore_errors=True)  # the same order may come once more
             self._tell(f"{order.place} was stopped: nobody waits for it here any more.")
             return False
         finally:

@@ -40,7 +40,10 @@ class Agreement:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Note whether the model is called as a whole meanwhile."""
+        """Note whether the model is called as a whole meanwhile; of one rank nothing: a ScriptModule has no hooks."""
+        if not self._parameters:
+            yield
+            return
 
         def note(*_: object) -> None:
             self._is_called = True

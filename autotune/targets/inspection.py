@@ -212,7 +212,8 @@ class _FirstStep(Watch):
         def epoch() -> Iterator[Any]:
             batches = iter(source())
             if self.batch is None:
-                self.batches = length_hint(batches)
+                if world.world().size > 1:  # a length may take long, or not be there
+                    self.batches = length_hint(batches)
                 with asking_for_worker() as asking:
                     self.batch = next(batches, None)
                 self.asked_for_worker = bool(asking)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -88,6 +89,21 @@ def test_a_script_is_measured_whatever_it_would_do_at_its_end(probe, tmp_path, t
     assert set(result.measurement.samples) == {8 * result.measurement.steps_per_block}
     assert "tidied up" not in (tmp_path / "probe" / LOG).read_text()
     assert (tmp_path / "probe" / LOG).stat().st_size < 2**19
+
+
+BLAS = """
+from threadpoolctl import threadpool_info
+import numpy
+print([one["num_threads"] for one in threadpool_info() if one["internal_api"] == "openblas"], flush=True)
+"""
+
+
+def test_a_script_has_the_threads_of_openblas_that_it_has_without_us(probe, tmp_path, monkeypatch):
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
+    alone = subprocess.run([sys.executable, "-c", BLAS], capture_output=True, text=True, check=True).stdout
+
+    assert probe(BLAS + TRAIN).outcome is Outcome.OK
+    assert alone.strip() in (tmp_path / "probe" / LOG).read_text()
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from msgspec.structs import replace
 
 from autotune.core import codec
 from autotune.core.requests import ProbeRequest
@@ -140,6 +141,27 @@ def test_a_wire_that_was_cut_for_a_moment_costs_nothing(fleet) -> None:
 
     assert result.outcome is Outcome.OK
     assert fleet.began("one") == ["probes/0000"]
+
+
+def test_a_worker_that_comes_back_in_time_carries_its_probe_out_anew(fleet) -> None:
+    """It stopped the probe for want of a lease, and nobody was given the order meanwhile."""
+    wire = Wire(fleet.server.port)
+    fleet.worker(
+        "one", url=fleet.url.replace(str(fleet.server.port), str(wire.port)), timing=replace(QUICK, fence=QUICK.poll)
+    )
+    future, _ = running(fleet, fleet.launcher())
+    until(lambda: probes_of(fleet.workers["one"].pid))
+
+    wire.cut()
+    until(lambda: not probes_of(fleet.workers["one"].pid))
+    wire.mend()
+    until(lambda: fleet.workers["one"].poll() is not None or future.done())
+    survived = fleet.workers["one"].poll() is None
+    wire.cut()
+
+    assert survived, fleet.log("one").read_text()
+    assert "was stopped" in fleet.log("one").read_text()
+    assert future.result().outcome is Outcome.OK
 
 
 def test_a_worker_that_is_cut_off_stops_its_probe_before_another_begins_it(fleet) -> None:

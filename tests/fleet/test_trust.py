@@ -10,6 +10,7 @@ from autotune.core.records import Config
 from autotune.core.requests import InspectRequest, ProbeRequest, ProfileRequest
 from autotune.errors import AutotuneError, StudyError, UsageError
 from autotune.fleet.address import checked_address, printable_address
+from autotune.fleet.database import Database
 from autotune.fleet.records import StudyCard
 from autotune.fleet.trust import accepted, check_class, own_target
 from autotune.targets.source import digest_of
@@ -133,6 +134,24 @@ def test_another_card_of_the_class_is_welcome(checkout):
 def test_a_password_is_never_shown():
     assert printable_address("postgresql://me:secret@db:5432/tune?password=secret") == "postgresql://me@db:5432/tune"
     assert "secret" not in printable_address("postgresql://me:secret@[db/tune")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "postgresql://me:se%cret@127.0.0.1:1/tune",
+        "postgresql://me@127.0.0.1:1/tune?password=se%cret",
+        "postgresql://me:12/cret@127.0.0.1:1/tune",
+        "postgresql://me:12#cret@127.0.0.1:1/tune",
+        "postgresql://me:12?cret@127.0.0.1:1/tune",
+    ],
+)
+def test_a_password_that_is_not_encoded_is_not_repeated(url, monkeypatch):
+    monkeypatch.setattr("autotune.fleet.database.FIRST_PATIENCE_SECONDS", 0.0)
+    with pytest.raises(UsageError, match="percent-encoded") as found:
+        Database(url, patience_seconds=0).run(lambda cursor: None)
+
+    assert "cret" not in str(found.value) and "12" not in str(found.value)
 
 
 @pytest.mark.parametrize("url", ["mysql://me:secret@db/tune", "me:secret@db", "postgresql://me:secret@db:port/tune"])

@@ -360,3 +360,23 @@ def test_workers_that_a_loader_of_the_users_does_not_take_are_never_measured(tmp
 
     with pytest.raises(TargetError, match="was given 2 loader workers and trained with 1 loader worker"):
         start(tmp_path, text, batch_size=8, num_workers=2)
+
+
+def test_one_process_does_not_ask_its_loader_for_a_length(tmp_path: Path) -> None:
+    """It may take long to tell, or raise: only ranks compare theirs."""
+    facts = inspect(
+        tmp_path,
+        MODEL + DATASET.replace("def dataset()", "def data()") + "class Endless(torch.utils.data.Sampler):\n"
+        "    def __iter__(self):\n        while True: yield torch.randint(100, (32,)).tolist()\n"
+        "    def __len__(self): raise NotImplementedError\n"
+        "def dataloader(): return torch.utils.data.DataLoader(data(), batch_sampler=Endless())\n",
+    )
+
+    assert facts.data == "dataloader"
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")
+def test_a_model_of_torchscript_is_inspected(tmp_path: Path) -> None:
+    text = COMPLETE.replace("return nn.Linear(4, 2)", "return torch.jit.script(nn.Linear(4, 2))")
+
+    assert inspect(tmp_path, text).step.parameters_with_gradient == 2
