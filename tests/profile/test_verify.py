@@ -90,7 +90,9 @@ def test_batches_that_cannot_be_copied_cost_the_trying_and_not_the_profile(tmp_p
     locked += "        self.lock = threading.Lock()\n    def to(self, *_, **__): return self\n"
     joins = "def collate(samples): return Locked(torch.utils.data.default_collate(samples))\n"
 
-    found = tried_kinds(tmp_path, LOSS.replace(HEAD, locked + joins) + READS + "    return value\n")
+    found = tried_kinds(
+        tmp_path, LOSS.replace(HEAD, locked + joins) + READS.replace("200", "4000") + "    return value\n"
+    )
 
     assert found["host read"].unverified.startswith("steps cannot be taken again: TypeError: cannot pickle")
 
@@ -100,7 +102,7 @@ def test_weights_that_overlap_in_memory_cost_the_trying_and_not_the_profile(tmp_
     overlapping += "    made.register_buffer('mask', torch.ones(1, 1).expand(4, 4))\n    return made\n"
     text = LOSS.replace("def model(): return", "def model():\n" + overlapping + "def unused(): return")
 
-    found = tried_kinds(tmp_path, text + READS + "    return value\n")
+    found = tried_kinds(tmp_path, text + READS.replace("200", "4000") + "    return value\n")
 
     assert found["host read"].unverified.startswith("steps cannot be taken again: RuntimeError: unsupported operation")
 
