@@ -155,8 +155,8 @@ def format_count(number: int) -> str:
 
 
 def counted(count: int, kind: str) -> str:
-    """`1 probe`, `1,200 probes`."""
-    return f"{count:,} {kind}{'' if count == 1 else 's'}"
+    """`1 probe`, `1,200 probes`, `2 batches`."""
+    return f"{count:,} {kind}{'' if count == 1 else 'es' if kind.endswith('ch') else 's'}"
 
 
 def format_seconds(seconds: float) -> str:

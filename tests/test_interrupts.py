@@ -6,6 +6,7 @@ import sys
 import pytest
 
 from autotune import interrupts
+from autotune.cli import main
 
 SWALLOWED = """
 import signal, sys, tempfile, weakref
@@ -53,4 +54,14 @@ def test_without_one_nothing_is_raised_and_one_that_did_its_work_is_forgotten(mo
         interrupts.check()
 
     interrupts.forget()
+    interrupts.check()
+
+
+def test_an_interrupted_command_does_not_end_the_next_one_in_the_same_process(monkeypatch):
+    monkeypatch.setattr(interrupts, "_is_asked", False)
+    monkeypatch.setattr("autotune.cli.app.run", lambda: interrupts._interrupted(2, None))
+
+    with pytest.raises(SystemExit, match="130"):
+        main()
+
     interrupts.check()

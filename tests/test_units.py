@@ -106,6 +106,10 @@ def test_one_of_a_kind_has_no_plural(count, shown):
     assert counted(count, "probe") == shown
 
 
+def test_more_than_one_batch_are_batches():
+    assert [counted(1, "batch"), counted(2048, "batch")] == ["1 batch", "2,048 batches"]
+
+
 def test_shown_rates_divide_to_the_shown_factor():
     shown = float(format_rate(17123.0).replace(",", "")) / float(format_rate(7702.0).replace(",", ""))
 

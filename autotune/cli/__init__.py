@@ -6,6 +6,8 @@ import shlex
 import sys
 import traceback
 
+from autotune import interrupts
+
 FAULT = 70  # EX_SOFTWARE of sysexits.h: autotune itself failed, which says nothing of what was asked
 INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
 
@@ -17,6 +19,7 @@ def main() -> None:
 
         run()
     except KeyboardInterrupt:
+        interrupts.forget()  # what comes next in this process is another command
         sys.exit(INTERRUPTED)
     except Exception as error:
         from autotune.harmless import plain_lines

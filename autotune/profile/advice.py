@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.profile.records import SlowLine, Slowness
+from autotune.profile.records import REPLAYED_STEPS, SlowLine, Slowness
 from autotune.units import format_bytes, format_rate
 
 MOST_SPREAD = 10.0  # times what the line costs: an interval wider than that, around nothing, tells nothing of it
@@ -104,7 +104,7 @@ def tried(one: SlowLine) -> str:
         found = f"without it no faster for sure (measured, {between} ms a step)"
     else:
         found = f"without it {_ms(gain.seconds)} ms faster a step (measured, {between})"
-    same = "; losses the same, bit for bit" if gain.same_losses else ""
+    same = f"; the same losses in {REPLAYED_STEPS} steps" if gain.same_losses else ""
     return found + same + (f"; gives up {gain.gives_up}" if gain.gives_up else "")
 
 

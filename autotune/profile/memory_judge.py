@@ -33,10 +33,11 @@ def rows(use: MemoryUse) -> list[tuple[str, int]]:
     """
     found = taken_apart(use)
     known: list[tuple[str, int]] = [(one, found.categories[one]) for one in CATEGORIES] if found else []
-    known.append((CONTEXT, use.context_bytes))
+    buffers = use.heap.buffers_bytes if use.heap else 0
+    known.append((CONTEXT, use.context_bytes + min(0, buffers)))  # less what it gave back since then
     if use.heap is not None:
         heap = use.heap
-        known += [(BUFFERS, heap.buffers_bytes), (CODE, heap.code_bytes)]
+        known += [(BUFFERS, max(0, buffers)), (CODE, heap.code_bytes)]
         known += [(KEPT, heap.kept_bytes), (LATER, heap.later_bytes)]
     if use.peak.reserved_bytes is not None and use.peak.allocated_bytes is not None:
         known.append((CACHED, use.peak.reserved_bytes - use.peak.allocated_bytes))

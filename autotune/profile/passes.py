@@ -80,14 +80,17 @@ class Profiling(LinePasses):
             yield from self._try_findings(self._without)
 
     def broke(self, error: Exception) -> bool:
-        """Return whether what the training raised is because of a finding that was tried; say so beside it then."""
-        if self._verifying is None or self._verifying.at is None:
+        """Return whether what the training raised is because findings were tried; say so beside them then."""
+        if self._verifying is None:
             return False
-        why = f"steps end without it: {type(error).__name__}: {error}".partition("\n")[0]
-        self._tell(self._verifying.at, replace(self._verifying.at, unverified=why))
+        told = f"{type(error).__name__}: {error}".partition("\n")[0]
+        rest = f"steps cannot be taken again: {told}"  # so the training had not been changed
+        if (at := self._verifying.at) is not None:
+            self._tell(at, replace(at, unverified=f"steps end without it: {told}"))
+            rest = "the training had ended before"
         for one in findings(self._found):
             if one.gain is None and not one.unverified:
-                self._tell(one, replace(one, unverified="the training had ended before"))
+                self._tell(one, replace(one, unverified=rest))
         return True
 
     def result(self) -> ProfileResult:

@@ -15,6 +15,7 @@ from autotune.profile.storage_records import StorageUse
 
 Part = Literal["data", "copy", "forward", "backward", "optimizer", "other"]
 PARTS: tuple[Part, ...] = ("data", "copy", "forward", "backward", "optimizer", "other")
+REPLAYED_STEPS = 4  # of `--verify`, taken again: what one step did shows in the losses of the next
 
 Slowness = Literal[
     "host read",  # .item(), .tolist(), .cpu(), float(tensor): the host waits, and copies

@@ -17,17 +17,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from autotune.profile.records import REPLAYED_STEPS
 from autotune.targets.base import Step
 from autotune.targets.loop import Training
-
-STEPS = 4  # that are taken again: what one step did shows in the losses of the next
 
 
 class StepsGiven(NamedTuple):
     """The result of some steps: each loss, and a checksum of all weights and buffers at their end."""
 
     losses: tuple[bytes, ...]
-    weights: int
+    weights: int  # those that are averaged, too
     are_finite: bool  # the losses: others are alike whatever is done
 
 
@@ -50,7 +49,7 @@ class Replay:
 
         self._training.to_device = keeping
         try:
-            for _ in range(STEPS):
+            for _ in range(REPLAYED_STEPS):
                 yield
         finally:
             self._training.to_device = to_device
@@ -63,13 +62,13 @@ class Replay:
         self._training.to_device = lambda batch: waiting.pop()
         losses, are_finite = list[bytes](), True
         try:
-            for _ in range(STEPS):
+            for _ in range(REPLAYED_STEPS):
                 step = yield
                 losses.append(_bytes_of(step.loss))
                 are_finite &= bool(step.loss.isfinite())
         finally:
             self._training.to_device = to_device
-        held = (*self._training.model.parameters(), *self._training.model.buffers())
+        held = _held(self._training)
         weights = zlib.crc32(b"".join(zlib.crc32(_bytes_of(one)).to_bytes(4) for one in held))
         return StepsGiven(tuple(losses), weights, are_finite)
 
@@ -82,12 +81,18 @@ def _bytes_of(tensor: Tensor) -> bytes:
     return bytes(array.data)
 
 
+def _held(training: Training) -> list[Tensor]:
+    """Return the weights and buffers of the model, and those that are averaged."""
+    averaged = training.update.averaged if training.update else None
+    modules = (training.model, averaged) if isinstance(averaged, torch.nn.Module) else (training.model,)
+    return [one for module in modules for one in (*module.parameters(), *module.buffers())]
+
+
 def _state_of(training: Training) -> Callable[[], None]:
     """Return what puts the training back to where it is now."""
     update, model = training.update, training.model
     assert update is not None, "steps have been taken"
-    averaged = update.averaged if isinstance(update.averaged, torch.nn.Module) else torch.nn.Module()
-    held = [one for module in (model, averaged) for one in (*module.parameters(), *module.buffers())]
+    held = _held(training)
     values = [one.detach().clone() for one in held]
     gradients = [(one, None if one.grad is None else one.grad.clone()) for one in model.parameters()]
     holders: list[Any] = [*update.optimizers, *update.schedulers]

@@ -12,7 +12,8 @@ from __future__ import annotations
 import multiprocessing
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,6 @@ SECONDS = 3.0  # of reading what is cold, if that is enough for `_fewest`; a thi
 MOST_SECONDS = 20.0  # of each
 MOST_SAMPLES = 2**16  # of a permutation
 MOST_BATCH = 32  # samples: of a slow store more take seconds, and few batches tell nothing
-MOST_AGAIN = 1000  # times that the warm samples are read
 _FEWEST = 8  # batches, and as many for each worker but the first: they read as many at once
 
 _Read = tuple[float, OpenedFiles]  # when a batch was there, and what it opened
@@ -72,25 +72,37 @@ def read_storage(source: Any, kept: Path, seed: int, caches: int, beat: Callable
             worker_init_fn=loader.worker_init_fn, multiprocessing_context=loader.multiprocessing_context,
             prefetch_factor=loader.prefetch_factor if workers else None,
         )  # fmt: skip
-        return _timed(reading, fewest, seconds, beat)
+        return _timed(reading, fewest, seconds, beat, ends=drops)
 
     cold = batches(keys, SECONDS, drops=True)
     if not cold or not any(opened.bytes for _, opened in cold):
         return None
-    again = keys[: len(cold) * size] * MOST_AGAIN
-    warm = batches(again, SECONDS / 3, drops=False)
+    warm = batches(_Again(keys[: len(cold) * size]), SECONDS / 3, drops=False)
     return _use(
         cold, warm, workers=workers, batch=size, dataset_samples=len(dataset), caches=caches, memory_bytes=memory
     )
 
 
-def _timed(loader: Iterable[tuple[Any, OpenedFiles]], fewest: int, seconds: float, beat: Any) -> list[_Read]:
+class _Again:
+    """Keys, again and again."""
+
+    def __init__(self, keys: Sequence[Any]) -> None:
+        self._keys = keys
+
+    def __iter__(self) -> Iterator[Any]:
+        return cycle(self._keys)
+
+
+def _timed(
+    loader: Iterable[tuple[Any, OpenedFiles]], fewest: int, seconds: float, beat: Any, *, ends: bool
+) -> list[_Read]:
+    """Return when batches were there; `ends`: with the first one, where it opened nothing."""
     read, began = list[_Read](), time.perf_counter()
     for _, opened in loader:
         passed = time.perf_counter() - began
         read.append((passed, opened))
         beat()
-        nothing = not opened.bytes and len(read) == 1
+        nothing = ends and not opened.bytes and len(read) == 1
         if nothing or (passed > seconds and len(read) >= fewest) or passed > MOST_SECONDS:
             break
     return read

@@ -33,7 +33,9 @@ def total_bytes(use: StorageUse) -> float:
 
 def is_cold(use: StorageUse) -> bool:
     """Return whether what was to be cold was: it came from a disk, or from a store through an empty cache."""
-    return bool(use.caches) or use.disk_bytes is None or use.disk_bytes >= LEAST_FROM_DISK * use.file_bytes
+    own = min(use.file_bytes, use.new_bytes * use.samples)  # of the samples alone; what all share they read a part of
+    expected = own + (use.file_bytes - own) * min(1, use.samples / use.dataset_samples)
+    return bool(use.caches) or use.disk_bytes is None or use.disk_bytes >= LEAST_FROM_DISK * expected
 
 
 def storage_sentence(use: StorageUse) -> str:

@@ -59,7 +59,7 @@ class Stub:
         self._remembered: list[Any] = []  # the last value, if there is one
         self.is_on, self.is_noting = False, False
         self.stood_in = 0  # times
-        self._varied = False
+        self._varied = self._has_graph = False
 
     def set(self, is_on: bool) -> None:
         """Stand in from now on, or do so no more."""
@@ -68,6 +68,8 @@ class Stub:
     @property
     def doubt(self) -> str:
         """Return why it may not be left out after all, once steps were taken with it and without; empty: it may."""
+        if not self.stood_in and self._has_graph:
+            return "the backward pass needs what it gives"
         if not self.stood_in:
             return "it is not called by its name, so nothing could stand in for it"
         is_nothing = bool(self._remembered) and self._remembered[0] is None
@@ -87,7 +89,9 @@ class Stub:
                 self.stood_in += 1
                 return self._remembered[0]
             value = call(*arguments, **options)
-            if self.is_noting and not _has_graph(value):
+            if self.is_noting and _has_graph(value):
+                self._has_graph = True
+            elif self.is_noting:
                 self._varied |= bool(self._remembered) and not _same(value, self._remembered[0])
                 self._remembered = [value]
             return value
@@ -177,6 +181,8 @@ def _has_graph(value: Any) -> bool:
     """Whether a backward pass may need what was made: that cannot be handed out twice."""
     if isinstance(value, Tensor):
         return value.requires_grad
+    if isinstance(value, Mapping):
+        return any(map(_has_graph, value.values()))
     return isinstance(value, list | tuple) and any(map(_has_graph, value[:8]))
 
 

@@ -10,7 +10,7 @@ from autotune.core.results import Failure, Outcome
 from autotune.errors import TargetError
 from autotune.memory.model import Arm, DryRun
 from autotune.profile.memory_judge import largest_modules, peak_bytes, rows
-from autotune.profile.memory_records import MemoryUse, StateBytes
+from autotune.profile.memory_records import HeapUse, MemoryUse, StateBytes
 from autotune.profile.memory_stage import with_shapes
 from autotune.profile.records import ProfileResult
 from tests.profile.test_table import lines, result
@@ -56,6 +56,16 @@ def test_what_is_not_explained_is_a_row_of_its_own():
 def test_more_than_the_peak_is_said_with_a_minus():
     assert dict(rows(use(context_bytes=320 * MIB)))["not explained"] == -10 * MIB
     assert line("not explained", context_bytes=320 * MIB).split()[2:4] == ["-10.0", "-2%"]
+
+
+def test_what_the_context_gave_back_is_no_memory_below_zero():
+    """A training that dropped 152 MiB in its first step had a context of 144 % of the peak, and buffers of -48 %."""
+    heap = HeapUse(kept_bytes=0, buffers_bytes=-30 * MIB, code_bytes=0, later_bytes=0)
+    before, after = dict(rows(use())), dict(rows(use(heap=heap, context_bytes=use().context_bytes + 30 * MIB)))
+
+    assert after["buffers"] == 0
+    assert after["context"] == before["context"]
+    assert sum(after.values()) == sum(before.values())
 
 
 def test_on_a_device_the_peak_is_its_own_with_context_and_what_the_allocator_keeps():

@@ -173,6 +173,28 @@ def test_files_that_a_cache_kept_all_the_same_are_not_called_cold():
     assert is_cold(replace(kept, disk_bytes=None))
 
 
+def test_one_large_file_is_cold_where_what_its_samples_read_came_from_a_disk():
+    """Of 800 MB a hundredth was read: 4 KiB a sample, all of it from the disk (measured: 26 of 819 MB, cold)."""
+    shared = replace(USE, dataset_samples=10_000, files=1, file_bytes=800 * 10**6, new_bytes=0.0)
+
+    assert is_cold(replace(shared, disk_bytes=8 * 10**6))
+    assert not is_cold(replace(shared, disk_bytes=10**5))
+    assert not is_cold(replace(shared, samples=10_000, disk_bytes=8 * 10**6))
+
+
+@pytest.mark.slow
+def test_a_file_that_the_first_sample_reads_whole_is_read_warm_without_it(tmp_path):
+    loads = """        if not read: read.append(np.load(PLACE / "0.npy"))
+        return torch.from_numpy(read[0])[:4], 1
+"""
+    begin = FILES.index("        read.append"), FILES.index("\ndef model")
+
+    use = stored(tmp_path, FILES[: begin[0]] + loads + FILES[begin[1] :])
+
+    assert use.files == 1
+    assert rate(use.warm, use) > 0
+
+
 def test_too_few_batches_are_said_to_be_too_few():
     assert "not known" in storage_sentence(replace(USE, cold=(0.2,)))
 

@@ -91,7 +91,7 @@ def test_what_was_tried_stands_below_the_finding():
     found = finding(gain=MeasuredGain(seconds=0.02, low=0.018, high=0.022, same_losses=True))
 
     assert lines(result(found))[-1] == (
-        "    without it 20.0 ms faster a step (measured, 18.0 to 22.0); losses the same, bit for bit"
+        "    without it 20.0 ms faster a step (measured, 18.0 to 22.0); the same losses in 4 steps"
     )
 
 
