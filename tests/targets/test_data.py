@@ -141,6 +141,19 @@ def test_samples_are_shuffled_unless_a_sampler_orders_them(tmp_path: Path) -> No
     assert straight.steps[0].samples == 0
 
 
+def test_one_process_sets_no_epoch_of_a_sampler_of_the_users(tmp_path: Path) -> None:
+    text = MODEL + (
+        "class Own(torch.utils.data.SequentialSampler):\n"
+        "    def set_epoch(self, epoch): raise AssertionError('not asked for')\n"
+        "def dataset(): return [(torch.randn(4), 1) for _ in range(64)]\n"
+        "def sampler(dataset): return Own(dataset)\n"
+    )
+
+    start(tmp_path, text, batch_size=32).train(recorder := watch(3))
+
+    assert recorder.epochs == 1
+
+
 def test_the_users_own_loader_gets_the_loader_options(tmp_path: Path) -> None:
     text = MODEL + (
         "def dataloader(batch_size, num_workers, **loader):\n"
