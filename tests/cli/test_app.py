@@ -67,7 +67,7 @@ def test_help_of_search_shows_the_knobs_below_a_heading_of_their_own_and_last() 
 
     headings = [line.rstrip(":") for line in told.splitlines() if line[:1].isalpha() and line.endswith(":")]
     common, knobs = told.partition(headings[2])[0], told.partition(KNOB_PANEL)[2]
-    assert headings == ["Arguments", "Options", MEASURING, "Output", KNOB_PANEL]
+    assert headings == ["Arguments", "Options", MEASURING, "Several machines", "Output", KNOB_PANEL]
     assert [one.name for one in OURS if f"{option(one.name)} " not in knobs] == []
     assert all(f"{one} " in common for one in ("--time-budget", "--baseline", "--global-batch", "--fix", "--help"))
 

