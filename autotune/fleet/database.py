@@ -108,7 +108,7 @@ class Database:
             try:
                 with connection.cursor() as cursor:
                     self._take_lock(cursor)
-            except BaseException:
+            except BaseException:  # Ctrl-C, too: nobody would close it, and it may hold the lock
                 connection.close()
                 raise
         return connection

@@ -74,7 +74,7 @@ class SearchQueue:
         """Hold the study for this search, and say what is trained. Raises `StudyError` if another search holds it."""
         try:
             self._open(card)
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: the study would stay locked by this connection
             self.database.close()
             raise
 

@@ -34,7 +34,7 @@ class WorkerQueue:
         self.database, self.study, self.worker = database, study, 0
         try:
             database.run(make_tables)
-        except BaseException:
+        except BaseException:  # Ctrl-C, too: nobody else has this connection to close it
             database.close()
             raise
 
