@@ -34,40 +34,26 @@ class Replay:
     """Takes steps again; each `yield` is one."""
 
     def __init__(self, training: Training) -> None:
-        self._training = training
+        assert training.feed is not None, "steps have been taken"
+        self._training, self._feed = training, training.feed
         self._batches = list[Any]()
         self._back: Callable[[], None] = lambda: None
 
-    def keep(self) -> Generator[None, Step, None]:
-        """Take the steps for the first time, and keep the batches that they got."""
-        to_device = self._training.to_device
-
-        def keeping(batch: Any) -> Any:
-            moved = to_device(batch)
-            self._batches.append(copy.deepcopy(moved))
-            return moved
-
-        self._training.to_device = keeping
-        try:
-            for _ in range(REPLAYED_STEPS):
-                yield
-        finally:
-            self._training.to_device = to_device
+    def keep(self) -> None:
+        """Keep the next batches, and where the training is."""
+        count = REPLAYED_STEPS * self._training.plan.micro_batches_per_step
+        self._batches = [copy.deepcopy(self._feed.unused()) for _ in range(count)]
         self._back = _state_of(self._training)
 
     def again(self) -> Generator[None, Step, StepsGiven]:
         """Take the steps from the state that was kept, and return what they gave."""
         self._back()
-        to_device, waiting = self._training.to_device, copy.deepcopy(self._batches)[::-1]
-        self._training.to_device = lambda batch: waiting.pop()
         losses, are_finite = list[bytes](), True
-        try:
+        with self._feed.giving(iter(copy.deepcopy(self._batches))):
             for _ in range(REPLAYED_STEPS):
                 step = yield
                 losses.append(_bytes_of(step.loss))
                 are_finite &= bool(step.loss.isfinite())
-        finally:
-            self._training.to_device = to_device
         held = _held(self._training)
         weights = zlib.crc32(b"".join(zlib.crc32(_bytes_of(one)).to_bytes(4) for one in held))
         return StepsGiven(tuple(losses), weights, are_finite)

@@ -48,7 +48,7 @@ class Verifying:
         self, found: list[SlowLine], tell: Callable[[SlowLine, SlowLine], None]
     ) -> Generator[None, Step, None]:
         """Try what was found; `tell` what it was before and after."""
-        yield from self._replay.keep()
+        self._replay.keep()
         usual = yield from self._replay.again()
         self._why_not = "" if (yield from self._replay.again()) == usual else NOT_REPEATED
         if not usual.are_finite:

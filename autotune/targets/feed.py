@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
+from itertools import repeat
 from typing import Any
 
 from autotune.errors import TargetError
@@ -21,16 +22,16 @@ class Feed:
         self._source, self._watch = source, watch
         self._epoch: Iterator[Any] | None = None
         self._seen: Any = None
-        self._repeats = False
+        self._instead: Iterator[Any] | None = None
         self.arrived = time.perf_counter()  # when the batch that `next` gave last was there
         self.waited = 0.0  # seconds for all batches so far
 
     def next(self) -> Any:
         """The next batch; the time until it is there counts as waiting."""
         asked = time.perf_counter()
-        if self._repeats:
+        if self._instead is not None:
             self.arrived = asked
-            return self._seen
+            return next(self._instead)
         self._seen = None  # not held while the next one is loaded
         batch = next(self._epoch, _END) if self._epoch is not None else _END
         if batch is _END:
@@ -40,19 +41,18 @@ class Feed:
         self.waited += arrived - asked
         return batch
 
-    @property
-    def epoch(self) -> Iterator[Any] | None:
-        """The epoch that is under way; None before the first batch."""
-        return self._epoch
-
     @contextmanager
-    def repeating(self) -> Iterator[None]:
-        """Repeat the batch seen last, without waiting, until the end."""
-        self._repeats = True
+    def giving(self, batches: Iterator[Any]) -> Iterator[None]:
+        """Give these batches, without waiting, until the end; the loader is not asked, and draws nothing by chance."""
+        self._instead = batches
         try:
             yield
         finally:
-            self._repeats = False
+            self._instead = None
+
+    def repeating(self) -> AbstractContextManager[None]:
+        """Repeat the batch seen last, without waiting, until the end."""
+        return self.giving(repeat(self._seen))
 
     def unused(self) -> Any:
         """The next batch, for no step: the time until it is there is not waiting."""

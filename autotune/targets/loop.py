@@ -57,7 +57,7 @@ class Training:
         self.to_device, self._context = self._copy(), self._forward_context()
         self._counts_tokens = True
         self._ended = 0.0  # when the last report was made, by `time.perf_counter`
-        self._epoch: Any = None  # where training stopped; kept, so that workers live until their memory was read
+        self.feed: Feed | None = None  # of `train`; kept, so that workers live until their memory was read
 
     def train(self, watch: Watch) -> None:
         """Do what the watch says until it says `STOP`; raises what the user's code raises."""
@@ -66,7 +66,7 @@ class Training:
             self._follow(watch)
 
     def _follow(self, watch: Watch) -> None:
-        feed = Feed(self.source, watch)
+        feed = self.feed = Feed(self.source, watch)
         order = Order.CONTINUE
         while order is not Order.STOP:
             if order is Order.LOAD:
@@ -80,7 +80,6 @@ class Training:
                         order = watch.step(self._take(watch.steps_at_once, feed))
             else:
                 order = watch.step(self._take(watch.steps_at_once, feed))
-        self._epoch = feed.epoch
 
     @property
     def exchanges(self) -> bool:

@@ -48,7 +48,7 @@ PLANTED = {
     "watches_activations": "hook",
     "watches_gradients": "hook",
 }
-TRIES = 3  # other tests share the cores: steps with and without a cause agree on nothing then, and it says so
+TRIES = 8  # other tests share the cores: steps with and without a cause agree on nothing then, and it says so
 CLEAN = sorted(path.stem for path in TRAININGS.glob("clean_*.py"))
 
 
