@@ -31,7 +31,7 @@ site:           ## the documents as pages; needs `pip install mkdocs-material`
 gpu-test:       ## needs a CUDA device; everything in it skips with a reason elsewhere
 	.venv/bin/python -m pytest tests/gpu -rs
 
-FRAMEWORKS = tests/contract/test_targets.py tests/export/test_values.py tests/targets/test_lightning.py \
+FRAMEWORKS = tests/contract/test_targets.py tests/export/test_values.py tests/profile/test_metrics.py tests/targets/test_lightning.py \
 	tests/targets/test_lightning_trainer.py tests/targets/test_trainer.py tests/targets/commands/test_distributed.py \
 	tests/targets/commands/test_frameworks.py tests/targets/commands/test_recognition.py
 

@@ -53,7 +53,6 @@ MENDED = {  # training -> what is written, and what instead; without those that 
     "fills_with_zeros": ("set_to_none=False", "set_to_none=True"),
     "float64_crept_in": (".double()", ""),
     "is_deterministic": ("torch.use_deterministic_algorithms(True)", ""),
-    "joins_the_history": ('    pool["features"] = torch.cat([pool["features"], inputs.detach()])  # planted\n', ""),
     "logs_every_step": (
         '    rows = [{"row": row, "scores": [0.5] * 100} for row in range(200)]\n'
         "    log.seek(0)\n    json.dump(rows, log)  # planted\n    log.flush()\n",
@@ -141,7 +140,7 @@ def row(name: str, rounds: int) -> str:
     """Return the line of one training."""
     profiled, true, step = held_against(TRAININGS / f"{name}.py", [MENDED[name]], rounds)
     if not (found := findings(profiled)):
-        return f"| {name} | none | | | | |"
+        return f"| {name} | none | | {true:.0%} | | {1000 * step:.0f} |"
     told = found[0].seconds / profiled.seconds
     return f"| {name} | {found[0].kind} | {told:.0%} | {true:.0%} | {told / true:.2f} | {1000 * step:.0f} |"
 

@@ -52,9 +52,16 @@ SELECTIONS: tuple[Watched, ...] = (
     (torch, "where", "host read", "torch.where(condition)"),
     (Tensor, Tensor.pin_memory.__name__, "pinning", ".pin_memory()"),  # not the knob of that name
 )
+_METRICS = ("Metric", "MetricCollection")
 _MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 LONG_SECONDS = 0.001  # of making a list, from which on freeing it is measured, too
+
+
+def metrics() -> list[Watched]:
+    """Return the metrics of torchmetrics, if it was imported."""
+    library = sys.modules.get("torchmetrics")
+    return [(getattr(library, name), "forward", "metric", "a metric") for name in _METRICS if library is not None]
 
 
 @dataclass
@@ -72,7 +79,7 @@ class Calls:
         self, model: torch.nn.Module, stopwatch: Stopwatch, device: str, calls: tuple[Watched, ...] = CALLS
     ) -> None:
         self._model, self._stopwatch = model, stopwatch
-        self._watched = calls if device == "cpu" else (*calls, *SELECTIONS)
+        self._watched = (*calls, *metrics(), *(() if device == "cpu" else SELECTIONS))
         self._seen: dict[tuple[UserLine, str], _Seen] = {}
         self._of_step = list[tuple[UserLine, Slowness, str, float]]()
         self._evaluation: tuple[UserLine, float] | None = None  # where, and when it began

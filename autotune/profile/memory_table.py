@@ -22,9 +22,9 @@ from autotune.profile.memory_judge import (
 )
 from autotune.profile.memory_records import MemoryUse
 from autotune.profile.records import ModuleSeconds, ProfileResult
+from autotune.profile.wrapping import wrapped
 from autotune.units import format_rate, format_share, format_speedup
 
-WIDTH = 100  # characters of a line, at most
 BAR = 30
 LEAST_SHOWN = 0.001  # of the peak: categories that take less are left out
 MOST_MODULES = 3
@@ -44,7 +44,7 @@ def memory_block(result: ProfileResult) -> Text:
             block.append(f"  {name:<16}{_mib(size):>9}  {_share(size / total):>5}  ")
             block.append("█" * max(0, round(BAR * size / longest)) + "\n", "cyan")
     for line in memory_sentences(result):
-        block.append(f"  {_cut(plain(line))}\n")
+        block.append(wrapped(plain(line), "  "))
     return block
 
 
@@ -138,7 +138,3 @@ def _mib(size: float) -> str:
     mib = abs(size) / 2**20
     shown = format_rate(mib) if mib >= 0.001 else "0"
     return f"-{shown}" if size < 0 and shown != "0" else shown
-
-
-def _cut(text: str) -> str:
-    return text if len(text) <= WIDTH - 2 else f"{text[: WIDTH - 3]}…"

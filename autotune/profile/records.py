@@ -27,6 +27,7 @@ Slowness = Literal[
     "printing",  # print(), a tensor as text
     "copying",  # copy.deepcopy
     "evaluating",  # the model that trains is called without gradients
+    "metric",  # a metric of torchmetrics computes its value
     "hook",  # a hook of the user's on a module or on gradients
     "zeroing",  # zero_grad(set_to_none=False)
     "untrained",  # gradients for parameters that no optimizer steps

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from autotune.profile.calls import CALLS, SELECTIONS, hooks_of_users
+from autotune.profile.calls import CALLS, SELECTIONS, hooks_of_users, metrics
 from autotune.profile.records import SlowLine, Slowness
 from autotune.profile.stopwatch import replaced
 from autotune.profile.user_lines import UserLine, calling_line, owner, user_modules
@@ -127,7 +127,7 @@ def _places(stub: Stub, one: SlowLine, model: torch.nn.Module) -> Iterator[tuple
                 yield hooks, key, stub.standing_in(hook, always=True)
     elif one.kind == "clone":
         yield Tensor, "clone", _giving_itself(stub, Tensor.clone)
-    for holder, name, kind, what in (*CALLS, *SELECTIONS):
+    for holder, name, kind, what in (*CALLS, *SELECTIONS, *metrics()):
         if (kind, what) == (one.kind, one.what) and one.kind != "zeroing":
             yield holder, name, stub.standing_in(getattr(holder, name))
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from textwrap import wrap
-
 from rich.text import Text
 
 from autotune.core.records import Config
@@ -14,9 +12,9 @@ from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, bounds, exp
 from autotune.profile.memory_table import memory_block
 from autotune.profile.records import ProfileResult, Work
 from autotune.profile.storage_judge import storage_doubts, storage_sentence
+from autotune.profile.wrapping import WIDTH, wrapped
 from autotune.units import counted, format_bytes, format_rate, format_share
 
-WIDTH = 100  # characters of a line, at most
 BAR = 30  # characters of the longest bar
 MOST_MODULES, MOST_FINDINGS = 4, 3  # that are shown; --json has all
 LEAST_SHOWN = 0.001  # of a step: parts that take less are left out
@@ -33,17 +31,16 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     samples = f"{round(result.samples, 1):,g}"  # their mean: the last batch of a loop's epoch is smaller
     rates = f" on {device}: {_ms(result.seconds)} ms a step of {samples} samples, {rate} samples/s ({steps})"
     block = Text(f"{_cut(plain(label), WIDTH - len(rates))}{rates}\n")
-    block.append(_cut(f"  {plain(settings)}") + "\n", "dim")
+    block.append(wrapped(plain(settings), "  "), "dim")
     block.append(f"{bottleneck(result)}\n", "bold")
     block.append_text(_parts(result)).append_text(_modules(result))
     if result.work is not None:
-        block.append(f"  {work_phrase(result.work, result.seconds)}\n")
+        block.append(wrapped(work_phrase(result.work, result.seconds), "  "))
     if bound := bound_phrase(result):
-        block.append(f"  {bound}\n")
+        block.append(wrapped(bound, "  "))
     block.append_text(memory_block(result))
     if result.storage is not None:
-        told = wrap(storage_sentence(result.storage), WIDTH, initial_indent="\n  ", subsequent_indent="    ")
-        block.append("".join(f"{line}\n" for line in told))
+        block.append("\n" + wrapped(storage_sentence(result.storage), "  "))
     return block.append_text(_findings(result))
 
 
@@ -100,10 +97,9 @@ def work_phrase(work: Work, seconds: float) -> str:
     if work.flops is None:
         return f"operations not counted: {work.why}"
     share_of_peak = format_share(work.flops / seconds / work.peak_flops)
-    return _cut(
+    return (
         f"{_giga(work.flops)} GFLOP a step, {_giga(work.flops / seconds)} GFLOP/s: {share_of_peak} of the "
-        f"{_giga(work.peak_flops)} of one {work.dtype} product ({work.size} × {work.size})",
-        WIDTH - 2,
+        f"{_giga(work.peak_flops)} of one {work.dtype} product ({work.size} × {work.size})"
     )
 
 
@@ -121,7 +117,7 @@ def bound_phrase(result: ProfileResult) -> str:
     told = ", ".join(f"{names[one]} {format_share(of_step)}" for one, of_step in found.items())
     largest, of_step = next(iter(found.items()))
     bound = largest if of_step >= LEAST_BOUND else "none of these"
-    return _cut(f"bound by {bound}: {told} of the step", WIDTH - 2)
+    return f"bound by {bound}: {told} of the step"
 
 
 def _findings(result: ProfileResult) -> Text:
@@ -134,11 +130,11 @@ def _findings(result: ProfileResult) -> Text:
     for one in found[:MOST_FINDINGS]:
         cost = f"{_ms(one.seconds)} ms a step ({format_share(one.seconds / result.seconds)})" if not one.bytes else ""
         place = plain(one.place) or "(no line of yours)"
-        block.append(_cut(" ".join(filter(None, (place, cost))) + f": {plain(seen(one))}") + "\n", "yellow")
-        code = f"{plain(one.code)}   →   " if one.code and len(one.code) <= WIDTH // 2 else ""
-        block.append(_cut(f"    {code}{instead(one)}") + "\n")
+        block.append(wrapped(" ".join(filter(None, (place, cost))) + f": {plain(seen(one))}"), "yellow")
+        code = f"{plain(one.code)}   →   " if one.code and len(one.code) <= WIDTH else ""
+        block.append(wrapped(f"{code}{instead(one)}", "    "))
         if said := plain(tried(one)):
-            block.append(_cut(f"    {said}") + "\n")
+            block.append(wrapped(said, "    "))
     if len(found) > MOST_FINDINGS:
         block.append(f"and {counted(len(found) - MOST_FINDINGS, 'finding')} more: --json\n", "dim")
     return block

@@ -1,9 +1,13 @@
 """What is a finding in a real training, and what looks like one and is none."""
 
+from itertools import chain, cycle, repeat
+
 import pytest
 import torch
 
-from autotune.profile.comparison import agreed_share
+from autotune.child.clock import HostClock
+from autotune.profile import comparison
+from autotune.profile.comparison import MOST_ROUNDS, agreed_share
 from autotune.profile.loading import _gain
 from tests.profile.test_child import FLOPS, profiled
 from tests.targets_support import HEAD
@@ -220,6 +224,32 @@ def test_workers_that_keep_up_cost_a_step_nothing():
     assert _gain(1.5, 1.4, computing=1.0) == pytest.approx(0.5)
 
 
+SHORTER, LONGER = [2.0, 1.0], [1.0, 2.0]  # seconds with something, and without it
+
+
 def test_what_few_rounds_show_is_no_gain():
-    assert agreed_share([2.0, 1.0, 2.0, 1.0, 2.0, 1.0, 1.0, 2.0]) == 0.5
-    assert agreed_share([2.0, 1.0, 2.0, 1.0, 1.0, 2.0, 1.0, 2.0]) == 0.0
+    assert agreed_share(SHORTER * 3) == 0.5
+    assert agreed_share(SHORTER * 3 + LONGER) == 0.0
+    assert agreed_share(SHORTER * 10 + LONGER * 2) == 0.5
+    assert agreed_share(SHORTER * 9 + LONGER * 3) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("rounds", "count"), [([SHORTER], 12), ([SHORTER] * 3 + [LONGER], 24), ([SHORTER, LONGER], MOST_ROUNDS)]
+)
+def test_rounds_go_on_while_it_is_unsure_which_is_shorter(rounds, count, monkeypatch):
+    seconds = chain.from_iterable(cycle(rounds))
+
+    class Passing(HostClock):
+        def mark(self):
+            before = self._marks[-1] if self._marks else 0.0
+            self._marks.append(before + (next(seconds) if len(self._marks) % 2 else 0.0))
+
+    monkeypatch.setattr(comparison, "clock_for", lambda device: Passing())
+    comparing = comparison.compare(lambda is_without: None, "cpu", most_seconds=60.0)
+
+    with pytest.raises(StopIteration) as ended:
+        for step in repeat(None):
+            comparing.send(step)
+
+    assert len(ended.value.value.seconds) == 2 * count

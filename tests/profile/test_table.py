@@ -49,14 +49,14 @@ def lines(found):
     return profile_block("model.py with " + "x" * 80, config(), "cpu", found).plain.splitlines()
 
 
-def test_the_longest_answer_fits_25_lines_of_100_columns():
+def test_the_longest_answer_fits_40_lines_of_100_columns_and_loses_no_word():
     growth = finding(kind="growth", what="history", bytes=2.0**21)
 
     shown = lines(result(*(finding(kind=kind) for kind in ("python", "zeroing", "tail", "host tensor")), growth))
 
-    assert len(shown) == 25
+    assert len(shown) <= 40
     assert max(map(len, shown)) <= 100
-    assert "memory grows by 2 MiB a step" in shown[18]
+    assert "memory grows by 2 MiB a step: what is made here is kept" in " ".join(" ".join(shown).split())
     assert shown[-1] == "and 2 findings more: --json"
 
 

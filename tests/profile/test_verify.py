@@ -143,7 +143,7 @@ def test_chance_that_is_drawn_in_a_call_is_a_reason_to_leave_it(tmp_path):
 
 
 def test_chance_that_a_loader_draws_between_steps_is_none_of_theirs(tmp_path):
-    """An epoch of three steps: each begins with a draw for the order of samples, and another for the loader's workers."""
+    """An epoch of three steps: each epoch begins with draws for the order of samples and the seeds of workers."""
     noisy = LOSS.replace("nn.ReLU()", "nn.Dropout(0.1)").replace("256", "24")
 
     assert tried_kinds(tmp_path, noisy + READS + "    return value\n")["host read"].unverified == ""
