@@ -187,9 +187,9 @@ def cell(
 
 def banner(options: argparse.Namespace) -> str:
     """Machine, versions and how long the plain loops are."""
-    card = [gpu.name for gpu in visible_gpus()[:1] if options.device != "cpu"]
+    gpu = [gpu.name for gpu in visible_gpus()[:1] if options.device != "cpu"]
     return (
-        f"{', '.join((*card, cpu_name()))}, {usable_cores()} cores, {platform.platform(terse=True)}, "
+        f"{', '.join((*gpu, cpu_name()))}, {usable_cores()} cores, {platform.platform(terse=True)}, "
         f"Python {platform.python_version()}, torch {torch_version()}; plain loops of at least {options.seconds:.0f} s "
         f"and {options.steps} steps, "
         f"{options.rounds} rounds\n"

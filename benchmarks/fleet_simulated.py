@@ -8,7 +8,7 @@ it was probed, or had been. Regret is what the best probed configuration lacks t
 probes. Seconds are simulated: what a probe takes there, and nothing for a proposal, whose own time is told apart.
 
 `--load` asks a real PostgreSQL server (Debian: apt install postgresql) as many workers as there are to take and store
-orders of 64 KiB, each of a second: ten times as often as probes do.
+jobs of 64 KiB, each of a second: ten times as often as probes do.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ def load(workers: int) -> str:
     from autotune.core import codec
     from autotune.core.requests import ProbeRequest
     from autotune.fleet.database import Database
-    from autotune.fleet.records import StudyCard, Timing
+    from autotune.fleet.records import QueuedStudy, Timing
     from autotune.fleet.search_queue import SearchQueue
     from autotune.fleet.worker_queue import WorkerQueue
     from autotune.testing import ENVIRONMENT
@@ -137,7 +137,7 @@ def load(workers: int) -> str:
     server, timing, ended = Server(), Timing(), threading.Event()
     url = server.new_database()
     queue = SearchQueue(url, "load", timing)
-    queue.open(StudyCard(name="load", target="ok", target_digest=""))
+    queue.open(QueuedStudy(name="load", target="ok", target_digest=""))
     body, log = codec.encode(example(ProbeRequest, "ok")).decode(), bytes(LOG_BYTES)
     waits: list[float] = []
 
@@ -145,12 +145,12 @@ def load(workers: int) -> str:
         own = WorkerQueue(Database(url, patience_seconds=60), "load")
         own.join(uuid4(), str(number), "here", ENVIRONMENT)
         while not ended.is_set():
-            order = own.take()
-            if order is None:
+            job = own.take()
+            if job is None:
                 time.sleep(timing.poll)
             elif not ended.wait(ORDER_SECONDS):
-                own.is_mine(order)
-                own.store(order, body, log)
+                own.is_mine(job)
+                own.store(job, body, log)
         own.leave()
 
     def ask(number: int) -> None:
@@ -218,7 +218,7 @@ def main() -> None:
         f"{platform.processor() or platform.machine()}, Python {platform.python_version()}, Optuna {optuna.__version__}"
     )
     if asked.load:
-        print("| workers | orders/s | transactions/s | delay, median | delay, 95 % |\n| --- | --- | --- | --- | --- |")
+        print("| workers | jobs/s | transactions/s | delay, median | delay, 95 % |\n| --- | --- | --- | --- | --- |")
         for workers in counts:
             print(load(workers), flush=True)
         return

@@ -35,7 +35,7 @@ ASKED = "--asked"  # marks the process of one question
 
 def questions() -> tuple[Question, ...]:
     """All of them, in the order of asking. Imports torch, and touches no device."""
-    from benchmarks.questions import arithmetic, card, clocks, frontier, provoked, starting
+    from benchmarks.questions import arithmetic, clocks, frontier, gpu, provoked, starting
 
     return (
         Question(
@@ -93,7 +93,7 @@ def questions() -> tuple[Question, ...]:
             name="nvml",
             what="NVML's fields, their time and their agreement",
             decides="Gpu and Glance (machine/nvml.py), PERIOD_SECONDS (launch/telemetry.py)",
-            ask=card.readings,
+            ask=gpu.readings,
         ),
         Question(
             name="kill",

@@ -25,8 +25,8 @@ FLOAT16_CAPABILITY = (7, 0)  # tensor cores; before Volta float16 autocast is no
 def choose_device(name: str | None) -> str:
     """The device to use: `name` if it exists, without a name the accelerator, without an accelerator the CPU.
 
-    Of several cards it is the current one from then on: torch's events, its thread that pins batches and a bare
-    `.cuda()` of the user's go there, and would otherwise open a context on the first card and time its idle stream.
+    Of several GPUs it is the current one from then on: torch's events, its thread that pins batches and a bare
+    `.cuda()` of the user's go there, and would otherwise open a context on the first GPU and time its idle stream.
     Raises `EnvironmentUnfit` if the named device is not there.
     """
     device = _found(name)
@@ -68,8 +68,8 @@ def describe(device: str) -> Environment:
         name, total, capability = facts.name, facts.total_memory, f"{facts.major}.{facts.minor}"
         uuid = str(getattr(facts, "uuid", "")) or None
     elif kind == "xpu":
-        card = torch.xpu.get_device_properties(device)
-        name, total = card.name, card.total_memory
+        gpu = torch.xpu.get_device_properties(device)
+        name, total = gpu.name, gpu.total_memory
     elif kind == "mps":
         name, total = f"{machine.cpu_name()} GPU", torch.mps.recommended_max_memory()
     gpus = nvml.gpus() if kind == "cuda" else ()

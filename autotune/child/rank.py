@@ -27,18 +27,18 @@ def take_part(folder: Path, do: Callable[..., Any]) -> NoReturn:
     os.environ.pop("PYTHONSAFEPATH", None)  # it was for this interpreter, not for what the script starts
     parent = os.getppid() if RANKS_FOLDER in os.environ else None  # a distributed launcher ends its ranks itself
     harden(None, parent)
-    place = folder / os.environ.get("RANK", "0")
-    if not place.is_dir():  # more ranks were started than the command says; the expected ones report it
+    own = folder / os.environ.get("RANK", "0")
+    if not own.is_dir():  # more ranks were started than the command says; the expected ones report it
         threading.Event().wait()
     # A file of its own: in the log those of several ranks would be mixed.
-    faulthandler.register(signal.SIGUSR1, (place / STACKS).open("w"), all_threads=True)
-    pipe = os.open(place / PROGRESS, os.O_WRONLY | os.O_NONBLOCK)
+    faulthandler.register(signal.SIGUSR1, (own / STACKS).open("w"), all_threads=True)
+    pipe = os.open(own / PROGRESS, os.O_WRONLY | os.O_NONBLOCK)
     os.write(pipe, f"rank {os.getpid()} {world_size()}\n".encode())
     progress = Progress(pipe)
-    started, request = datetime.now(UTC).isoformat(timespec="seconds"), decode((place / REQUEST).read_bytes())
+    started, request = datetime.now(UTC).isoformat(timespec="seconds"), decode((own / REQUEST).read_bytes())
 
     def work() -> None:
-        status = do(request, place, progress, started, os.getpid())
+        status = do(request, own, progress, started, os.getpid())
         os.write(pipe, b"left\n")  # its result: nobody has to wait for the next look
         if world_size() > 1:
             threading.Event().wait()  # until all have what they need: without this one they would fail

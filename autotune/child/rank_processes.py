@@ -31,7 +31,7 @@ from autotune.targets.commands.distributed import Launch
 from autotune.targets.commands.program import configured
 from autotune.targets.world import RANKS_FOLDER
 
-CARDS = "CUDA_VISIBLE_DEVICES"
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 END_SECONDS = 10.0  # for a distributed launcher to tell how its ranks ended, once they are all dead
 ONE_MACHINE = "127.0.0.1"
 
@@ -73,18 +73,18 @@ class RankProcesses(Protocol):
 class OfALauncher:
     """Ranks that the distributed launcher of a command starts: it is run as it was typed, with us for its script."""
 
-    def __init__(self, request: Request[Any], place: Path) -> None:
+    def __init__(self, request: Request[Any], folder: Path) -> None:
         """Raises `TargetError` for a command that starts none."""
         assert request.target is not None, "it is a command"
         launch = configured(Command.parse(request.target), _config(request)).launch
         assert launch is not None, "it begins with a distributed launcher"
         self.launch: Launch = launch
-        self.count, self._place = launch.ranks, place
+        self.count, self._folder = launch.ranks, folder
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Mapping[int, int]:
         """Start the launcher; which ranks it starts, they tell themselves."""
-        rank = ("-m", "autotune.child", "--ranks", str(self._place))
+        rank = ("-m", "autotune.child", "--ranks", str(self._folder))
         words = (sys.executable, "-m", self.launch.distributed.module, *self.launch.options, *rank)
         # The user's json.py must not stand in for ours; a rank takes the variable back.
         own = {LEADER: str(os.getpid()), "PYTHONSAFEPATH": "1"}
@@ -122,12 +122,12 @@ class OfALauncher:
 class OfOurOwn:
     """Ranks that this process starts itself, as torchrun would, but from what it has imported already if it can.
 
-    They meet by a file in `place`: a port could be taken by somebody else meanwhile. Each has the card of its number.
+    They meet by a file in `folder`: a port could be taken by somebody else meanwhile. Each has the GPU of its number.
     """
 
-    def __init__(self, request: Request[Any], place: Path, become: Callable[[Path], NoReturn]) -> None:
+    def __init__(self, request: Request[Any], folder: Path, become: Callable[[Path], NoReturn]) -> None:
         """`become` is what a forked process does as a rank."""
-        self.count, self._place, self._become = request.ranks, place, become
+        self.count, self._folder, self._become = request.ranks, folder, become
         self._is_cuda = (request.device or "").startswith("cuda")
         self._pids: dict[int, int] = {}
         self._ended: dict[int, int] = {}  # rank -> exit status
@@ -177,21 +177,21 @@ class OfOurOwn:
     def _environ(self, number: int, port: int) -> dict[str, str]:
         """Return the variables of a rank, those that torchrun sets among them: user code may read them."""
         size = str(self.count)
-        ours = {LEADER: str(os.getpid()), RANKS_FOLDER: str(self._place)}
+        ours = {LEADER: str(os.getpid()), RANKS_FOLDER: str(self._folder)}
         ours |= {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
         ours |= {"GROUP_RANK": "0", "MASTER_ADDR": ONE_MACHINE, "MASTER_PORT": str(port)}
         if self._is_cuda:
-            cards = (os.environ.get(CARDS) or ",".join(map(str, range(self.count)))).split(",")
-            if len(cards) < self.count:
+            gpus = (os.environ.get(VISIBLE_DEVICES) or ",".join(map(str, range(self.count)))).split(",")
+            if len(gpus) < self.count:
                 raise EnvironmentUnfit(
-                    f"{self.count} ranks need as many GPUs, and {CARDS} shows {len(cards)}: {','.join(cards)}. It was "
-                    f"probably set for another run. Show {self.count}, or train with fewer ranks."
+                    f"{self.count} ranks need as many GPUs, and {VISIBLE_DEVICES} shows {len(gpus)}: {','.join(gpus)}. "
+                    f"It was probably set for another run. Show {self.count}, or train with fewer ranks."
                 )
-            ours[CARDS] = cards[number]
+            ours[VISIBLE_DEVICES] = gpus[number]
         return ours
 
     def _exec(self, environ: Mapping[str, str]) -> int:
-        words = (sys.executable, "-P", "-m", "autotune.child", "--ranks", str(self._place))
+        words = (sys.executable, "-P", "-m", "autotune.child", "--ranks", str(self._folder))
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, env={**os.environ, **environ})
         process.returncode = 0  # its end is waited for here, and not by `subprocess`
         return process.pid
@@ -202,17 +202,17 @@ class OfOurOwn:
             return pid
         try:
             os.environ.update(environ)
-            variables.accept()  # a card is chosen when the device is first used
-            self._become(self._place)
+            variables.accept()  # a GPU is chosen when the device is first used
+            self._become(self._folder)
         except BaseException:  # this is the main function of a forked process: nothing above it may go on
             traceback.print_exc()
         finally:
             os._exit(1)
 
 
-def processes_for(request: Request[Any], place: Path, become: Callable[[Path], NoReturn]) -> RankProcesses:
+def processes_for(request: Request[Any], folder: Path, become: Callable[[Path], NoReturn]) -> RankProcesses:
     """Return what starts the ranks of that request."""
-    return OfALauncher(request, place) if is_command(request.target or "") else OfOurOwn(request, place, become)
+    return OfALauncher(request, folder) if is_command(request.target or "") else OfOurOwn(request, folder, become)
 
 
 def lives(pid: int) -> bool:

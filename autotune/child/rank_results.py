@@ -47,7 +47,7 @@ _WAITING = re.compile(r"torch/(distributed/|nn/parallel/distributed)|in _engine_
 def share(request: Request[ResultT], count: int) -> Request[ResultT]:
     """Return the request as one of `count` ranks gets it: they share the host's memory, and the rate to be beaten."""
     limit = request.memory_limit_bytes
-    if limit is not None and (request.device or "cpu") == "cpu":  # each has a card of its own elsewhere
+    if limit is not None and (request.device or "cpu") == "cpu":  # each has a GPU of its own elsewhere
         request = replace(request, memory_limit_bytes=limit // count)
     if isinstance(request, ProbeRequest) and request.incumbent_samples_per_second is not None:
         own = request.incumbent_samples_per_second / count
@@ -100,7 +100,7 @@ def _of_all(alone: Alone | None, factor: float) -> Alone | None:
 
 
 def _memory(peaks: Sequence[MemoryPeak], outer_bytes: int) -> MemoryPeak:
-    """Return the sum of all processes of the host, and the peaks of the card that has most."""
+    """Return the sum of all processes of the host, and the peaks of the GPU that has most."""
     fullest = max(peaks, key=lambda one: one.bytes)
     retries = [one.allocator_retries for one in peaks if one.allocator_retries is not None]
     return replace(

@@ -108,9 +108,9 @@ def supervise(
 
     `become` is what a process does that was forked to be a rank.
     """
-    place = folder / RANKS_FOLDER
-    processes = processes_for(request, place, become)
-    ranks = [Rank(number, place, share(request, processes.count)) for number in range(processes.count)]
+    of_ranks = folder / RANKS_FOLDER
+    processes = processes_for(request, of_ranks, become)
+    ranks = [Rank(number, of_ranks, share(request, processes.count)) for number in range(processes.count)]
     group = _Group(request, ranks, processes, progress)
     try:
         for number, pid in processes.start().items():

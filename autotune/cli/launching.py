@@ -62,17 +62,17 @@ def launching(
             f"theirs to use, workers are not told yet. Leave --devices out: each worker trains on one GPU."
         )
     from autotune.fleet.launcher import FleetLauncher
-    from autotune.fleet.records import StudyCard
+    from autotune.fleet.records import QueuedStudy
 
     folder, is_fresh = settings.folder, settings.mode == "fresh"
     begun = disk.read_request(folder) if not is_fresh and (folder / disk.STUDY).is_file() else None
-    card = StudyCard(
+    study = QueuedStudy(
         name=folder.absolute().name, target=settings.target, target_digest=digest_of(settings.target),
         isolation=isolation, environment=begun.environment if begun else None,
     )  # fmt: skip
     storage, expected = fleet
     launcher = FleetLauncher(
-        storage, card, folder, is_fresh=is_fresh, expected=expected, step_timeout_seconds=patience, tell=note
+        storage, study, folder, is_fresh=is_fresh, expected=expected, step_timeout_seconds=patience, tell=note
     )
     has_ended = False
     try:

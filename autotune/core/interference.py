@@ -33,7 +33,7 @@ class Contamination(Record, frozen=True, kw_only=True):
 
 
 class GpuUse(Record, frozen=True, kw_only=True):
-    """The use of the probe's GPU during the window by NVML, sampled by the launcher. None: this card does not tell."""
+    """The use of the probe's GPU during the window by NVML, sampled by the launcher. None: this GPU does not tell."""
 
     readings: int
     utilization: float | None = None  # mean share of time with any kernel, 0..1: high proves nothing, low starvation

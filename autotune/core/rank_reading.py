@@ -17,7 +17,7 @@ class RankReading(Record, frozen=True, kw_only=True):
     step_seconds: tuple[float, ...]
     loader_wait_seconds: tuple[float, ...]
     busy_seconds: tuple[float, ...] = ()  # its main thread on a core, and not waiting; (): not known, as on a GPU
-    memory_bytes: int  # peak of its card, or of its processes on a host
+    memory_bytes: int  # peak of its GPU, or of its processes on a host
 
 
 def imbalance(values: Sequence[float]) -> float:

@@ -100,7 +100,7 @@ class ProbeRequest(Request[ProbeResult], frozen=True, kw_only=True, tag="probe",
     target: str
     config: Config
     device: str
-    device_uuid: str | None = None  # of the card to watch meanwhile: an index means another card to another library
+    device_uuid: str | None = None  # of the GPU to watch meanwhile: an index means another GPU to another library
     number: int = 0
     purpose: Purpose = "search"
     repeats: int | None = None  # the probe with interference that this one repeats; None: a first one

@@ -205,7 +205,7 @@ class ProbeResult(Result, frozen=True, kw_only=True):
 
     @property
     def samples_per_joule(self) -> float | None:
-        """Samples of the window for the energy that the GPU took during it; None where the card does not count it.
+        """Samples of the window for the energy that the GPU took during it; None where the GPU does not count it.
 
         The counter moves every 0.1 s: over a window of 2 s this is right to 5 % (docs/notes/gpu.md 1).
         """

@@ -2,7 +2,7 @@
 
     store request ─► queue ─► wait: an answer, or two lost workers ─► log and result into the folder ─► off the queue
 
-The study's folder stays the truth. An order is taken off the queue when its result is there, so that a search that was
+The study's folder stays the truth. A job is taken off the queue when its result is there, so that a search that was
 killed finds the answers of its last probes in the queue when it is resumed.
 """
 
@@ -26,7 +26,7 @@ from autotune.core.records import Config, Environment
 from autotune.core.requests import ProbeRequest, Request, ResultT, patient
 from autotune.core.results import Failure, Inspection, Outcome
 from autotune.errors import EnvironmentUnfit
-from autotune.fleet.records import Answer, FleetWorker, StudyCard, Timing
+from autotune.fleet.records import Answer, FleetWorker, QueuedStudy, Timing
 from autotune.fleet.search_queue import Deadly, SearchQueue
 from autotune.fleet.state import write_workers
 from autotune.launch.base import LOG, REQUEST, RESULT
@@ -46,20 +46,20 @@ class FleetLauncher:
     """
 
     def __init__(
-        self, url: str, card: StudyCard, folder: Path, *, is_fresh: bool = False, expected: int = 1,
+        self, url: str, study: QueuedStudy, folder: Path, *, is_fresh: bool = False, expected: int = 1,
         step_timeout_seconds: float | None = None, tell: Callable[[str], None] = lambda text: None,
         timing: Timing | None = None,
     ) -> None:  # fmt: skip
         """`folder`: of the study; `is_fresh`: what an earlier search left in the queue is of no use."""
         self._timing = timing or Timing()
-        self.queue = SearchQueue(url, card.name, self._timing)
-        self._class, self._folder, self._is_fresh = card.environment, folder, is_fresh
+        self.queue = SearchQueue(url, study.name, self._timing)
+        self._class, self._folder, self._is_fresh = study.environment, folder, is_fresh
         self._expected, self._tell, self._step_timeout_seconds = expected, tell, step_timeout_seconds
         self._home: int | None = None
         self._shown: list[tuple[int, str, str]] = []  # of the workers, as they were last written down
         self._deadly: dict[tuple[type[Request[Any]], Config], Failure] = {}
         self._is_first, self._beginning = True, threading.Lock()
-        self.queue.open(card)
+        self.queue.open(study)
 
     def run(self, request: Request[ResultT], folder: Path) -> ResultT:
         """Run the request on the home of the search; see `Launcher`."""
@@ -73,8 +73,8 @@ class FleetLauncher:
         """Return the workers that are there and of the study's class, in the order in which they came."""
         there, known = self.queue.workers(), self._class
         fit = tuple(one for one in there if known is None or not machine_differences(known, one.environment))
-        if [(one.id, one.order, one.quarantined) for one in fit] != self._shown:
-            self._shown = [(one.id, one.order, one.quarantined) for one in fit]
+        if [(one.id, one.job, one.quarantined) for one in fit] != self._shown:
+            self._shown = [(one.id, one.job, one.quarantined) for one in fit]
             write_workers(self._folder, fit)
         return fit
 
@@ -88,7 +88,7 @@ class FleetLauncher:
         self.queue.mark(worker, reference=reference, quarantined=quarantined)
 
     def close(self, *, has_ended: bool) -> None:
-        """Delete open orders; workers leave if the search `has_ended`, and else wait until it is resumed."""
+        """Delete open jobs; workers leave if the search `has_ended`, and else wait until it is resumed."""
         self.queue.end(for_good=has_ended)
 
     def _run(self, request: Request[ResultT], folder: Path, wanted: int | None) -> ResultT:

@@ -1,4 +1,4 @@
-"""The rows of the queue as records: the study that workers join, the workers, and the orders that they carry out."""
+"""The rows of the queue as records: the study that workers join, the workers, and the jobs that they carry out."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ Seconds = Annotated[float, Meta(gt=0)]
 class Timing(Record, frozen=True, kw_only=True):
     """How long search and workers wait before they act, in seconds; `fence` must be less than `grace`.
 
-    A worker without its lease stops its probe after `fence`, and its order is given to another after `grace`: so no
-    order is carried out twice at once. Both may be short, for the server frees the lease of a killed process within
+    A worker without its lease stops its probe after `fence`, and its job is given to another after `grace`: so no
+    job is carried out twice at once. Both may be short, for the server frees the lease of a killed process within
     milliseconds; they must be longer than it takes to reach a restarted server.
     """
 
     poll: Seconds = 0.3  # between two looks at the queue
     beat: Seconds = 1.0  # between two signs of life of a worker
     fence: Seconds = 10.0  # without a lease, until a worker stops what it runs
-    grace: Seconds = 12.0  # for which a lease is free, until the order is given to another worker
+    grace: Seconds = 12.0  # for which a lease is free, until the job is given to another worker
     restarted: Seconds = 15.0  # after a start of the server, in which nobody is taken for lost
     patience: Seconds = 600.0  # with a server that cannot be reached, and with a fleet without a worker
     gathering: Seconds = 120.0  # for the workers that are expected
 
 
-class StudyCard(Record, frozen=True, kw_only=True):
+class QueuedStudy(Record, frozen=True, kw_only=True):
     """The study as workers see it: what is trained, and on which class of machines. Holds no code."""
 
     name: str
@@ -49,11 +49,11 @@ class FleetWorker(Record, frozen=True, kw_only=True):
     environment: Environment
     quarantined: str = ""  # why it gets no more probes
     reference: float | None = None  # score of the baseline there, by its latest probe
-    order: str = ""  # the place in the study of what it runs now; empty: it waits
+    job: str = ""  # the place in the study of what it runs now; empty: it waits
     seconds: float = 0.0  # since it began that
 
 
-class WorkOrder(Record, frozen=True, kw_only=True):
+class Job(Record, frozen=True, kw_only=True):
     """One request in the queue, as its worker takes it."""
 
     id: int
@@ -63,7 +63,7 @@ class WorkOrder(Record, frozen=True, kw_only=True):
 
 
 class Answer(Record, frozen=True, kw_only=True):
-    """The end of an order."""
+    """The end of a job."""
 
     result: str  # JSON
     log: bytes

@@ -35,7 +35,7 @@ CREATE TABLE IF NOT EXISTS autotune_worker (
     joined_at timestamptz NOT NULL DEFAULT now()
 );
 
-CREATE TABLE IF NOT EXISTS autotune_order (
+CREATE TABLE IF NOT EXISTS autotune_job (
     id integer GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     token uuid NOT NULL UNIQUE,        -- made by the search: queueing twice is queueing once
     study text NOT NULL REFERENCES autotune_study (name) ON DELETE CASCADE,
@@ -53,7 +53,7 @@ CREATE TABLE IF NOT EXISTS autotune_order (
     result text,                       -- JSON
     log bytea
 );
-CREATE INDEX IF NOT EXISTS autotune_order_open ON autotune_order (study, state) WHERE state IN ('queued', 'running');
+CREATE INDEX IF NOT EXISTS autotune_job_open ON autotune_job (study, state) WHERE state IN ('queued', 'running');
 """
 
 

@@ -1,4 +1,4 @@
-"""The queue as the search sees it: it puts orders in, waits for their ends, and finds out which workers are lost."""
+"""The queue as the search sees it: it puts jobs in, waits for their ends, and finds out which workers are lost."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from autotune.core import codec
 from autotune.core.records import Environment
 from autotune.errors import StudyError
 from autotune.fleet.database import Cursor, Database, LeaseTaken
-from autotune.fleet.records import Answer, FleetWorker, StudyCard, Timing
+from autotune.fleet.records import Answer, FleetWorker, QueuedStudy, Timing
 from autotune.fleet.schema import SEARCH_LOCK, WORKER_LOCK, make_tables
 
-MOST_LOSSES = 2  # workers that are lost with one order: no third is risked
-STALE_SECONDS = 30.0  # that a worker leaves an order of its own in the queue: it is stopped, and another may take it
+MOST_LOSSES = 2  # workers that are lost with one job: no third is risked
+STALE_SECONDS = 30.0  # that a worker leaves a job of its own in the queue: it is stopped, and another may take it
 
 # Whether the lease of worker `w` is held; everybody may read pg_locks.
 IS_HELD = f"""EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON l.database = d.oid
@@ -32,7 +32,7 @@ SELECT w.id, {IS_HELD}, w.missing_since IS NOT NULL,
     extract(epoch FROM now() - pg_postmaster_start_time())
 FROM autotune_worker w WHERE w.study = %s AND w.left_at IS NULL"""
 GIVE_BACK = f"""
-UPDATE autotune_order o SET losses = losses + 1, worker = NULL, wanted = NULL, taken_at = NULL,
+UPDATE autotune_job o SET losses = losses + 1, worker = NULL, wanted = NULL, taken_at = NULL,
     state = CASE WHEN losses + 1 >= {MOST_LOSSES} THEN 'done' ELSE 'queued' END,
     evidence = evidence || CASE evidence WHEN '' THEN '' ELSE '; ' END ||
         format('worker %%s %%s, %%s s after it began', w.name, %s::text,
@@ -41,11 +41,11 @@ FROM autotune_worker w WHERE w.id = o.worker AND o.state = 'running' AND """
 ENDED = """
 SELECT o.token, o.result, o.log, w.name, to_char(o.taken_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"+00:00"'),
     o.evidence
-FROM autotune_order o LEFT JOIN autotune_worker w ON w.id = o.worker WHERE o.state = 'done' AND o.token = ANY(%s)"""
+FROM autotune_job o LEFT JOIN autotune_worker w ON w.id = o.worker WHERE o.state = 'done' AND o.token = ANY(%s)"""
 WORKERS = """
 SELECT w.id, w.name, w.host, w.environment, w.quarantined, w.reference, coalesce(o.place, ''),
     coalesce(extract(epoch FROM now() - o.taken_at), 0)
-FROM autotune_worker w LEFT JOIN autotune_order o ON o.worker = w.id AND o.state = 'running'
+FROM autotune_worker w LEFT JOIN autotune_job o ON o.worker = w.id AND o.state = 'running'
 WHERE w.study = %s AND w.left_at IS NULL ORDER BY w.id"""
 
 
@@ -54,11 +54,11 @@ class Stopped(Exception):
 
 
 class Deadly(Exception):
-    """`MOST_LOSSES` workers were lost with an order, so that no other gets it; the text says which and when."""
+    """`MOST_LOSSES` workers were lost with a job, so that no other gets it; the text says which and when."""
 
 
 class SearchQueue:
-    """The orders of one search. Safe to use from several threads: one of those that wait polls for all."""
+    """The jobs of one search. Safe to use from several threads: one of those that wait polls for all."""
 
     def __init__(self, url: str, name: str, timing: Timing) -> None:
         """Connect, and make the tables if there are none."""
@@ -70,15 +70,15 @@ class SearchQueue:
         self._ended: dict[UUID, Answer | Deadly] = {}
         self._looked = float("-inf")
 
-    def open(self, card: StudyCard) -> None:
+    def open(self, study: QueuedStudy) -> None:
         """Hold the study for this search, and say what is trained. Raises `StudyError` if another search holds it."""
         try:
-            self._open(card)
+            self._open(study)
         except BaseException:  # Ctrl-C, too: the study would stay locked by this connection
             self.database.close()
             raise
 
-    def _open(self, card: StudyCard) -> None:
+    def _open(self, study: QueuedStudy) -> None:
         self.database.run(make_tables)
         number = self.database.run(self._row)
         try:
@@ -88,8 +88,8 @@ class SearchQueue:
                 f"Another search goes on under the name {self.name} on this database. Two searches cannot share "
                 f"workers. Wait for it, or choose another folder with --study: its name is that of the study."
             ) from None
-        environment = None if card.environment is None else codec.encode(card.environment).decode()
-        values = (card.target, card.target_digest, card.isolation, environment, self.name)
+        environment = None if study.environment is None else codec.encode(study.environment).decode()
+        values = (study.target, study.target_digest, study.isolation, environment, self.name)
         self.database.run(
             lambda cursor: cursor.execute(
                 "UPDATE autotune_study SET target = %s, target_digest = %s, isolation = %s, environment = %s, "
@@ -110,7 +110,7 @@ class SearchQueue:
         """Withdraw what is not done, and let workers leave if the search is over `for_good`."""
 
         def end(cursor: Cursor) -> None:
-            cursor.execute("DELETE FROM autotune_order WHERE study = %s", (self.name,))
+            cursor.execute("DELETE FROM autotune_job WHERE study = %s", (self.name,))
             if for_good:
                 cursor.execute("UPDATE autotune_study SET ended_at = now() WHERE name = %s", (self.name,))
 
@@ -127,18 +127,18 @@ class SearchQueue:
         )
 
     def put(self, token: UUID, place: str, request: str, *, wanted: int | None, patience: float) -> None:
-        """Queue one order, for the worker that is `wanted` or for any."""
+        """Queue one job, for the worker that is `wanted` or for any."""
         values = (token, self.name, place, request, wanted, patience)
         self.database.run(
             lambda cursor: cursor.execute(
-                "INSERT INTO autotune_order (token, study, place, request, wanted, patience) "
+                "INSERT INTO autotune_job (token, study, place, request, wanted, patience) "
                 "VALUES (%s, %s, %s, %s, %s, %s) ON CONFLICT (token) DO NOTHING",
                 values,
             )
         )
 
     def wait(self, token: UUID) -> Answer | None:
-        """Return the answer to an order; None if there is none after one poll.
+        """Return the answer to a job; None if there is none after one poll.
 
         Raises `Deadly`, and `Stopped` once `is_stopped` is set.
         """
@@ -159,14 +159,14 @@ class SearchQueue:
         return found
 
     def forget(self, token: UUID) -> None:
-        """Delete an order: its answer is in the study, or nobody waits for it. Its worker notices, and stops."""
+        """Delete a job: its answer is in the study, or nobody waits for it. Its worker notices, and stops."""
         with self._mutex:
             self._waiting.discard(token)
-        self.database.run(lambda cursor: cursor.execute("DELETE FROM autotune_order WHERE token = %s", (token,)))
+        self.database.run(lambda cursor: cursor.execute("DELETE FROM autotune_job WHERE token = %s", (token,)))
 
     def left_over(self) -> list[tuple[UUID, str, str, str]]:
-        """Return token, place, request and state of the orders of a search that was killed."""
-        query = "SELECT token, place, request, state FROM autotune_order WHERE study = %s ORDER BY id"
+        """Return token, place, request and state of the jobs of a search that was killed."""
+        query = "SELECT token, place, request, state FROM autotune_job WHERE study = %s ORDER BY id"
         return self.database.run(lambda cursor: list(cursor.execute(query, (self.name,)).fetchall()))
 
     def workers(self) -> tuple[FleetWorker, ...]:
@@ -197,7 +197,7 @@ class SearchQueue:
                 self._ended[token] = Answer(result=result, log=bytes(log), worker=worker or "", taken_at=taken_at)
 
     def _reap(self, cursor: Cursor) -> None:
-        """Give the orders of lost workers back: those whose lease was free long enough, and is free now."""
+        """Give the jobs of lost workers back: those whose lease was free long enough, and is free now."""
         for worker, is_held, was_missing, missing, uptime in cursor.execute(LOOK_AT_LEASES, (self.name,)).fetchall():
             if is_held or not was_missing:
                 since = "NULL" if is_held else "now()"
@@ -211,7 +211,7 @@ class SearchQueue:
         late = "o.study = %s AND now() > o.taken_at + make_interval(secs => o.patience)"
         cursor.execute(f"{GIVE_BACK} {late}", ("did not answer in time", self.name))
         cursor.execute(
-            "UPDATE autotune_order o SET wanted = NULL WHERE study = %s AND state = 'queued' AND wanted IS NOT NULL "
+            "UPDATE autotune_job o SET wanted = NULL WHERE study = %s AND state = 'queued' AND wanted IS NOT NULL "
             "AND (now() > queued_at + make_interval(secs => %s) OR NOT EXISTS "
             "(SELECT FROM autotune_worker w WHERE w.id = o.wanted AND w.left_at IS NULL))",
             (self.name, STALE_SECONDS),
@@ -221,11 +221,11 @@ class SearchQueue:
 def decoded_workers(rows: Sequence[Any]) -> tuple[FleetWorker, ...]:
     """Return the workers in the rows of `WORKERS`; rows that cannot be decoded are left out."""
     found = []
-    for number, name, host, environment, quarantined, reference, order, seconds in rows:
+    for number, name, host, environment, quarantined, reference, job, seconds in rows:
         with suppress(msgspec.MsgspecError, ValueError):
             known = codec.decode(environment.encode(), Environment)
             worker = FleetWorker(id=number, name=name, host=host, environment=known, quarantined=quarantined)
-            found.append(replace(worker, reference=reference, order=order, seconds=float(seconds)))
+            found.append(replace(worker, reference=reference, job=job, seconds=float(seconds)))
     return tuple(found)
 
 

@@ -15,7 +15,7 @@ from autotune.core.measurements import decode
 from autotune.core.records import PROTOCOL, Environment
 from autotune.core.requests import ProbeRequest, ProfileRequest, Request
 from autotune.errors import StudyError
-from autotune.fleet.records import StudyCard
+from autotune.fleet.records import QueuedStudy
 from autotune.knobs import KNOBS
 from autotune.sentences import first_few
 from autotune.study.identity import machine_differences
@@ -26,67 +26,67 @@ from autotune.targets.source import digest_of
 MOST_TOLD = 3  # differences of two machines
 
 
-def own_target(card: StudyCard, given: str | None) -> str:
+def own_target(study: QueuedStudy, given: str | None) -> str:
     """Return the target that this worker runs: the one `given` here, else the study's file in the working folder.
 
     Raises `StudyError` unless it is the one that the search has, by its digest.
     """
     if given is None:
-        given = _in_this_folder(card)
-    if is_command(given) or is_command(card.target):
-        if given != card.target:
+        given = _in_this_folder(study)
+    if is_command(given) or is_command(study.target):
+        if given != study.target:
             raise StudyError(
-                f"The study {card.name} runs the command `{card.target}`, and this worker `{given}`. A command is not "
-                f"taken from the database. Give the worker the search's own, behind --."
+                f"The study {study.name} runs the command `{study.target}`, and this worker `{given}`. A command is "
+                f"not taken from the database. Give the worker the search's own, behind --."
             )
-    elif not card.target_digest and given != card.target:
+    elif not study.target_digest and given != study.target:
         raise StudyError(
-            f"The study {card.name} trains {card.target}, which is installed code, and this worker {given}. Such a "
+            f"The study {study.name} trains {study.target}, which is installed code, and this worker {given}. Such a "
             f"target is not taken from the database. Give the worker the search's own."
         )
-    if digest_of(given) != card.target_digest:
+    if digest_of(given) != study.target_digest:
         raise StudyError(
-            f"{given} is another file here than {card.target} where the study {card.name} is searched: their digests "
+            f"{given} is another file here than {study.target} where the study {study.name} is searched: their digests "
             f"differ. One of the checkouts was probably changed, or another file named. Bring both to the same state, "
             f"or name the search's own."
         )
     return given
 
 
-def _in_this_folder(card: StudyCard) -> str:
+def _in_this_folder(study: QueuedStudy) -> str:
     """Return the study's target if that is a file in the working folder; nothing else is taken from the database."""
-    reference = None if is_command(card.target) else parse(card.target)
+    reference = None if is_command(study.target) else parse(study.target)
     file = reference.file if reference is not None else None
     if file is None or not file.is_relative_to(Path.cwd()):
         raise StudyError(
-            f"The study {card.name} trains {card.target}, which is no file in this folder. A worker runs nothing else "
-            f"that the database names. Go into the folder of the search's checkout, or name the target here."
+            f"The study {study.name} trains {study.target}, which is no file in this folder. A worker runs nothing "
+            f"else that the database names. Go into the folder of the search's checkout, or name the target here."
         )
-    return card.target
+    return study.target
 
 
-def check_class(card: StudyCard, here: Environment) -> None:
+def check_class(study: QueuedStudy, here: Environment) -> None:
     """Raise `StudyError` if this machine is of another class than the study's, so that nothing could be compared."""
-    differences = [] if card.environment is None else machine_differences(card.environment, here)
+    differences = [] if study.environment is None else machine_differences(study.environment, here)
     if differences:
         raise StudyError(
-            f"This machine is of another class than the study {card.name}: {first_few(differences, MOST_TOLD, '; ')}. "
+            f"This machine is of another class than the study {study.name}: {first_few(differences, MOST_TOLD, '; ')}. "
             f"Measurements of different machines cannot be compared. Begin a study of its own for this class."
         )
 
 
-def accepted(text: str, card: StudyCard, target: str, here: Environment) -> Request[Any]:
+def accepted(text: str, study: QueuedStudy, target: str, here: Environment) -> Request[Any]:
     """Return a request from the queue as this worker carries it out: with its own target and device.
 
     Raises `StudyError` for what is no request of that study.
     """
     try:
         request = decode(text.encode())
-        _check(request, card)
+        _check(request, study)
     except (msgspec.MsgspecError, ValueError, LookupError) as error:
         raise StudyError(
-            f"The study {card.name} asks for what a search does not ask: {error}. Another version of autotune probably "
-            f"searches, or somebody else wrote into the database. Use one version on all machines."
+            f"The study {study.name} asks for what a search does not ask: {error}. Another version of autotune "
+            f"probably searches, or somebody else wrote into the database. Use one version on all machines."
         ) from None
     request = replace(request, target=target)
     if request.device is not None:
@@ -94,11 +94,11 @@ def accepted(text: str, card: StudyCard, target: str, here: Environment) -> Requ
     return replace(request, device_uuid=here.device_uuid) if isinstance(request, ProbeRequest) else request
 
 
-def _check(request: Request[Any], card: StudyCard) -> None:
+def _check(request: Request[Any], study: QueuedStudy) -> None:
     if request.protocol != PROTOCOL:
         raise ValueError(f"protocol {request.protocol} is not {PROTOCOL}")
-    if request.target != card.target:
-        raise ValueError(f"the target {request.target} is not {card.target}")
+    if request.target != study.target:
+        raise ValueError(f"the target {request.target} is not {study.target}")
     if isinstance(request, ProfileRequest) and request.output is not None:
         raise ValueError(f"the output folder {request.output} would be one of the worker's")
     for one in KNOBS:  # some become variables of the process, each knob of those it knows

@@ -1,8 +1,8 @@
-"""A worker: takes orders of one study from the queue, carries each out by an ordinary launcher, and stores the results.
+"""A worker: takes jobs of one study from the queue, carries each out by an ordinary launcher, and stores the results.
 
     wait for the study ─► same target, same class ─► join ─► (take ─► run ─► store)* ─► the search has ended
 
-While an order runs, other threads stop it if it was given to somebody else, or if the worker has been without its lease
+While a job runs, other threads stop it if it was given to somebody else, or if the worker has been without its lease
 for too long.
 """
 
@@ -25,7 +25,7 @@ from autotune.core.requests import InspectRequest, Request
 from autotune.core.results import Isolation
 from autotune.errors import AutotuneError, EnvironmentUnfit, StudyError
 from autotune.fleet.database import Database
-from autotune.fleet.records import StudyCard, Timing, WorkOrder
+from autotune.fleet.records import Job, QueuedStudy, Timing
 from autotune.fleet.scratch import scratch_folder
 from autotune.fleet.trust import accepted, check_class, own_target
 from autotune.fleet.worker_queue import WorkerQueue
@@ -37,7 +37,7 @@ MakeLauncher = Callable[[Isolation], AbstractContextManager[Launcher]]
 
 
 class Withdrawn(KeyboardInterrupt):
-    """Stops the order that runs: launchers treat it as Ctrl-C, and leave no process behind."""
+    """Stops the job that runs: launchers treat it as Ctrl-C, and leave no process behind."""
 
 
 def local_launcher(isolation: Isolation) -> AbstractContextManager[Launcher]:
@@ -61,38 +61,38 @@ class Worker:
         self._running = self._asked_to_stop = False
 
     def serve(self) -> int:
-        """Carry orders out until the search has ended; return how many.
+        """Carry jobs out until the search has ended; return how many.
 
         Raises `StudyError` if this worker does not fit the study, and `EnvironmentUnfit`. A killed process loses no
-        order: the server frees its lease.
+        job: the server frees its lease.
         """
         signal.signal(signal.SIGUSR1, self._stop)
         try:
             with ExitStack() as open_ends:
-                card = self._study()
-                target = own_target(card, self._target)
-                launcher = open_ends.enter_context(self._make_launcher(card.isolation))
-                place = open_ends.enter_context(scratch_folder())
-                here = self._look_around(launcher, place)
-                check_class(card, here)
+                study = self._study()
+                target = own_target(study, self._target)
+                launcher = open_ends.enter_context(self._make_launcher(study.isolation))
+                scratch = open_ends.enter_context(scratch_folder())
+                here = self._look_around(launcher, scratch)
+                check_class(study, here)
                 self._join(here)
-                return self._work(card, target, here, launcher, place)
+                return self._work(study, target, here, launcher, scratch)
         finally:
             self._queue.leave()
 
-    def _study(self) -> StudyCard:
+    def _study(self) -> QueuedStudy:
         """Wait until a search goes on with the study."""
-        card, is_told = self._queue.card(), False
-        while card is None or card.has_ended:
+        study, is_told = self._queue.study(), False
+        while study is None or study.has_ended:
             if not is_told:
-                self._tell(f"Waiting for the search of {self._queue.study}.")
+                self._tell(f"Waiting for the search of {self._queue.study_name}.")
             is_told = True
             time.sleep(STUDY_SECONDS)
-            card = self._queue.card()
-        return card
+            study = self._queue.study()
+        return study
 
-    def _look_around(self, launcher: Launcher, place: Path) -> Environment:
-        (folder := place / "inspect").mkdir()
+    def _look_around(self, launcher: Launcher, scratch: Path) -> Environment:
+        (folder := scratch / "inspect").mkdir()
         found = launcher.run(InspectRequest(device=self._device), folder)
         if found.environment is None:
             why = found.failure.message.rstrip(".") if found.failure else "it did not say why"
@@ -109,54 +109,54 @@ class Worker:
                 f"each other's probes. Stop one of them, or give this one another --name if its device is another."
             )
         self._queue.join(uuid4(), self._name, os.uname().nodename, here)
-        self._tell(f"{self._name} has joined {self._queue.study}: {here.device_name}, {here.usable_cores} cores.")
+        self._tell(f"{self._name} has joined {self._queue.study_name}: {here.device_name}, {here.usable_cores} cores.")
 
-    def _work(self, card: StudyCard, target: str, here: Environment, launcher: Launcher, place: Path) -> int:
+    def _work(self, study: QueuedStudy, target: str, here: Environment, launcher: Launcher, scratch: Path) -> int:
         count, looked = 0, time.monotonic()
         while True:
-            order = self._queue.take()
-            if order is not None:
-                request = self._accept(order, card, target, here)
-                count += self._carry_out(order, request, launcher, place / request.FOLDER / f"{order.id:06d}")
-            if order is None:
+            job = self._queue.take()
+            if job is not None:
+                request = self._accept(job, study, target, here)
+                count += self._carry_out(job, request, launcher, scratch / request.FOLDER / f"{job.id:06d}")
+            if job is None:
                 time.sleep(self._timing.poll)
-            if order is not None or time.monotonic() - looked > STUDY_SECONDS:
-                latest, looked = self._queue.card(), time.monotonic()
+            if job is not None or time.monotonic() - looked > STUDY_SECONDS:
+                latest, looked = self._queue.study(), time.monotonic()
                 if latest is None or latest.has_ended:
-                    self._tell(f"The search of {card.name} has ended.")
+                    self._tell(f"The search of {study.name} has ended.")
                     return count
                 check_class(latest, here)
 
-    def _accept(self, order: WorkOrder, card: StudyCard, target: str, here: Environment) -> Request[Any]:
-        return accepted(order.request, card, target, here)
+    def _accept(self, job: Job, study: QueuedStudy, target: str, here: Environment) -> Request[Any]:
+        return accepted(job.request, study, target, here)
 
-    def _carry_out(self, order: WorkOrder, request: Request[Any], launcher: Launcher, folder: Path) -> bool:
-        """Run one order, and store its result; return whether it was stored."""
+    def _carry_out(self, job: Job, request: Request[Any], launcher: Launcher, folder: Path) -> bool:
+        """Run one job, and store its result; return whether it was stored."""
         folder.mkdir(parents=True)
         done = threading.Event()
         self._asked_to_stop, self._running = False, True
-        for watch, known in ((self._watch_order, (order, done)), (self._watch_lease, (done,))):
+        for watch, known in ((self._watch_job, (job, done)), (self._watch_lease, (done,))):
             threading.Thread(target=watch, args=known, daemon=True).start()
         try:
             result = launcher.run(request, folder)
             self._running = False
         except Withdrawn:
-            shutil.rmtree(folder, ignore_errors=True)  # the same order may come once more
-            self._tell(f"{order.place} was stopped: nobody waits for it here any more.")
+            shutil.rmtree(folder, ignore_errors=True)  # the same job may come once more
+            self._tell(f"{job.place} was stopped: nobody waits for it here any more.")
             return False
         finally:
             self._running = False
             done.set()
-        told = self._queue.store(order, codec.encode(result).decode(), (folder / LOG).read_bytes())
+        told = self._queue.store(job, codec.encode(result).decode(), (folder / LOG).read_bytes())
         shutil.rmtree(folder, ignore_errors=True)
-        self._tell(f"{order.place}: {result.outcome}{' (late, not used)' * (told == 'late')}")
+        self._tell(f"{job.place}: {result.outcome}{' (late, not used)' * (told == 'late')}")
         return told == "stored"
 
-    def _watch_order(self, order: WorkOrder, done: threading.Event) -> None:
-        """Look every beat whether the order is still ours, and stop it if it is not."""
+    def _watch_job(self, job: Job, done: threading.Event) -> None:
+        """Look every beat whether the job is still ours, and stop it if it is not."""
         while not done.wait(self._timing.beat):
             try:
-                is_mine = self._queue.is_mine(order)
+                is_mine = self._queue.is_mine(job)
             except AutotuneError:  # the main thread meets it, too, and says so
                 return
             if not is_mine:
@@ -164,7 +164,7 @@ class Worker:
                 return
 
     def _watch_lease(self, done: threading.Event) -> None:
-        """Stop what runs once the lease has been gone for so long that the order may soon be given to another.
+        """Stop what runs once the lease has been gone for so long that the job may soon be given to another.
 
         By a clock of its own: the other watch may be waiting for an answer.
         """

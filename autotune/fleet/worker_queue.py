@@ -1,4 +1,4 @@
-"""The queue as a worker sees it: it joins a study, takes one order at a time, and stores each result once."""
+"""The queue as a worker sees it: it joins a study, takes one job at a time, and stores each result once."""
 
 from __future__ import annotations
 
@@ -8,20 +8,20 @@ from uuid import UUID
 from autotune.core import codec
 from autotune.core.records import Environment
 from autotune.fleet.database import Cursor, Database
-from autotune.fleet.records import StudyCard, WorkOrder
+from autotune.fleet.records import Job, QueuedStudy
 from autotune.fleet.schema import WORKER_LOCK, make_tables
 from autotune.fleet.search_queue import IS_HELD
 
-# Its own order first, should its answer to the last look have been lost on the way; then one for it alone.
+# Its own job first, should its answer to the last look have been lost on the way; then one for it alone.
 TAKE = """
-UPDATE autotune_order SET state = 'running', worker = %(worker)s, taken_at = coalesce(taken_at, now()) WHERE id = (
-    SELECT id FROM autotune_order WHERE study = %(study)s AND (
+UPDATE autotune_job SET state = 'running', worker = %(worker)s, taken_at = coalesce(taken_at, now()) WHERE id = (
+    SELECT id FROM autotune_job WHERE study = %(study)s AND (
         (state = 'running' AND worker = %(worker)s)
         OR (state = 'queued' AND (wanted = %(worker)s OR (wanted IS NULL AND %(takes_any)s))))
     ORDER BY state = 'queued', wanted IS NULL, id LIMIT 1 FOR UPDATE SKIP LOCKED)
 RETURNING id, place, request, losses"""
 STORE = """
-UPDATE autotune_order SET state = 'done', result = %(result)s, log = %(log)s, worker = %(worker)s,
+UPDATE autotune_job SET state = 'done', result = %(result)s, log = %(log)s, worker = %(worker)s,
     taken_at = coalesce(taken_at, now()), finished_at = now()
 WHERE id = %(id)s AND state IN ('queued', 'running') RETURNING id"""
 
@@ -31,23 +31,23 @@ class WorkerQueue:
 
     def __init__(self, database: Database, study: str) -> None:
         """Make the tables if there are none: a worker may come before the search."""
-        self.database, self.study, self.worker = database, study, 0
+        self.database, self.study_name, self.worker = database, study, 0
         try:
             database.run(make_tables)
         except BaseException:  # Ctrl-C, too: nobody else has this connection to close it
             database.close()
             raise
 
-    def card(self) -> StudyCard | None:
+    def study(self) -> QueuedStudy | None:
         """Return the study; None: no search has begun it yet."""
         query = """SELECT name, target, target_digest, isolation, environment, ended_at IS NOT NULL AS has_ended
             FROM autotune_study WHERE name = %s"""
-        row: Any = self.database.run(lambda cursor: cursor.execute(query, (self.study,)).fetchone())
+        row: Any = self.database.run(lambda cursor: cursor.execute(query, (self.study_name,)).fetchone())
         if row is None:
             return None
         name, target, digest, isolation, environment, has_ended = row
         known = None if environment is None else codec.decode(environment.encode(), Environment)
-        return StudyCard(
+        return QueuedStudy(
             name=name, target=target, target_digest=digest, isolation="fresh" if isolation == "fresh" else "fork",
             environment=known, has_ended=has_ended,
         )  # fmt: skip
@@ -58,12 +58,12 @@ class WorkerQueue:
             f"SELECT w.host FROM autotune_worker w WHERE w.study = %s AND w.name = %s AND w.left_at IS NULL "
             f"AND {IS_HELD}"
         )
-        row: Any = self.database.run(lambda cursor: cursor.execute(query, (self.study, name)).fetchone())
+        row: Any = self.database.run(lambda cursor: cursor.execute(query, (self.study_name, name)).fetchone())
         return "" if row is None else str(row[0])
 
     def join(self, token: UUID, name: str, host: str, environment: Environment) -> None:
         """Join the study: from now on this connection holds a lease, which the server frees when this process ends."""
-        values = (token, self.study, name, host, codec.encode(environment).decode())
+        values = (token, self.study_name, name, host, codec.encode(environment).decode())
 
         def join(cursor: Cursor) -> Any:
             return cursor.execute(
@@ -75,8 +75,8 @@ class WorkerQueue:
         self.worker = int(self.database.run(join)[0])
         self.database.hold((WORKER_LOCK, self.worker))
 
-    def take(self) -> WorkOrder | None:
-        """Take the next order; None: there is none for this worker."""
+    def take(self) -> Job | None:
+        """Take the next job; None: there is none for this worker."""
 
         def take(cursor: Cursor) -> Any:
             cursor.execute(
@@ -85,38 +85,38 @@ class WorkerQueue:
             )  # fmt: skip
             query = "SELECT quarantined = '' FROM autotune_worker WHERE id = %s"
             known = cursor.execute(query, (self.worker,)).fetchone()
-            values = {"worker": self.worker, "study": self.study, "takes_any": known is not None and known[0]}
+            values = {"worker": self.worker, "study": self.study_name, "takes_any": known is not None and known[0]}
             return cursor.execute(TAKE, values).fetchone()
 
         row = self.database.run(take)
-        return None if row is None else WorkOrder(id=row[0], place=row[1], request=row[2], losses=row[3])
+        return None if row is None else Job(id=row[0], place=row[1], request=row[2], losses=row[3])
 
-    def is_mine(self, order: WorkOrder) -> bool:
+    def is_mine(self, job: Job) -> bool:
         """Return whether this worker is still the one that carries it out: a sign of life."""
-        query = "SELECT worker = %s AND state = 'running' FROM autotune_order WHERE id = %s"
-        row: Any = self.database.run(lambda cursor: cursor.execute(query, (self.worker, order.id)).fetchone())
+        query = "SELECT worker = %s AND state = 'running' FROM autotune_job WHERE id = %s"
+        row: Any = self.database.run(lambda cursor: cursor.execute(query, (self.worker, job.id)).fetchone())
         return row is not None and bool(row[0])
 
-    def store(self, order: WorkOrder, result: str, log: bytes) -> Literal["stored", "late"]:
-        """Store the result, if the order has none and is waited for."""
+    def store(self, job: Job, result: str, log: bytes) -> Literal["stored", "late"]:
+        """Store the result, if the job has none and is waited for."""
 
         def store(cursor: Cursor) -> Literal["stored", "late"]:
-            values = {"id": order.id, "worker": self.worker, "result": result, "log": log}
+            values = {"id": job.id, "worker": self.worker, "result": result, "log": log}
             if cursor.execute(STORE, values).fetchone() is not None:
                 return "stored"
             row: Any = cursor.execute(
-                "SELECT worker = %s AND result = %s FROM autotune_order WHERE id = %s", (self.worker, result, order.id)
+                "SELECT worker = %s AND result = %s FROM autotune_job WHERE id = %s", (self.worker, result, job.id)
             ).fetchone()
             return "stored" if row is not None and row[0] else "late"  # a lost connection had stored it already
 
         return self.database.run(store)
 
     def leave(self) -> None:
-        """Give back the order that is not done, and leave the study."""
+        """Give back the job that is not done, and leave the study."""
 
         def leave(cursor: Cursor) -> None:
             cursor.execute(
-                "UPDATE autotune_order SET state = 'queued', worker = NULL, wanted = NULL, taken_at = NULL "
+                "UPDATE autotune_job SET state = 'queued', worker = NULL, wanted = NULL, taken_at = NULL "
                 "WHERE worker = %s AND state = 'running'", (self.worker,),
             )  # fmt: skip
             cursor.execute("UPDATE autotune_worker SET left_at = now() WHERE id = %s", (self.worker,))

@@ -37,7 +37,7 @@ from autotune.launch.probe_end import ProbeEnd, judge_end, timed, told_of_kills,
 from autotune.launch.processes import TAG, Leader, carries, family, insist, kill_all, only_leader
 from autotune.launch.telemetry import Telemetry
 from autotune.machine.host import usable_cores
-from autotune.machine.nvml import find_card, library
+from autotune.machine.nvml import find_gpu, library
 from autotune.targets.commands import hygiene
 from autotune.targets.commands.command import is_command
 from autotune.targets.commands.program import of_ranks
@@ -181,11 +181,11 @@ class SubprocessLauncher:
         )
 
     def _telemetry(self, request: Request[Any], tag: str) -> Telemetry | None:
-        """Return the telemetry of a timed probe on an NVIDIA card; None for others."""
+        """Return the telemetry of a timed probe on an NVIDIA GPU; None for others."""
         if not isinstance(request, ProbeRequest) or not request.device.startswith("cuda"):
             return None
-        card = find_card(nvml := self._nvml(), request.device_uuid)
-        return None if card is None else Telemetry(nvml, card, lambda pid: carries(pid, tag))
+        gpu = find_gpu(nvml := self._nvml(), request.device_uuid)
+        return None if gpu is None else Telemetry(nvml, gpu, lambda pid: carries(pid, tag))
 
     @contextmanager
     def _started(

@@ -3,7 +3,7 @@
     phase "measure" begins ──► a thread reads, five times a second ──► the phase ends ──► one last reading, a summary
 
 In the searching process, because it needs no interpreter lock of the probe's and survives it. NVML makes no CUDA
-context. The card is found by UUID: CUDA and NVML count cards differently, and CUDA_VISIBLE_DEVICES rearranges one.
+context. The GPU is found by UUID: CUDA and NVML count GPUs differently, and CUDA_VISIBLE_DEVICES rearranges one.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from autotune.core.stats import mean_of_known
 from autotune.machine.nvml import Glance, glance
 
 PHASE = "measure"
-PERIOD_SECONDS = 0.2  # a card renews its utilization in 1/6 to 1 s, its energy counter in 0.1 s (docs/notes/gpu.md 1)
-LAST_READING_SECONDS = 2.0  # to wait for it: a call into the driver of a lost card may never return
+PERIOD_SECONDS = 0.2  # a GPU renews its utilization in 1/6 to 1 s, its energy counter in 0.1 s (docs/notes/gpu.md 1)
+LAST_READING_SECONDS = 2.0  # to wait for it: a call into the driver of a lost GPU may never return
 
 
 class Telemetry:
     """The readings of one probe. `is_own` tells whether a process belongs to it."""
 
-    def __init__(self, nvml: Any, card: Any, is_own: Callable[[int], bool]) -> None:
-        """Look at the `card` before the probe is there: whatever computes on it now is somebody else."""
-        self._nvml, self._card, self._is_own = nvml, card, is_own
-        self._before = set(glance(nvml, card).processes or ())
+    def __init__(self, nvml: Any, gpu: Any, is_own: Callable[[int], bool]) -> None:
+        """Look at the `gpu` before the probe is there: whatever computes on it now is somebody else."""
+        self._nvml, self._gpu, self._is_own = nvml, gpu, is_own
+        self._before = set(glance(nvml, gpu).processes or ())
         self._readings: list[Glance] = []
         self._own: set[int] = set()
         self._over = threading.Event()
@@ -57,7 +57,7 @@ class Telemetry:
     def _read(self) -> None:
         while True:
             is_last = self._over.is_set()
-            reading = glance(self._nvml, self._card)
+            reading = glance(self._nvml, self._gpu)
             self._own |= {pid for pid in reading.processes or () if pid not in self._own and self._is_own(pid)}
             self._readings.append(reading)
             if is_last:
@@ -68,7 +68,7 @@ class Telemetry:
 def summary(readings: Sequence[Glance], before: set[int], own: set[int]) -> GpuUse | None:
     """The readings of a window in one record; None without any.
 
-    Processes of `before` were on the card when the probe did not exist yet. Others are foreign if one of them is the
+    Processes of `before` were on the GPU when the probe did not exist yet. Others are foreign if one of them is the
     probe's `own`: then the numbers are ours to compare. In a container NVML tells the numbers of the host, none is our
     own, and of those that came with the probe nobody can say which is the probe: nobody is blamed.
     """

@@ -9,7 +9,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
-TRITON_CAPABILITY = (7, 0)  # of an NVIDIA card: below it Triton generates nothing (torch 2.13, `has_triton`)
+TRITON_CAPABILITY = (7, 0)  # of an NVIDIA GPU: below it Triton generates nothing (torch 2.13, `has_triton`)
 
 
 def compiler_of(device_kind: str) -> str:
@@ -34,7 +34,7 @@ def missing_for_compiling(device_kind: str, capability: str | None = None) -> st
         if importlib.util.find_spec("triton") is None:
             return "triton is not installed"
         if capability and tuple(map(int, capability.split("."))) < TRITON_CAPABILITY:
-            return f"the card has compute capability {capability}, and Triton needs 7.0"
+            return f"the GPU has compute capability {capability}, and Triton needs 7.0"
     if not compiler_of(device_kind):
         named = os.environ.get("CXX" if device_kind == "cpu" else "CC")
         language = "C++" if device_kind == "cpu" else "C"

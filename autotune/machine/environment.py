@@ -13,7 +13,7 @@ from autotune.machine.host import cpu_name, usable_cores
 from autotune.machine.nvml import Gpu, gpus, installed_version, nvml_problem
 from autotune.units import format_bytes
 
-# A card's total differs by up to 0.1 % between drivers; the next smaller product differs by far more.
+# A GPU's total differs by up to 0.1 % between drivers; the next smaller product differs by far more.
 MEMORY_TOLERANCE = 0.02
 
 
@@ -47,7 +47,7 @@ def mismatches(measured: Environment) -> tuple[str, ...]:
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
-    """Return the cards that CUDA would show to a process started here, if `CUDA_VISIBLE_DEVICES` can be read.
+    """Return the GPUs that CUDA would show to a process started here, if `CUDA_VISIBLE_DEVICES` can be read.
 
     Entries by UUID are matched; of entries by index only "none" is understood, because CUDA may count in another order.
     """
@@ -58,12 +58,12 @@ def fingerprint(environment: Environment) -> str:
     """Return the class of machines whose measurements compare, as `NVIDIA-H200-torch2.13.0-3fa1c2d4e5f6`.
 
     A readable prefix and 12 hexadecimal digits of a SHA-256 over everything in the record that moves speed or memory
-    limits. One card's identity (index, UUID) is left out: it varies inside a class, by 8 % in the mean (Sinha et al.,
+    limits. One GPU's identity (index, UUID) is left out: it varies inside a class, by 8 % in the mean (Sinha et al.,
     SC'22). So is the amount of host memory below a GPU. Not covered: power limit, ECC and clocks, which the record
     lacks.
     """
     on_cpu = environment.device_kind == "cpu"
-    # The kernel takes a share of the host's memory that differs from boot to boot; a card's total stands still.
+    # The kernel takes a share of the host's memory that differs from boot to boot; a GPU's total stands still.
     unit = 2**30 if on_cpu else 2**20
     key = {
         "kind": environment.device_kind,
@@ -85,34 +85,34 @@ def fingerprint(environment: Environment) -> str:
     return f"{name}{cores}-torch{_public(environment.torch)}-{digest}"
 
 
-def _shown(cards: tuple[Gpu, ...], chosen: str | None) -> tuple[Gpu, ...]:
-    """Return the cards that `chosen`, the value of `CUDA_VISIBLE_DEVICES`, leaves."""
+def _shown(gpus: tuple[Gpu, ...], chosen: str | None) -> tuple[Gpu, ...]:
+    """Return the GPUs that `chosen`, the value of `CUDA_VISIBLE_DEVICES`, leaves."""
     if chosen is None:
-        return cards
+        return gpus
     entries = [entry.strip() for entry in chosen.split(",")]
     if entries[0] in ("", "-1", "NoDevFiles"):
         return ()
     if all(entry.startswith("GPU-") for entry in entries):
-        return tuple(card for card in cards if card.uuid is not None and card.uuid.startswith(tuple(entries)))
-    return cards
+        return tuple(gpu for gpu in gpus if gpu.uuid is not None and gpu.uuid.startswith(tuple(entries)))
+    return gpus
 
 
-def _gpu_mismatch(measured: Environment, cards: tuple[Gpu, ...]) -> str | None:
+def _gpu_mismatch(measured: Environment, gpus: tuple[Gpu, ...]) -> str | None:
     there = f"{measured.device_name} with {format_bytes(measured.device_bytes)}"
-    if not cards:
+    if not gpus:
         reason = nvml_problem() or "CUDA_VISIBLE_DEVICES hides all, or there is none."
         return f"Measured on {there}; no NVIDIA GPU is visible here: {reason}"
-    if any(card.name == measured.device_name and _same_memory(card, measured.device_bytes) for card in cards):
+    if any(gpu.name == measured.device_name and _same_memory(gpu, measured.device_bytes) for gpu in gpus):
         return None
-    names = ", ".join(sorted({f"{card.name} with {format_bytes(card.total_bytes)}" for card in cards}))
+    names = ", ".join(sorted({f"{gpu.name} with {format_bytes(gpu.total_bytes)}" for gpu in gpus}))
     return f"Measured on {there}; here it is {names}."
 
 
-def _same_memory(card: Gpu, device_bytes: int) -> bool:
+def _same_memory(gpu: Gpu, device_bytes: int) -> bool:
     """Whether the total fits with or without the driver's reserve: CUDA leaves it out, an old driver cannot tell it."""
-    if card.total_bytes is None:
+    if gpu.total_bytes is None:
         return True
-    totals = (card.total_bytes, card.total_bytes - (card.reserved_bytes or 0))
+    totals = (gpu.total_bytes, gpu.total_bytes - (gpu.reserved_bytes or 0))
     return any(abs(total - device_bytes) <= MEMORY_TOLERANCE * device_bytes for total in totals)
 
 

@@ -2,7 +2,7 @@
 
 The library is `pynvml`, installed by the distribution `nvidia-ml-py`. A reading that this GPU, driver or permission
 does not offer is None, never 0. Order and index are NVML's (by PCI bus), which `CUDA_VISIBLE_DEVICES` may rearrange:
-match by `uuid`. Not covered: MIG instances (the card is listed, its slices are not).
+match by `uuid`. Not covered: MIG instances (the GPU is listed, its slices are not).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _REASONS = {
 }
 
 
-_SAMPLE_SECONDS = 1.0  # the longest sample period of a card (nvml.h, on utilization)
+_SAMPLE_SECONDS = 1.0  # the longest sample period of a GPU (nvml.h, on utilization)
 _NO_SAMPLES = (0, 6)  # NVML_SUCCESS with nothing to tell, NVML_ERROR_NOT_FOUND: nobody computed
 
 
@@ -41,7 +41,7 @@ class GpuProcess(Record, frozen=True, kw_only=True):
 
 
 class Gpu(Record, frozen=True, kw_only=True):
-    """One NVIDIA card, read at one moment."""
+    """One NVIDIA GPU, read at one moment."""
 
     index: int
     name: str
@@ -56,9 +56,9 @@ class Gpu(Record, frozen=True, kw_only=True):
 
 
 class Glance(Record, frozen=True, kw_only=True):
-    """The changing readings of a card; taken in well under a millisecond where the driver is loaded."""
+    """The changing readings of a GPU; taken in well under a millisecond where the driver is loaded."""
 
-    utilization: float | None = None  # share of the card's last sample period (1/6 to 1 s) with any kernel, 0..1
+    utilization: float | None = None  # share of the GPU's last sample period (1/6 to 1 s) with any kernel, 0..1
     used_bytes: int | None = None
     power_watts: float | None = None
     energy_joules: float | None = None  # since the driver was loaded (Volta and later)
@@ -69,7 +69,7 @@ class Glance(Record, frozen=True, kw_only=True):
 
 
 def gpus() -> tuple[Gpu, ...]:
-    """Return the NVIDIA cards of this machine; empty if there are none or NVML cannot be used."""
+    """Return the NVIDIA GPUs of this machine; empty if there are none or NVML cannot be used."""
     try:
         with _opened() as nvml:
             count = nvml.nvmlDeviceGetCount()
@@ -108,7 +108,7 @@ def deprecated_pynvml() -> str | None:
 
 
 def read(nvml: Any, index: int) -> Gpu | None:
-    """Read one card through an initialised `nvml` library; None if even its handle or name is refused (a lost GPU)."""
+    """Read one GPU through an initialised `nvml` library; None if even its handle or name is refused (a lost GPU)."""
     handle = ask(lambda: nvml.nvmlDeviceGetHandleByIndex(index))
     name = ask(lambda: nvml.nvmlDeviceGetName(handle))
     if handle is None or name is None:
@@ -137,17 +137,17 @@ def library() -> Any | None:
         return None
 
 
-def find_card(nvml: Any, uuid: str | None) -> Any | None:
-    """Return the handle of the card with that UUID, as torch or NVML write it; None if there is none."""
+def find_gpu(nvml: Any, uuid: str | None) -> Any | None:
+    """Return the handle of the GPU with that UUID, as torch or NVML write it; None if there is none."""
     if nvml is None or not uuid:
         return None
     names = (uuid,) if uuid.startswith(("GPU-", "MIG-")) else (f"GPU-{uuid}", f"MIG-{uuid}")
     found = (ask(functools.partial(nvml.nvmlDeviceGetHandleByUUID, name)) for name in names)
-    return next((card for card in found if card is not None), None)
+    return next((gpu for gpu in found if gpu is not None), None)
 
 
 def glance(nvml: Any, handle: Any) -> Glance:
-    """Read what changes about a card."""
+    """Read what changes about a GPU."""
     percent = ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     milliwatts = ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
     millijoules = ask(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))

@@ -8,7 +8,7 @@ from autotune.core.records import Environment, Goal, TargetFacts
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import ProbeResult
 from autotune.errors import UsageError
-from autotune.machine.nvml import find_card, glance, library
+from autotune.machine.nvml import find_gpu, glance, library
 from autotune.objectives.base import Decision, Objective
 
 INSTEAD = "Search with --objective throughput: what is faster mostly takes less energy too."
@@ -17,7 +17,7 @@ INSTEAD = "Search with --objective throughput: what is faster mostly takes less 
 class Energy(Objective):
     """The energy of the GPU alone: no counter that it can read covers processor, memory and fans of the host.
 
-    The counter is NVML's (Volta and later; many consumer cards have none). It moves every 0.1 s, so that windows are to
+    The counter is NVML's (Volta and later; many consumer GPUs have none). It moves every 0.1 s, so that windows are to
     last 5 s (docs/notes/gpu.md 1): that is right to 2 %, and the rounds of the confirmation average over several.
     """
 
@@ -37,14 +37,14 @@ class Energy(Objective):
                 f"--objective energy needs a GPU that counts its energy; the device is {environment.device} "
                 f"({environment.device_name}). Only NVIDIA's driver tells it, through NVML. {INSTEAD}"
             )
-        if environment.device_uuid is None:  # an old torch does not say which card it is: the first probe will show
+        if environment.device_uuid is None:  # an old torch does not say which GPU it is: the first probe will show
             return
         nvml = library()
-        card = find_card(nvml, environment.device_uuid)
-        if card is None or glance(nvml, card).energy_joules is None:
+        gpu = find_gpu(nvml, environment.device_uuid)
+        if gpu is None or glance(nvml, gpu).energy_joules is None:
             raise UsageError(
                 f"--objective energy: NVML tells no energy for {environment.device_name}. The driver's library is "
-                f"absent, the card has no counter (many consumer cards), or it is one slice of a card. {INSTEAD}"
+                f"absent, the GPU has no counter (many consumer GPUs), or it is one slice of a GPU. {INSTEAD}"
             )
 
     def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:

@@ -30,18 +30,18 @@ LEAST_LIMIT_BYTES = 2**20  # less is a number without its unit: torch alone take
 
 
 def inspect(
-    target: str, device: str | None, seed: int, place: Path, launcher: Launcher, *, keeps_log: bool = True,
+    target: str, device: str | None, seed: int, folder: Path, launcher: Launcher, *, keeps_log: bool = True,
     memory_limit: str | None = None, declared: tuple[Declaration, ...] = (), ranks: int = 1,
 ) -> tuple[Environment, TargetFacts, float]:  # fmt: skip
-    """Return what a child finds out about machine and target in folder `place`, and the seconds that it took.
+    """Return what a child finds out about machine and target in `folder`, and the seconds that it took.
 
     `keeps_log`: the folder will stay there. Raises `TargetError` with the user's own frames, `EnvironmentUnfit`, or
     `UsageError` for a `memory_limit` that the target exceeds before it trains.
     """
     asked = InspectRequest(target=target, device=device, seed=seed, declared=declared, ranks=ranks)
-    inspection = launcher.run(asked, disk.make(place))
+    inspection = launcher.run(asked, disk.make(folder))
     if inspection.failure is not None:
-        raise fault(inspection.outcome, inspection.failure, place / LOG if keeps_log else None)
+        raise fault(inspection.outcome, inspection.failure, folder / LOG if keeps_log else None)
     assert inspection.environment is not None and inspection.facts is not None, "no failure, yet no facts"
     used = inspection.process_bytes
     if memory_limit and used is not None and asked_limit(memory_limit, inspection.environment.device_bytes) < used:

@@ -1,4 +1,4 @@
-"""The ranks that a search asks for: how many processes train together, on which device, and which card each one has."""
+"""The ranks that a search asks for: how many processes train together, on which device, and which GPU each one has."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.preparation.settings import ALL_DEVICES, Settings
 from autotune.targets.commands.command import is_command
 from autotune.units import counted
 
-CARDS = "CUDA_VISIBLE_DEVICES"
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,13 +22,13 @@ class Ranks:
 
     count: int = 1
     device: str | None = None  # that each of them trains on; None: the accelerator, else the CPU
-    environ: dict[str, str] = field(default_factory=dict)  # of all processes: the cards, in the order of ranks
+    environ: dict[str, str] = field(default_factory=dict)  # of all processes: the GPUs, in the order of ranks
 
 
-def asked_ranks(settings: Settings, cards: Callable[[], Sequence[Gpu]] = gpus) -> Ranks:
+def asked_ranks(settings: Settings, gpus: Callable[[], Sequence[Gpu]] = gpus) -> Ranks:
     """Return the ranks that `--ranks` or `--devices` ask for; one where neither does. Raises `UsageError`.
 
-    `cards` looks for the GPUs of this machine.
+    `gpus` looks for those of this machine.
     """
     if settings.ranks is None and settings.devices is None:
         return Ranks(device=settings.device)
@@ -44,44 +44,44 @@ def asked_ranks(settings: Settings, cards: Callable[[], Sequence[Gpu]] = gpus) -
             f"--ranks {settings.ranks} trains on the CPU and --devices {settings.devices} on GPUs. One of them was "
             f"probably left over from an earlier line. Leave it out."
         )
-    return _on_host(settings) if settings.devices is None else _on_cards(settings, settings.devices, cards)
+    return _on_host(settings) if settings.devices is None else _on_gpus(settings, settings.devices, gpus)
 
 
 def _on_host(settings: Settings) -> Ranks:
     if settings.device not in (None, "cpu"):
         raise UsageError(
             f"--ranks {settings.ranks} starts processes on the CPU, and --device says {settings.device}. Ranks on GPUs "
-            f"have one card each. Write --devices {settings.ranks} for that many GPUs, or --device cpu."
+            f"have one GPU each. Write --devices {settings.ranks} for that many GPUs, or --device cpu."
         )
     return Ranks(count=settings.ranks or 1, device="cpu")
 
 
-def _on_cards(settings: Settings, text: str, cards: Callable[[], Sequence[Gpu]]) -> Ranks:
+def _on_gpus(settings: Settings, text: str, gpus: Callable[[], Sequence[Gpu]]) -> Ranks:
     if settings.device not in (None, "cuda"):
         raise UsageError(
             f"--devices {text} starts one process for each CUDA device, and --device says {settings.device}. One of "
             f"them was probably left over from an earlier line. Leave --device out."
         )
-    visible = visible_cards(cards)
+    visible = visible_identifiers(gpus)
     if not visible:
         raise UsageError(
-            f"--devices {text} asks for GPUs, and there is none to be seen here. The driver or {CARDS} hides them. "
-            f"`autotune doctor` says what there is; on the CPU use --ranks 2."
+            f"--devices {text} asks for GPUs, and there is none to be seen here. The driver or {VISIBLE_DEVICES} hides "
+            f"them. `autotune doctor` says what there is; on the CPU use --ranks 2."
         )
     chosen = _chosen(text, visible)
-    return Ranks(count=len(chosen), device="cuda", environ={CARDS: ",".join(chosen)})
+    return Ranks(count=len(chosen), device="cuda", environ={VISIBLE_DEVICES: ",".join(chosen)})
 
 
-def visible_cards(cards: Callable[[], Sequence[Gpu]]) -> list[str]:
-    """Return the cards that processes may use, as `CUDA_VISIBLE_DEVICES` has them: what it says, else all UUIDs."""
-    said = os.environ.get(CARDS)
+def visible_identifiers(gpus: Callable[[], Sequence[Gpu]]) -> list[str]:
+    """Return the GPUs that processes may use, as `CUDA_VISIBLE_DEVICES` has them: what it says, else all UUIDs."""
+    said = os.environ.get(VISIBLE_DEVICES)
     if said is not None:
         return [one.strip() for one in said.split(",") if one.strip() not in ("", "-1")]
-    return [one.uuid or str(one.index) for one in cards()]
+    return [one.uuid or str(one.index) for one in gpus()]
 
 
 def _chosen(text: str, visible: Sequence[str]) -> list[str]:
-    """Return the cards that `all`, a number of them, or a list of positions mean."""
+    """Return the GPUs that `all`, a number of them, or a list of positions mean."""
     if text == ALL_DEVICES:
         return list(visible)
     if re.fullmatch(r"[1-9][0-9]*", text):
@@ -97,5 +97,5 @@ def _chosen(text: str, visible: Sequence[str]) -> list[str]:
 def _too_few(text: str, visible: Sequence[str]) -> UsageError:
     return UsageError(
         f"--devices {text} asks for more than there is: {counted(len(visible), 'GPU')} can be seen here, counted from "
-        f"0. {CARDS} may hide others. Ask for fewer, or --devices {ALL_DEVICES}."
+        f"0. {VISIBLE_DEVICES} may hide others. Ask for fewer, or --devices {ALL_DEVICES}."
     )

@@ -114,11 +114,11 @@ def may_declare(name: Name, knob: str) -> bool:
 
 
 def inspect_contestant(
-    one: NamedContestant, target: str, device: str | None, seed: int, place: Path, launcher: Launcher
+    one: NamedContestant, target: str, device: str | None, seed: int, folder: Path, launcher: Launcher
 ) -> tuple[Environment, TargetFacts]:
-    """Take one real step of the contestant in folder `place`. Raises `RaceFailed` if it does not run."""
+    """Take one real step of the contestant in `folder`. Raises `RaceFailed` if it does not run."""
     try:
-        return inspect(target, device, seed, place, launcher, ranks=one.ranks)[:2]
+        return inspect(target, device, seed, folder, launcher, ranks=one.ranks)[:2]
     except TargetError as error:
         raise RaceFailed(
             f"{one.label} does not train, so the race ends. Correct it, or leave it out. {error}",

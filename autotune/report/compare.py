@@ -17,7 +17,7 @@ from autotune.units import format_bytes
 
 Kind = Literal["machine", "software", "training", "question"]
 
-# What a difference may come from. Left out: what differs from boot to boot or says nothing of speed (one card's
+# What a difference may come from. Left out: what differs from boot to boot or says nothing of speed (one GPU's
 # identity, seeds, dates, shared memory). Host memory is shown in whole GiB, for the kernel's share varies.
 ASPECTS: tuple[tuple[str, Kind, Callable[[StudyRequest], object]], ...] = (
     ("device", "machine", lambda asked: asked.environment.device_name),

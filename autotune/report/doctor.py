@@ -66,13 +66,13 @@ def examine(
 def _torch(here: Environment, chosen: bool) -> Check:
     build = f"CUDA {here.cuda}" if here.cuda else "no CUDA"
     text = f"{here.torch} ({build}), Python {here.python}"
-    cards = visible_gpus() if here.device == "cpu" and not chosen else ()
-    if not cards:
+    gpus = visible_gpus() if here.device == "cpu" and not chosen else ()
+    if not gpus:
         return Check(name="torch", text=text)
     advice = "There is an NVIDIA GPU, but this torch was built without CUDA: install a CUDA build."
     if here.cuda:
         advice = (
-            f"There is an NVIDIA GPU, but torch cannot use it: driver {cards[0].driver} is probably too old for CUDA "
+            f"There is an NVIDIA GPU, but torch cannot use it: driver {gpus[0].driver} is probably too old for CUDA "
             f"{here.cuda}. Update it, or install an older build; python -c 'import torch; torch.cuda.init()' says why."
         )
     return Check(name="torch", text=text, state="advice", advice=advice)

@@ -48,7 +48,7 @@ def _state(worker: FleetWorker | None, *, is_running: bool) -> str:
         return "gone" if worker is None else "the search has ended"
     if worker.quarantined:
         return f"gets no probes: {worker.quarantined}"
-    return f"measures {worker.order}" if worker.order else "waits"
+    return f"measures {worker.job}" if worker.job else "waits"
 
 
 def _speed(number: int, compared: float) -> str:

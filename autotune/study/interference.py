@@ -22,9 +22,9 @@ from autotune.units import format_share
 # A power cap is how a large GPU normally runs: recorded, and no interference (docs/notes/timing.md 2).
 HARMFUL = ("hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
 POWER_CAP = "power cap"
-MOST_CLOCK_DRIFT = 0.03  # of the SM clock within a window; a steady card stays within it (docs/notes/timing.md 2)
-LEAST_UTILIZATION = 0.9  # from which on the clock is not the probe's own doing: a card that rests lowers it by itself
-MOST_FOREIGN_SHARE = MOST_WAIT_SHARE  # of a card's time: a kernel of others keeps ours waiting for as long
+MOST_CLOCK_DRIFT = 0.03  # of the SM clock within a window; a steady GPU stays within it (docs/notes/timing.md 2)
+LEAST_UTILIZATION = 0.9  # from which on the clock is not the probe's own doing: a GPU that rests lowers it by itself
+MOST_FOREIGN_SHARE = MOST_WAIT_SHARE  # of a GPU's time: a kernel of others keeps ours waiting for as long
 BACK_OFF_SECONDS = 2.0  # before a repeat: a compilation or a backup takes longer, most bursts are over
 MOST_VAIN_REPEATS = 3  # in a row: then others use the machine throughout, and repeating would only double the cost
 REPEATED = (*SEARCH_PURPOSES, "confirm")  # whose probes are repeated; a reference comes again of itself
@@ -48,7 +48,7 @@ def interference_causes(result: ProbeResult) -> tuple[str, ...]:
 
 
 def _on_the_card(gpu: GpuUse) -> list[str]:
-    """Return the causes on the card; what it does not tell, and a context that computes nothing, are no causes."""
+    """Return the causes on the GPU; what it does not tell, and a context that computes nothing, are no causes."""
     found = [reason for reason in gpu.throttle_reasons if reason in HARMFUL]
     if (gpu.foreign_share or 0) > MOST_FOREIGN_SHARE:
         found.append(f"other processes took {format_share(gpu.foreign_share or 0)} of its GPU's time")

@@ -1,6 +1,6 @@
 """How fast each machine of a study is by its own references, and which machine differs from its class.
 
-Cards of one product differ by 8 % in the mean, and some by half (Sinha et al., SC'22): so each machine measures the
+GPUs of one product differ by 8 % in the mean, and some by half (Sinha et al., SC'22): so each machine measures the
 baseline first, and what it measures is compared at the speed of the first machine, the study's home.
 """
 

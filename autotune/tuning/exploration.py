@@ -98,13 +98,13 @@ def _turn(turns: Turns, context: SearchContext, worker: FleetWorker | None) -> N
 
 
 def _probe_next(context: SearchContext) -> None:
-    number, place = disk.new_attempt(context.folder, ProbeRequest)
+    attempt = number, _ = disk.new_attempt(context.folder, ProbeRequest)
     time_guard = context.time_guard
     with time_guard.within(context.budget.next_probe_seconds(time_guard.shortest_probe_seconds())):
         config = context.store.ask(context.sampler, number)
     try:
         with context.guard.pending(config):
-            trial, verdict = probe_with_repeat(context, config, "search", (number, place))
+            trial, verdict = probe_with_repeat(context, config, "search", attempt)
     except BaseException:  # Ctrl-C, too: the attempt is given up in the database, and the error goes on
         with suppress(Exception):  # the database may be what failed; the first error is the one to show
             context.store.abandon(number)

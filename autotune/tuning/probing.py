@@ -25,18 +25,18 @@ from autotune.study.interference import (
     the_one_that_counts,
 )
 
-Place = tuple[int, Path]
+Attempt = tuple[int, Path]
 
 
 def probe_with_repeat(
-    context: SearchContext, config: Config, purpose: Purpose, place: Place | None = None, *,
+    context: SearchContext, config: Config, purpose: Purpose, attempt: Attempt | None = None, *,
     window: ProbeBudget | None = None, has_time: Callable[[], bool] | None = None,
 ) -> Judged:  # fmt: skip
     """Probe, and once more after a while if there was interference; return the one that counts.
 
     `window` and `has_time` where they are not those of the purpose and of the search.
     """
-    first = probe_with_retry(context, config, purpose, place, window=window)
+    first = probe_with_retry(context, config, purpose, attempt, window=window)
     if purpose not in REPEATED or context.history.is_busy:
         return first
     counts = with_repeat(
@@ -75,13 +75,13 @@ def with_repeat(
 
 
 def probe_with_retry(
-    context: SearchContext, config: Config, purpose: Purpose, place: Place | None = None, *,
+    context: SearchContext, config: Config, purpose: Purpose, attempt: Attempt | None = None, *,
     window: ProbeBudget | None = None, repeats: int | None = None,
 ) -> Judged:  # fmt: skip
     """Probe, and once more in another process if it looked like an accident. `window`: not the purpose's own."""
-    places = iter((place,))  # the second probe has a folder of its own
+    attempts = iter((attempt,))  # the second probe has a folder of its own
     return with_retry(
-        lambda: _probe(context, _asked(context, config, purpose, next(places, None), window=window, repeats=repeats)),
+        lambda: _probe(context, _asked(context, config, purpose, next(attempts, None), window=window, repeats=repeats)),
         context.reporter.note,
     )
 
@@ -97,10 +97,10 @@ def with_retry(probe: Callable[[], Judged], note: Callable[[str], None]) -> Judg
 
 
 def _asked(
-    context: SearchContext, config: Config, purpose: Purpose, place: Place | None, *,
+    context: SearchContext, config: Config, purpose: Purpose, attempt: Attempt | None, *,
     window: ProbeBudget | None, repeats: int | None,
 ) -> tuple[ProbeRequest, Path]:  # fmt: skip
-    number, folder = place or disk.new_attempt(context.folder, ProbeRequest)
+    number, folder = attempt or disk.new_attempt(context.folder, ProbeRequest)
     by_speed = purpose == "search" and context.objective.is_speed
     window = window or (context.budget.next_window(config) if purpose == "search" else context.objective.window)
     incumbent = context.history.incumbent(config, number) if by_speed else None

@@ -17,10 +17,10 @@ from autotune.failures.classify import classify, describe
 from benchmarks.questions import NotRun, needs_cuda
 
 GIB = 2**30
-LIMITS = (8 * GIB, None)  # a small card, pretended; the whole one
+LIMITS = (8 * GIB, None)  # a small GPU, pretended; the whole one
 START, CLOSE = 32, 1.01  # first batch; how near the last that ran and the first that died come together
 STEPS = 2  # an optimizer's state costs from the second one on
-LAYERS, WIDTH, SIDE = 24, 64, 32  # 12 MiB a sample, of which no tensor passes 2^31 elements before the card is full
+LAYERS, WIDTH, SIDE = 24, 64, 32  # 12 MiB a sample, of which no tensor passes 2^31 elements before the GPU is full
 
 
 @dataclass(frozen=True)

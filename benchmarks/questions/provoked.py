@@ -19,7 +19,7 @@ from benchmarks.questions import needs_cuda
 
 MIB, GIB = 2**20, 2**30
 SECONDS = 60.0  # of one fault
-SMALLEST = MIB // 2  # piece that the card is filled with at last: for these the allocator asks 2 MiB, for larger 20
+SMALLEST = MIB // 2  # piece that the GPU is filled with at last: for these the allocator asks 2 MiB, for larger 20
 SPARE = 160 * MIB  # for tensors that the fault itself is not about
 HUGE = 1 << 46  # bytes, 64 TiB: refused before anything is touched
 
@@ -57,7 +57,7 @@ def _touch(device: str) -> None:
 
 
 def _first_touch(device: str) -> None:
-    """What a process meets that finds the card full: not even its context fits. Its own words are passed on."""
+    """What a process meets that finds the GPU full: not even its context fits. Its own words are passed on."""
     with _Full(device):
         ended = subprocess.run(
             _command("touch", device), capture_output=True, text=True, timeout=SECONDS / 2, check=False
@@ -95,24 +95,24 @@ class Fault:
 
 FAULTS = {
     "beyond the fraction": Fault(_caching),
-    "beyond the card": Fault(_whole_card),
-    "beyond the card, expandable segments": Fault(_whole_card, "expandable_segments:True"),
+    "beyond the GPU": Fault(_whole_card),
+    "beyond the GPU, expandable segments": Fault(_whole_card, "expandable_segments:True"),
     "beyond the fraction, expandable segments": Fault(_caching, "expandable_segments:True"),
-    "beyond the card, cudaMallocAsync": Fault(_whole_card, "backend:cudaMallocAsync"),
-    "first product on a full card": Fault(_cublas),
-    "first convolution on a full card": Fault(_cudnn),
+    "beyond the GPU, cudaMallocAsync": Fault(_whole_card, "backend:cudaMallocAsync"),
+    "first product on a full GPU": Fault(_cublas),
+    "first convolution on a full GPU": Fault(_cudnn),
     "pinned memory": Fault(_pinned),
-    "first touch of a full card": Fault(_first_touch),
+    "first touch of a full GPU": Fault(_first_touch),
     "illegal access": Fault(_illegal_access),
     "device-side assertion": Fault(_device_assert),
     "touch": Fault(_touch),  # no fault by itself
 }
 MEMORY = tuple(name for name in FAULTS if name not in ("illegal access", "device-side assertion", "touch"))
-CODES = ("first touch of a full card", "illegal access", "device-side assertion")
+CODES = ("first touch of a full GPU", "illegal access", "device-side assertion")
 
 
 class _Full:
-    """A card with room for a few tensors and nothing else."""
+    """A GPU with room for a few tensors and nothing else."""
 
     def __init__(self, device: str) -> None:
         self._device, self._kept = device, list[torch.Tensor]()

@@ -65,7 +65,7 @@ def test_dropout_draws_the_same_masks_in_every_dtype_on_a_cpu(monkeypatch):
 
 
 def peak(batch, dies_at):
-    """Half a gibibyte that no allocator knows, and a mebibyte a sample, until the card is full."""
+    """Half a gibibyte that no allocator knows, and a mebibyte a sample, until the GPU is full."""
     if batch >= dies_at:
         return None
     held = batch * MIB

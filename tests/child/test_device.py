@@ -1,4 +1,4 @@
-"""Which card a probe takes, and how full it is, on machines with several that are made up here."""
+"""Which GPU a probe takes, and how full it is, on machines with several that are made up here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ GIB = 2**30
 
 @pytest.fixture
 def made_current(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """A machine with two cards: those that were made the current one."""
+    """A machine with two GPUs: those that were made the current one."""
     made: list[str] = []
     for name, answer in {
         "is_available": lambda: True,

@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from autotune.fleet.launcher import FleetLauncher
-from autotune.fleet.records import StudyCard, Timing
+from autotune.fleet.records import QueuedStudy, Timing
 from tests.postgres import Server
 
 # Short, and still longer than it takes to come back to a server that was restarted.
@@ -52,11 +52,11 @@ class Fleet:
                 env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.folder)},
             )  # fmt: skip
 
-    def launcher(self, *, expected: int = 1, card: StudyCard | None = None) -> FleetLauncher:
+    def launcher(self, *, expected: int = 1, study: QueuedStudy | None = None) -> FleetLauncher:
         place = self.folder / "study"
         place.mkdir(exist_ok=True)
-        card = card or StudyCard(name="study", target="ok", target_digest="", isolation="fresh")
-        made = FleetLauncher(self.url, card, place, expected=expected, tell=self.said.append, timing=QUICK)
+        study = study or QueuedStudy(name="study", target="ok", target_digest="", isolation="fresh")
+        made = FleetLauncher(self.url, study, place, expected=expected, tell=self.said.append, timing=QUICK)
         self.launchers.append(made)
         return made
 

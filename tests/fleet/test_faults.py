@@ -82,10 +82,10 @@ from pathlib import Path
 from tests.fleet.fleet import QUICK
 from tests.fleet.test_faults import LONG
 from autotune.fleet.launcher import FleetLauncher
-from autotune.fleet.records import StudyCard
+from autotune.fleet.records import QueuedStudy
 url, folder = sys.argv[1], Path(sys.argv[2])
-card = StudyCard(name="study", target="ok", target_digest="", isolation="fresh")
-FleetLauncher(url, card, folder, timing=QUICK).run(LONG, folder / "probes" / "0000")
+study = QueuedStudy(name="study", target="ok", target_digest="", isolation="fresh")
+FleetLauncher(url, study, folder, timing=QUICK).run(LONG, folder / "probes" / "0000")
 """
 
 
@@ -144,7 +144,7 @@ def test_a_wire_that_was_cut_for_a_moment_costs_nothing(fleet) -> None:
 
 
 def test_a_worker_that_comes_back_in_time_carries_its_probe_out_anew(fleet) -> None:
-    """It stopped the probe for want of a lease, and nobody was given the order meanwhile."""
+    """It stopped the probe for want of a lease, and nobody was given the job meanwhile."""
     wire = Wire(fleet.server.port)
     fleet.worker(
         "one", url=fleet.url.replace(str(fleet.server.port), str(wire.port)), timing=replace(QUICK, fence=QUICK.poll)
@@ -221,7 +221,7 @@ def test_a_worker_that_hangs_loses_its_probe_when_its_time_is_over(fleet) -> Non
     os.kill(fleet.workers["one"].pid, signal.SIGSTOP)
 
     launcher.queue.database.run(
-        lambda cursor: cursor.execute("UPDATE autotune_order SET taken_at = taken_at - interval '1 day'")
+        lambda cursor: cursor.execute("UPDATE autotune_job SET taken_at = taken_at - interval '1 day'")
     )
     fleet.worker("two")
     result = future.result()

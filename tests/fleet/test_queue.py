@@ -1,4 +1,4 @@
-"""The queue itself, on a real server: each order to one worker, each result once."""
+"""The queue itself, on a real server: each job to one worker, each result once."""
 
 from uuid import uuid4
 
@@ -8,14 +8,14 @@ from autotune.core import codec
 from autotune.core.requests import ProbeRequest
 from autotune.errors import StudyError
 from autotune.fleet.database import Database
-from autotune.fleet.records import StudyCard
+from autotune.fleet.records import QueuedStudy
 from autotune.fleet.search_queue import SearchQueue
 from autotune.fleet.worker_queue import WorkerQueue
 from autotune.testing.launcher_contract import example
 from tests.fleet.fleet import QUICK
 from tests.worlds import environment
 
-CARD = StudyCard(name="study", target="ok", target_digest="")
+CARD = QueuedStudy(name="study", target="ok", target_digest="")
 BODY = codec.encode(example(ProbeRequest, "ok")).decode()
 
 
@@ -53,11 +53,11 @@ def test_an_order_goes_to_one_worker_alone(queue, joined):
     put(queue)
     one, two = joined("one"), joined("two")
 
-    order = one.take()
+    job = one.take()
 
-    assert order is not None and order.request == BODY
+    assert job is not None and job.request == BODY
     assert two.take() is None
-    assert one.take() == order  # its answer may have been lost on the way
+    assert one.take() == job  # its answer may have been lost on the way
 
 
 def test_an_order_for_one_worker_is_left_by_the_others(queue, joined):
@@ -78,9 +78,9 @@ def test_an_order_that_is_put_twice_is_in_the_queue_once(queue, joined):
 def test_a_second_result_is_late_and_changes_nothing(queue, joined):
     token = put(queue)
     one, two = joined("one"), joined("two")
-    order = one.take()
+    job = one.take()
 
-    told = [one.store(order, BODY, b"first"), two.store(order, BODY, b"second"), one.store(order, BODY, b"first")]
+    told = [one.store(job, BODY, b"first"), two.store(job, BODY, b"second"), one.store(job, BODY, b"first")]
     answer = queue.wait(token)
 
     assert told == ["stored", "late", "stored"]  # the last is the same once more, after a lost connection
@@ -90,12 +90,12 @@ def test_a_second_result_is_late_and_changes_nothing(queue, joined):
 def test_a_result_that_nobody_waits_for_is_late(queue, joined):
     token = put(queue)
     one = joined("one")
-    order = one.take()
+    job = one.take()
 
     queue.forget(token)
 
-    assert one.store(order, BODY, b"") == "late"
-    assert not one.is_mine(order)
+    assert one.store(job, BODY, b"") == "late"
+    assert not one.is_mine(job)
 
 
 def test_a_worker_in_quarantine_is_given_what_is_for_it_alone(queue, joined):
@@ -134,4 +134,4 @@ def test_hands_tell_what_each_measures(queue, joined):
 
     (worker,) = queue.workers()
 
-    assert (worker.name, worker.host, worker.order) == ("one", "here", "probes/0000")
+    assert (worker.name, worker.host, worker.job) == ("one", "here", "probes/0000")

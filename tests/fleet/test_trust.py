@@ -11,7 +11,7 @@ from autotune.core.requests import InspectRequest, ProbeRequest, ProfileRequest
 from autotune.errors import AutotuneError, StudyError, UsageError
 from autotune.fleet.address import checked_address, printable_address
 from autotune.fleet.database import Database
-from autotune.fleet.records import StudyCard
+from autotune.fleet.records import QueuedStudy
 from autotune.fleet.trust import accepted, check_class, own_target
 from autotune.targets.source import digest_of
 from autotune.testing.launcher_contract import example
@@ -21,15 +21,15 @@ HERE = environment()
 
 
 @pytest.fixture
-def checkout(tmp_path, monkeypatch) -> StudyCard:
+def checkout(tmp_path, monkeypatch) -> QueuedStudy:
     """A working folder with a target, and the study that trains it."""
     monkeypatch.chdir(tmp_path)
     Path("model.py").write_text("def model(): ...\n")
-    return StudyCard(name="study", target="model.py", target_digest=digest_of("model.py"))
+    return QueuedStudy(name="study", target="model.py", target_digest=digest_of("model.py"))
 
 
-def request_for(card, kind=ProbeRequest, **fields):
-    return codec.encode(example(kind, card.target, **fields)).decode()
+def request_for(study, kind=ProbeRequest, **fields):
+    return codec.encode(example(kind, study.target, **fields)).decode()
 
 
 def test_the_file_of_the_search_is_found_in_the_working_folder(checkout):
@@ -52,10 +52,10 @@ def test_a_file_that_differs_is_refused(checkout):
 
 @pytest.mark.parametrize("target", ["-- python model.py", "os.path", "/etc/passwd.py", "../model.py", "missing.py"])
 def test_nothing_else_that_the_database_names_is_run(checkout, target):
-    card = msgspec.structs.replace(checkout, target=target)
+    study = msgspec.structs.replace(checkout, target=target)
 
     with pytest.raises(AutotuneError, match=r"no file in this folder|[Tt]here is no|does not exist"):
-        own_target(card, None)
+        own_target(study, None)
 
 
 def test_a_link_out_of_the_working_folder_is_no_file_in_it(checkout, tmp_path_factory):
@@ -68,11 +68,11 @@ def test_a_link_out_of_the_working_folder_is_no_file_in_it(checkout, tmp_path_fa
 
 
 def test_a_command_must_be_the_same_here(checkout):
-    card = StudyCard(name="study", target="-- python train.py --lr 1", target_digest="")
+    study = QueuedStudy(name="study", target="-- python train.py --lr 1", target_digest="")
 
-    assert own_target(card, "-- python train.py --lr 1") == "-- python train.py --lr 1"
+    assert own_target(study, "-- python train.py --lr 1") == "-- python train.py --lr 1"
     with pytest.raises(StudyError, match="A command is not taken from the database"):
-        own_target(card, "-- python train.py --lr 2")
+        own_target(study, "-- python train.py --lr 2")
 
 
 def test_a_request_is_run_with_the_target_and_the_device_of_here(checkout):
@@ -117,17 +117,17 @@ def test_a_value_that_no_knob_has_is_refused(checkout):
 
 
 def test_another_class_of_machine_is_told_what_differs(checkout):
-    card = msgspec.structs.replace(checkout, environment=HERE)
+    study = msgspec.structs.replace(checkout, environment=HERE)
     other = msgspec.structs.replace(HERE, device_name="NVIDIA A100", usable_cores=HERE.usable_cores + 4)
 
     with pytest.raises(StudyError, match=r"device name was .*, is NVIDIA A100; the machine's usable cores"):
-        check_class(card, other)
+        check_class(study, other)
 
 
 def test_another_card_of_the_class_is_welcome(checkout):
-    card = msgspec.structs.replace(checkout, environment=HERE)
+    study = msgspec.structs.replace(checkout, environment=HERE)
 
-    check_class(card, msgspec.structs.replace(HERE, device_uuid="GPU-other", host_bytes=HERE.host_bytes + 2**30))
+    check_class(study, msgspec.structs.replace(HERE, device_uuid="GPU-other", host_bytes=HERE.host_bytes + 2**30))
     check_class(checkout, HERE)  # the class is not known yet
 
 

@@ -6,7 +6,7 @@ from threading import Thread
 import pytest
 
 from autotune.core.records import Config
-from autotune.fleet.records import StudyCard
+from autotune.fleet.records import QueuedStudy
 from autotune.preparation.settings import Settings
 from autotune.study.view import load_view
 from autotune.targets.source import digest_of
@@ -27,8 +27,8 @@ def asked(fleet, tmp_path, monkeypatch) -> Settings:
 
 
 def run(fleet, asked):
-    card = StudyCard(name="study", target="model.py", target_digest=digest_of("model.py"))
-    launcher = fleet.launcher(expected=len(WORKERS), card=card)
+    study = QueuedStudy(name="study", target="model.py", target_digest=digest_of("model.py"))
+    launcher = fleet.launcher(expected=len(WORKERS), study=study)
     return search(asked, launcher, Listener(), pause=lambda seconds: None, foreign_cores=lambda seconds: 0.0)
 
 

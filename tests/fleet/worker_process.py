@@ -20,19 +20,19 @@ CHILD = (sys.executable, str(Path(__file__).parents[1] / "faults" / "faulty_chil
 class AnyTarget(Worker):
     """Its requests name what their children do, so that they have more than one target."""
 
-    def _accept(self, order, card, target, here):
-        return decode(order.request.encode())
+    def _accept(self, job, study, target, here):
+        return decode(job.request.encode())
 
-    def _carry_out(self, order, request, launcher, folder):
-        self._note("began", order)
+    def _carry_out(self, job, request, launcher, folder):
+        self._note("began", job)
         try:
-            return super()._carry_out(order, request, launcher, folder)
+            return super()._carry_out(job, request, launcher, folder)
         finally:
-            self._note("ended", order)
+            self._note("ended", job)
 
-    def _note(self, what, order):
+    def _note(self, what, job):
         with self.diary.open("a") as diary:
-            diary.write(f"{what} {order.place} {time.monotonic()}\n")  # one clock for all processes of a machine
+            diary.write(f"{what} {job.place} {time.monotonic()}\n")  # one clock for all processes of a machine
 
 
 class Leisurely(FakeLauncher):

@@ -1,4 +1,4 @@
-"""NVML and torch must tell the same of the same card; run wherever a GPU is at hand."""
+"""NVML and torch must tell the same of the same GPU; run wherever a GPU is at hand."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from tests.machine.test_environment import here
 
 
 def measured() -> Environment:
-    """The first card as torch describes it."""
-    card = torch.cuda.get_device_properties(0)
+    """The first GPU as torch describes it."""
+    gpu = torch.cuda.get_device_properties(0)
     return msgspec.structs.replace(
-        here(), device="cuda:0", device_name=card.name, device_bytes=card.total_memory, cuda=torch.version.cuda
+        here(), device="cuda:0", device_name=gpu.name, device_bytes=gpu.total_memory, cuda=torch.version.cuda
     )
 
 

@@ -1,4 +1,4 @@
-"""What the launcher reads of a real card while a real probe measures on it."""
+"""What the launcher reads of a real GPU while a real probe measures on it."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ import torch
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.machine.nvml import find_card, glance, library
+from autotune.machine.nvml import find_gpu, glance, library
 from tests.worlds import config
 
 LONG_ENOUGH = ProbeBudget(min_seconds=3.0, max_seconds=5.0)
@@ -47,8 +47,8 @@ def _probe(folder, monkeypatch, uuid):
 
 
 def test_a_card_that_computes_is_seen_to(tmp_path, monkeypatch, uuid):
-    card = find_card(library(), uuid)
-    before = set(glance(library(), card).processes or ())  # in a container perhaps we, unrecognised
+    gpu = find_gpu(library(), uuid)
+    before = set(glance(library(), gpu).processes or ())  # in a container perhaps we, unrecognised
 
     result = _probe(tmp_path, monkeypatch, uuid)
 
@@ -78,11 +78,11 @@ def test_who_was_on_the_card_before_the_probe_is_told(tmp_path, monkeypatch, uui
 
 def test_a_reading_takes_a_fraction_of_the_time_between_two(uuid):
     nvml = library()
-    card = find_card(nvml, uuid)
-    glance(nvml, card)
+    gpu = find_gpu(nvml, uuid)
+    glance(nvml, gpu)
     began = time.perf_counter()
     for _ in range(10):
-        reading = glance(nvml, card)
+        reading = glance(nvml, gpu)
     seconds = (time.perf_counter() - began) / 10
 
     assert seconds < 0.05

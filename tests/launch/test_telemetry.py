@@ -1,4 +1,4 @@
-"""What is read of a GPU while a probe measures on it, from a library that is asked like NVML and has no card."""
+"""What is read of a GPU while a probe measures on it, from a library that is asked like NVML and has no GPU."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autotune.core.results import ProbeResult
 from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.launch.telemetry import Telemetry, summary
-from autotune.machine.nvml import Glance, find_card, glance
+from autotune.machine.nvml import Glance, find_gpu, glance
 
 CHILD = (sys.executable, str(Path(__file__).parents[1] / "faults" / "faulty_child.py"))
 UUID = "f1d0"
@@ -35,7 +35,7 @@ class NotFound(Exception):
 
 
 class Card:
-    """A driver with one card; the readings go on from call to call, and it lists the probes started after it."""
+    """A driver with one GPU; the readings go on from call to call, and it lists the probes started after it."""
 
     NVML_CLOCK_SM = 1
     nvmlMemory_v2 = 2  # noqa: N815  # NVML's own names
@@ -88,9 +88,9 @@ def _tagged() -> list[int]:
     return found
 
 
-def probed(card: Card, folder: Path, *, device: str = "cuda:0", target: str = "measure") -> ProbeResult:
+def probed(gpu: Card, folder: Path, *, device: str = "cuda:0", target: str = "measure") -> ProbeResult:
     request = ProbeRequest(target=target, config=Config(values={}), device=device, device_uuid=UUID)
-    return SubprocessLauncher(command=CHILD, nvml=lambda: card).run(request, folder)
+    return SubprocessLauncher(command=CHILD, nvml=lambda: gpu).run(request, folder)
 
 
 def test_a_glance_is_in_the_units_of_its_names() -> None:
@@ -129,9 +129,9 @@ def test_a_library_that_answers_nothing_gives_a_glance_of_nothing() -> None:
     assert glance(object(), 7) == Glance()
 
 
-@pytest.mark.parametrize(("uuid", "card"), [(UUID, 7), (f"GPU-{UUID}", 7), ("else", None), ("", None), (None, None)])
-def test_a_card_is_found_as_torch_or_nvml_write_its_uuid(uuid: str | None, card: int | None) -> None:
-    assert find_card(Card(), uuid) == card
+@pytest.mark.parametrize(("uuid", "GPU"), [(UUID, 7), (f"GPU-{UUID}", 7), ("else", None), ("", None), (None, None)])
+def test_a_card_is_found_as_torch_or_nvml_write_its_uuid(uuid: str | None, gpu: int | None) -> None:
+    assert find_gpu(Card(), uuid) == gpu
 
 
 @pytest.mark.parametrize("uuid", ["51ce", "MIG-51ce"])
@@ -140,13 +140,13 @@ def test_a_slice_of_a_card_is_found_as_torch_or_nvml_write_its_uuid(uuid: str) -
         def nvmlDeviceGetHandleByUUID(self, uuid: str) -> int:  # noqa: N802
             return 8 if uuid == "MIG-51ce" else super().nvmlDeviceGetHandleByUUID(uuid)
 
-    assert find_card(Sliced(), uuid) == 8
+    assert find_gpu(Sliced(), uuid) == 8
 
 
 def test_a_probe_is_watched_while_it_measures_and_only_then(tmp_path: Path) -> None:
-    card = Card()
+    gpu = Card()
 
-    result = probed(card, tmp_path)
+    result = probed(gpu, tmp_path)
 
     use = result.gpu
     assert use is not None
@@ -156,8 +156,8 @@ def test_a_probe_is_watched_while_it_measures_and_only_then(tmp_path: Path) -> N
     assert use.sm_clock_mhz == (1500, 1500)
     assert use.throttle_reasons == ("power cap",)
     assert use.foreign_processes == ()
-    assert next(card.joules) == 100 + 1 + use.readings  # one look before the probe was started, none after its window
-    assert card.threads == {"MainThread", "autotune-telemetry"}
+    assert next(gpu.joules) == 100 + 1 + use.readings  # one look before the probe was started, none after its window
+    assert gpu.threads == {"MainThread", "autotune-telemetry"}
     assert "autotune-telemetry" not in {thread.name for thread in threading.enumerate()}
 
 

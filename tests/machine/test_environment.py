@@ -101,7 +101,7 @@ def test_a_gpu_that_torch_cannot_be_asked_about_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("card", "fits"),
+    ("gpu", "fits"),
     [
         (Gpu(index=0, name="NVIDIA H200", total_bytes=H200_TOTAL), True),
         (Gpu(index=0, name="NVIDIA H200", total_bytes=int(H200_TOTAL * 1.03)), False),
@@ -110,16 +110,16 @@ def test_a_gpu_that_torch_cannot_be_asked_about_is_passed_over() -> None:
         (Gpu(index=0, name="NVIDIA H100", total_bytes=H200_TOTAL), False),
     ],
 )
-def test_a_card_fits_by_name_and_by_memory_within_two_percent(card: Gpu, fits: bool) -> None:
-    sentence = _gpu_mismatch(on_gpu(), (card,))
+def test_a_card_fits_by_name_and_by_memory_within_two_percent(gpu: Gpu, fits: bool) -> None:
+    sentence = _gpu_mismatch(on_gpu(), (gpu,))
 
     assert (sentence is None) == fits
 
 
 def test_one_fitting_card_among_several_is_enough() -> None:
-    cards = (Gpu(index=0, name="NVIDIA T4"), Gpu(index=1, name="NVIDIA H200", total_bytes=H200_TOTAL))
+    gpus = (Gpu(index=0, name="NVIDIA T4"), Gpu(index=1, name="NVIDIA H200", total_bytes=H200_TOTAL))
 
-    assert _gpu_mismatch(on_gpu(), cards) is None
+    assert _gpu_mismatch(on_gpu(), gpus) is None
 
 
 @pytest.mark.parametrize(
@@ -134,9 +134,9 @@ def test_one_fitting_card_among_several_is_enough() -> None:
     ],
 )
 def test_cards_are_hidden_only_where_it_is_certain(chosen: str | None, shown: list[int]) -> None:
-    cards = (Gpu(index=0, name="A", uuid="GPU-aa11"), Gpu(index=1, name="B", uuid="GPU-bb22"))
+    gpus = (Gpu(index=0, name="A", uuid="GPU-aa11"), Gpu(index=1, name="B", uuid="GPU-bb22"))
 
-    assert [card.index for card in _shown(cards, chosen)] == shown
+    assert [gpu.index for gpu in _shown(gpus, chosen)] == shown
 
 
 def test_the_fingerprint_is_readable_and_ends_in_twelve_digits() -> None:

@@ -1,4 +1,4 @@
-"""The reading of one card, from a library that answers everything, little, or nothing."""
+"""The reading of one GPU, from a library that answers everything, little, or nothing."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class NotSupported(Exception):
 
 
 class Driver:
-    """The few functions of pynvml that a card needs to be told at all; everything else is absent."""
+    """The few functions of pynvml that a GPU needs to be told at all; everything else is absent."""
 
     NVML_CLOCK_SM = 1
 
@@ -26,11 +26,11 @@ class Driver:
         return index
 
     def nvmlDeviceGetName(self, handle: int) -> bytes:  # noqa: N802
-        return b"Card"  # pynvml before 11.5 answers in bytes
+        return b"GPU"  # pynvml before 11.5 answers in bytes
 
 
 class Talkative(Driver):
-    """A card that tells everything, under a driver from before the event reasons."""
+    """A GPU that tells everything, under a driver from before the event reasons."""
 
     nvmlMemory_v2 = 2  # noqa: N815
 
@@ -63,13 +63,13 @@ def test_a_process_that_kept_the_library_open_ends_without_a_word(tmp_path: Path
 
 
 def test_a_card_that_tells_only_its_name_has_none_elsewhere() -> None:
-    assert read(Driver(), 3) == Gpu(index=3, name="Card")
+    assert read(Driver(), 3) == Gpu(index=3, name="GPU")
 
 
 def test_a_card_that_tells_everything_is_read_in_full() -> None:
     expected = Gpu(
         index=0,
-        name="Card",
+        name="GPU",
         uuid="GPU-1",
         driver="470.1",
         total_bytes=100,

@@ -1,24 +1,24 @@
-"""What --ranks and --devices ask for: how many processes, on which device, and which card each has."""
+"""What --ranks and --devices ask for: how many processes, on which device, and which GPU each has."""
 
 import pytest
 
 from autotune.errors import UsageError
 from autotune.machine.nvml import Gpu
 from autotune.preparation.header import notes_before_the_search, opening_lines
-from autotune.preparation.ranks import CARDS, asked_ranks
+from autotune.preparation.ranks import VISIBLE_DEVICES, asked_ranks
 from autotune.preparation.settings import Settings
 from tests.worlds import environment, facts, space, study_request
 
 FOUR = tuple(Gpu(index=number, name="H100", uuid=f"GPU-{number}") for number in range(4))
 
 
-def _asked(cards=FOUR, target="model.py", **given):
-    return asked_ranks(Settings(target=target, **given), lambda: cards)
+def _asked(gpus=FOUR, target="model.py", **given):
+    return asked_ranks(Settings(target=target, **given), lambda: gpus)
 
 
 @pytest.fixture(autouse=True)
 def _all_cards(monkeypatch):
-    monkeypatch.delenv(CARDS, raising=False)
+    monkeypatch.delenv(VISIBLE_DEVICES, raising=False)
 
 
 def test_one_process_trains_where_nobody_asks_for_more():
@@ -32,20 +32,20 @@ def test_ranks_train_on_the_cpu():
 
 
 @pytest.mark.parametrize(
-    ("devices", "cards"),
+    ("devices", "GPUs"),
     [("all", "GPU-0,GPU-1,GPU-2,GPU-3"), ("2", "GPU-0,GPU-1"), ("3,1", "GPU-3,GPU-1"), ("1", "GPU-0")],
 )
-def test_each_rank_has_a_card_of_its_own(devices, cards):
+def test_each_rank_has_a_card_of_its_own(devices, gpus):
     asked = _asked(devices=devices)
 
-    assert (asked.count, asked.device, asked.environ[CARDS]) == (len(cards.split(",")), "cuda", cards)
+    assert (asked.count, asked.device, asked.environ[VISIBLE_DEVICES]) == (len(gpus.split(",")), "cuda", gpus)
 
 
 def test_cards_are_counted_among_those_that_are_visible(monkeypatch):
-    monkeypatch.setenv(CARDS, "3, 1")
+    monkeypatch.setenv(VISIBLE_DEVICES, "3, 1")
 
-    assert _asked(devices="all").environ[CARDS] == "3,1"
-    assert _asked(devices="0,1").environ[CARDS] == "3,1"
+    assert _asked(devices="all").environ[VISIBLE_DEVICES] == "3,1"
+    assert _asked(devices="0,1").environ[VISIBLE_DEVICES] == "3,1"
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_cards_are_counted_among_those_that_are_visible(monkeypatch):
         ({"devices": "2", "device": "cpu"}, "and --device says cpu."),
         ({"devices": "5"}, "--devices 5 asks for more than there is: 4 GPUs can be seen here"),
         ({"devices": "0,4"}, "--devices 0,4 asks for more than there is"),
-        ({"devices": "all", "cards": ()}, "there is none to be seen here"),
+        ({"devices": "all", "GPUs": ()}, "there is none to be seen here"),
     ],
 )
 def test_what_cannot_be_is_refused(given, words):

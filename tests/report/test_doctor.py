@@ -1,4 +1,4 @@
-"""What `autotune doctor` makes of a card that the driver shows and torch does not."""
+"""What `autotune doctor` makes of a GPU that the driver shows and torch does not."""
 
 import sys
 from types import SimpleNamespace
@@ -13,14 +13,14 @@ from tests.worlds import environment
 
 @pytest.fixture
 def one_card(monkeypatch):
-    """A driver with one card that says hardly more than its name."""
+    """A driver with one GPU that says hardly more than its name."""
     driver = SimpleNamespace(
         NVMLError=OSError,
         nvmlInit=lambda: None,
         nvmlShutdown=lambda: None,
         nvmlDeviceGetCount=lambda: 1,
         nvmlDeviceGetHandleByIndex=lambda index: index,
-        nvmlDeviceGetName=lambda handle: "Card",
+        nvmlDeviceGetName=lambda handle: "GPU",
         nvmlSystemGetDriverVersion=lambda: "470.1",
     )
     monkeypatch.setitem(sys.modules, "pynvml", driver)

@@ -27,7 +27,7 @@ WATTS = {None: 100.0, "bfloat16": 300.0, "float16": 300.0}
 
 
 class Metered(FakeLauncher):
-    """A card whose driver counts energy; autocast is up to three times as fast and takes three times the power."""
+    """A GPU whose driver counts energy; autocast is up to three times as fast and takes three times the power."""
 
     def run(self, request, folder):
         result = super().run(request, folder)

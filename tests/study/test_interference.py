@@ -56,11 +56,11 @@ def test_what_disturbed_a_probe_is_told(contamination, gpu, words):
     [
         (None, None),
         (CALM, _gpu(utilization=0.99, sm_clock_mhz=(1470, 1500))),
-        (CALM, _gpu(utilization=0.99, throttle_reasons=("power cap",), sm_clock_mhz=(1200, 1500))),  # as large cards do
-        (CALM, _gpu(utilization=0.4, sm_clock_mhz=(345, 1980))),  # a card that rests between steps lowers its clock
+        (CALM, _gpu(utilization=0.99, throttle_reasons=("power cap",), sm_clock_mhz=(1200, 1500))),  # as large GPUs do
+        (CALM, _gpu(utilization=0.4, sm_clock_mhz=(345, 1980))),  # a GPU that rests between steps lowers its clock
         (CALM, _gpu(sm_clock_mhz=(345, 1980))),
         (CALM, _gpu(foreign_processes=(4242,), foreign_share=0.0)),  # an idle notebook holds its context
-        (CALM, _gpu(foreign_processes=(4242,))),  # a card that does not tell who computes
+        (CALM, _gpu(foreign_processes=(4242,))),  # a GPU that does not tell who computes
         (Contamination(), _gpu()),
     ],
 )

@@ -1,4 +1,4 @@
-"""What NVML tells of this card and what it leaves out, how long a reading takes, and whether it agrees with torch."""
+"""What NVML tells of this GPU and what it leaves out, how long a reading takes, and whether it agrees with torch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 import torch
 from msgspec.structs import asdict
 
-from autotune.machine.nvml import find_card, glance, gpus, library, nvml_problem
+from autotune.machine.nvml import find_gpu, glance, gpus, library, nvml_problem
 from benchmarks.questions import NotRun, needs_cuda
 
 READINGS = 50
@@ -20,24 +20,24 @@ def readings(device: str) -> list[str]:
     """Fields that are None, time of a glance, memory, energy against power, and our own process among the others."""
     needs_cuda(device)
     problem, uuid = nvml_problem(), str(torch.cuda.get_device_properties(device).uuid)
-    card = find_card(library(), uuid)
-    if problem or card is None:
-        raise NotRun(problem or f"NVML knows no card {uuid}")
+    gpu = find_gpu(library(), uuid)
+    if problem or gpu is None:
+        raise NotRun(problem or f"NVML knows no GPU {uuid}")
     a = torch.randn(SIDE, SIDE, device=device, dtype=torch.bfloat16)
     torch.cuda.synchronize(device)
     free, total = torch.cuda.mem_get_info(device)
     listed = next(gpu for gpu in gpus() if gpu.uuid and uuid in gpu.uuid)
-    idle = glance(library(), card)
+    idle = glance(library(), gpu)
     began = time.perf_counter()
     for _ in range(READINGS):
-        glance(library(), card)
+        glance(library(), gpu)
     each = (time.perf_counter() - began) / READINGS
-    began, seen = time.perf_counter(), [glance(library(), card)]
+    began, seen = time.perf_counter(), [glance(library(), gpu)]
     while time.perf_counter() - began < BUSY_SECONDS:
         for _ in range(20):
             torch.mm(a, a)
         torch.cuda.synchronize(device)
-        seen.append(glance(library(), card))
+        seen.append(glance(library(), gpu))
     seconds, last = time.perf_counter() - began, seen[-1]
     lacking = [name for name, value in {**asdict(listed), **asdict(last)}.items() if value is None]
     lines = [
