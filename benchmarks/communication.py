@@ -30,9 +30,10 @@ import torch
 from autotune.core.communication import Communication
 from autotune.core.records import Config
 from autotune.knobs import defaults, knob, plan_of
-from autotune.targets import resolve, world
+from autotune.targets import resolve
 from autotune.targets.base import Order, Step, Watch
 from autotune.targets.loop import Training
+from autotune.targets.ranks import world
 
 TARGETS = Path(__file__).parent / "targets" / "ranks"
 BATCHES = {"conv": 4, "wide": 16}

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from autotune.targets.world import RANKS_FOLDER
+from autotune.targets.ranks.world import RANKS_FOLDER
 
 PATIENCE_SECONDS = 90.0  # of a machine that others use, too
 HEAD = """
@@ -19,9 +19,9 @@ from pathlib import Path
 from torch import nn
 from autotune.child.run import seed_all
 from autotune.errors import TargetError
-from autotune.targets import world as ranks
+from autotune.targets.ranks import world
 from tests.targets_support import inspect, start, watch
-RANK, SIZE = ranks.world().rank, ranks.world().size
+RANK, SIZE = world.world().rank, world.world().size
 HERE = Path(f"rank{RANK}")  # for the target's file
 seed_all(0)
 def tell(**values): print("TOLD", json.dumps(values), flush=True)

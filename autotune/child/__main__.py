@@ -24,9 +24,10 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from autotune.child import UnstableTraining, fork_server, rank, ranks
+from autotune.child import UnstableTraining, fork_server
 from autotune.child.collector import uncollected
 from autotune.child.lifeline import Progress, harden
+from autotune.child.ranks import group, rank
 from autotune.core import codec
 from autotune.core.measurements import MEASUREMENTS, decode
 from autotune.core.requests import Request
@@ -68,7 +69,7 @@ def main(arguments: Sequence[str]) -> int:
         hygiene.contain(folder)
     if of_ranks(request):
         become = partial(rank.take_part, do=_do)
-        work = partial(ranks.supervise, folder=folder, become=become)
+        work = partial(group.supervise, folder=folder, become=become)
         return _do(request, folder, progress, started, born, work)
     fork_server.give_threads_back()
     if is_command(request.target or ""):

@@ -26,8 +26,9 @@ from autotune.core.results import Inspection, Measurement, MemoryPeak, Outcome, 
 from autotune.knobs import completed, loads_in_turn, plan_of
 from autotune.knobs.base import Plan
 from autotune.machine.host import process_bytes
-from autotune.targets import resolve, variables, world
+from autotune.targets import resolve, variables
 from autotune.targets.base import Session, check_effect
+from autotune.targets.ranks import world
 
 VALIDATION_BATCHES = 2  # enough to see the memory of evaluation; its speed is not our subject
 

@@ -14,7 +14,7 @@ from autotune.knobs.wording import NOTHING, Framework, Wording
 class DdpKnob(Knob):
     """An argument of DDP, searched only where an exchange of gradients shows: `EXPOSED_SHARE` of a micro-step or more.
 
-    All values give the same update, but for the order of summation (tests/targets/test_parallel.py).
+    All values give the same update, but for the order of summation (tests/targets/ranks/test_parallel.py).
     """
 
     memory = MemoryEffect.CHANGES

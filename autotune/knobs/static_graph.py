@@ -11,7 +11,7 @@ from autotune.knobs.influence import Factor, Influence
 class StaticGraph(DdpKnob, SwitchKnob):
     """On request: wrong where a step uses other parameters than the first. The first backward pass exchanges always.
 
-    Under `no_sync` torch would fail an assertion in it (torch 2.13, reducer.cpp): `targets/parallel.py`.
+    Under `no_sync` torch would fail an assertion in it (torch 2.13, reducer.cpp): `targets/ranks/parallel.py`.
     """
 
     name = "static_graph"

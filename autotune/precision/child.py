@@ -28,7 +28,7 @@ from autotune.knobs.base import Plan
 from autotune.targets import resolve
 from autotune.targets.base import Order, Session, Step, Watch
 from autotune.targets.commands.command import is_command
-from autotune.targets.world import agreed
+from autotune.targets.ranks.world import agreed
 
 PERTURBATION = 1e-6  # relative, of every weight: eight units in the last place of float32 (docs/notes/precision.md 2)
 PHASE = "measure"

@@ -13,7 +13,7 @@ from autotune.errors import TargetError
 from autotune.knobs import declared_values, loader_workers
 from autotune.knobs.base import Plan
 from autotune.targets import data as sources
-from autotune.targets import kinds, optimizer_implementations, optimizers, parallel, update, world
+from autotune.targets import kinds, optimizer_implementations, optimizers, update
 from autotune.targets.base import Session
 from autotune.targets.contract import NAMES, Contract
 from autotune.targets.counting import OwnBatches
@@ -24,6 +24,7 @@ from autotune.targets.loss import InferredLoss, Loss
 from autotune.targets.named_arguments import bind, takes, takes_just
 from autotune.targets.own_loop import OwnLoop, OwnSession
 from autotune.targets.own_step import OwnStep
+from autotune.targets.ranks import parallel, world
 from autotune.targets.reference import Reference
 from autotune.targets.user_errors import blaming
 from autotune.targets.worst_batch import worst_case

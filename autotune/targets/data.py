@@ -14,13 +14,14 @@ from autotune.errors import TargetError
 from autotune.knobs import worker_knob
 from autotune.knobs.base import Plan
 from autotune.machine.host import shared_memory_bytes
-from autotune.targets import sharding, shared_memory
+from autotune.targets import shared_memory
 from autotune.targets.base import without_effect
 from autotune.targets.collate import collate, collate_rows, is_hugging_face, prepare_hugging_face
 from autotune.targets.contract import Contract
 from autotune.targets.named_arguments import takes
+from autotune.targets.ranks import sharding
+from autotune.targets.ranks.world import world
 from autotune.targets.user_errors import blaming
-from autotune.targets.world import world
 
 Source = Callable[[], Iterator[Any]]  # starts an epoch
 LOADER_KNOBS = ("pin_memory", "persistent_workers", "prefetch_factor")  # for `**loader` of the user's own loader

@@ -18,7 +18,7 @@ from autotune.knobs import KNOBS, defaults, found, plan_of, worker_knob
 from autotune.knobs.base import SHORT_CYCLE, Plan
 from autotune.knobs.declared import declaring
 from autotune.targets import data as sources
-from autotune.targets import kinds, parallel, rank_findings, sharding, switches, world
+from autotune.targets import kinds, switches
 from autotune.targets.asking_for_worker import asking_for_worker
 from autotune.targets.attention import Attention
 from autotune.targets.base import Order, Session, Step, Watch, check_effect
@@ -29,13 +29,14 @@ from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
 from autotune.targets.declared_knobs import described
 from autotune.targets.declared_settings import DeclaredSettings, read_settings
-from autotune.targets.exposed import exposed_share
 from autotune.targets.findings import findings, loader_options, step_finding, takes_workers
-from autotune.targets.gradient_agreement import Agreement
 from autotune.targets.loop import Training
 from autotune.targets.model_facts import model_facts
 from autotune.targets.optimizer_facts import Updates
 from autotune.targets.own_loop import OwnLoop, OwnSession
+from autotune.targets.ranks import parallel, rank_findings, sharding, world
+from autotune.targets.ranks.exposed import exposed_share
+from autotune.targets.ranks.gradient_agreement import Agreement
 from autotune.targets.reference import Reference
 from autotune.targets.user_errors import blaming
 

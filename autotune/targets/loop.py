@@ -22,7 +22,7 @@ from autotune.targets.frozen_steps import without_learning
 from autotune.targets.loss import Loss, checked
 from autotune.targets.optimizers import Optimizers
 from autotune.targets.own_step import OwnStep
-from autotune.targets.parallel import OneRank
+from autotune.targets.ranks.parallel import OneRank
 from autotune.targets.update import Update
 from autotune.targets.worst_batch import Same, Worst
 

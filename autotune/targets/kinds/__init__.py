@@ -15,8 +15,8 @@ from autotune.targets.kinds.lightning import read as lightning
 from autotune.targets.kinds.trainer import read as trainer
 from autotune.targets.loaded import Loaded, picked
 from autotune.targets.own_loop import OwnLoop
+from autotune.targets.ranks.world import world
 from autotune.targets.reference import Reference
-from autotune.targets.world import world
 
 # Asked in this order, until one does not answer None. Each is given the module, imported, and what its functions may
 # ask for (`named_arguments.py`): batch_size, num_workers, device, knobs.

@@ -14,9 +14,9 @@ from torch.utils.data import Sampler
 from torch.utils.data.distributed import DistributedSampler
 
 from autotune.core.records import Finding
-from autotune.targets import world as ranks
 from autotune.targets.batches import tensors
 from autotune.targets.contract import NAMES
+from autotune.targets.ranks import world
 
 _SEEDS = 2**32  # as many as numpy has
 
@@ -38,10 +38,10 @@ class SharedOut(Sampler[Any]):
             self._sampler.set_epoch(epoch)
 
     def __len__(self) -> int:
-        return len(self._sampler) // ranks.world().size
+        return len(self._sampler) // world.world().size
 
     def __iter__(self) -> Iterator[Any]:
-        own = ranks.world()
+        own = world.world()
         with _drawing(self._seed + self._epoch):
             indices = iter(self._sampler)
             if isinstance(self._sampler, Sized):
@@ -55,10 +55,10 @@ def loader_options(dataset: Any, sampler: Any) -> dict[str, Any]:
 
     A `DistributedSampler` of the user's has shared the data already. Every rank has to call it.
     """
-    own = ranks.world()
+    own = world.world()
     if own.size == 1:
         return {"shuffle": True} if sampler is None else {"sampler": sampler}
-    seed = ranks.agreed(torch.initial_seed() % _SEEDS)
+    seed = world.agreed(torch.initial_seed() % _SEEDS)
     if sampler is None:
         of_rank: Any = DistributedSampler(
             dataset, num_replicas=own.size, rank=own.rank, shuffle=True, seed=seed, drop_last=True
@@ -73,10 +73,10 @@ def findings(kind: str, batch: Any, batches: int) -> list[Finding]:
 
     `kind` is that of `Data`, `batch` the first that this rank loaded, `batches` those of an epoch; 0: not known.
     """
-    size = ranks.world().size
+    size = world.world().size
     if size == 1 or kind not in ("iterable", "dataloader"):
         return []
-    said = ranks.gathered(batch_checksum(batch), batches)
+    said = world.gathered(batch_checksum(batch), batches)
     sums, counts = said[::2], said[1::2]
     found = []
     if len(set(sums)) == 1:

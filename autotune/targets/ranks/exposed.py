@@ -7,9 +7,9 @@ import time
 import torch
 
 from autotune.core.communication import Communication
-from autotune.targets import world as ranks
 from autotune.targets.base import Order, Step, Watch
 from autotune.targets.loop import Training
+from autotune.targets.ranks import world
 
 FEWEST_PAIRS, MOST_PAIRS = 3, 30  # the first is left out: DDP arranges its buckets after a first step
 SECONDS = 0.5  # after which no further pair is begun
@@ -43,7 +43,7 @@ class _Pairs(Watch):
         self.seconds.append(now - self._last)
         pairs = len(self.seconds) // 2
         enough = exchanges and pairs >= FEWEST_PAIRS and (sum(self.seconds) > SECONDS or pairs >= MOST_PAIRS)
-        is_over = ranks.agreed(enough)
+        is_over = world.agreed(enough)
         self._last = time.perf_counter()  # all begin the next one together
         return Order.STOP if is_over else Order.EXCHANGE
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from autotune.errors import TargetError
-from autotune.targets import world as ranks
+from autotune.targets.ranks import world
 
 FEW = 3  # parameters that a message names
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
@@ -32,7 +32,7 @@ class Agreement:
         """`called` is what a loss calls in training: the model in its wrapper, or itself."""
         self._called, self._is_called = called, False
         self._names, self._parameters = list[str](), list[nn.Parameter]()
-        for name, one in model.named_parameters() if ranks.world().size > 1 else ():
+        for name, one in model.named_parameters() if world.world().size > 1 else ():
             if one.requires_grad and not isinstance(one, DTensor):
                 self._names.append(name)
                 self._parameters.append(one)
@@ -115,7 +115,7 @@ def explained(error: Exception, model: nn.Module) -> TargetError | None:
 
 
 def _by_rank(values: Sequence[int]) -> list[tuple[int, ...]]:
-    said = ranks.gathered(*values)
+    said = world.gathered(*values)
     return [said[start : start + len(values)] for start in range(0, len(said), len(values))]
 
 

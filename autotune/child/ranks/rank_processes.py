@@ -19,7 +19,7 @@ from typing import Any, NoReturn, Protocol
 
 import psutil
 
-from autotune.child.rank_results import exit_status, failed_to_start
+from autotune.child.ranks.rank_results import exit_status, failed_to_start
 from autotune.core.records import Config
 from autotune.core.requests import Request, StabilityRequest
 from autotune.errors import EnvironmentUnfit, TargetError
@@ -29,7 +29,7 @@ from autotune.targets import variables
 from autotune.targets.commands.command import Command, is_command
 from autotune.targets.commands.distributed import Launch
 from autotune.targets.commands.program import configured
-from autotune.targets.world import RANKS_FOLDER
+from autotune.targets.ranks.world import RANKS_FOLDER
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 END_SECONDS = 10.0  # for a distributed launcher to tell how its ranks ended, once they are all dead

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.child.rank_processes import VISIBLE_DEVICES, OfOurOwn
+from autotune.child.ranks.rank_processes import VISIBLE_DEVICES, OfOurOwn
 from autotune.core.requests import ProbeRequest
 from autotune.errors import EnvironmentUnfit
 from tests.worlds import config

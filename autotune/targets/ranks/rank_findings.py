@@ -10,9 +10,9 @@ from pathlib import Path
 from torch import nn
 
 from autotune.core.records import Finding
-from autotune.targets import world as ranks
 from autotune.targets.contract import NAMES
-from autotune.targets.parallel import UNUSED
+from autotune.targets.ranks import world
+from autotune.targets.ranks.parallel import UNUSED
 from autotune.units import counted
 
 _STATISTICS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
@@ -26,7 +26,7 @@ _SPAWN = "ddp_spawn"  # a strategy of Lightning
 
 def findings(model: nn.Module, *, all_got_gradients: bool, finds_unused: bool) -> Iterator[Finding]:
     """Yield what belongs to the ranks; `all_got_gradients`: every trainable parameter of this rank did."""
-    size = ranks.world().size
+    size = world.world().size
     if any(isinstance(part, nn.DataParallel) for part in model.modules()):
         text = (
             "torch.nn.DataParallel: one process feeds all devices, and copies the model to them in every step. One "

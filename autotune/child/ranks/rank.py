@@ -13,13 +13,13 @@ from typing import Any, NoReturn
 
 from autotune.child import fork_server
 from autotune.child.lifeline import Progress, harden
-from autotune.child.ranks import PROGRESS, STACKS
+from autotune.child.ranks.group import PROGRESS, STACKS
 from autotune.core.measurements import decode
 from autotune.launch.base import REQUEST
 from autotune.targets.commands import main_thread
 from autotune.targets.commands.command import is_command
 from autotune.targets.commands.distributed import world_size
-from autotune.targets.world import RANKS_FOLDER
+from autotune.targets.ranks.world import RANKS_FOLDER
 
 
 def take_part(folder: Path, do: Callable[..., Any]) -> NoReturn:

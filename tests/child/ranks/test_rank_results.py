@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from autotune.child.rank_results import failure_that_caused_the_others, hung, merged, share
+from autotune.child.ranks.rank_results import failure_that_caused_the_others, hung, merged, share
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Failure, LossRun, MemoryPeak, Outcome, ProbeResult, StabilityResult
 from tests.worlds import config, failed, measured

@@ -26,8 +26,8 @@ from typing import Any, NoReturn
 import psutil
 
 from autotune.child.lifeline import Progress
-from autotune.child.rank_processes import OfALauncher, RankProcesses, lives, processes_for, send
-from autotune.child.rank_results import (
+from autotune.child.ranks.rank_processes import OfALauncher, RankProcesses, lives, processes_for, send
+from autotune.child.ranks.rank_results import (
     MAIN_THREAD,
     ResultT,
     died,

@@ -24,10 +24,10 @@ from torch.nn.parallel import DistributedDataParallel
 from autotune.errors import TargetError
 from autotune.knobs.base import Plan
 from autotune.knobs.strategy import DDP, ZERO2
-from autotune.targets import world as ranks
 from autotune.targets.checkpointing import blocks
 from autotune.targets.contract import Contract
-from autotune.targets.gradient_agreement import explained
+from autotune.targets.ranks import world
+from autotune.targets.ranks.gradient_agreement import explained
 
 UNUSED = "find_unused_parameters"  # agreed name of a file, and DDP's argument
 
@@ -80,7 +80,7 @@ class Replicated(OneRank):
 
     def everybody(self, ready: bool) -> bool:
         """Whether all ranks are ready: a backward pass waits for all of them."""
-        return min(ranks.gathered(ready)) == 1
+        return min(world.gathered(ready)) == 1
 
 
 class Sharded(Replicated):
@@ -117,12 +117,12 @@ class _Wrapper(DistributedDataParallel):
 
 @cache
 def _mesh(kind: str) -> DeviceMesh:
-    return init_device_mesh(kind, (ranks.world().size,))
+    return init_device_mesh(kind, (world.world().size,))
 
 
 def wrapped(contract: Contract, model: nn.Module, plan: Plan) -> OneRank:
     """Return the model as the ranks train it together. Raises `TargetError` for what they cannot train."""
-    if ranks.world().size == 1:
+    if world.world().size == 1:
         return OneRank(model)
     strategy = plan.strategy or DDP
     _check(contract, model, strategy)
@@ -143,7 +143,7 @@ def finds_unused(contract: Contract) -> bool:
 
 
 def _check(contract: Contract, model: nn.Module, strategy: str) -> None:
-    many = f"{ranks.world().size} ranks train {contract.label}"
+    many = f"{world.world().size} ranks train {contract.label}"
     if any(isinstance(part, nn.DataParallel) for part in model.modules()):
         raise TargetError(
             f"{many}, and model() has a torch.nn.DataParallel, which is one process with all devices. It would copy "

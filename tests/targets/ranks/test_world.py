@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.targets.world import RANKS_FOLDER, World, agreed, gathered, join, world
+from autotune.targets.ranks.world import RANKS_FOLDER, World, agreed, gathered, join, world
 from tests.ranks import on_ranks
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}
@@ -38,9 +38,9 @@ def test_a_rank_knows_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 @pytest.mark.slow
 def test_ranks_agree_on_what_rank_0_says(tmp_path: Path) -> None:
     code = """
-ranks.join("cpu")
-ranks.join("cpu")  # a second time does nothing
-tell(agreed=ranks.agreed(10 + RANK), gathered=ranks.gathered(RANK, -5))
+world.join("cpu")
+world.join("cpu")  # a second time does nothing
+tell(agreed=world.agreed(10 + RANK), gathered=world.gathered(RANK, -5))
 """
     told = on_ranks(tmp_path, code)
 
