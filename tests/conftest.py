@@ -29,6 +29,11 @@ os.environ["CXX"] = "no-compiler-for-tests"  # searches would try torch.compile,
 
 
 SLOW_FOLDERS = ("faults", "fleet", "end_to_end", "story", "fuzz", "browser")  # the slowest first
+MEASURING_FOLDERS = (
+    "profile",
+    "slow",
+)  # a finding is what steps that were timed show, beside tests that want the cores
+RERUNS = 5
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -42,7 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark whole folders as slow, and begin with what is slow: workers that share the tests then end together."""
+    """Mark whole folders, and begin with what is slow: workers that share the tests then end together."""
 
     def turn(item: pytest.Item) -> int:
         name, last = item.path.parent.name, len(SLOW_FOLDERS)
@@ -51,6 +56,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name in SLOW_FOLDERS:
             item.add_marker(pytest.mark.slow)
+        if item.path.parent.name in MEASURING_FOLDERS:
+            item.add_marker(pytest.mark.flaky(reruns=RERUNS))
     items.sort(key=turn)
 
 

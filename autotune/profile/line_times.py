@@ -74,21 +74,27 @@ class LineTimes:
 
     def restart(self) -> None:
         """What was done since the last look is not counted: another part of a step, or what others count."""
+        self._last = None
         part = self._stopwatch.current
         self._part = part if part in self.parts else ""
         self._last = _now() if self._part else None
 
     def _part_changed(self) -> None:
-        if self._last is not None and not self.is_counted_elsewhere():
-            self.parts[self._part].unseen += time.perf_counter() - self._last[0]
+        last, self._last = self._last, None
+        if last is not None and not self.is_counted_elsewhere():
+            self.parts[self._part].unseen += time.perf_counter() - last[0]
         self.restart()
 
     def look(self, frame: FrameType | None) -> None:
-        """The time since the last look belongs to the line that runs."""
+        """The time since the last look belongs to the line that runs.
+
+        The timer may interrupt this: it finds no last look then, for the same time would count twice, or below zero.
+        """
         if self._last is None or self.is_counted_elsewhere():
             return
+        last, self._last = self._last, None
         now, seconds = _now(), self.parts[self._part]
-        passed, busy, waits = (after - before for after, before in zip(now, self._last, strict=True))
+        passed, busy, waits = (after - before for after, before in zip(now, last, strict=True))
         seconds.total += passed
         line, is_through_torch = nearest_line(frame)
         if line is not None:

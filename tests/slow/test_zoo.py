@@ -48,7 +48,6 @@ PLANTED = {
     "watches_activations": "hook",
     "watches_gradients": "hook",
 }
-TRIES = 8  # other tests share the cores: steps with and without a cause agree on nothing then, and it says so
 CLEAN = sorted(path.stem for path in TRAININGS.glob("clean_*.py"))
 
 
@@ -78,12 +77,8 @@ def planted_line(name):
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_the_planted_cause_comes_first_with_its_line(name, profiled):
-    for _ in range(TRIES):
-        found = findings(profiled(name))
-        if found and found[0].kind == PLANTED[name]:
-            break
+    first = findings(profiled(name))[0]
 
-    first = found[0]
     assert first.kind == PLANTED[name]
     assert f"{name}.py:{planted_line(name)} in " in first.place
     assert first.code.endswith("# planted")
@@ -91,12 +86,7 @@ def test_the_planted_cause_comes_first_with_its_line(name, profiled):
 
 @pytest.mark.parametrize("name", CLEAN)
 def test_a_clean_training_has_no_finding(name, profiled):
-    for _ in range(TRIES):
-        found = findings(profiled(name, seconds=1.0))
-        if not found:
-            break
-
-    assert found == []
+    assert findings(profiled(name, seconds=1.0)) == []
 
 
 def test_every_planted_training_is_tested():

@@ -1,0 +1,27 @@
+"""The timer that looks which line runs, and interrupts everything: also itself."""
+
+import sys
+
+from autotune.profile import line_times
+from autotune.profile.line_times import LineTimes
+from autotune.profile.stopwatch import Stopwatch
+
+
+def test_a_look_that_the_timer_interrupts_counts_no_time_twice_or_below_zero(monkeypatch):
+    stopwatch = Stopwatch("cpu")
+    lines, clock, interrupts = LineTimes(stopwatch, ("data",)), iter(range(100)), [True]
+
+    def now():
+        time = next(clock)
+        if interrupts and interrupts.pop():
+            lines.look(sys._getframe())  # as the timer does, once the clock was read
+        return float(time), float(time), 0
+
+    monkeypatch.setattr(line_times, "_now", now)
+    stopwatch.begin("data")
+    interrupts.clear()
+    lines.restart()
+    interrupts.append(True)
+    lines.look(sys._getframe())
+
+    assert lines.parts["data"].total == 1.0
