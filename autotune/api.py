@@ -23,7 +23,7 @@ from autotune.knobs.limits import asked_name, full_name, limit
 from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.objectives import ObjectiveName
-from autotune.preparation.ranks import asked_ranks
+from autotune.preparation.launching import launching
 from autotune.preparation.settings import Mode, Settings, options
 from autotune.races.contestants import Name, may_declare
 from autotune.races.race import named_contestants
@@ -66,6 +66,8 @@ def search(
     step_timeout: str | float | None = None,
     isolation: Isolation = "fork",
     seed: int = 0,
+    storage: str | None = None,
+    workers_expected: int = 1,
     reporter: Reporter | None = None,
     **objective_options: Any,
 ) -> Recommendation:
@@ -85,12 +87,18 @@ def search(
     of "memory" and `price` of "cost", are those of `autotune search --help`. A share or a price may also be a text, as
     on the command line: `5%`. `space` says what a knob may take, by knob name, as `space` in a target does: a tuple of
     two whole numbers is a range, a list are values, one value holds it; any other name declares a knob of your own
-    (docs/knobs.md). Prints nothing; hand in a `reporter` to follow,
-    such as a `SilentReporter` with methods of yours. Raises `UsageError`, `TargetError`, `StudyError`,
+    (docs/knobs.md). With `storage`, the address of a PostgreSQL database, the workers that are there measure
+    (docs/scaling.md); the search begins with `workers_expected` of them. Prints nothing; hand in a `reporter` to
+    follow, such as a `SilentReporter` with methods of yours. Raises `UsageError`, `TargetError`, `StudyError`,
     `EnvironmentUnfit` or `NoRecommendation`.
     """
     asked = {**locals(), **objective_options}
     _check_outside("search")
+    if workers_expected < 1 or (workers_expected > 1 and storage is None):
+        raise UsageError(
+            f"workers_expected={workers_expected} counts the workers of a storage, at least 1 of one that is given. "
+            f"Workers of a loader were probably meant: those are num_workers in space. Give both, or neither."
+        )
     for name in objective_options.keys() - {one.name for one in options()}:
         raise TypeError(f"search() got an unexpected keyword argument {name!r}")
     typed, follower = _typed(target, map or {}), reporter or SilentReporter()
@@ -98,11 +106,7 @@ def search(
     for remark in typed.remarks:
         follower.note(f"{remark}.")
     resolve(settings.target)  # a missing file is told before a folder is made for its study
-    with SubprocessLauncher(
-        step_timeout_seconds=settings.step_timeout_seconds,
-        isolation=settings.isolation,
-        environ=asked_ranks(settings).environ,
-    ) as launcher:
+    with launching(settings, storage, workers_expected, follower.note) as launcher:
         return run(settings, launcher, follower)
 
 

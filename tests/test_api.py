@@ -47,6 +47,8 @@ def home(tmp_path, monkeypatch):
         ({"space": {"momentum": [0.9]}}, "there is no knob 'momentum'"),
         ({"tune": ["lr"]}, "there is no knob 'lr'"),
         ({"baseline": {"lr": 1}}, "there is no knob 'lr'"),
+        ({"workers_expected": 2}, "workers_expected=2 counts the workers of a storage"),
+        ({"workers_expected": 0, "storage": "postgresql://host/fleet"}, "workers_expected=0"),
     ],
 )
 def test_an_argument_that_cannot_be_meant_is_refused_with_its_value(arguments, words):

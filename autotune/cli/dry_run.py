@@ -13,12 +13,14 @@ if TYPE_CHECKING:
     from autotune.preparation.settings import Settings
 
 
-def plan(settings: Settings, began: float, *, as_json: bool) -> None:
+def plan(settings: Settings, began: float, *, storage: str | None, as_json: bool) -> None:
     """Print what a search would begin with. Raises what a search would raise, after that.
 
-    `began`: when this command was called, by `time.monotonic`; the time budget counts from then on.
+    `began`: when this command was called, by `time.monotonic`; the time budget counts from then on. `storage`: the
+    address of a database whose workers would measure; it is not connected to.
     """
     from autotune.cli.launching import SayingLauncher
+    from autotune.fleet.address import checked_address, printable_address
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.header import opening_lines
     from autotune.preparation.open_study import place_aside, preview
@@ -26,6 +28,9 @@ def plan(settings: Settings, began: float, *, as_json: bool) -> None:
     from autotune.preparation.short_budget import budget_note
     from autotune.study.layout import read_asked
 
+    others = ""
+    if storage is not None:
+        others = f"The workers of {printable_address(checked_address(storage))} would measure, and not this machine."
     with SubprocessLauncher(isolation=settings.isolation, environ=asked_ranks(settings).environ) as launcher:
         request, space, seconds = preview(settings, SayingLauncher(launcher))
     resumed, refusal = _begins(settings, request)
@@ -44,7 +49,7 @@ def plan(settings: Settings, began: float, *, as_json: bool) -> None:
         aside = place_aside(settings.folder) if settings.mode == "fresh" else None
         moves = f"A search would move the study in {settings.folder} to {aside}." if aside else ""
         short = "" if resumed else budget_note(settings, request, space, seconds, time.monotonic() - began)
-        for line in filter(None, (*lines, short, moves, "Nothing was probed (--dry-run).")):
+        for line in filter(None, (*lines, short, others, moves, "Nothing was probed (--dry-run).")):
             say(line)
     if refusal is not None:
         raise refusal

@@ -115,15 +115,15 @@ def search(
     resolve(text)  # a missing file is an error before a folder is made for its study
     interrupts.heed()
     if dry_run:
-        plan(settings, began, as_json=json_output)
+        plan(settings, began, storage=storage or None, as_json=json_output)
     else:
-        fleet = (storage, workers_expected) if storage else None
+        fleet = (storage or None, workers_expected)
         _search(settings, fleet, json_output, output, began, quiet=quiet, verbose=verbose, progress=not no_progress)
 
 
 def _search(
     settings: Settings,
-    fleet: tuple[str, int] | None,
+    fleet: tuple[str | None, int],
     as_json: bool,
     output: Path | None,
     began: float,
@@ -132,8 +132,9 @@ def _search(
     verbose: bool,
     progress: bool,
 ) -> None:
-    from autotune.cli.launching import launching
+    from autotune.cli.launching import SayingLauncher
     from autotune.core import codec
+    from autotune.preparation.launching import launching
     from autotune.report.answer import answer_block
     from autotune.report.terminal import TerminalReporter
     from autotune.study.layout import unwritable
@@ -143,7 +144,8 @@ def _search(
     console = plain_console(stderr=True)
     budget = settings.time_budget_seconds
     terminal = TerminalReporter(console, quiet=quiet, verbose=verbose, progress=progress, budget_seconds=budget)
-    with terminal as reporter, launching(settings, fleet, reporter.note, quiet=quiet) as launcher:
+    around = (lambda launcher: launcher) if quiet else SayingLauncher
+    with terminal as reporter, launching(settings, *fleet, reporter.note, around) as launcher:
         recommendation = run(settings, launcher, reporter, began=began)
     if output is not None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import threading
 import time
 from collections.abc import Callable
@@ -19,6 +20,8 @@ Cursor = psycopg.Cursor[Any]
 Action = Callable[[Cursor], T]
 Key = tuple[int, int]  # of an advisory lock of the session
 
+# What a server answers that no waiting changes. libpq tells no code for it; in another language it is waited for.
+FINAL = re.compile(r"FATAL: .*(does not exist|authentication failed|no pg_hba\.conf entry|permission denied)")
 FIRST_PATIENCE_SECONDS = 10.0  # with a server that has never answered: the address is probably wrong
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 2.0
 SILENT_MILLISECONDS = 90_000  # without an acknowledgement, until a connection counts as lost
@@ -68,7 +71,7 @@ class Database:
                     self._drop()
                     since = time.monotonic() - (self._confirmed or began)
                     patience = FIRST_PATIENCE_SECONDS if self._confirmed is None else self._patience
-                    if since > patience:
+                    if since > patience or (self._confirmed is None and FINAL.search(str(error))):
                         raise self._unreachable(error, since) from None
                 except psycopg.Error as error:
                     raise self._refused(error) from None
@@ -142,8 +145,9 @@ class Database:
 
     def _unreachable(self, error: Exception, seconds: float) -> EnvironmentUnfit:
         why = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+        waited = f" for {seconds:.0f} s" if seconds >= 1 else ""
         return EnvironmentUnfit(
-            f"{printable_address(self._url)} could not be reached for {seconds:.0f} s: {why}. The server is probably "
-            f"down, or the address, database, user or password is wrong. Start it, or correct --storage; the same "
-            f"command then goes on."
+            f"{printable_address(self._url)} could not be reached{waited}: {why}. The server is probably down, or the "
+            f"address, database, user or password is wrong. Start it, or correct --storage; the same command then goes "
+            f"on."
         )

@@ -62,6 +62,34 @@ def test_a_search_on_a_worker_is_killed_goes_on_and_ends_and_nobody_reads_the_pa
     assert [path for path in files if SECRET.encode() in path.read_bytes()] == []
 
 
+def test_a_search_in_python_measures_on_a_worker(fleet, project):
+    (project / "search.py").write_text(
+        "import os, autotune\n"
+        "if __name__ == '__main__':\n"
+        "    found = autotune.search('model.py', storage=os.environ['AUTOTUNE_STORAGE'], probes=1, stability='off')\n"
+        "    print(found.study)\n"
+    )
+    worker = start(project, fleet.url, "worker.txt", "worker", "--study", "model", "--name", "node1")
+    environ = {**os.environ, "AUTOTUNE_STORAGE": fleet.url, "TMPDIR": str(project)}
+
+    ended = subprocess.run([sys.executable, "search.py"], cwd=project, env=environ, capture_output=True, text=True)
+
+    assert ended.stdout == f"{Path('studies', 'model')}\n", ended.stderr
+    assert worker.wait(60) == 0
+    results = sorted(project.glob("studies/model/probes/*/result.json"))
+    assert {json.loads(one.read_text())["worker"] for one in results} == {"node1"}
+
+
+def test_a_dry_run_says_who_would_measure_and_asks_nobody(fleet, project):
+    address = fleet.url.replace(str(fleet.server.port), "1")  # where nobody listens
+
+    dry = start(project, address, "dry.txt", "search", "model.py", "--dry-run")
+
+    assert dry.wait(60) == 0
+    assert "127.0.0.1:1/" in (told := (project / "dry.txt").read_text()), told
+    assert "would measure, and not this machine." in told
+
+
 def test_a_worker_with_another_version_of_the_file_says_so(fleet, project, tmp_path_factory):
     other = tmp_path_factory.mktemp("other")
     (other / "model.py").write_text(f"{TARGET}# changed\n")

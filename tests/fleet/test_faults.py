@@ -16,7 +16,8 @@ from msgspec.structs import replace
 from autotune.core import codec
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome, ProbeResult
-from autotune.fleet.database import Database
+from autotune.errors import EnvironmentUnfit
+from autotune.fleet.database import FIRST_PATIENCE_SECONDS, Database
 from autotune.fleet.search_queue import Stopped
 from autotune.launch.base import REQUEST, RESULT
 from autotune.testing.launcher_contract import example
@@ -229,6 +230,17 @@ def test_a_worker_that_hangs_loses_its_probe_when_its_time_is_over(fleet) -> Non
     until(lambda: any(word in fleet.log("one").read_text() for word in ("late, not used", "was stopped")))
 
     assert result.worker == "two"
+
+
+def test_what_no_waiting_changes_is_told_at_once(fleet) -> None:
+    database = Database(fleet.url.rpartition("/")[0] + "/nowhere", patience_seconds=600)
+    began = time.monotonic()
+
+    with pytest.raises(EnvironmentUnfit, match=r'could not be reached: .*database "nowhere" does not exist'):
+        database.run(lambda cursor: None)
+
+    assert database.connections == 0
+    assert time.monotonic() - began < FIRST_PATIENCE_SECONDS
 
 
 def test_a_server_that_never_answers_is_told_apart_from_one_that_went(fleet, monkeypatch) -> None:

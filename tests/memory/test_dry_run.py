@@ -242,6 +242,10 @@ def test_gradients_that_live_while_the_next_micro_batch_is_computed_are_counted(
         "    return loss\n",
         "    loss = nn.functional.cross_entropy(model(batch[0]), batch[1])\n"
         "    return loss if torch.isfinite(loss) else None\n",
+        "    loss = nn.functional.cross_entropy(model(batch[0]), batch[1])\n"
+        "    read = (loss.detach().repeat(3000, 1000).tolist(), batch[1].tolist(), loss.tolist())\n"
+        "    assert (len(read[0]), read[0][-1][-1], read[1][0], read[2]) == (3000, 1.0, 1, 1.0)\n"
+        "    return loss\n",
     ],
 )
 def test_code_that_looks_at_its_loss_goes_on_as_if_all_were_well(tmp_path, loss):

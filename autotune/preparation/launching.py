@@ -1,0 +1,56 @@
+"""What measures for a search: this machine, or the workers that meet it in a database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from autotune.errors import AutotuneError, UsageError
+from autotune.launch.base import Launcher
+from autotune.launch.subprocess import SubprocessLauncher
+from autotune.preparation.ranks import asked_ranks
+from autotune.preparation.settings import Settings
+from autotune.study import layout as disk
+from autotune.targets.source import digest_of
+
+
+@contextmanager
+def launching(
+    settings: Settings, storage: str | None, workers_expected: int, note: Callable[[str], None],
+    around: Callable[[Launcher], Launcher] = lambda launcher: launcher,
+) -> Iterator[Launcher]:  # fmt: skip
+    """Open the launcher of a search: of this machine, or of the workers of a database at the address `storage`.
+
+    `workers_expected`: how many the search waits for. `note` is given what a person should know of them, and `around`
+    what may be put around the launcher of this machine. Raises `UsageError`, `StudyError` or `EnvironmentUnfit`.
+    """
+    patience, isolation = settings.step_timeout_seconds, settings.isolation
+    environ = asked_ranks(settings).environ
+    if storage is None:
+        with SubprocessLauncher(step_timeout_seconds=patience, isolation=isolation, environ=environ) as local:
+            yield around(local)
+        return
+    if environ:
+        raise UsageError(
+            f"--devices {settings.devices} chooses GPUs of this machine, and with --storage others train. Which of "
+            f"theirs to use, workers are not told yet. Leave --devices out: each worker trains on one GPU."
+        )
+    from autotune.fleet.launcher import FleetLauncher
+    from autotune.fleet.records import QueuedStudy
+
+    folder, is_fresh = settings.folder, settings.mode == "fresh"
+    begun = disk.read_request(folder) if not is_fresh and (folder / disk.STUDY).is_file() else None
+    study = QueuedStudy(
+        name=folder.absolute().name, target=settings.target, target_digest=digest_of(settings.target),
+        isolation=isolation, environment=begun.environment if begun else None,
+    )  # fmt: skip
+    launcher = FleetLauncher(
+        storage, study, folder, is_fresh=is_fresh, expected=workers_expected, step_timeout_seconds=patience, tell=note
+    )
+    has_ended = False
+    try:
+        yield launcher
+        has_ended = True
+    finally:
+        with suppress(AutotuneError):  # the answer, or the first error, is what to show
+            launcher.close(has_ended=has_ended)
