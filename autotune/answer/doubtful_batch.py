@@ -21,7 +21,7 @@ EVIDENT_LOSS = 0.15  # of single probes without another global batch: beyond it 
 CONFIDENCE = 0.8  # of the interval that has to exclude a loss, 90 % one-sided: at 95 % two rounds cannot show 20 %
 
 
-def is_doubtful(config: Config, request: StudyRequest) -> bool:
+def is_batch_doubtful(config: Config, request: StudyRequest) -> bool:
     """Whether its batch changes what the model learns: the global batch, or the micro-batch that BatchNorm sees.
 
     Where the global batch is free, other micro-batches were asked for, and where memory is sought, both.
@@ -43,7 +43,7 @@ def least_gain(request: StudyRequest) -> float:
 
 def is_taken_back(winner: Config, config: Config, request: StudyRequest) -> bool:
     """Whether `config` is the winner with the baseline's batch and all else alike, and the winner's is doubtful."""
-    if not is_doubtful(winner, request) or is_doubtful(config, request):
+    if not is_batch_doubtful(winner, request) or is_batch_doubtful(config, request):
         return False
     return changes_between(winner.values, config.values) == [BATCH_KNOBS]
 
@@ -54,9 +54,9 @@ def is_worth_it(scores: Rounds, one: int, held: int, request: StudyRequest) -> b
     return estimate > 1 + least_gain(request) and low > 1
 
 
-def is_open(racers: Sequence[ConfigSummary], request: StudyRequest) -> bool:
+def is_batch_open(racers: Sequence[ConfigSummary], request: StudyRequest) -> bool:
     """Whether another batch seems to be worth it over the fastest that holds the baseline's, and rounds may show it."""
-    places = {is_other: [i for i, one in enumerate(racers) if is_doubtful(one.config, request) is is_other]
+    places = {is_other: [i for i, one in enumerate(racers) if is_batch_doubtful(one.config, request) is is_other]
               for is_other in (False, True)}  # fmt: skip
     if not all(places.values()):
         return False
@@ -70,7 +70,7 @@ def worth_their_warning(
     allowed: Sequence[int], configs: Sequence[Config], scores: Rounds, request: StudyRequest
 ) -> list[int]:
     """Return those of `allowed` that hold the baseline's batch, and those worth it over the fastest of them."""
-    held = [one for one in allowed if not is_doubtful(configs[one], request)]
+    held = [one for one in allowed if not is_batch_doubtful(configs[one], request)]
     if not held:
         return list(allowed)
     best = max(held, key=scores.typical_rate)

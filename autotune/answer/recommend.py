@@ -6,12 +6,12 @@ from collections.abc import Collection, Iterator, Sequence
 from datetime import UTC, datetime
 
 from autotune.answer.choice import TIE, choose, confidence, is_crowded_out
-from autotune.answer.doubtful_batch import is_doubtful, least_gain
+from autotune.answer.doubtful_batch import is_batch_doubtful, least_gain
 from autotune.answer.global_batch import at_baseline_batch, batch_reasons, global_batch_change
 from autotune.answer.no_answer import all_failed
 from autotune.answer.ranking import Ranking, compared, rounded_ratio
 from autotune.answer.reasons import is_unconfirmed, left_out_warnings, reasons_for, warnings_of
-from autotune.answer.undecided import undecided
+from autotune.answer.undecided import find_undecided
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
@@ -51,7 +51,7 @@ def recommend(
     winner, unchanged = ranking.winner, at_baseline_batch(ranking, lambda one: _stability(one, request, losses)[0])
     base = ranking.measured[ranking.baseline] if ranking.baseline is not None else None
     stability, doubt = _stability(winner, request, losses)
-    still_open = undecided(ranking, seconds)
+    still_open = find_undecided(ranking, seconds)
     others = [one for one in candidates if not one.refused and one.config != request.baseline]
     is_unknown = still_open is not None or any(map(is_unconfirmed, others))  # what more workers gain
     warnings = warnings_of(winner, request, ranking.rates.noise, busy=busy, probed=() if is_unknown else probed)
@@ -206,7 +206,7 @@ def _why_not(
     if objective.slack(request.goal) is not None:
         return notice(Code.FASTER_WITHIN_LIMIT, share=share, better=objective.better, **memory)
     is_larger_batch = candidate.config.global_batch_size() > winner.config.global_batch_size()
-    is_doubted = is_doubtful(candidate.config, request) and not is_doubtful(winner.config, request)
+    is_doubted = is_batch_doubtful(candidate.config, request) and not is_batch_doubtful(winner.config, request)
     least = least_gain(request)
     if is_larger_batch and objective.knee(request.goal) is not None and not (is_doubted and share > least):
         batch = request.global_batch_size(candidate.config)

@@ -14,7 +14,7 @@ from autotune.study.recommendation import Undecided
 RELEVANT = 0.1  # a gain that pays for a change: an interval without it says that there is none worth having
 
 
-def undecided(ranking: Ranking, seconds: float) -> Undecided | None:
+def find_undecided(ranking: Ranking, seconds: float) -> Undecided | None:
     """Return what is open between the baseline and the chosen one, or its closest rival where it was kept itself.
 
     It is open where the interval of a claim includes 1, and the gain seems worth a change or may be 10 %; and whatever

@@ -76,7 +76,7 @@ def prepare(imports: Imports, own: frozenset[int]) -> Ready:
                 with _called(imports.program):
                     exec(statement, {"__name__": __name__})
                 variables.hide(set_before)
-                name = variables.changed(set_before)
+                name = variables.changed_variable(set_before)
                 reason = f"has set {name}" if name else unsafe(own)
             except Exception as error:
                 reason = f"failed with {type(error).__name__}"

@@ -259,7 +259,7 @@ class Window:
 
     def _end(self) -> None:
         if self._look:
-            self.contamination = interference.between(self._look, interference.look())
+            self.contamination = interference.interference_between(self._look, interference.look())
 
     def _is_enough(self) -> bool:
         """Whether the steps that the device has come through by now are all that are needed."""

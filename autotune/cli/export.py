@@ -104,14 +104,14 @@ def _recommended(study: str | None, global_batch: int | None) -> Recommendation:
 def _remarks(framework: Framework | None, found: Recipe, *, check: bool) -> Iterator[str]:
     """Yield what `--check` found, and the code that stands beside a file of DeepSpeed."""
     from autotune.export import making
-    from autotune.export.deepspeed import beside
+    from autotune.export.deepspeed import lines_beside
     from autotune.export.programs import emitter
     from autotune.harmless import comment
 
     if check and framework is not None:
         made = emitter(framework)
         yield making.check(made.MADE, made.arguments(found))
-    for statement in beside(found) if framework is Framework.DEEPSPEED else ():
+    for statement in lines_beside(found) if framework is Framework.DEEPSPEED else ():
         yield from map(comment, statement.splitlines())
 
 

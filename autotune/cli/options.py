@@ -16,7 +16,7 @@ from autotune.errors import UsageError
 from autotune.knobs import OURS, is_ours, knob
 from autotune.knobs.base import Knob
 from autotune.knobs.declared import scalar
-from autotune.knobs.limits import asked_name, between, listed, option
+from autotune.knobs.limits import asked_name, listed, option, range_between
 from autotune.preparation.settings import options
 from autotune.units import MOST_TOLD
 
@@ -160,7 +160,7 @@ class Options:
         def read(text: str) -> Limit:
             if ":" not in text:
                 return listed(name, [knob(name).parse(part.strip()) for part in text.split(",")])
-            return between(name, *_ends(name, text))
+            return range_between(name, *_ends(name, text))
 
         return self._written(option(name), text, read, text)
 

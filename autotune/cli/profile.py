@@ -111,5 +111,5 @@ def _run_nsys(output: Path, asked: ProfileRequest) -> None:
     from autotune.profile import nsys
 
     words = nsys.prepared(output, asked)
-    say(nsys.shown(words), stderr=True)
+    say(nsys.shell_line(words), stderr=True)
     say(nsys.not_run(asked.device) or nsys.run(words, output), stderr=True)

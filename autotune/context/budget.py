@@ -18,7 +18,7 @@ from autotune.core.records import Config
 from autotune.core.requests import FEWEST_STEPS, ProbeBudget
 from autotune.core.results import Outcome
 from autotune.objectives import objective_of
-from autotune.precision.duration import RUNS, SEED_SECONDS, STEPS, check_batch, is_open, seconds_at_the_pace_of
+from autotune.precision.duration import RUNS, SEED_SECONDS, STEPS, check_batch, is_dtype_open, seconds_at_the_pace_of
 from autotune.precision.judge import THRESHOLDS
 from autotune.sampler.space import change_count
 from autotune.study.history import History
@@ -184,7 +184,7 @@ class TimeBudget:
     def precision_check_seconds(self) -> float:
         """The seconds of the precision check that the search will probably need; 0.0 if it needs none."""
         history, request = self._history, self._history.request
-        if request.goal.stability == "off" or not is_open(history):
+        if request.goal.stability == "off" or not is_dtype_open(history):
             return 0.0
         seconds = [result.elapsed_seconds for _, result in history.precision_checks if result.outcome is Outcome.OK]
         needed = seconds[-1] if seconds else self._checking_seconds(STEPS)

@@ -22,7 +22,7 @@ def settings(found: Recipe) -> dict[str, Any]:
     }
 
 
-def beside(found: Recipe) -> tuple[str, ...]:
+def lines_beside(found: Recipe) -> tuple[str, ...]:
     """Return the lines beside the JSON, which has no keys for them: where the numbers come from, and statements."""
     return (
         *found.remarks,

@@ -194,12 +194,23 @@ def for_each_batch(found: Recipe) -> str:
     return "\n".join(f"# and for each batch: {line}" for line in found.batch)
 
 
+def _compared(best: Recommendation) -> str:
+    """Return what is known of it against the baseline, behind its rate."""
+    baseline, rival = baseline_name(assumed=best.baseline_assumed), best.undecided
+    is_kept = best.params == best.baseline
+    itself = f", {baseline} itself" if is_kept else ""
+    if rival is not None:
+        ends = (rival.gain_low, rival.gain_high)
+        spread = "" if None in ends else f", {' to '.join(format_speedup(one or 0.0) for one in ends)}"
+        other = "another configuration" if is_kept else baseline
+        return f"{itself}, undecided against {other} ({format_speedup(rival.gain)}×{spread})"
+    if is_kept:
+        return f"{itself}: nothing was measurably faster"
+    return "" if best.speedup is None else f", {format_speedup(best.speedup)}× {baseline}"
+
+
 def _remarks(best: Recommendation, world_size: int | None) -> tuple[str, ...]:
     where = f"{best.environment.device_name}, torch {best.environment.torch}, {best.measured_at[:10]}"
-    baseline = baseline_name(assumed=best.baseline_assumed)
-    gain = "" if best.speedup is None else f", {format_speedup(best.speedup)}× {baseline}"
-    if best.params == best.baseline:
-        gain = f", {baseline} itself: nothing was measurably faster"
     change = best.global_batch_change
     ranks = ranks_of(best)
     devices = "one device; on N devices accumulate N times less to keep it"
@@ -209,7 +220,7 @@ def _remarks(best: Recommendation, world_size: int | None) -> tuple[str, ...]:
         devices = f"{ranks} ranks, as measured"
     said = (
         *((change.text,) if change else ()),
-        f"{best.model}: {format_rate(best.samples_per_second)} samples/s{gain}; measured on {where}",
+        f"{best.model}: {format_rate(best.samples_per_second)} samples/s{_compared(best)}; measured on {where}",
         f"Global batch {best.global_batch_size} on {devices}.",
         *_of_ranks(best, world_size or ranks),
         *(ASSUMED,) * (best.facts is None and not is_command(best.target)),

@@ -57,7 +57,7 @@ def asked_name(name: str, may_declare: Callable[[str], bool]) -> str:
         raise
 
 
-def checked(name: str, value: Any) -> Value:
+def checked_value(name: str, value: Any) -> Value:
     """Return `value`, of a type that JSON has, if the knob can apply it."""
     value = json_value(value)
     knob(name).check(value)
@@ -70,17 +70,17 @@ def limit(name: str, allowed: Any) -> Limit:
     Any other collection lists values; a single value is the only one.
     """
     if isinstance(allowed, tuple) and [type(end) for end in allowed] == [int, int] and knob(name).ordered:
-        return between(name, *allowed)
+        return range_between(name, *allowed)
     if isinstance(allowed, set | frozenset):  # which has another order in each process; a study is known by its own
         allowed = sorted(allowed, key=lambda value: (value if isinstance(value, int) else 0, repr(value)))
     return listed(name, allowed if isinstance(allowed, list | tuple | range) else (allowed,))
 
 
-def between(name: str, low: Value, high: Value) -> Limit:
+def range_between(name: str, low: Value, high: Value) -> Limit:
     """Return the range from `low` to `high`, both included; None: no bound on that side."""
     for end in (low, high):
         if end is not None:
-            checked(name, end)
+            checked_value(name, end)
     if low is not None and high is not None and int(low) > int(high):
         raise ValueError(f"the range of {name} from {low} to {high} is empty, its ends are swapped")
     return Limit(low=None if low is None else int(low), high=None if high is None else int(high))
@@ -88,7 +88,7 @@ def between(name: str, low: Value, high: Value) -> Limit:
 
 def listed(name: str, values: Iterable[Any]) -> Limit:
     """Return the limit to these values."""
-    found = tuple(checked(name, value) for value in values)
+    found = tuple(checked_value(name, value) for value in values)
     if not found:
         raise ValueError(f"{name} has no value left: list at least one, or leave the knob out")
     return Limit(values=found)

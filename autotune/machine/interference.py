@@ -43,7 +43,7 @@ def look() -> Look:
     return Look(now=time.perf_counter(), waited=run_queue_wait(), busy=_busy_seconds(), own=_own_seconds())
 
 
-def between(before: Look, after: Look) -> Contamination:
+def interference_between(before: Look, after: Look) -> Contamination:
     """Return the interference from one look to the other."""
     elapsed = after.now - before.now
     wait = foreign = None
@@ -58,7 +58,7 @@ def foreign_cores(pause: Callable[[float], None]) -> float | None:
     """Return how many cores other processes keep busy during a second from now; None: the kernel does not tell."""
     before = look()
     pause(LOOK_SECONDS)
-    return between(before, look()).foreign_cores
+    return interference_between(before, look()).foreign_cores
 
 
 def run_queue_wait() -> float | None:

@@ -13,7 +13,7 @@ RUNS = 3  # of one seed: full precision, the same perturbed, the candidate
 RUNS_SLOWER = 1.5  # than the fastest probe: two of them are in full precision (6.2 s for 4.1 s, digits_cnn, Xeon)
 
 
-def is_open(history: History) -> bool:
+def is_dtype_open(history: History) -> bool:
     """Return whether an arithmetic may still be compared: any that is offered at first, later one that was probed."""
     plain = own_arithmetic(history.request.facts)
     compared = [verdict.values for verdict in history.loss_verdicts]

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from autotune.harmless import cropped, plain
-from autotune.profile.judge import at_most, share
+from autotune.profile.judge import at_most, share_of_parts
 from autotune.profile.records import PARTS, ModuleSeconds, Part, ProfileResult
 from autotune.report import drawing
 from autotune.report.chart import Chart, Table
@@ -90,7 +90,12 @@ def strip(result: ProfileResult) -> Chart:
     found = blocks(result)
     rows = 1 + max((one.row for one in found), default=0)
     told = [
-        (one.part, _ms(one.seconds), format_share(share(result, one.part)), f"{at_most(share(result, one.part)):.2f}×")
+        (
+            one.part,
+            _ms(one.seconds),
+            format_share(share_of_parts(result, one.part)),
+            f"{at_most(share_of_parts(result, one.part)):.2f}×",
+        )
         for one in result.parts
     ]
     return Chart(
@@ -115,7 +120,7 @@ def _block(one: Span, scale: float, time: str, step_seconds: float) -> list[str]
     name = plain(one.name)
     shape = f'<g class="series{SERIES[one.part]}">{drawing.bar("block", x, y, wide, ROW)}</g>'
     title = " ".join(filter(None, (name, plain(one.kind)))) + (f", {one.part}" if one.row else "")
-    told = drawing.titled(shape, f"{title}: {time}, {format_share(one.seconds / step_seconds)} of a step")
+    told = drawing.with_tooltip(shape, f"{title}: {time}, {format_share(one.seconds / step_seconds)} of a step")
     short = name if one.row < 2 else name.rpartition(".")[2]
     full, room = f"{short} {time}", wide - ROOM
     label = next((text for text in (full, short) if drawing.width_of(text) <= room), "")
@@ -161,7 +166,7 @@ def _stack(categories: Sequence[tuple[str, int]], limit_bytes: int, size: Size) 
         series, y = number % COLOURS, ROW + 30 + 18 * number
         shape = drawing.bar("block", 4 + first * scale, 4, (last - first) * scale, ROW)
         tip = f"{name}: {format_bytes(count)}"
-        parts.append(f'<g class="series{series}">{drawing.titled(shape, tip)}</g>')
+        parts.append(f'<g class="series{series}">{drawing.with_tooltip(shape, tip)}</g>')
         mark = f'<g class="series{series}">{drawing.bar("block", 4, y - 11, 12, 12)}</g>'
         parts += [mark, drawing.text(24, y, f"{name} {format_bytes(count)}", "tick")]
     if is_near:

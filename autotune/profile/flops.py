@@ -22,7 +22,7 @@ LARGE = 8192  # elsewhere: what fills a data-centre GPU
 
 
 @contextmanager
-def counted(device: str) -> Iterator[FlopCounterMode]:
+def operations_counted(device: str) -> Iterator[FlopCounterMode]:
     """Count the floating-point operations that are done meanwhile.
 
     On a CPU attention is computed by the math kernel, for the counter knows no other there (torch 2.13).

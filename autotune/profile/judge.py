@@ -21,7 +21,7 @@ _ITSELF = " itself"  # behind the name of a module that is shown without its par
 _COMPUTING: tuple[Part, ...] = ("forward", "backward")
 
 
-def share(result: ProfileResult, *parts: Part) -> float:
+def share_of_parts(result: ProfileResult, *parts: Part) -> float:
     """Return the share of a step that these parts take together, 0..1."""
     return sum(one.seconds for one in result.parts if one.part in parts) / result.seconds
 
@@ -36,8 +36,8 @@ def bottleneck(result: ProfileResult) -> str:
 
     Forward and backward pass are one: what makes one faster mostly makes the other, too.
     """
-    computing = share(result, *_COMPUTING)
-    others = {one.part: share(result, one.part) for one in result.parts if one.part not in _COMPUTING}
+    computing = share_of_parts(result, *_COMPUTING)
+    others = {one.part: share_of_parts(result, one.part) for one in result.parts if one.part not in _COMPUTING}
     largest = max(others, key=lambda part: others[part])
     if computing >= others[largest]:
         loading = f", loader workers {_factor(others['data'])}" if others["data"] >= LEAST_SHARE else ""
@@ -59,7 +59,7 @@ def bounds(result: ProfileResult) -> dict[str, float]:
         "compute": work.flops / work.peak_flops / result.seconds,
         "memory": limits.moved_bytes / limits.bytes_per_second / result.seconds,
         "launch": limits.calls * limits.call_seconds / result.seconds,
-        "data": share(result, "data"),
+        "data": share_of_parts(result, "data"),
     }
     return dict(sorted(found.items(), key=lambda one: -one[1]))
 

@@ -19,7 +19,7 @@ from autotune.child.memory_trace import track_on
 from autotune.core.memory_growth import FEWEST_READINGS, memory_growth
 from autotune.core.requests import ProfileRequest
 from autotune.core.results import Outcome
-from autotune.machine.interference import between, look
+from autotune.machine.interference import interference_between, look
 from autotune.profile.backward_passes import BackwardPasses
 from autotune.profile.calls import CALLS, Calls, Watched
 from autotune.profile.left_on import LeftOn
@@ -90,7 +90,7 @@ class LinePasses:
         steps = len(each_step)
         self._found = replace(
             self._found,
-            contamination=between(before, look()),
+            contamination=interference_between(before, look()),
             steps=steps,
             step_seconds=each_step,
             samples=sum(samples) / steps,

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from autotune.harmless import plain
 from autotune.knobs import knob
-from autotune.profile.judge import at_most, share
+from autotune.profile.judge import at_most, share_of_parts
 from autotune.profile.memory_judge import (
     AGREEMENT,
     disagreement,
@@ -22,7 +22,7 @@ from autotune.profile.memory_judge import (
 )
 from autotune.profile.memory_records import MemoryUse
 from autotune.profile.records import ModuleSeconds, ProfileResult
-from autotune.profile.wrapping import wrapped
+from autotune.profile.wrapping import broken_into_lines
 from autotune.units import format_rate, format_share, format_speedup
 
 BAR = 30
@@ -44,7 +44,7 @@ def memory_block(result: ProfileResult) -> Text:
             block.append(f"  {name:<16}{_mib(size):>9}  {_share(size / total):>5}  ")
             block.append("█" * max(0, round(BAR * size / longest)) + "\n", "cyan")
     for line in memory_sentences(result):
-        block.append(wrapped(plain(line), "  "))
+        block.append(broken_into_lines(plain(line), "  "))
     return block
 
 
@@ -124,7 +124,7 @@ def _padding(result: ProfileResult) -> str:
     use = result.memory
     if use is None or not use.padding:
         return ""
-    most = format_speedup(at_most(use.padding * share(result, "forward", "backward")))
+    most = format_speedup(at_most(use.padding * share_of_parts(result, "forward", "backward")))
     return (
         f"padding: {format_share(use.padding)} of the tokens; batches of like lengths, or packing, give at most {most}×"
     )

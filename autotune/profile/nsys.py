@@ -60,6 +60,6 @@ def run(words: list[str], output: Path) -> str:
     return f"{found[0]}: open it with Nsight Systems (nsys-ui)."
 
 
-def shown(words: list[str]) -> str:
+def shell_line(words: list[str]) -> str:
     """Return the command as a line for a shell."""
     return shlex.join(words)

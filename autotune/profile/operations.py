@@ -188,7 +188,7 @@ class Operations(TorchFunctionMode):
             if is_often and one.dependent < DEPENDENT_SHARE * one.count and line not in found:
                 everything = added(other for key, other in self.called.items() if key[0] == line)
                 if everything.seconds < SHORT_SECONDS * everything.count:
-                    found[line] = shown(name), everything
+                    found[line] = shown_operation(name), everything
         return found
 
 
@@ -203,7 +203,7 @@ def _freeing(copy: Any, arguments: Any, options: Any) -> float:
     return time.perf_counter() - began
 
 
-def shown(name: str) -> str:
+def shown_operation(name: str) -> str:
     """Return the name of an operation as a user writes it."""
     return {"__getitem__": "an index", "__get__": "an attribute"}.get(name, f"{name}()")
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from autotune.knobs import KNOBS
 from autotune.profile import chart
 from autotune.profile.advice import instead, seen, tried
-from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, expensive_modules, findings, share
+from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, expensive_modules, findings, share_of_parts
 from autotune.profile.memory_judge import rows
 from autotune.profile.memory_table import memory_sentences
 from autotune.profile.records import PARTS, ProfileResult, SlowLine
@@ -86,9 +86,14 @@ def _told(one: SlowLine, result: ProfileResult) -> Told:
 def _parts(result: ProfileResult) -> list[tuple[str, str, str, str]]:
     known = {one.part: one.seconds for one in result.parts}
     return [
-        (part, _ms(known.get(part, 0.0)), format_share(share(result, part)), f"{at_most(share(result, part)):.2f}×")
+        (
+            part,
+            _ms(known.get(part, 0.0)),
+            format_share(share_of_parts(result, part)),
+            f"{at_most(share_of_parts(result, part)):.2f}×",
+        )
         for part in PARTS
-        if share(result, part) >= LEAST_SHOWN
+        if share_of_parts(result, part) >= LEAST_SHOWN
     ]
 
 

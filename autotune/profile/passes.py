@@ -134,7 +134,7 @@ class Profiling(LinePasses):
         self._found = replace(self._found, modules=times.result(steps))
 
     def _count_operations(self) -> Passing:
-        with flops.counted(self._device) as counter, Traffic() as self._traffic:
+        with flops.operations_counted(self._device) as counter, Traffic() as self._traffic:
             yield
         self._flops = counter.get_total_flops()
 

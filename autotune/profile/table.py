@@ -8,11 +8,11 @@ from autotune.core.records import Config
 from autotune.harmless import plain
 from autotune.knobs import KNOBS
 from autotune.profile.advice import instead, seen, tried
-from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, bounds, expensive_modules, findings, share
+from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, bounds, expensive_modules, findings, share_of_parts
 from autotune.profile.memory_table import memory_block
 from autotune.profile.records import ProfileResult, Work
 from autotune.profile.storage_judge import storage_doubts, storage_sentence
-from autotune.profile.wrapping import WIDTH, wrapped
+from autotune.profile.wrapping import WIDTH, broken_into_lines
 from autotune.units import counted, format_bytes, format_rate, format_share
 
 BAR = 30  # characters of the longest bar
@@ -31,16 +31,16 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     samples = f"{round(result.samples, 1):,g}"  # their mean: the last batch of a loop's epoch is smaller
     rates = f" on {device}: {_ms(result.seconds)} ms a step of {samples} samples, {rate} samples/s ({steps})"
     block = Text(f"{_cut(plain(label), WIDTH - len(rates))}{rates}\n")
-    block.append(wrapped(plain(settings), "  "), "dim")
+    block.append(broken_into_lines(plain(settings), "  "), "dim")
     block.append(f"{bottleneck(result)}\n", "bold")
     block.append_text(_parts(result)).append_text(_modules(result))
     if result.work is not None:
-        block.append(wrapped(work_phrase(result.work, result.seconds), "  "))
+        block.append(broken_into_lines(work_phrase(result.work, result.seconds), "  "))
     if bound := bound_phrase(result):
-        block.append(wrapped(bound, "  "))
+        block.append(broken_into_lines(bound, "  "))
     block.append_text(memory_block(result))
     if result.storage is not None:
-        block.append("\n" + wrapped(storage_sentence(result.storage), "  "))
+        block.append("\n" + broken_into_lines(storage_sentence(result.storage), "  "))
     return block.append_text(_findings(result))
 
 
@@ -66,7 +66,7 @@ def _parts(result: ProfileResult) -> Text:
     block = Text("  part            ms  share  if it took no time\n", "dim")
     longest = max(one.seconds for one in result.parts)
     for one in result.parts:
-        if (of_step := share(result, one.part)) >= LEAST_SHOWN:
+        if (of_step := share_of_parts(result, one.part)) >= LEAST_SHOWN:
             block.append(
                 f"  {one.part:<9} {_ms(one.seconds):>8}  {format_share(of_step):>5}  {at_most(of_step):>17.2f}×  "
             )
@@ -130,11 +130,11 @@ def _findings(result: ProfileResult) -> Text:
     for one in found[:MOST_FINDINGS]:
         cost = f"{_ms(one.seconds)} ms a step ({format_share(one.seconds / result.seconds)})" if not one.bytes else ""
         place = plain(one.place) or "(no line of yours)"
-        block.append(wrapped(" ".join(filter(None, (place, cost))) + f": {plain(seen(one))}"), "yellow")
+        block.append(broken_into_lines(" ".join(filter(None, (place, cost))) + f": {plain(seen(one))}"), "yellow")
         code = f"{plain(one.code)}   →   " if one.code and len(one.code) <= WIDTH else ""
-        block.append(wrapped(f"{code}{instead(one)}", "    "))
+        block.append(broken_into_lines(f"{code}{instead(one)}", "    "))
         if said := plain(tried(one)):
-            block.append(wrapped(said, "    "))
+            block.append(broken_into_lines(said, "    "))
     if len(found) > MOST_FINDINGS:
         block.append(f"and {counted(len(found) - MOST_FINDINGS, 'finding')} more: --json\n", "dim")
     return block

@@ -7,7 +7,7 @@ from textwrap import fill
 WIDTH = 100  # characters of a line, at most
 
 
-def wrapped(text: str, indent: str = "") -> str:
+def broken_into_lines(text: str, indent: str = "") -> str:
     """Return the lines, each with a line break; all but the first two columns further right. Paths are not broken."""
     lines = fill(
         text, WIDTH, initial_indent=indent, subsequent_indent=f"{indent}  ", break_long_words=False,

@@ -18,7 +18,7 @@ from autotune.report.bottleneck import bottleneck_of
 from autotune.report.changes import changes_of, value_of, worth, worth_lines
 from autotune.report.durations import durations, steps_per_epoch
 from autotune.report.essentials import essential, settings_besides
-from autotune.report.losses import is_doubtful, losses_phrase, tells_doubt
+from autotune.report.losses import is_precision_doubtful, losses_phrase, tells_doubt
 from autotune.report.phrases import plain
 from autotune.sentences import capitalized
 from autotune.study.recommendation import Recommendation
@@ -59,13 +59,17 @@ def answer_block(
     head = [line for text in sentences(best, view) for line in flow(plain(text).split(), width)]
     above, warnings = [*changes(best, view, width), *numbers(best, width)], costliest_first(to_know(best))
     room = MOST_LINES - len(head) - 1 - len(above) - len(following(best, width))
-    least = len(titled("!", _meaning(warnings[0]), width)) if warnings else 0
+    least = len(titled_lines("!", _meaning(warnings[0]), width)) if warnings else 0
     own = own_lines(best, width, None if verbose else room - least)
     advised = OF_TIME if best.undecided or _is_uncompared(best) else ()
     room -= len(own)
-    told = [one.text for one in costliest_first(best.warnings)] if verbose else fitting(warnings, room, width, advised)
+    told = (
+        [one.text for one in costliest_first(best.warnings)]
+        if verbose
+        else fitting_warnings(warnings, room, width, advised)
+    )
     below = following(best, width, left_out=0 if verbose else len(warnings) - len(told))
-    lines = [*above, *(line for text in told for line in titled("!", text, width, "yellow")), *own, *below]
+    lines = [*above, *(line for text in told for line in titled_lines("!", text, width, "yellow")), *own, *below]
     lines += details(best, view, width) if verbose else []
     block = Text("\n".join(head) + "\n\n", "bold green" if phrases.is_better(best) else "bold yellow")
     for line in lines:
@@ -123,7 +127,7 @@ def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterato
         yield Line("" if number else "Change", first.rstrip())
         yield from (Line("", text) for text in rest)
     stays = settings_besides(best, [name for one in made for name in one.values], facts_of(best, view))
-    yield from titled("Kept" if made else "Settings", stays, width)
+    yield from titled_lines("Kept" if made else "Settings", stays, width)
 
 
 def numbers(best: Recommendation, width: int) -> Iterator[Line]:
@@ -133,8 +137,8 @@ def numbers(best: Recommendation, width: int) -> Iterator[Line]:
     yield from (Line("Speed" * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, ", ")))
     waiting = f"waiting for data {format_share(best.data_wait_share)}"
     yield Line("Memory", f"{phrases.memory_phrase(best)} · {waiting}")
-    yield from titled(
-        "Losses", cropped(losses_phrase(best), LONGEST_TEXT), width, "yellow" if is_doubtful(best) else ""
+    yield from titled_lines(
+        "Losses", cropped(losses_phrase(best), LONGEST_TEXT), width, "yellow" if is_precision_doubtful(best) else ""
     )
 
 
@@ -143,7 +147,7 @@ def to_know(best: Recommendation) -> list[Notice]:
     return [one for one in best.warnings if one.code is not Code.PRECISION_UNDECIDED or not tells_doubt(best)]
 
 
-def fitting(warnings: Sequence[Notice], room: int, width: int, advised: Collection[Code] = ()) -> list[str]:
+def fitting_warnings(warnings: Sequence[Notice], room: int, width: int, advised: Collection[Code] = ()) -> list[str]:
     """Return the texts of at most three warnings that fill no more than `room` lines, but always one.
 
     The last ones are shortened to what they mean first, then left out: the first one costs the most. What those with
@@ -157,7 +161,7 @@ def fitting(warnings: Sequence[Notice], room: int, width: int, advised: Collecti
             (_whole if n < whole and one.code not in advised else _meaning)(one)
             for n, one in enumerate(warnings[:count])
         ]
-        if sum(len(titled("!", text, width)) for text in texts) <= room:
+        if sum(len(titled_lines("!", text, width)) for text in texts) <= room:
             break
     return texts
 
@@ -166,7 +170,7 @@ def own_lines(best: Recommendation, width: int, room: int | None) -> list[Line]:
     """Return what no setting mends, the most expensive line of the user's first: in `room` lines, or whole for None."""
     if room is None:
         texts = [one.text for one in best.slow_lines]
-        return [line for n, text in enumerate(texts) for line in titled("Your code" * (not n), text, width)]
+        return [line for n, text in enumerate(texts) for line in titled_lines("Your code" * (not n), text, width)]
     texts = [cropped(plain(in_short(one)), width - TITLES) for one in best.slow_lines]
     return [Line("Your code" * (not n), text) for n, text in enumerate(texts[: max(0, room)])]
 
@@ -187,7 +191,7 @@ def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]
     command = recommended_command(best.target, best.params, best.baseline, best.facts)
     lines = [Line("Set", f"{line}   {BEFORE_PYTHON}") for line in phrases.exports(best.params)] if not command else []
     if best.undecided or _is_uncompared(best):
-        lines += titled("Next", phrases.what_would_tell(best), width)
+        lines += titled_lines("Next", phrases.what_would_tell(best), width)
     if best.params != best.baseline:
         framework = best.facts.framework if best.facts else "torch"
         loaded = [f"autotune.load_best({python(best.study)})", f"autotune export {study} --to {framework}"]
@@ -216,7 +220,7 @@ def by_command(command: RecommendedCommand, width: int) -> list[Line]:
     return [
         *(Line("Use it" * (not n), text) for n, text in enumerate(lines)),
         Line("Run" if written else "Use it", plain(command.text)),
-        *(titled("And", command.unsaid, width, "yellow") if command.unset else ()),
+        *(titled_lines("And", command.unsaid, width, "yellow") if command.unset else ()),
     ]
 
 
@@ -242,7 +246,7 @@ def details(best: Recommendation, view: StudyView | None, width: int) -> Iterato
         ("Machine", [environment]),
     ):
         for number, text in enumerate(texts):
-            yield from titled("" if number else title, text, width)
+            yield from titled_lines("" if number else title, text, width)
 
 
 def evidence(best: Recommendation) -> list[Notice]:
@@ -251,7 +255,7 @@ def evidence(best: Recommendation) -> list[Notice]:
     return [one for one in known if one is not None]
 
 
-def titled(title: str, text: str, width: int, style: str = "") -> list[Line]:
+def titled_lines(title: str, text: str, width: int, style: str = "") -> list[Line]:
     """Return `text`, broken between words, with the title before its first line."""
     lines = flow(plain(text).split(), width - TITLES)
     return [Line(title if number == 0 else "", line, style) for number, line in enumerate(lines)]

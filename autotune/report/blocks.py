@@ -11,7 +11,7 @@ from rich.text import Text
 from autotune.core.records import Environment, TargetFacts, Value
 from autotune.core.results import Trial
 from autotune.knobs import touched
-from autotune.report.columns import columns, fitting, header
+from autotune.report.columns import columns, fitting_columns, header
 from autotune.report.phrases import environment_line, plain
 from autotune.report.terminal import probe_line
 from autotune.study.view import StudyView
@@ -56,7 +56,7 @@ def trials_table(
     if not rows:
         return Text("no probe failed" if judged else "no probes yet")
     knobs = touched(trial.config for trial in view.trials)
-    lines = [Text(header(fitting(columns(knobs), width)), "dim")]
+    lines = [Text(header(fitting_columns(columns(knobs), width)), "dim")]
     return Text("\n").join([*lines, *(probe_line(trial, verdict, knobs=knobs, width=width) for trial, verdict in rows)])
 
 

@@ -14,7 +14,7 @@ from autotune.objectives import objective_of
 from autotune.report.explain import Evidence
 from autotune.report.gain import NOT_MEASURED, Gain, gain_of, gain_phrase
 from autotune.study.recommendation import Change, Recommendation
-from autotune.study.shown import shown
+from autotune.study.shown import shown_value
 from autotune.study.view import StudyView
 from autotune.units import format_share
 
@@ -97,12 +97,12 @@ def value_of(values: Mapping[str, Value]) -> str:
     ((name, value),) = values.items()
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return shown(knob(name), values) if value is None else plain(str(value))
+    return shown_value(knob(name), values) if value is None else plain(str(value))
 
 
 def brief(values: Mapping[str, Value]) -> str:
     """Return the values as in the table of probes: `bf16`, `64×16`."""
-    return "×".join(shown(knob(name), values).removeprefix("×") for name in values)
+    return "×".join(shown_value(knob(name), values).removeprefix("×") for name in values)
 
 
 def worth_lines(best: Recommendation, view: StudyView | None) -> list[str]:

@@ -11,7 +11,7 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import TACIT, Knob
 from autotune.knobs.changes import BATCH_KNOBS
 from autotune.report.phrases import half_width
-from autotune.study.shown import shown
+from autotune.study.shown import shown_value
 from autotune.units import format_bytes, format_rate, format_share
 
 RESULT_ROOM = 14  # characters kept for the result at the end of a line: "out of memory", "best so far"
@@ -42,7 +42,7 @@ def columns(knobs: Sequence[Knob] = KNOBS) -> tuple[Column, ...]:
         Column(
             title="×".join(knob.label for knob in batch),
             width=11,
-            cell=lambda config, _: "".join(shown(knob, config.values) for knob in batch),
+            cell=lambda config, _: "".join(shown_value(knob, config.values) for knob in batch),
         ),
         *(_knob_column(knob) for knob in others),
         Column(title="samples/s", width=9, cell=lambda _, one: format_rate(one.samples_per_second) if one else UNKNOWN),
@@ -58,7 +58,7 @@ def columns(knobs: Sequence[Knob] = KNOBS) -> tuple[Column, ...]:
     )
 
 
-def fitting(offered: Sequence[Column], width: int | None) -> tuple[Column, ...]:
+def fitting_columns(offered: Sequence[Column], width: int | None) -> tuple[Column, ...]:
     """The columns that fit `width` characters beside number and result; None: no bound, all of them.
 
     Knobs that most leave alone go first, then the spread, knobs from the last of the registry, the wait, and the second
@@ -95,6 +95,6 @@ def _knob_column(knob: Knob) -> Column:
     return Column(
         title=knob.label,
         width=max(5, len(knob.label)),
-        cell=lambda config, _: shown(knob, config.values),
+        cell=lambda config, _: shown_value(knob, config.values),
         gives_way=knob.show(knob.default) in TACIT,
     )

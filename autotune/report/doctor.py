@@ -12,7 +12,7 @@ from autotune.knobs import malloc
 from autotune.machine.compilers import compiler_of
 from autotune.machine.environment import visible_gpus
 from autotune.machine.host import host_memory, shared_memory_bytes
-from autotune.machine.interference import between, look
+from autotune.machine.interference import interference_between, look
 from autotune.machine.nvml import Gpu, deprecated_pynvml, gpus, nvml_problem
 from autotune.report.blocks import Check
 from autotune.units import format_bytes
@@ -31,7 +31,7 @@ def measure_foreign_cores() -> float | None:
     """Return how many cores others keep busy now, by a short look; None: this system does not tell."""
     before = look()
     time.sleep(SAMPLE_SECONDS)
-    return between(before, look()).foreign_cores
+    return interference_between(before, look()).foreign_cores
 
 
 def examine(

@@ -145,7 +145,7 @@ def text(x: float, y: float, content: str, kind: str, anchor: str = "start") -> 
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{markup(content)}</text>'
 
 
-def titled(shape: str, title: str) -> str:
+def with_tooltip(shape: str, title: str) -> str:
     """A group with a tooltip."""
     return f"<g><title>{markup(title)}</title>{shape}</g>"
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from autotune.harmless import cropped, shell_word
 from autotune.knobs.limits import typed
-from autotune.report.answer import TITLES, WIDEST, Line, sentences, titled
+from autotune.report.answer import TITLES, WIDEST, Line, sentences, titled_lines
 from autotune.report.changes import brief, label_of
 from autotune.report.explain import Explanation, SettingWorth
 from autotune.report.gain import NOT_MEASURED, basis_phrase, gain_phrase
@@ -39,7 +39,7 @@ def explain_block(found: Explanation, best: Recommendation, view: StudyView, wid
         block.append("\nNothing was searched: every setting had a single value.\n")
     for text in notes(found, best):
         block.append("\n")
-        for line in titled("!", text, width, "yellow"):
+        for line in titled_lines("!", text, width, "yellow"):
             block.append(f"  {line.title.ljust(TITLES - 2)}{line.text}\n", line.style)
     if unmeasured(found):
         block.append(f"\n{_next(found)}\n")
@@ -108,9 +108,9 @@ def _next(found: Explanation) -> str:
 
 def _lines(one: SettingWorth, best: Recommendation, width: int) -> Iterator[Line]:
     first, *rest = sentences_of(one, best)
-    yield from titled(label_of(one.values), f"{_moved(one)}: {first}", width)
+    yield from titled_lines(label_of(one.values), f"{_moved(one)}: {first}", width)
     for text in rest:
-        yield from titled("", text, width)
+        yield from titled_lines("", text, width)
 
 
 def setting_phrase(one: SettingWorth) -> str:

@@ -154,7 +154,7 @@ def _rows(drawn: Sequence[Finalist], across: Axis, size: Size) -> list[str]:
         tip = (
             f"{one.name}: {phrases.samples_per_second(one.rate)}{_spread(one, ' ± ')}, {factor}; rounds {_rounds(one)}"
         )
-        parts.append(f'<g class="{one.kind}">{drawing.titled(marks, tip)}</g>')
+        parts.append(f'<g class="{one.kind}">{drawing.with_tooltip(marks, tip)}</g>')
     return parts
 
 

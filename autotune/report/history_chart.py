@@ -110,7 +110,7 @@ def _drawn(plane: Plane, moments: Sequence[Moment], best: Sequence[tuple[float, 
         x, y = plane.x(one.seconds / unit), plane.y(one.rate or 0.0)
         is_again = one.trial.purpose in AGAIN
         shape = drawing.marker(0, x, y, is_hollow=not is_again) if one.is_usable else drawing.cross(x, y)
-        parts.append(f'<g class="series0">{drawing.titled(shape, _tip(one))}</g>')
+        parts.append(f'<g class="series0">{drawing.with_tooltip(shape, _tip(one))}</g>')
     return parts
 
 

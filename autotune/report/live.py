@@ -65,7 +65,7 @@ def _named(probe: RunningProbe, view: StudyView) -> str:
     return f"probe {probe.number}, {purpose}: {shown_config(probe.config.values, view.knobs)}"
 
 
-def said(progress: SearchProgress | None) -> tuple[tuple[str, str], ...]:
+def sentences_said(progress: SearchProgress | None) -> tuple[tuple[str, str], ...]:
     """Return the time and text of every sentence, the latest first."""
     known = progress.said if progress else ()
     return tuple((format_seconds(one.seconds), one.text) for one in reversed(known))

@@ -10,7 +10,7 @@ from autotune.core.results import LossVerdict
 from autotune.precision.arithmetic import names_of, own_arithmetic, precision_of
 from autotune.report.phrases import plain
 from autotune.study.recommendation import Recommendation
-from autotune.study.shown import shown
+from autotune.study.shown import shown_value
 from autotune.units import counted, format_share
 
 FINEST = 0.001  # a difference that is shown
@@ -54,7 +54,7 @@ def _steps(verdict: LossVerdict) -> str:
     return counted(verdict.steps, "paired step") + (f" of {verdict.seeds} seeds" if verdict.seeds > 1 else "")
 
 
-def is_doubtful(best: Recommendation) -> bool:
+def is_precision_doubtful(best: Recommendation) -> bool:
     """Return whether it is open if this learns as full precision does."""
     return any(one.code in (Code.PRECISION_UNDECIDED, Code.LOSSES_UNJUDGED) for one in best.warnings)
 
@@ -73,5 +73,5 @@ def _verdict(best: Recommendation) -> LossVerdict | None:
 
 
 def _names(verdict: LossVerdict, reference: Mapping[str, Value]) -> tuple[str, str]:
-    one, other = names_of(verdict.values, reference, lambda knob, value: shown(knob, {knob.name: value}))
+    one, other = names_of(verdict.values, reference, lambda knob, value: shown_value(knob, {knob.name: value}))
     return plain(one), plain(other)

@@ -23,7 +23,7 @@ from autotune.report.durations import durations
 from autotune.report.explain import explain
 from autotune.report.explain_text import notes
 from autotune.report.fleet import worker_rows
-from autotune.report.live import LATEST, live, said
+from autotune.report.live import LATEST, live, sentences_said
 from autotune.report.losses import losses_phrase
 from autotune.report.templates import Served, render_template
 from autotune.report.use import ways
@@ -47,7 +47,7 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
         best=best,
         answer=_answer(view) if best else None,
         live=live(view) if view.running else None,
-        said=said(view.progress),
+        said=sentences_said(view.progress),
         latest=LATEST,
         charts=arranged([chart for chart in charts if isinstance(chart, Chart)]),
         absent=[chart for chart in charts if isinstance(chart, Absence) and chart.is_told],

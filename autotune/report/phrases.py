@@ -17,7 +17,7 @@ from autotune.knobs.changes import BATCH_KNOBS
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import WORDS
 from autotune.study.recommendation import Recommendation, RunnerUp, baseline_name
-from autotune.study.shown import shown, shown_config
+from autotune.study.shown import shown_config, shown_value
 from autotune.units import format_bytes, format_count, format_rate, format_share
 from autotune.units import format_speedup as format_speedup
 
@@ -60,7 +60,7 @@ def settings(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> tupl
             knob.check(values.get(knob.name, knob.default))
             phrases.append(knob.phrase(values.get(knob.name, knob.default)))
         except ValueError:
-            phrases.append(f"{knob.name} {shown(knob, values)}")
+            phrases.append(f"{knob.name} {shown_value(knob, values)}")
     return tuple(phrase for phrase in phrases if phrase)
 
 
@@ -137,7 +137,7 @@ def is_better(recommendation: Recommendation) -> bool:
     return bool(achieved(recommendation)) or is_faster(recommendation)
 
 
-def undecided(recommendation: Recommendation) -> str:
+def undecided_phrase(recommendation: Recommendation) -> str:
     """`undecided between your baseline and 64×1 bf16, measured at 1.08× (0.95 to 1.22)`; empty if it is decided."""
     rival = recommendation.undecided
     if rival is None:
@@ -165,7 +165,7 @@ def what_would_tell(recommendation: Recommendation) -> str:
 def headline(recommendation: Recommendation) -> str:
     """Return the result in one line: `17.1× faster than your baseline (16.7 to 17.5)`."""
     name, spread = baseline_name(assumed=recommendation.baseline_assumed), interval(recommendation)
-    objective, open_question = objective_of(recommendation.goal), undecided(recommendation)
+    objective, open_question = objective_of(recommendation.goal), undecided_phrase(recommendation)
     if open_question and recommendation.params == recommendation.baseline:
         return f"{open_question}: {name} is kept"
     if recommendation.undecided is not None:

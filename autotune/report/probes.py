@@ -15,7 +15,7 @@ from autotune.report.columns import Column, columns
 from autotune.report.expected import deviation, expectation, prediction_of
 from autotune.sampler.prediction import Prediction
 from autotune.study import layout as disk
-from autotune.study.shown import shown
+from autotune.study.shown import shown_value
 from autotune.study.view import StudyView
 from autotune.units import counted, format_bytes, format_seconds, format_share
 
@@ -61,7 +61,7 @@ class Probes:
 def table(view: StudyView) -> Probes:
     """Every probe in its order; knobs that no probe ever touched are not told at all."""
     knobs = touched(trial.config for trial in view.trials)
-    alike = [one for one in knobs if len({shown(one, trial.config.values) for trial in view.trials}) == 1]
+    alike = [one for one in knobs if len({shown_value(one, trial.config.values) for trial in view.trials}) == 1]
     constant = [one for one in alike if one.name not in BATCH_KNOBS]
     offered = columns([one for one in knobs if one not in constant])
     *configuration, peak, wait = (*offered[:-4], *offered[-2:])
@@ -70,7 +70,7 @@ def table(view: StudyView) -> Probes:
     return Probes(
         titles=(*(column.title for column in chosen), "took"),
         rows=tuple(_row(view, trial, chosen) for trial in view.trials),
-        constant=" · ".join(f"{one.label} {shown(one, first)}" for one in constant),
+        constant=" · ".join(f"{one.label} {shown_value(one, first)}" for one in constant),
     )
 
 

@@ -82,7 +82,7 @@ def _rows(found: Sequence[RankReading], works: Sequence[float], size: Size) -> l
             shade = FAINT + (1 - FAINT) * min(1.0, busy / seconds)
             tip = f"rank {number}: working {format_share(busy / seconds)} of {format_seconds(seconds)}"
             cell = drawing.bar("computing", x, y + 2, width, ROW - 6)
-            parts.append(f'<g opacity="{shade:.2f}">{drawing.titled(cell, tip)}</g>')
+            parts.append(f'<g opacity="{shade:.2f}">{drawing.with_tooltip(cell, tip)}</g>')
             x += width
         parts.append(drawing.text(right + 6, y + 16, format_share(works[number]), "tick"))
     below = KEY + len(shown) * ROW + 14

@@ -106,7 +106,9 @@ def _drawn(rows: Sequence[tuple[SettingWorth, Gain]], best: Recommendation, size
         line = f'<path class="{kind}" d="M{x(left):.1f} {y + 26}H{x(right):.1f}"/>'
         dot = drawing.marker(0, x(gain.ratio), y + 26, is_hollow=gain.by != "rounds")
         told_at = f"{setting_phrase(one)}: {_words(one, gain, best)}"
-        parts.append(f'<g class="{"kept" if one.is_change else "other"}">{drawing.titled(line + dot, told_at)}</g>')
+        parts.append(
+            f'<g class="{"kept" if one.is_change else "other"}">{drawing.with_tooltip(line + dot, told_at)}</g>'
+        )
         parts.append(drawing.text(room + 26, y + 30, words, "tick"))
     return parts
 

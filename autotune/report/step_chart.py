@@ -122,6 +122,6 @@ def _bars(steps: Sequence[TimedStep], size: Size) -> list[str]:
             "waiting", 4 + computing, y + 22, wide - computing, BAR
         )
         tip = f"{one.name}: {time}, {format_share(one.wait_share)} of it waiting for data"
-        parts.append(drawing.titled(bars, tip))
+        parts.append(drawing.with_tooltip(bars, tip))
         parts.append(drawing.text(4 + wide + 8, y + 22 + BAR - 6, time, "strong"))
     return parts

@@ -17,7 +17,7 @@ from autotune.core.results import Outcome, Trial, Verdict
 from autotune.harmless import cropped
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
-from autotune.report.columns import GAP, cells, columns, fitting, header, line_width
+from autotune.report.columns import GAP, cells, columns, fitting_columns, header, line_width
 from autotune.report.phrases import (
     configuration_phrase,
     outcome_word,
@@ -50,7 +50,7 @@ def probe_line(
     width: int | None = None,
 ) -> Text:  # fmt: skip
     """One probe as a line of the table with columns for `knobs`; `width` in characters crops nothing but the reason."""
-    chosen = fitting(columns(knobs), width)
+    chosen = fitting_columns(columns(knobs), width)
     word = outcome_word(trial, verdict, best_so_far)
     text = reason(verdict) or word
     room = None if width is None else width - line_width(chosen)
@@ -126,7 +126,7 @@ class TerminalReporter:
         self._running, self._probe_began, self._doing = (number, config, purpose), time.monotonic(), ""
         if not self._has_header:
             self._has_header = True
-            self._print(Text(header(fitting(columns(self._knobs), self._width)), "dim"))
+            self._print(Text(header(fitting_columns(columns(self._knobs), self._width)), "dim"))
         if self._is_live and self._live is None:
             self._live = Live(
                 console=self._console,
@@ -205,7 +205,7 @@ class TerminalReporter:
         parts: list[RenderableType] = []
         if self._running is not None:
             number, config, purpose = self._running
-            chosen = fitting(columns(self._knobs), self._width)
+            chosen = fitting_columns(columns(self._knobs), self._width)
             row = Table.grid()
             seconds = format_seconds(time.monotonic() - self._probe_began)
             row.add_row(cells(chosen, number, config, None), self._spinner, f" {purpose_word(purpose)} {seconds}")

@@ -17,7 +17,7 @@ from autotune.report.bottleneck import workers_of
 from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import WIDE, Axis, Plane, Size
 from autotune.report.phrases import half_width, samples_per_second
-from autotune.study.shown import shown, shown_config
+from autotune.study.shown import shown_config, shown_value
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
 from autotune.units import format_bytes, format_rate
@@ -186,7 +186,7 @@ def _values_of(config: Config) -> tuple[Value, ...]:
 def _label(values: tuple[Value, ...], named: Sequence[int]) -> str:
     """Return the label of a series: what is not done is left out, unless nothing else is left."""
     knobs = _series_knobs()
-    texts = [shown(knobs[index], {knobs[index].name: values[index]}) for index in named]
+    texts = [shown_value(knobs[index], {knobs[index].name: values[index]}) for index in named]
     return " ".join(text for text in texts if text not in TACIT) or f"{texts[0]} {knobs[named[0]].label}"
 
 
@@ -229,13 +229,13 @@ def _lines(
         parts.append(drawing.polyline(places, "line"))
         for one, (x, y) in zip(curve.fastest, places, strict=True):
             sign = drawing.marker(series, x, y, is_hollow=not one.compared)
-            parts.append(drawing.titled(sign, _tip(one, drawn.view)))
+            parts.append(drawing.with_tooltip(sign, _tip(one, drawn.view)))
         if curve.exhausted is not None:
             last = places[-1:] or [(0.0, plane.y(0))]
             end = (plane.x(curve.exhausted), last[0][1] if fall_to is None else plane.y(fall_to))
             parts.append(drawing.polyline([*places[-1:], end], "fall"))
             title = f"{curve.label}: out of memory at {curve.exhausted:,}"
-            parts.append(drawing.titled(drawing.cross(*end), title))
+            parts.append(drawing.with_tooltip(drawing.cross(*end), title))
         parts.append("</g>")
     return parts
 
@@ -266,7 +266,7 @@ def _marks(plane: Plane, drawn: Drawn) -> list[str]:
             key -= 98
     if best is not None and (config := _placed(best.params)):
         ring = drawing.ring(plane.x(drawn.place(config)), plane.y(best.samples_per_second))
-        parts.append(drawing.titled(ring, f"recommended: {samples_per_second(best.samples_per_second)}"))
+        parts.append(drawing.with_tooltip(ring, f"recommended: {samples_per_second(best.samples_per_second)}"))
         parts += [drawing.text(key, 13, "recommended", "good", "end"), drawing.ring(key - 112, 10.5)]
     return parts
 

@@ -16,7 +16,7 @@ from autotune.knobs.base import Circumstances, Knob, allowed
 from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.knobs.limits import option
 from autotune.sampler.configurations import Configurations, Values, Watched, split
-from autotune.sampler.space_errors import nothing_left, possible, unsettable
+from autotune.sampler.space_errors import available, nothing_left, unsettable
 
 LISTED = 12_288  # configurations, all of which are looked at: a proposal then takes about 0.1 s
 SAMPLED = 4_096  # of more, at random; beside them what is near to those that were probed
@@ -188,7 +188,7 @@ def build(
     everything = _circumstances(facts, environment, goal, None)
     today = canonical(baseline, everything)
     for knob in KNOBS:
-        possible(knob, (today[knob.name],), everything, "--baseline or `baseline` in the target")
+        available(knob, (today[knob.name],), everything, "--baseline or `baseline` in the target")
     domains: dict[str, tuple[Value, ...]] = {}
     for knob in KNOBS:
         circumstances = _circumstances(facts, environment, goal, goal.limits.get(knob.name, facts.space.get(knob.name)))
@@ -241,7 +241,7 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
     is_tuned, limit = not unasked if goal.tune is None else knob.name in goal.tune, goal.limits.get(knob.name)
     if not is_tuned and (limit is None or _within(today, limit)):
         return (today,)
-    values = possible(knob, knob.domain(circumstances), circumstances, f"{option(knob.name)} or `space` in the target")
+    values = available(knob, knob.domain(circumstances), circumstances, f"{option(knob.name)} or `space` in the target")
     if not values:
         raise UsageError(
             f"No value is left for {knob.name} within {_text(circumstances.limit)}"

@@ -26,7 +26,7 @@ def unsettable(knob: Knob, facts: TargetFacts) -> str:
     )
 
 
-def possible(knob: Knob, values: Values, circumstances: Circumstances, where: str) -> Values:
+def available(knob: Knob, values: Values, circumstances: Circumstances, where: str) -> Values:
     """Return those of `values`, asked for `where`, that can be had here. Raises `UsageError` if none of them can."""
     reasons = {value: why for value in values if (why := lacking(knob, value, circumstances))}
     if values and len(reasons) == len(values):

@@ -17,7 +17,7 @@ def moving(request: StudyRequest) -> tuple[Knob, ...]:
     return tuple(knob for knob in KNOBS if len(request.domains.get(knob.name, ())) > 1 or knob in moved)
 
 
-def shown(knob: Knob, values: Mapping[str, Value]) -> str:
+def shown_value(knob: Knob, values: Mapping[str, Value]) -> str:
     """Return the knob's value for a table; as it stands if the study holds one that this version does not know."""
     value = values.get(knob.name, knob.default)
     try:
@@ -33,10 +33,10 @@ def shown_config(values: Mapping[str, Value], knobs: Collection[Knob] = KNOBS) -
     After the batch come `knobs`, and those of the others that are not at their defaults; a value that says nothing by
     itself has the title of its column before it.
     """
-    parts = ["".join(shown(knob, values) for knob in KNOBS if knob.name in BATCH_KNOBS)]
+    parts = ["".join(shown_value(knob, values) for knob in KNOBS if knob.name in BATCH_KNOBS)]
     for knob in (one for one in KNOBS if one.name in values or is_ours(one.name)):  # another's own has no value here
         is_told = knob in knobs or values.get(knob.name, knob.default) != knob.default
-        text = shown(knob, values)
+        text = shown_value(knob, values)
         if knob.name in BATCH_KNOBS or not is_told or (text in TACIT and not knob.needs_label):
             continue
         is_bare = text.removesuffix("%").isdigit() or text in BARE

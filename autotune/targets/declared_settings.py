@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from autotune.core.records import Limit, Value
 from autotune.errors import TargetError
 from autotune.knobs import is_ours, knob
-from autotune.knobs.limits import checked, full_name, limit
+from autotune.knobs.limits import checked_value, full_name, limit
 from autotune.targets.contract import Contract
 
 T = TypeVar("T")
@@ -31,7 +31,7 @@ def read_settings(contract: Contract) -> DeclaredSettings:
     return DeclaredSettings(
         baseline=None
         if baseline is None
-        else {name: _meant("baseline", checked, name, value) for name, value in baseline.items()},
+        else {name: _meant("baseline", checked_value, name, value) for name, value in baseline.items()},
         space={name: _meant("space", limit, name, allowed) for name, allowed in (space or {}).items() if is_ours(name)},
         global_batch_size=_global_batch_size(contract),
     )

@@ -19,7 +19,7 @@ from autotune.targets.batches import Shapes, are_tensors, count_tokens, move
 from autotune.targets.data import Source
 from autotune.targets.feed import Feed
 from autotune.targets.frozen_steps import without_learning
-from autotune.targets.loss import Loss, checked
+from autotune.targets.loss import Loss, checked_loss
 from autotune.targets.optimizers import Optimizers
 from autotune.targets.own_step import OwnStep
 from autotune.targets.ranks.parallel import OneRank
@@ -90,7 +90,7 @@ class Training:
         """Add up the gradients of one micro-batch; `exchanges`: of several ranks those of all."""
         self.parallel.sync(exchanges)
         with self._context():
-            loss = checked(self.loss(self.parallel.called, self.to_device(batch)), training=True)
+            loss = checked_loss(self.loss(self.parallel.called, self.to_device(batch)), training=True)
         scaled: Any = self._scaler.scale(loss)
         scaled.backward()
 
@@ -137,7 +137,7 @@ class Training:
         with torch.no_grad():
             while done < batches and self.parallel.everybody((batch := next(held_out, _END)) is not _END):
                 with self._context():
-                    checked(self.loss(self.model, self.to_device(batch)), training=False)
+                    checked_loss(self.loss(self.model, self.to_device(batch)), training=False)
                 done += 1
         self.model.train()
         return done
@@ -179,7 +179,7 @@ class Training:
                     sync(number == count)  # of ranks: the last micro-batch exchanges what all of them add up to
                 batch = copy(batch)  # it lives until the next one is there, as in any loop: the peak is the user's
                 with context():
-                    loss = own(batch) if own else checked(self.loss(model, batch), training=True)
+                    loss = own(batch) if own else checked_loss(self.loss(model, batch), training=True)
                 if own is None:
                     # Summed up they give the gradient of one large batch. A division by 1 would cost 20 us (measured).
                     share: Any = scaler.scale(loss if divisor == 1 else loss / divisor)

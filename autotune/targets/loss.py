@@ -73,7 +73,7 @@ def choose_loss(output: Any, target: Tensor) -> tuple[str, Loss]:
     raise TargetError(f"no loss fits {shapes} of {dtype_name(target)}: {hint}{WRITE_IT}.")
 
 
-def checked(loss: Any, *, training: bool, function: str = "loss") -> Tensor:
+def checked_loss(loss: Any, *, training: bool, function: str = "loss") -> Tensor:
     """The loss that `function` returned, as a tensor without dimensions.
 
     Raises `TargetError` if it is no scalar, or, in `training`, has no gradient.

@@ -36,7 +36,7 @@ class Updates:
         return OptimizerFacts(
             names=tuple(dict.fromkeys(type(one).__name__ for one in stepped)),
             usual=optimizer_implementations.usual(stepped),
-            possible=optimizer_implementations.possible(stepped),
+            possible=optimizer_implementations.possible_implementations(stepped),
             step_share=round(min(1.0, self._seconds / step_seconds), 4) if step_seconds > 0 else 0.0,
         )
 

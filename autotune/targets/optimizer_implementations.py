@@ -19,7 +19,7 @@ _SCALES = "_step_supports_amp_scaling"  # a GradScaler hands a fused optimizer i
 _CHECKS = "_need_device_dtype_check_for_fused"  # SGD and Adagrad check the device before the first fused step
 
 
-def said(optimizers: Iterable[Optimizer]) -> str | None:
+def said_implementation(optimizers: Iterable[Optimizer]) -> str | None:
     """Return the one of `OPTIONS` that all groups of these optimizers say, or that they leave it to torch.
 
     None if they differ, or none has a choice.
@@ -35,7 +35,7 @@ def usual(optimizers: Iterable[Optimizer]) -> str:
     return FOREACH if kinds <= {"cuda", "xpu"} else FOR_LOOP  # torch 2.13, `_default_to_fused_or_foreach`
 
 
-def possible(optimizers: Sequence[Optimizer]) -> tuple[str, ...]:
+def possible_implementations(optimizers: Sequence[Optimizer]) -> tuple[str, ...]:
     """Return the implementations that all of these optimizers have for the device of their parameters.
 
     Those without a choice (`foreach` is no option of theirs) are left out; none if all are. Each is tried on a

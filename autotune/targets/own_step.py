@@ -27,7 +27,7 @@ from torch.optim import Optimizer
 from autotune.errors import TargetError
 from autotune.knobs.base import Plan
 from autotune.targets.contract import NAMES, Contract
-from autotune.targets.loss import checked
+from autotune.targets.loss import checked_loss
 from autotune.targets.named_arguments import bind
 from autotune.targets.update import Update
 
@@ -93,7 +93,7 @@ class OwnStep:
                 f"step() stepped no optimizer. Without a step nothing is trained, and no rate is known. Call "
                 f"optimizer.backward(loss) and optimizer.step() of at least one in every call. {ELSE}"
             )
-        return checked(value, training=False, function="step()").detach()
+        return checked_loss(value, training=False, function="step()").detach()
 
     def end(self) -> bool:
         """Choose the next scale, let schedules and averages follow; return False if a step was skipped."""

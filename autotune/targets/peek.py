@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 
-def beside(loader: DataLoader[Any], **options: Any) -> DataLoader[Any]:
+def loader_beside(loader: DataLoader[Any], **options: Any) -> DataLoader[Any]:
     """Another loader over the same map-style dataset; `options` say which samples and how they are joined.
 
     If `loader` has workers, it has one too: a file that a dataset opens at its first sample and a cache that it fills

@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader
 
 from autotune.targets.base import SharedMemoryTooSmall
 from autotune.targets.batches import tensors
-from autotune.targets.peek import beside, random_state_kept, some_keys
+from autotune.targets.peek import loader_beside, random_state_kept, some_keys
 from autotune.units import format_bytes
 
 # Beside those prepared in advance: the batch in training, and the next one, fetched while it is in use. Measured
@@ -40,7 +40,7 @@ def batch_bytes(loader: DataLoader[Any]) -> int:
     """Shared memory of one batch, by its first sample: whole pages of every tensor; 0 if that cannot be told."""
     with random_state_kept():
         try:
-            one = next(iter(beside(loader, batch_sampler=[some_keys(loader, 1)], collate_fn=loader.collate_fn)))
+            one = next(iter(loader_beside(loader, batch_sampler=[some_keys(loader, 1)], collate_fn=loader.collate_fn)))
             sizes = [part.nbytes for part in tensors(one) if part.device.type == "cpu"]
         except Exception:  # whatever it is, it comes again with its proper blame
             return 0

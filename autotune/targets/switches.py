@@ -24,7 +24,7 @@ def standing(optimizers: Iterable[Optimizer]) -> dict[str, Any]:
         "times_algorithms": torch.backends.cudnn.benchmark if on_cuda else None,
         "attention": enabled(),
         "kept_activations": _kept_activations(),
-        "optimizer_implementation": optimizer_implementations.said(optimizers),
+        "optimizer_implementation": optimizer_implementations.said_implementation(optimizers),
     }
 
 

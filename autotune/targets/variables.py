@@ -20,7 +20,7 @@ def read_early() -> dict[str, str]:
     return {name: os.environ[name] for name in os.environ if _READ.match(name) and name not in _SET_BY_MANY}
 
 
-def changed(before: dict[str, str]) -> str:
+def changed_variable(before: dict[str, str]) -> str:
     """The first of those variables that differs from before; empty if none does."""
     now = read_early()
     return min((name for name in before.keys() | now.keys() if before.get(name) != now.get(name)), default="")
@@ -67,5 +67,5 @@ def set_ours(name: str, value: str) -> None:
 
 def check() -> None:
     """Raise `EnvironmentUnfit` if the target set a variable that was read before."""
-    if _at_fork is not None and (name := changed(_at_fork | _given_again())):
+    if _at_fork is not None and (name := changed_variable(_at_fork | _given_again())):
         raise EnvironmentUnfit(f"the target sets {name}, which a library that is imported already has read")

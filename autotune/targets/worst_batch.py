@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader
 
 from autotune.targets.contract import Contract
 from autotune.targets.data import Data, Epochs, Source
-from autotune.targets.peek import beside, random_state_kept, sample_size, some_keys
+from autotune.targets.peek import loader_beside, random_state_kept, sample_size, some_keys
 from autotune.targets.user_errors import blaming
 
 MOST_SECONDS = 2.0  # of looking at samples: a probe takes about five
@@ -47,13 +47,13 @@ def longest(loader: DataLoader[Any], clock: Callable[[], float] = time.monotonic
         keys = some_keys(loader, MOST_SAMPLES)
         ends = clock() + MOST_SECONDS
         sizes: list[int] = []
-        for one in beside(loader, batch_size=None, sampler=keys, collate_fn=sample_size):
+        for one in loader_beside(loader, batch_size=None, sampler=keys, collate_fn=sample_size):
             sizes.append(int(one))
             if clock() > ends:
                 break
         largest = [key for _, key in heapq.nlargest(size, zip(sizes, keys, strict=False), key=lambda pair: pair[0])]
         chosen = list(itertools.islice(itertools.cycle(largest), size))
-        return next(iter(beside(loader, batch_sampler=[chosen], collate_fn=loader.collate_fn)))
+        return next(iter(loader_beside(loader, batch_sampler=[chosen], collate_fn=loader.collate_fn)))
 
 
 class Same:

@@ -13,7 +13,7 @@ from functools import partial
 
 from autotune.answer import racing
 from autotune.answer.choice import FEWEST_FINALISTS
-from autotune.answer.doubtful_batch import EVIDENT_LOSS, is_doubtful
+from autotune.answer.doubtful_batch import EVIDENT_LOSS, is_batch_doubtful
 from autotune.answer.recommend import LEAST_UNMATCHED_GAIN
 from autotune.context.budget import KNEE_FINALISTS
 from autotune.context.search_context import SearchContext
@@ -100,7 +100,7 @@ def _with_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> lis
     its warning (decisions/0057, 0066).
     """
     request, first = context.request, chosen[0].config
-    if not is_doubtful(first, request):
+    if not is_batch_doubtful(first, request):
         return chosen
     held = Reversion(knobs=BATCH_KNOBS, config=without(context, first, BATCH_KNOBS))
     loss = _seen_loss(context, held, first) if request.goal.global_batch is None else None

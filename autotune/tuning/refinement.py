@@ -44,7 +44,7 @@ def refine_batch(context: SearchContext) -> None:
     for _ in range(MOST_PROBES):
         if not affords_probe(context) or len(history.search_results) < FEWEST_PROBES:  # the prior would promise
             return
-        candidates = [one for one in between(history.valid, context.request) if context.trades.admits(one)]
+        candidates = [one for one in values_between(history.valid, context.request) if context.trades.admits(one)]
         config = promising(context.sampler.expected(context.store.study, candidates), least)
         if config is None or not affords_probe(context, config):
             return
@@ -79,7 +79,7 @@ def refine_memory(context: SearchContext) -> None:
         context.store.add(*probe_with_repeat(context, config, "search"))
 
 
-def between(judged: Sequence[Judged], request: StudyRequest) -> list[Config]:
+def values_between(judged: Sequence[Judged], request: StudyRequest) -> list[Config]:
     """Return candidates around the best that were not probed; none where the global batch or batches are held."""
     found = scored(judged)
     limit = request.limits.get("batch_size")

@@ -63,7 +63,7 @@ def test_torchtitan_has_an_argument_for_the_update():
 
 
 def test_deepspeed_is_told_beside_its_file():
-    said = deepspeed.beside(exported(Framework.DEEPSPEED, FLAGS, "cuda", optimizer=ADAMW))
+    said = deepspeed.lines_beside(exported(Framework.DEEPSPEED, FLAGS, "cuda", optimizer=ADAMW))
 
     assert "# and make your optimizer with fused=True" in said
 

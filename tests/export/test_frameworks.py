@@ -290,7 +290,7 @@ def test_what_cannot_be_applied_is_not_printed(values: dict[str, Value], words: 
 
 
 def test_what_json_cannot_say_stands_beside_it() -> None:
-    beside = "\n".join(deepspeed.beside(exported(Framework.DEEPSPEED, EVERYTHING, "cuda")))
+    beside = "\n".join(deepspeed.lines_beside(exported(Framework.DEEPSPEED, EVERYTHING, "cuda")))
 
     parts = ("OMP_WAIT_POLICY=passive", "set_num_threads(3)", "checkpoint_blocks", "channels_last", "num_workers=2")
     assert [part for part in parts if part not in beside] == []

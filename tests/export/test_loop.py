@@ -382,7 +382,7 @@ def test_inputs_of_any_rank_are_trained_on_and_only_images_are_converted(rank: i
 def test_deepspeed_has_the_conversion_beside_its_file() -> None:
     facts = {"device": "cuda", "findings": OWN_LOSS, "batch_layout": "tuple"}
 
-    beside = "\n".join(deepspeed.beside(exported(Framework.DEEPSPEED, {"channels_last": True}, **facts)))
+    beside = "\n".join(deepspeed.lines_beside(exported(Framework.DEEPSPEED, {"channels_last": True}, **facts)))
 
     assert "def converted(batch):" in beside and "batch = converted(batch)" in beside
 

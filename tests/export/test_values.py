@@ -7,6 +7,7 @@ import shlex
 import subprocess
 
 import pytest
+from msgspec.structs import replace
 
 from autotune.errors import UsageError
 from autotune.export import loop
@@ -15,6 +16,7 @@ from autotune.export.plain import as_variables
 from autotune.export.programs import exported_text
 from autotune.export.recipe import on_devices, recipe
 from autotune.knobs.wording import Framework
+from autotune.study.recommendation import Undecided
 from tests.commandline import assert_one_clear_error, run_here
 from tests.reporting import recommendation, whole, written
 from tests.worlds import config, facts
@@ -34,6 +36,23 @@ def _exported(home, *words):
 
 def test_json_is_the_dict(home):
     assert json.loads(_exported(home, "--to", "json").stdout)["amp_dtype"] == "bfloat16"
+
+
+@pytest.mark.parametrize(
+    ("is_kept", "says"),
+    [
+        (True, "your baseline itself, undecided against another configuration (1.08×, 0.95 to 1.22)"),
+        (False, "undecided against your baseline (1.08×, 0.95 to 1.22)"),
+    ],
+)
+def test_what_is_undecided_is_not_said_to_be_measured(is_kept, says):
+    rival = Undecided(config=config(64), gain=1.08, gain_low=0.95, gain_high=1.22, rounds=3)
+    best = recommendation(undecided=rival)
+
+    found = recipe(replace(best, params=best.baseline) if is_kept else best, Framework.TORCH)
+
+    remark = next(one for one in found.remarks if "samples/s" in one)
+    assert remark.partition("samples/s, ")[2].startswith(f"{says}; measured on")
 
 
 def test_variables_are_read_by_a_shell(home):

@@ -14,7 +14,7 @@ from autotune.knobs import KNOBS, OURS, completed, defaults, knob, touched
 from autotune.knobs.base import MemoryEffect
 from autotune.knobs.changes import changes_between
 from autotune.knobs.declared import DeclaredKnob, declaration, declare, declaring, scalar
-from autotune.knobs.limits import checked
+from autotune.knobs.limits import checked_value
 from autotune.study.shown import shown_config
 from autotune.testing.knob_contract import circumstances
 
@@ -102,7 +102,7 @@ def test_values_of_other_types_travel_as_what_json_has(written: list[object], va
 
     assert codec.decode(codec.encode(made), Declaration).values == made.values == values
     with declaring(made):
-        assert type(checked("alpha", written[0])) is type(values[0])
+        assert type(checked_value("alpha", written[0])) is type(values[0])
 
 
 def test_a_set_has_no_first_value_and_so_none_of_today() -> None:

@@ -10,7 +10,7 @@ import pytest
 from autotune.cli.search import search
 from autotune.core.records import Limit
 from autotune.knobs import KNOBS
-from autotune.knobs.limits import between, full_name, limit, listed, option
+from autotune.knobs.limits import full_name, limit, listed, option, range_between
 
 
 @pytest.mark.parametrize(
@@ -47,8 +47,8 @@ def test_what_cannot_be_meant_is_refused_with_its_values(name, written, words):
 
 
 def test_an_open_end_is_no_bound():
-    assert between("batch_size", None, 8) == Limit(high=8)
-    assert between("batch_size", 8, None) == Limit(low=8)
+    assert range_between("batch_size", None, 8) == Limit(high=8)
+    assert range_between("batch_size", 8, None) == Limit(low=8)
     assert listed("num_threads", [None]) == Limit(values=(None,))
 
 

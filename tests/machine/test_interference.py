@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from autotune.core.interference import MOST_WAIT_SHARE, Contamination
-from autotune.machine.interference import Look, between
+from autotune.machine.interference import Look, interference_between
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's counters are read from /proc")
 BUSY = """
@@ -24,13 +24,13 @@ while True:
 # A process of its own, so that it can be bound to one core. It works for half a second between two looks.
 ALONE = """
 import os, sys, time
-from autotune.machine.interference import between, look
+from autotune.machine.interference import interference_between, look
 os.sched_setaffinity(0, {int(sys.argv[1])})
 before = look()
 end = time.perf_counter() + 0.5
 while time.perf_counter() < end:
     pass
-seen = between(before, look())
+seen = interference_between(before, look())
 print((seen.run_queue_wait_share, seen.foreign_cores))
 """
 # A sample that takes 0.2 s of a core: by the clock, and as it is told.
@@ -148,7 +148,7 @@ def test_what_is_not_the_probes_own_is_foreign() -> None:
     before = Look(now=10.0, waited=1.0, busy=100.0, own=50.0)
     after = Look(now=12.0, waited=1.5, busy=103.0, own=52.0)
 
-    found = between(before, after)
+    found = interference_between(before, after)
 
     assert found == Contamination(run_queue_wait_share=0.25, foreign_cores=0.5)
 
@@ -156,7 +156,7 @@ def test_what_is_not_the_probes_own_is_foreign() -> None:
 def test_counters_that_disagree_by_a_tick_are_no_negative_work() -> None:
     before = Look(now=0.0, waited=None, busy=1.0, own=1.0)
 
-    found = between(before, Look(now=1.0, waited=None, busy=1.99, own=2.0))
+    found = interference_between(before, Look(now=1.0, waited=None, busy=1.99, own=2.0))
 
     assert found == Contamination(run_queue_wait_share=None, foreign_cores=0.0)
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.profile.flops import counted
+from autotune.profile.flops import operations_counted
 from autotune.profile.traffic import Traffic
 
 BATCH, TOKENS, WIDTH, LAYERS, WORDS, INNER, HEADS = 2, 16, 32, 3, 100, 64, 4
@@ -26,7 +26,7 @@ def transformers():
 
 
 def flops(model, **batch):
-    with counted("cpu") as counter:
+    with operations_counted("cpu") as counter:
         model.train()(**batch).loss.backward()
     return counter.get_total_flops()
 
@@ -123,7 +123,7 @@ class ResNet18(nn.Module):
 def test_resnet_18_takes_what_its_formula_says():
     model, images = ResNet18(), torch.randn(BATCH, 3, 64, 64)
 
-    with counted("cpu") as counter:
+    with operations_counted("cpu") as counter:
         model(images).sum().backward()
 
     head = 2 * BATCH * 512 * 10
@@ -156,7 +156,7 @@ def test_bytes_are_those_that_operations_read_and_write_and_views_move_none():
 def test_a_convolution_of_groups_takes_a_share_of_each_pass(given, groups, stride):
     layer = nn.Conv2d(given, 8, 3, stride, 1, groups=groups)
 
-    with counted("cpu") as counter:
+    with operations_counted("cpu") as counter:
         layer(torch.randn(BATCH, given, 8, 8, requires_grad=True)).sum().backward()
 
     assert counter.get_total_flops() == 3 * convolutions((1, given, 8, 3, 8 // stride), groups=groups)
@@ -166,7 +166,7 @@ def test_a_convolution_of_groups_takes_a_share_of_each_pass(given, groups, strid
 def test_a_transposed_convolution_takes_its_kernel_for_each_pixel_that_it_is_given(groups):
     layer = nn.ConvTranspose2d(8, 4, 3, 2, groups=groups)
 
-    with counted("cpu") as counter:
+    with operations_counted("cpu") as counter:
         layer(torch.randn(BATCH, 8, 6, 6, requires_grad=True)).sum().backward()
 
     assert counter.get_total_flops() == 3 * (2 * BATCH * 6 * 6 * 8 * (4 // groups) * 9)

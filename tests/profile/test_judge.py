@@ -6,7 +6,7 @@ import pytest
 
 from autotune.core.results import Outcome
 from autotune.profile.advice import _INSTEAD, _SEEN
-from autotune.profile.judge import at_most, bottleneck, expensive_modules, findings, share
+from autotune.profile.judge import at_most, bottleneck, expensive_modules, findings, share_of_parts
 from autotune.profile.records import PARTS, ModuleSeconds, PartSeconds, ProfileResult, SlowLine, Slowness
 
 
@@ -29,7 +29,7 @@ def module(name, forward, backward=0.0):
 def test_waiting_for_data_is_the_bottleneck_with_what_workers_can_give_at_most():
     profiled = result(data=0.062, forward=0.018, backward=0.02)
 
-    assert share(profiled, "data") == pytest.approx(0.62)
+    assert share_of_parts(profiled, "data") == pytest.approx(0.62)
     assert bottleneck(profiled) == (
         "Waiting for data takes 62% of a step: loader workers, or a faster dataset, can give at most 2.63×."
     )

@@ -229,7 +229,7 @@ def test_what_an_earlier_version_left_open_is_still_told(tmp_path: Path) -> None
     lost = (RunnerUp(config=BEST, samples_per_second=1460.0, reason=why),)
     codec.write(tmp_path / "best.json", answer(params=BASE.values, runners_up=lost, **OPEN))
 
-    assert phrases.undecided(read_best(tmp_path / "best.json")).endswith("64×1 bf16 nhwc, measured at 1.46×")
+    assert phrases.undecided_phrase(read_best(tmp_path / "best.json")).endswith("64×1 bf16 nhwc, measured at 1.46×")
 
 
 def test_a_baseline_that_needs_too_much_memory_is_no_yardstick() -> None:

@@ -14,7 +14,7 @@ from autotune.core.results import Outcome, Trial, Verdict
 from autotune.knobs import knob, touched
 from autotune.knobs.num_workers import NumWorkers
 from autotune.objectives.verdict import judge
-from autotune.report.columns import RESULT_ROOM, columns, fitting, header, line_width
+from autotune.report.columns import RESULT_ROOM, columns, fitting_columns, header, line_width
 from autotune.report.probes import table
 from autotune.report.running import PHASES
 from autotune.report.terminal import TerminalReporter, probe_line
@@ -192,7 +192,7 @@ RARE = ("checkpointing", "threads", "omp_wait")  # left alone by most
 def test_narrow_terminals_lose_columns_in_the_stated_order(width: int, missing: list[str]) -> None:
     everything = [column.title for column in columns(SOME)]
 
-    kept = [column.title for column in fitting(columns(SOME), width)]
+    kept = [column.title for column in fitting_columns(columns(SOME), width)]
 
     assert [title for title in everything if title not in kept] == sorted(missing, key=everything.index)
 
@@ -201,7 +201,7 @@ def test_narrow_terminals_lose_columns_in_the_stated_order(width: int, missing: 
 def test_no_number_and_no_title_is_ever_cut(width: int) -> None:
     one = trial(7, config(1024), measured(2605.4))
 
-    line, titles = probe_line(one, verdict(one), width=width).plain, header(fitting(columns(), width))
+    line, titles = probe_line(one, verdict(one), width=width).plain, header(fitting_columns(columns(), width))
 
     assert all(text in line for text in ("1024×1", "2,610", "6 GiB"))
     assert all(title in titles for title in ("batch×accum", "samples/s", "peak", "result"))
@@ -215,7 +215,7 @@ def test_a_long_reason_is_cropped_to_the_width(width: int) -> None:
     line = probe_line(one, verdict(one), width=width).plain
 
     assert len(line) <= width
-    assert line[line_width(fitting(columns(), width)) :].startswith("crashed")
+    assert line[line_width(fitting_columns(columns(), width)) :].startswith("crashed")
 
 
 def test_a_measured_probe_over_the_limit_is_not_called_ok() -> None:
@@ -240,8 +240,8 @@ def test_a_new_knob_gets_a_column_by_being_in_the_registry() -> None:
 
     cells = {column.title: column.cell(config(prefetch_factor=4), None) for column in new}
     assert cells["prefetch"] == "4"
-    assert "prefetch" in [column.title for column in fitting(new, 97)]
-    assert "prefetch" not in [column.title for column in fitting(new, 96)]
+    assert "prefetch" in [column.title for column in fitting_columns(new, 97)]
+    assert "prefetch" not in [column.title for column in fitting_columns(new, 96)]
 
 
 def test_a_knob_that_this_search_does_not_move_has_no_column() -> None:

@@ -7,7 +7,7 @@ from autotune.core.records import Goal, Limit
 from autotune.core.results import Outcome
 from autotune.sampler.prediction import Prediction
 from autotune.testing import FakeLauncher, Machine
-from autotune.tuning.refinement import between, promising
+from autotune.tuning.refinement import promising, values_between
 from tests.worlds import GIB, Listener, bad, config, declared, good, searched, study_request, trial
 from tests.worlds import failed as ended
 from tests.worlds import measured as ran
@@ -16,7 +16,7 @@ FREE = study_request(goal=Goal(global_batch=None), domains={"batch_size": (8, 16
 
 
 def _batches(judged, request=FREE):
-    return [candidate.batch_size for candidate in between(judged, request)]
+    return [candidate.batch_size for candidate in values_between(judged, request)]
 
 
 def _judged(rates):

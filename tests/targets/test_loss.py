@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
 
 from autotune.errors import TargetError
-from autotune.targets.loss import InferredLoss, checked, choose_loss
+from autotune.targets.loss import InferredLoss, checked_loss, choose_loss
 
 GENERATOR = torch.Generator().manual_seed(0)
 
@@ -136,10 +136,10 @@ def test_the_choice_of_the_first_batch_is_kept() -> None:
 
 
 def test_a_loss_of_one_element_counts_as_scalar() -> None:
-    loss = checked(torch.ones(1, requires_grad=True), training=True)
+    loss = checked_loss(torch.ones(1, requires_grad=True), training=True)
 
     assert loss.shape == ()
 
 
 def test_validation_needs_no_gradient() -> None:
-    assert checked(torch.tensor(1.0), training=False) == 1.0
+    assert checked_loss(torch.tensor(1.0), training=False) == 1.0

@@ -9,7 +9,7 @@ from autotune.core.records import Config
 from autotune.knobs import defaults
 from autotune.knobs.optimizer_implementations import OPTIONS
 from autotune.targets.base import check_effect
-from autotune.targets.optimizer_implementations import choose, possible, said, usual
+from autotune.targets.optimizer_implementations import choose, possible_implementations, said_implementation, usual
 from tests.targets_support import COMPLETE, inspect, start, watch
 
 FUSING = [
@@ -49,27 +49,30 @@ def _kernels(optimizer):
     ],
 )  # fmt: skip
 def test_what_the_user_wrote_is_read(options, expected):
-    assert said([_optimizer(**options)]) == expected
+    assert said_implementation([_optimizer(**options)]) == expected
 
 
 def test_optimizers_that_differ_say_nothing():
-    assert said([_optimizer(), _optimizer(fused=True)]) is None
-    assert said([_optimizer(torch.optim.LBFGS)]) is None
+    assert said_implementation([_optimizer(), _optimizer(fused=True)]) is None
+    assert said_implementation([_optimizer(torch.optim.LBFGS)]) is None
 
 
 @pytest.mark.parametrize(("kind", "options"), FUSING)
 def test_the_classes_of_torch_are_asked_what_they_can_do_here(kind, options):
-    assert possible([_optimizer(kind, **options)]) == ("for-loop", "foreach", "fused")
+    assert possible_implementations([_optimizer(kind, **options)]) == ("for-loop", "foreach", "fused")
     assert usual([_optimizer(kind, **options)]) == "for-loop"  # on a CPU
 
 
 def test_what_a_class_or_an_option_refuses_is_not_possible():
-    assert possible([_optimizer(torch.optim.RMSprop)]) == ("for-loop", "foreach")
-    assert possible([_optimizer(torch.optim.AdamW), _optimizer(torch.optim.RMSprop)]) == ("for-loop", "foreach")
-    assert possible([_optimizer(torch.optim.LBFGS)]) == ()
-    assert possible([_optimizer(differentiable=True)]) == ()
+    assert possible_implementations([_optimizer(torch.optim.RMSprop)]) == ("for-loop", "foreach")
+    assert possible_implementations([_optimizer(torch.optim.AdamW), _optimizer(torch.optim.RMSprop)]) == (
+        "for-loop",
+        "foreach",
+    )
+    assert possible_implementations([_optimizer(torch.optim.LBFGS)]) == ()
+    assert possible_implementations([_optimizer(differentiable=True)]) == ()
     complex_ones = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(3, dtype=torch.complex64))])
-    assert possible([complex_ones]) == ()
+    assert possible_implementations([complex_ones]) == ()
 
 
 def test_a_class_with_a_step_of_its_own_is_left_alone():
@@ -80,8 +83,8 @@ def test_a_class_with_a_step_of_its_own_is_left_alone():
     own = _optimizer(Own)
     choose([own], OPTIONS["fused"])
 
-    assert possible([own]) == ()
-    assert said([own]) == "default"
+    assert possible_implementations([own]) == ()
+    assert said_implementation([own]) == "default"
 
 
 @pytest.mark.parametrize(("kind", "options"), FUSING)
@@ -121,9 +124,9 @@ def test_a_state_is_read_by_an_optimizer_of_the_other_kind():
     _steps(fused)
     plain.load_state_dict(copy.deepcopy(fused.state_dict()))
 
-    assert said([plain]) == "fused"  # a checkpoint brings its options along
+    assert said_implementation([plain]) == "fused"  # a checkpoint brings its options along
     choose([plain], OPTIONS["foreach"])
-    assert said([plain]) == "foreach"
+    assert said_implementation([plain]) == "foreach"
     _steps(plain)
 
 
@@ -149,7 +152,7 @@ def test_without_options_nothing_is_touched():
     optimizer = _optimizer(fused=True)
     choose([optimizer], {})
 
-    assert said([optimizer]) == "fused"
+    assert said_implementation([optimizer]) == "fused"
 
 
 BATCHES = COMPLETE + "baseline = {'batch_size': 4}\n"

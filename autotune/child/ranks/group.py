@@ -35,7 +35,7 @@ from autotune.child.ranks.rank_results import (
     hung,
     merged,
     other_ranks,
-    share,
+    request_of_rank,
 )
 from autotune.core import codec
 from autotune.core.requests import Request
@@ -110,7 +110,7 @@ def supervise(
     """
     of_ranks = folder / RANKS_FOLDER
     processes = processes_for(request, of_ranks, become)
-    ranks = [Rank(number, of_ranks, share(request, processes.count)) for number in range(processes.count)]
+    ranks = [Rank(number, of_ranks, request_of_rank(request, processes.count)) for number in range(processes.count)]
     group = _Group(request, ranks, processes, progress)
     try:
         for number, pid in processes.start().items():

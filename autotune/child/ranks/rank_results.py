@@ -44,7 +44,7 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 _WAITING = re.compile(r"torch/(distributed/|nn/parallel/distributed)|in _engine_run_backward$", re.MULTILINE)
 
 
-def share(request: Request[ResultT], count: int) -> Request[ResultT]:
+def request_of_rank(request: Request[ResultT], count: int) -> Request[ResultT]:
     """Return the request as one of `count` ranks gets it: they share the host's memory, and the rate to be beaten."""
     limit = request.memory_limit_bytes
     if limit is not None and (request.device or "cpu") == "cpu":  # each has a GPU of its own elsewhere

@@ -17,7 +17,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, default
 from autotune.core.records import Finding
 from autotune.errors import TargetError
 from autotune.targets.contract import DATA, OF_A_STEP, Contract
-from autotune.targets.kinds.lightning_parts import OF_WORKERS, Parts, checked, defines, find, made
+from autotune.targets.kinds.lightning_parts import OF_WORKERS, Parts, checked_loader, defines, find, made
 from autotune.targets.kinds.lightning_trainer import NAME, LightningTrainer
 from autotune.targets.loaded import Loaded
 from autotune.targets.user_errors import blaming
@@ -110,7 +110,7 @@ def _loader(source: Any, loaded: Loaded) -> DataLoader[Any]:
     asked = f"{type(source).__name__}.train_dataloader()"
     with blaming(asked, loaded.root):
         loader = source.train_dataloader()
-    return checked(loader, asked, "write dataloader(batch_size, num_workers) beside it.")
+    return checked_loader(loader, asked, "write dataloader(batch_size, num_workers) beside it.")
 
 
 def _data(loader: DataLoader[Any]) -> dict[str, Any]:

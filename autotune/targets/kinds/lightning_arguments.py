@@ -49,7 +49,9 @@ def require_new_enough(library: ModuleType) -> None:
         )
 
 
-def changed(given: Mapping[str, Any], library: ModuleType, device: str, asked: Mapping[str, Any]) -> dict[str, Any]:
+def changed_arguments(
+    given: Mapping[str, Any], library: ModuleType, device: str, asked: Mapping[str, Any]
+) -> dict[str, Any]:
     """The arguments of a probe, where the user gives `given` and a configuration asks for `asked`.
 
     Raises `TargetError` for what no probe can do.

@@ -102,7 +102,7 @@ def defines(owner: Any, hook: str) -> bool:
     return function is not None and not _is_theirs(function)
 
 
-def checked(loader: Any, asked: str, instead: str) -> DataLoader[Any]:
+def checked_loader(loader: Any, asked: str, instead: str) -> DataLoader[Any]:
     """The loader that the user's `asked` returned, if it can be made again with other arguments.
 
     Raises `TargetError`, which ends with `instead`.

@@ -35,7 +35,7 @@ from autotune.targets.kinds.lightning_arguments import (
     GIVEN,
     INSTEAD,
     PRECISIONS,
-    changed,
+    changed_arguments,
     has_own_precision,
     kept,
     making,
@@ -44,7 +44,7 @@ from autotune.targets.kinds.lightning_arguments import (
     taken,
 )
 from autotune.targets.kinds.lightning_endless import make_endless, telling_of
-from autotune.targets.kinds.lightning_parts import OF_WORKERS, Parts, checked, count_samples
+from autotune.targets.kinds.lightning_parts import OF_WORKERS, Parts, checked_loader, count_samples
 from autotune.targets.model_facts import model_facts
 from autotune.targets.named_arguments import bind
 from autotune.targets.own_loop import OwnLoop, Report
@@ -77,7 +77,7 @@ class LightningTrainer(OwnLoop):
         require_new_enough(library)
         function = vars(self._parts.loaded.module).get(NAME)
         make = bind(function if inspect.isfunction(function) else library.Trainer, NAME, self._offered)
-        changing = making(library.Trainer, lambda given: changed(given, library, plan.device, asked))
+        changing = making(library.Trainer, lambda given: changed_arguments(given, library, plan.device, asked))
         with blaming(f"{NAME}()", self.root), as_a_script(self.label, f"{NAME}() ran"), changing:
             self._trainer = make(**self._offered)
         self._check(asked)
@@ -215,7 +215,7 @@ class LightningTrainer(OwnLoop):
         An object of the same class, with its attributes. Raises `TargetError`.
         """
         asked = f"{type(self._parts.source).__name__}.train_dataloader()"
-        self._loader = own = checked(loader, asked, INSTEAD)
+        self._loader = own = checked_loader(loader, asked, INSTEAD)
         options = {name: getattr(own, name) for name in _OF_A_LOADER} if self._is_today else self._plan.loader_options
         samples, size, steps = count_samples(own), int(options["batch_size"]), self._trainer.accumulate_grad_batches
         if samples is not None and samples < size * steps:

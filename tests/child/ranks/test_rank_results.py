@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from autotune.child.ranks.rank_results import failure_that_caused_the_others, hung, merged, share
+from autotune.child.ranks.rank_results import failure_that_caused_the_others, hung, merged, request_of_rank
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Failure, LossRun, MemoryPeak, Outcome, ProbeResult, StabilityResult
 from tests.worlds import config, failed, measured
@@ -68,10 +68,10 @@ def test_losses_are_means_over_the_ranks_as_far_as_all_came():
 def test_ranks_share_the_memory_and_the_rate_to_beat():
     asked = replace(REQUEST, memory_limit_bytes=1000, incumbent_samples_per_second=300.0)
 
-    of_one = share(asked, 2)
+    of_one = request_of_rank(asked, 2)
 
     assert (of_one.memory_limit_bytes, of_one.incumbent_samples_per_second) == (500, 150.0)
-    assert share(REQUEST, 2) == REQUEST
+    assert request_of_rank(REQUEST, 2) == REQUEST
 
 
 @pytest.mark.parametrize(
