@@ -14,7 +14,7 @@ import psycopg
 import pytest
 
 USER = "autotune"
-SETTINGS = "listen_addresses = '127.0.0.1'\nfsync = off\nunix_socket_directories = ''\nmax_connections = 200\n"
+SETTINGS = "fsync = off\nunix_socket_directories = ''\nmax_connections = 200\n"
 
 
 def programs() -> Path | None:
@@ -27,7 +27,8 @@ def programs() -> Path | None:
 class Server:
     """One cluster, which a test may stop, start and freeze. PostgreSQL refuses to run as root, and so is given away."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, addresses: str = "127.0.0.1", trusted: str = "") -> None:
+        """`addresses`: where it listens; `trusted`: a network besides this machine, from which it asks no password."""
         found = programs()
         if found is None:
             pytest.skip("no PostgreSQL server is installed (Debian: apt install postgresql): the fleet is NOT tested")
@@ -41,7 +42,10 @@ class Server:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         with (self._data / "postgresql.conf").open("a") as settings:
-            settings.write(f"port = {self.port}\n{SETTINGS}")
+            settings.write(f"port = {self.port}\nlisten_addresses = '{addresses}'\n{SETTINGS}")
+        if trusted:
+            with (self._data / "pg_hba.conf").open("a") as trusts:
+                trusts.write(f"host all all {trusted} trust\n")
         self.start()
 
     @property

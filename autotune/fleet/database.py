@@ -26,7 +26,8 @@ FIRST_PATIENCE_SECONDS = 10.0  # with a server that has never answered: the addr
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 2.0
 SILENT_MILLISECONDS = 90_000  # without an acknowledgement, until a connection counts as lost
 # The server gives a lease back two minutes after its machine vanished; a worker has stopped by then: see `Timing`.
-OPTIONS = "-c tcp_keepalives_idle=60 -c tcp_keepalives_interval=15 -c tcp_keepalives_count=4"
+# Keepalives tell it of a silent connection, the other one of an answer that is never acknowledged: else 15 minutes.
+OPTIONS = "-c tcp_keepalives_idle=60 -c tcp_keepalives_interval=15 -c tcp_keepalives_count=4 -c tcp_user_timeout=120000"
 LOST = (psycopg.OperationalError, psycopg.InterfaceError)
 
 

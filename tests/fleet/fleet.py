@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -40,23 +40,26 @@ class Fleet:
         for name in list(self.workers):
             self.kill(name)
 
-    def worker(self, name: str, *, study: str = "study", timing: Timing = QUICK, url: str = "", **said: str) -> None:
-        """Start a worker; what it says is in its log, and what it runs in its diary."""
+    def worker(
+        self, name: str, *, study: str = "study", timing: Timing = QUICK, url: str = "", within: Sequence[str] = (),
+        **said: str,
+    ) -> None:  # fmt: skip
+        """Start a worker, as the last words of `within`; what it says is in its log, and what it runs in its diary."""
         words = {"url": url or self.url, "study": study, "name": name, "timing": msgspec.to_builtins(timing), **said}
         words["diary"] = str(self.diary(name))
         with self.log(name).open("w") as log:
             self.workers[name] = subprocess.Popen(
-                [sys.executable, "-m", "tests.fleet.worker_process", json.dumps(words)],
+                [*within, sys.executable, "-m", "tests.fleet.worker_process", json.dumps(words)],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=subprocess.STDOUT,
                 cwd=self.cwd, start_new_session=True,
                 env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(self.folder)},
             )  # fmt: skip
 
-    def launcher(self, *, expected: int = 1, study: QueuedStudy | None = None) -> FleetLauncher:
+    def launcher(self, *, expected: int = 1, study: QueuedStudy | None = None, timing: Timing = QUICK) -> FleetLauncher:
         place = self.folder / "study"
         place.mkdir(exist_ok=True)
         study = study or QueuedStudy(name="study", target="ok", target_digest="", isolation="fresh")
-        made = FleetLauncher(self.url, study, place, expected=expected, tell=self.said.append, timing=QUICK)
+        made = FleetLauncher(self.url, study, place, expected=expected, tell=self.said.append, timing=timing)
         self.launchers.append(made)
         return made
 
