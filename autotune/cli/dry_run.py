@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from autotune.preparation.settings import Settings
 
 
-def plan(settings: Settings, began: float, *, storage: str | None, as_json: bool) -> None:
+def plan(settings: Settings, began: float, *, as_json: bool, storage: str | None = None) -> None:
     """Print what a search would begin with. Raises what a search would raise, after that.
 
     `began`: when this command was called, by `time.monotonic`; the time budget counts from then on. `storage`: the

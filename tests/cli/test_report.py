@@ -48,16 +48,16 @@ def test_one_chart_is_written_as_svg(home: Path) -> None:
 def test_the_help_names_every_chart(home: Path) -> None:
     told = " ".join(run(home, "report", "--help").stdout.split())
 
-    assert ": " + ", ".join(CHARTS) + "; or GPU" in told
+    assert ": " + ", ".join(CHARTS) + "; or card" in told
 
 
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
         (("--chart", "throughputs"), "--chart finalists, step, ranks, settings"),
-        (("--chart", "timeline"), "settings, throughput, precision, history, GPU."),
+        (("--chart", "timeline"), "settings, throughput, precision, history, card."),
         (("--chart", "throughput", "-o", "curve.gif"), "-o curve.svg"),
-        (("--chart", "GPU", "--markdown"), "Give one of the two"),
+        (("--chart", "card", "--markdown"), "Give one of the two"),
         (("--chart", "precision"), "no paired runs were made"),
         (("-o", "studies"), "studies cannot be written"),
         (("-o", "publik/page.html"), "there is no folder publik"),
@@ -89,16 +89,16 @@ def test_the_answer_is_a_comment_on_standard_output(home: Path) -> None:
 
 
 def test_the_card_is_written_as_svg(home: Path) -> None:
-    told = run(home, "report", "resnet", "--chart", "GPU")
+    told = run(home, "report", "resnet", "--chart", "card")
 
-    assert told.stdout == "studies/resnet/GPU.svg\n"
-    assert "15.3×" in "".join(ElementTree.parse(home / "studies" / "resnet" / "GPU.svg").getroot().itertext())
+    assert told.stdout == "studies/resnet/card.svg\n"
+    assert "15.3×" in "".join(ElementTree.parse(home / "studies" / "resnet" / "card.svg").getroot().itertext())
 
 
 def test_without_a_browser_png_says_what_it_needs(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("autotune.report.raster.BROWSERS", ())
 
-    told = run(home, "report", "resnet", "--chart", "GPU", "-o", "GPU.png")
+    told = run(home, "report", "resnet", "--chart", "card", "-o", "card.png")
 
     assert "Chromium" in assert_one_clear_error(told)
 

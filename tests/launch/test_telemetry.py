@@ -129,7 +129,7 @@ def test_a_library_that_answers_nothing_gives_a_glance_of_nothing() -> None:
     assert glance(object(), 7) == Glance()
 
 
-@pytest.mark.parametrize(("uuid", "GPU"), [(UUID, 7), (f"GPU-{UUID}", 7), ("else", None), ("", None), (None, None)])
+@pytest.mark.parametrize(("uuid", "gpu"), [(UUID, 7), (f"GPU-{UUID}", 7), ("else", None), ("", None), (None, None)])
 def test_a_card_is_found_as_torch_or_nvml_write_its_uuid(uuid: str | None, gpu: int | None) -> None:
     assert find_gpu(Card(), uuid) == gpu
 

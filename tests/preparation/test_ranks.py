@@ -32,7 +32,7 @@ def test_ranks_train_on_the_cpu():
 
 
 @pytest.mark.parametrize(
-    ("devices", "GPUs"),
+    ("devices", "gpus"),
     [("all", "GPU-0,GPU-1,GPU-2,GPU-3"), ("2", "GPU-0,GPU-1"), ("3,1", "GPU-3,GPU-1"), ("1", "GPU-0")],
 )
 def test_each_rank_has_a_card_of_its_own(devices, gpus):
@@ -58,7 +58,7 @@ def test_cards_are_counted_among_those_that_are_visible(monkeypatch):
         ({"devices": "2", "device": "cpu"}, "and --device says cpu."),
         ({"devices": "5"}, "--devices 5 asks for more than there is: 4 GPUs can be seen here"),
         ({"devices": "0,4"}, "--devices 0,4 asks for more than there is"),
-        ({"devices": "all", "GPUs": ()}, "there is none to be seen here"),
+        ({"devices": "all", "gpus": ()}, "there is none to be seen here"),
     ],
 )
 def test_what_cannot_be_is_refused(given, words):

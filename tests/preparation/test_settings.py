@@ -21,7 +21,15 @@ from autotune.errors import UsageError
 from autotune.preparation.settings import Settings, options
 from autotune.units import parse_fraction
 
-OF_THE_CALL = ("target", "map", "mode", "space", "reporter")  # described by hand in the Python call
+OF_THE_CALL = (
+    "target",
+    "map",
+    "mode",
+    "space",
+    "reporter",
+    "storage",
+    "workers_expected",
+)  # described by hand in the Python call
 
 
 @dataclass(frozen=True, kw_only=True)
