@@ -160,14 +160,14 @@ def race(
         number = first + done
         running = [one for one in racers.values() if not (one.failure or one.is_behind)]
         claims = sum(not one.failure and one.config != baseline for one in racers.values())  # as the answer counts them
-        is_open = _have_met(running) and doubtful_batch.is_batch_open(running, request)
-        is_open |= done < SURE_ROUNDS and differ_in_batch([one.config for one in running], request)
-        if not running or not (done < rounds or is_open or _is_open(running, baseline, request.goal, claims)):
+        is_batch_open = _have_met(running) and doubtful_batch.is_batch_open(running, request)
+        is_batch_open |= done < SURE_ROUNDS and differ_in_batch([one.config for one in running], request)
+        if not running or not (done < rounds or is_batch_open or _is_open(running, baseline, request.goal, claims)):
             break
         configs = [one.config for one in running][:: 1 if number % 2 == 0 else -1]
         before = resumed.round(configs) if resumed else None
         enough = done >= fewest or (done >= FEWEST_ROUNDS and _is_clear(running, baseline, request.goal, claims))
-        if before is None and affords and (enough or done >= rounds) and not affords(configs, is_open):
+        if before is None and affords and (enough or done >= rounds) and not affords(configs, is_batch_open):
             break
         for config, judged in zip(configs, before or map(probe, configs), strict=True):
             racers[config] = with_round(racers[config], number, judged)

@@ -47,8 +47,8 @@ def check(
 
     Takes one real training step and names what was inferred. Searches and writes nothing.
     """
-    from autotune.cli.launching import SayingLauncher
     from autotune.cli.options import Options
+    from autotune.cli.saying_launcher import SayingLauncher
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.header import baseline_phrase, held_phrase
     from autotune.preparation.not_searched import not_searched

@@ -19,7 +19,7 @@ def plan(settings: Settings, began: float, *, as_json: bool, storage: str | None
     `began`: when this command was called, by `time.monotonic`; the time budget counts from then on. `storage`: the
     address of a database whose workers would measure; it is not connected to.
     """
-    from autotune.cli.launching import SayingLauncher
+    from autotune.cli.saying_launcher import SayingLauncher
     from autotune.fleet.address import checked_address, printable_address
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.header import opening_lines

@@ -59,8 +59,8 @@ def profile(
     what memory is for, and names only lines that were seen to cost a hundredth of a step or more. Searches nothing,
     and writes nothing but --output.
     """
-    from autotune.cli.launching import SayingLauncher
     from autotune.cli.options import Options
+    from autotune.cli.saying_launcher import SayingLauncher
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.profile.output import prepare, write

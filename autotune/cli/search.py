@@ -132,7 +132,7 @@ def _search(
     verbose: bool,
     progress: bool,
 ) -> None:
-    from autotune.cli.launching import SayingLauncher
+    from autotune.cli.saying_launcher import SayingLauncher
     from autotune.core import codec
     from autotune.preparation.launching import launching
     from autotune.report.answer import answer_block

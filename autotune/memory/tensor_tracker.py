@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import weakref
 from typing import Any
-from unittest.mock import patch
 
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
@@ -13,6 +12,7 @@ from torch.utils._pytree import tree_iter
 
 from autotune.memory.workspaces import SCRATCH, WORKSPACES
 
+_TOLIST = FakeTensor.tolist
 CUDA_BLOCK = 512  # bytes that the caching allocator rounds up to (torch 2.13, c10/cuda/CUDACachingAllocator)
 
 
@@ -31,19 +31,18 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2.
         self._device = torch.device(device).type
         self._block = CUDA_BLOCK if self._device == "cuda" else 1
         self._alive: set[int] = set()
-        self._tolist = patch.object(FakeTensor, "tolist", _ones)
         self.bytes = 0
         self.peak_bytes = 0
 
     def __enter__(self) -> Any:
         """Torch asks for each element by itself, which takes 90 us: minutes for a list of a million (measured)."""
         if not self._contents:
-            self._tolist.start()
+            FakeTensor.tolist = _ones  # type: ignore[method-assign, assignment]
         return super().__enter__()  # type: ignore[no-untyped-call]  # of torch 2.13
 
     def __exit__(self, *raised: object) -> None:
         if not self._contents:
-            self._tolist.stop()
+            FakeTensor.tolist = _TOLIST  # type: ignore[method-assign]
         super().__exit__(*raised)  # type: ignore[no-untyped-call]  # of torch 2.13
 
     def hold(self, tensor: torch.Tensor, most: int | None = None) -> None:

@@ -6,7 +6,7 @@ from queue import Queue
 import pytest
 
 from autotune.cli import launching
-from autotune.cli.launching import SayingLauncher
+from autotune.cli.saying_launcher import SayingLauncher
 from autotune.core.requests import InspectRequest
 
 
