@@ -5,7 +5,7 @@ from queue import Queue
 
 import pytest
 
-from autotune.cli import launching
+from autotune.cli import saying_launcher
 from autotune.cli.saying_launcher import SayingLauncher
 from autotune.core.requests import InspectRequest
 
@@ -22,8 +22,8 @@ class WaitingForAWord:
 
 def test_a_command_that_takes_its_time_before_its_first_step_is_told_of(monkeypatch):
     said = Queue()
-    monkeypatch.setattr(launching, "SILENT_SECONDS", 0.0)
-    monkeypatch.setattr(launching, "say", lambda text, *, stderr: said.put((text, stderr)))
+    monkeypatch.setattr(saying_launcher, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(saying_launcher, "say", lambda text, *, stderr: said.put((text, stderr)))
 
     text, is_error = SayingLauncher(WaitingForAWord(said)).run(InspectRequest(target="-- python train.py"), Path())
 
@@ -36,6 +36,6 @@ def test_a_command_that_takes_its_time_before_its_first_step_is_told_of(monkeypa
 def test_of_other_targets_nothing_is_told(monkeypatch, target):
     said = Queue()
     said.put("an answer")
-    monkeypatch.setattr(launching.threading, "Timer", None)
+    monkeypatch.setattr(saying_launcher.threading, "Timer", None)
 
     assert SayingLauncher(WaitingForAWord(said)).run(InspectRequest(target=target), Path()) == "an answer"
