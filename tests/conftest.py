@@ -29,11 +29,8 @@ os.environ["CXX"] = "no-compiler-for-tests"  # searches would try torch.compile,
 
 
 SLOW_FOLDERS = ("faults", "fleet", "end_to_end", "story", "fuzz", "browser")  # the slowest first
-MEASURING_FOLDERS = (
-    "profile",
-    "slow",
-)  # a finding is what steps that were timed show, beside tests that want the cores
-RERUNS = 5
+# A finding is what steps that were timed show, beside tests that want the cores. Elsewhere, processes race for these.
+RERUNS = {"profile": 5, "slow": 5}
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,8 +53,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name in SLOW_FOLDERS:
             item.add_marker(pytest.mark.slow)
-        if item.path.parent.name in MEASURING_FOLDERS:
-            item.add_marker(pytest.mark.flaky(reruns=RERUNS))
+        item.add_marker(pytest.mark.flaky(reruns=RERUNS.get(item.path.parent.name, 1)))
     items.sort(key=turn)
 
 

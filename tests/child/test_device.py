@@ -94,7 +94,8 @@ def test_a_peak_on_a_mac_is_the_most_that_its_gpu_held_and_not_what_the_process_
     peak = meter.read()
 
     assert (peak.allocated_bytes, peak.reserved_bytes, peak.bytes) == (3 * GIB, 5 * GIB, 5 * GIB)
-    assert 0 < peak.process_bytes < GIB
+    own = MemoryMeter("cpu").read().process_bytes  # what tests left in this process may be more than a GiB
+    assert peak.process_bytes == pytest.approx(own, rel=0.1)
 
 
 @pytest.mark.parametrize("at", ["phase", "read"])
