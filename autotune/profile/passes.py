@@ -26,6 +26,7 @@ from autotune.profile.memory_pass import MemoryPass
 from autotune.profile.module_times import ModuleTimes
 from autotune.profile.records import ProfileResult, SlowLine
 from autotune.profile.samples import Samples
+from autotune.profile.sizes import Products
 from autotune.profile.trace import captured, traced
 from autotune.profile.traffic import Traffic, limits_of
 from autotune.profile.user_lines import UserLine
@@ -134,9 +135,11 @@ class Profiling(LinePasses):
         self._found = replace(self._found, modules=times.result(steps))
 
     def _count_operations(self) -> Passing:
-        with flops.operations_counted(self._device) as counter, Traffic() as self._traffic:
+        products = Products(lambda: self.stopwatch.current)
+        with flops.operations_counted(self._device) as counter, Traffic() as self._traffic, products:
             yield
         self._flops = counter.get_total_flops()
+        self._add(*products.slower_than_larger(self._flops, self._device))
 
     def _try_without(self) -> Passing:
         trying = Without(self._training, self._calls, self._backward, self._left_on, self._made_at, self._most_seconds)

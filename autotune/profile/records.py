@@ -40,6 +40,7 @@ Slowness = Literal[
     "loop",  # the same small operation many times from one line
     "clone",  # clone() of what nobody changes
     "casting",  # from one floating dtype to another, and back
+    "sizes",  # a matrix product takes longer than one with a slightly larger weight
     "python",  # the user's own Python, outside of torch's operations
     "waiting",  # the same, where it waits and does not compute
     "loading",  # the user's own code for samples and batches, which the step waits for

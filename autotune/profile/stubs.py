@@ -32,6 +32,7 @@ WHY_NOT: Mapping[Slowness, str] = {
     "growth": "it costs memory",
     "float64": "in float32 the losses are others",
     "casting": "without it the losses are others",
+    "sizes": "a larger weight is another model, which is for you to write",
     "loop": "one operation on the whole batch is another model, which is for you to write",
     "loading": _ANOTHER_DATASET,
     "rereading": _ANOTHER_DATASET,
