@@ -23,9 +23,9 @@ from autotune.knobs.limits import asked_name, full_name, limit
 from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.objectives import ObjectiveName
-from autotune.preparation.launching import launching
+from autotune.preparation.launching import FleetAddress, launching
+from autotune.preparation.named_training import Name, may_declare
 from autotune.preparation.settings import Mode, Settings, options
-from autotune.races.contestants import Name, may_declare
 from autotune.races.race import named_contestants
 from autotune.races.race import race as run_race
 from autotune.races.records import RaceResult
@@ -106,7 +106,8 @@ def search(
     for remark in typed.remarks:
         follower.note(f"{remark}.")
     resolve(settings.target)  # a missing file is told before a folder is made for its study
-    with launching(settings, storage, workers_expected, follower.note) as launcher:
+    fleet = FleetAddress(storage, workers_expected) if storage is not None else None
+    with launching(settings, fleet, follower.note) as launcher:
         return run(settings, launcher, follower)
 
 

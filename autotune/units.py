@@ -110,6 +110,12 @@ def format_bytes(count: float | None) -> str:
     return f"{count / 2**20:.0f} MiB"
 
 
+def format_ms(seconds: float) -> str:
+    """`1.23`: the milliseconds, without their unit, as precise as a rate."""
+    shown = format_rate(1000 * abs(seconds)) if seconds else "0"
+    return f"-{shown}" if seconds < 0 else shown
+
+
 def format_rate(rate: float) -> str:
     """A rate with three digits: `2,610`, `12.3`. Always, so that two of them divide to the factor shown beside them.
 

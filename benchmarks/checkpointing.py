@@ -22,11 +22,10 @@ from pathlib import Path
 import torch
 
 from autotune.core.records import Config, Value
-from autotune.core.requests import DryRunRequest
 from autotune.knobs import defaults, knob, plan_of
 from autotune.knobs.activation_checkpointing import CHOICES
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.memory.model import DryRun
+from autotune.memory.records import DryRun, DryRunRequest
 from autotune.targets import resolve
 from autotune.targets.base import Order, Step, Watch
 from benchmarks.memory import measure

@@ -106,11 +106,11 @@ def micro_step_seconds(training: Training, device: str) -> tuple[float, float]:
 @contextmanager
 def _alone() -> Iterator[None]:
     """Be no rank meanwhile."""
-    folder = os.environ.pop(world.RANKS_FOLDER)
+    folder = os.environ.pop(world.RANKS_FOLDER_VARIABLE)
     try:
         yield
     finally:
-        os.environ[world.RANKS_FOLDER] = folder
+        os.environ[world.RANKS_FOLDER_VARIABLE] = folder
 
 
 def measured(model: str, device: str, rounds: int) -> list[dict[str, Any]]:
@@ -147,7 +147,7 @@ def rank(folder: Path, device: str, models: Sequence[str], rounds: int) -> None:
 def rows_of(ranks: int, words: Sequence[str]) -> list[dict[str, Any]]:
     """Start the ranks and return what they measured."""
     with tempfile.TemporaryDirectory() as folder:
-        common = {**os.environ, world.RANKS_FOLDER: folder, "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}
+        common = {**os.environ, world.RANKS_FOLDER_VARIABLE: folder, "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "benchmarks.communication", "--folder", folder, *words]
         processes = [
             subprocess.Popen(command, env={**common, "RANK": str(number), "LOCAL_RANK": str(number)})

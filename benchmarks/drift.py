@@ -18,7 +18,7 @@ import numpy as np
 from autotune.core.records import Config
 from autotune.core.results import Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
 from autotune.knobs import defaults
-from autotune.study.interference import MOST_DRIFT, Judged, drift_factor, is_reference_due, references
+from autotune.study.valid_probes import MOST_DRIFT, Judged, baseline_rates, drift_factor, is_baseline_due
 
 SEGMENTS, NOISE, OUTLIERS, LOST, STEP = 5, 0.03, 1 / 30, (0.1, 0.4), 0.25
 WORLDS = {  # drift, its memory per segment, whether the machine once loses a quarter of its speed
@@ -52,7 +52,7 @@ def search(
         levels.append(level - STEP * (len(levels) >= jump))
         lost = chance.uniform(*LOST) if chance.random() < OUTLIERS else 0.0
         rate = math.exp(levels[-1] + chance.normal(0, NOISE)) * (1 - lost)
-        purpose = "reference" if is_reference_due(judged, BASELINE, 1.0) else "search" if judged else "baseline"
+        purpose = "reference" if is_baseline_due(judged, BASELINE, 1.0) else "search" if judged else "baseline"
         trial = Trial(number=len(judged), purpose=purpose, config=BASELINE, result=SEEN)  # type: ignore[arg-type]
         judged.append((trial, Verdict(value=rate, constraints={})))
     return judged, levels
@@ -77,7 +77,7 @@ def main() -> None:
             chance, squares = np.random.default_rng(count), {rule: 0.0 for rule in rules}
             for _ in range(searches):
                 judged, levels = search(chance, count, world)
-                rates = references(judged, BASELINE)
+                rates = baseline_rates(judged, BASELINE)
                 searched = [trial.number for trial, _ in judged if trial.purpose == "search"]
                 for rule, factor in rules.items():
                     squares[rule] += float(np.var([levels[one] - math.log(factor(one, rates)) for one in searched]))

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from autotune.core.results import Outcome
 from autotune.failures.classify import Link, classify
-from autotune.study import layout as disk
+from autotune.study import disk
 from tests.faults.suffering import House, suffer_all  # found only from the root of the repository
 from tests.faults.targets import FAULTS
 from tests.known_failures import SINGLE

@@ -26,11 +26,11 @@ from pathlib import Path
 import torch
 
 from autotune.core.records import Config, Value
-from autotune.core.requests import DryRunRequest
 from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import Plan
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.memory.model import START_MARGIN, Arm, DryRun
+from autotune.memory.model import START_MARGIN, Arm
+from autotune.memory.records import DryRun, DryRunRequest
 from autotune.targets import resolve
 from autotune.targets.base import Order, Step
 

@@ -23,9 +23,8 @@ from scipy.optimize import least_squares
 from torch import nn
 
 from autotune.core.records import Config
-from autotune.core.requests import NoiseScaleRequest
 from autotune.gradient_noise.estimate import estimate
-from autotune.gradient_noise.records import NoiseScale
+from autotune.gradient_noise.records import NoiseScale, NoiseScaleRequest
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.machine.environment import torch_version

@@ -21,7 +21,7 @@ from autotune.core.requests import ProbeRequest
 from autotune.core.results import ProbeResult
 from autotune.machine.host import cpu_name
 from autotune.report.page import render
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.view import load_view
 
 ROOT = Path(__file__).parent.parent

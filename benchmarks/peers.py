@@ -28,7 +28,7 @@ import autotune
 from autotune.core.records import Value
 from autotune.knobs import defaults
 from autotune.objectives.verdict import judge
-from autotune.study import layout as disk
+from autotune.study import disk
 from benchmarks.surfaces import plain
 from benchmarks.surfaces.tasks import TASKS, Task, chosen
 from benchmarks.surfaces.words import described, heading, here, row

@@ -20,7 +20,7 @@ from autotune.context.windows import SEARCH
 from autotune.core.records import SEARCH_PURPOSES
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import Alone, Measurement, Trial
-from autotune.study.layout import read_trials
+from autotune.study.disk import read_trials
 
 ROOT = Path(__file__).parent.parent
 STUDIES = ("studies/digits_cnn-xeon", "studies/slow_loader-xeon")

@@ -24,7 +24,7 @@ from pathlib import Path
 import autotune
 from autotune.core.records import Config
 from autotune.core.requests import Request, ResultT
-from autotune.races.contestants import NamedContestant
+from autotune.preparation.named_training import NamedTraining
 from autotune.races.race import race
 from autotune.races.records import RaceResult
 from autotune.races.settings import SECONDS, RaceSettings
@@ -88,7 +88,7 @@ def simulated(
     lost = {"base.py": 0.0, **{f"other{at}.py": share for at, share in enumerate(slowdowns)}}
     machine = Simulated(lost, noise=noise, seed=seed)
     settings = RaceSettings(folder=folder, time_budget_seconds=seconds)
-    named = [NamedContestant(label=target, target=target) for target in lost]
+    named = [NamedTraining(label=target, target=target) for target in lost]
     return race(named, settings, lambda _: machine, lambda _: None, machine.clock, lambda _: None)
 
 

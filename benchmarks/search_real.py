@@ -28,7 +28,7 @@ from autotune.core.records import Config
 from autotune.core.results import ProbeResult
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.sampler.space import build
-from autotune.study import layout as disk
+from autotune.study import disk
 from benchmarks.surfaces import plain, samplers
 from benchmarks.surfaces.recording import record
 from benchmarks.surfaces.surface import Surface, read
@@ -68,7 +68,7 @@ def record_all(tasks: tuple[Task, ...]) -> None:
         gain = f"{rate / baseline:.2f}×" if baseline else "–"
         lines.append(
             row(
-                f"{task.name} ({task.what})", len(surface.cells), surface.out_of_memory, surface.contaminated,
+                f"{task.name} ({task.what})", len(surface.cells), surface.out_of_memory, surface.is_noticeable,
                 f"{surface.seconds:.0f} s", described(config.values), f"{rate:,.0f}", gain,
             )
         )  # fmt: skip

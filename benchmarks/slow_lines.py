@@ -27,11 +27,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from autotune.core.records import Config
-from autotune.core.requests import ProfileRequest
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.profile.judge import findings
-from autotune.profile.records import ProfileResult
+from autotune.profile.records import ProfileRequest, ProfileResult
 
 MOST_SECONDS, FEWEST_ROUNDS = 8.0, 8  # of a plain loop: meant for twelve minutes for all trainings
 TRAININGS = Path(__file__).parents[1] / "tests" / "slow" / "trainings"

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from autotune.launch.base import RESULT
-from autotune.study import layout as disk
+from autotune.study import disk
 from tests.commandline import processes, start, wait_until  # found only from the root of the repository
 
 STUDY = Path("studies", "model")

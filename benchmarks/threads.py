@@ -59,12 +59,12 @@ def main() -> None:
     configs = configurations(cores)
     probes = interleaved(configs, options.rounds, lambda config: probed(str(ROOT / TARGET), config))
     rates = [rate([measured.samples_per_second for measured in row]) for row in probes]
-    print("| configuration | probes, samples/s | mean | of no workers | waits for data | contaminated |")
+    print("| configuration | probes, samples/s | mean | of no workers | waits for data | is_noticeable |")
     print("| --- | --- | --- | --- | --- | --- |")
     for config, row, mean in zip(configs, probes, rates, strict=True):
         shown = ", ".join(f"{measured.samples_per_second:,.0f}" for measured in row)
         wait = statistics.mean(measured.data_wait_share for measured in row)
-        busy = sum(m.contamination is not None and m.contamination.contaminated for m in row)
+        busy = sum(m.interference is not None and m.interference.is_noticeable for m in row)
         print(
             f"| {described(config)} | {shown} | {mean:,.0f} | {mean / rates[0]:.2f} | {wait:.0%} "
             f"| {busy} of {len(row)} |"

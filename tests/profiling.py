@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from autotune.core.requests import ProfileRequest
 from autotune.core.results import Outcome
-from autotune.profile.records import ModuleSeconds, Part, PartSeconds, ProfileResult, SlowLine, Work
-from autotune.profile.stage import Profile
+from autotune.profile.profile import Profile
+from autotune.profile.records import ModuleSeconds, Part, PartSeconds, ProfileRequest, ProfileResult, SlowLine, Work
 from tests.worlds import GIB, config
 
 PARTS: dict[Part, float] = {

@@ -9,7 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from autotune.targets.ranks.world import RANKS_FOLDER
+from autotune.targets.ranks.world import RANKS_FOLDER_VARIABLE
 
 PATIENCE_SECONDS = 90.0  # of a machine that others use, too
 HEAD = """
@@ -43,7 +43,7 @@ def on_ranks(folder: Path, code: str, size: int = 2, **variables: str) -> list[d
     store.mkdir()
     common = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(Path(__file__).parent.parent), **variables}
     if size > 1:
-        common |= {RANKS_FOLDER: str(store), "WORLD_SIZE": str(size)}
+        common |= {RANKS_FOLDER_VARIABLE: str(store), "WORLD_SIZE": str(size)}
     logs = [store / f"{rank}.log" for rank in range(size)]  # files: one rank's full pipe would stop all
     words, processes = [sys.executable, "-W", "ignore", str(script)], []
     for rank, log in enumerate(logs):

@@ -11,12 +11,13 @@ import msgspec
 
 from autotune.core import codec
 from autotune.core.codes import Code
-from autotune.core.interference import Contamination, GpuUse
+from autotune.core.interference_readings import GpuUse, HostInterference
 from autotune.core.notices import earlier, notice
 from autotune.core.records import Config, Environment, Finding, Goal, StepFacts, StudyRequest, TargetFacts
-from autotune.core.requests import ProbeRequest, StabilityRequest
-from autotune.core.results import Alone, LossRun, Measurement, MemoryPeak, Outcome, ProbeResult, StabilityResult, Trial
-from autotune.study import layout as disk
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Alone, Measurement, MemoryPeak, Outcome, ProbeResult, Trial
+from autotune.precision.records import LossRun, PrecisionCheckRequest, PrecisionCheckResult
+from autotune.study import disk
 from autotune.study.recommendation import Confirmation, Recommendation, RunnerUp
 from autotune.study.view import StudyView, load_view
 from tests.worlds import GIB as GIB
@@ -104,7 +105,7 @@ def timed(result: ProbeResult, began: float, elapsed: float = 7.0, **more: Any) 
 
 
 def whole(count: int = 40) -> tuple[Trial, ...]:
-    """A study with everything that a probe can tell: halves alone, contamination, GPU, times, reference probes."""
+    """A study with everything that a probe can tell: halves alone, interference, GPU, times, reference probes."""
     trials = []
     for number, base in enumerate(itertools.islice(itertools.cycle(ladder()[:-1]), count)):
         rate, purpose = 152.0, "search"
@@ -126,7 +127,7 @@ def whole(count: int = 40) -> tuple[Trial, ...]:
                 wait=0.94 if not chosen.values["num_workers"] else 0.05 + 0.3 * (number % 3 == 1),
                 compute_only=Alone(seconds=(1.0, 1.0), samples=round(1.1 * rate)),
                 loader_only=Alone(seconds=(1.0, 1.0), samples=round(1.4 * rate)),
-                contamination=Contamination(run_queue_wait_share=0.01 * (number % 5), foreign_cores=0.1),
+                interference=HostInterference(run_queue_wait_share=0.01 * (number % 5), foreign_cores=0.1),
             )
         gpu = GpuUse(readings=20, utilization=0.8 + 0.004 * (number % 40), power_watts=512.0, sm_clock_mhz=(1700, 1980))
         trials.append(trial(number, chosen, timed(result, 8.0 * number, gpu=gpu), purpose))
@@ -135,7 +136,7 @@ def whole(count: int = 40) -> tuple[Trial, ...]:
 
 def paired(
     worse: float = 0.0, broken_from: int | None = None, steps: int = 50
-) -> tuple[StabilityRequest, StabilityResult]:
+) -> tuple[PrecisionCheckRequest, PrecisionCheckResult]:
     """bf16 against fp32 with one seed: behind by `worse` of the loss, not finite from a step on."""
     curve = [0.5 + 2.0 * 0.93**step + 0.01 * (step % 3) for step in range(steps)]
     own: list[float | None] = [loss + worse * step / steps for step, loss in enumerate(curve)]
@@ -146,10 +147,10 @@ def paired(
         LossRun(role="perturbed", seed=0, losses=tuple(loss + 1e-4 for loss in curve)),
         LossRun(role="candidate", seed=0, losses=tuple(own)),
     )
-    asked = StabilityRequest(
+    asked = PrecisionCheckRequest(
         target="model.py", reference=config(64), candidate=config(64, amp_dtype="bfloat16"), device="cuda:0"
     )
-    return asked, StabilityResult(outcome=Outcome.OK, runs=runs)
+    return asked, PrecisionCheckResult(outcome=Outcome.OK, runs=runs)
 
 
 def ladder() -> tuple[Trial, ...]:

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from autotune.core.records import Config, TargetFacts, Value
-from autotune.core.requests import StabilityRequest
 from autotune.core.results import Outcome
 from autotune.errors import TargetError
 from autotune.knobs import defaults, plan_of
 from autotune.launch.base import Launcher
+from autotune.precision.records import PrecisionCheckRequest
 from autotune.targets import resolve
 from autotune.targets.base import Order, Session
 from autotune.testing.target_contract import Recorder, clean_imports
@@ -64,7 +64,7 @@ def paired_losses(launcher: Launcher, target: Path, folder: Path) -> dict[str, l
     full = Config(values=defaults() | {"batch_size": 8})
     half = Config(values=full.values | {"amp_dtype": "bfloat16"})
     result = launcher.run(
-        StabilityRequest(target=str(target), reference=full, candidate=half, device="cpu", steps=8, seeds=(1,)),
+        PrecisionCheckRequest(target=str(target), reference=full, candidate=half, device="cpu", steps=8, seeds=(1,)),
         folder,
     )
     assert result.outcome is Outcome.OK, result.failure

@@ -17,7 +17,7 @@ from autotune.memory.prediction import MemoryPrediction
 from autotune.preparation.settings import Settings
 from autotune.sampler.guard import Guard
 from autotune.sampler.space import build
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.history import History
 from autotune.testing import ENVIRONMENT, FACTS, FakeLauncher
 from autotune.tuning.engine import search

@@ -1,1 +1,1 @@
-"""From measured rounds to a recommendation: what is raced, what wins, why, and what the answer warns of. Pure."""
+"""From measured rounds to a recommendation: what is confirmed, what wins, why, and what the answer warns of. Pure."""

@@ -10,8 +10,9 @@
     baseline  if it is tied with the best (and nothing tied is wanted more by the objective), it stays
     winner    of those that are tied and beat the baseline as the best does, the preferred one (`preferences`)
 
-What is not measurably better than the baseline never replaces it, not even as the tie of something that is; but for
-what is probably better and at the worst hardly slower (`LEAST_UNPROVEN_GAIN`), and then the answer says so.
+Only a configuration that is measurably better replaces the baseline; a tie with a better one is not enough. One
+exception: it is probably better by more than 5 % and at the worst hardly slower (`LEAST_UNPROVEN_GAIN`). The
+answer then says so.
 
 Nor does anything replace a baseline that others kept from the cores (`is_crowded_out`): threads that wait for each
 other suffer far more from a core that is taken than one thread does. A single thread was 7 to 18 times as fast beside a
@@ -23,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from autotune.answer.doubtful_batch import worth_their_warning
+from autotune.answer.doubtful_batch import without_unproven_batches
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
@@ -33,8 +34,8 @@ from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP
 from autotune.sampler.space import change_count
 from autotune.study.history import summarize
-from autotune.study.interference import Judged, is_crowded
 from autotune.study.summary import ConfigSummary
+from autotune.study.valid_probes import Judged, is_crowded
 
 FEWEST_FINALISTS = 3
 TIE = 0.02  # faster by less is not worth a change
@@ -159,10 +160,9 @@ def differ_in_batch(configs: Sequence[Config], request: StudyRequest) -> bool:
 def behind(
     summaries: Sequence[ConfigSummary], rounds: Rounds, allowed: Sequence[int]
 ) -> dict[int, tuple[float, float]]:
-    """Return how many times as fast as each of `allowed` the best one probably is: estimate, and at the most.
+    """Return the best one's speed over that of each of `allowed`: estimate and upper bound.
 
-    By the rounds, and by what the sampler's model expected of both before them, if it was asked, as if that were some
-    more rounds.
+    The prediction of the sampler's model counts like some more rounds, if there is one.
     """
     best = max(allowed, key=rounds.typical_rate)
     found = {}
@@ -233,7 +233,7 @@ def _is_scarce(summary: ConfigSummary, request: StudyRequest) -> bool:
 
 def choose(summaries: Sequence[ConfigSummary], rounds: Rounds, request: StudyRequest, allowed: Sequence[int]) -> int:
     """Return the position of the recommended one; `rounds` are of their scores, `allowed` may be recommended."""
-    allowed = worth_their_warning(allowed, [one.config for one in summaries], rounds, request)
+    allowed = without_unproven_batches(allowed, [one.config for one in summaries], rounds, request)
     allowed = at_knee(summaries, rounds, request, allowed)
     best = max(allowed, key=rounds.typical_rate)
     tied = [one for one in allowed if one == best or is_tied(rounds, best, one, summaries, request)]
@@ -285,6 +285,7 @@ def claim_confidence(rivals: int) -> float:
     It is 95 % for all of them together.
 
     One-sided, by Bonferroni; for a single rival the two-sided 95 % of every interval. Unadjusted, the luckiest of
-    eight that were all equal was claimed to be faster in 7 to 16 % of the races (`benchmarks/race.py`).
+    eight that were all equal was claimed to be faster in 7 to 16 % of the confirmations
+    (`benchmarks/confirmation_rounds.py`).
     """
     return max(0.95, 1 - 2 * 0.05 / max(rivals, 1))

@@ -17,7 +17,7 @@ from autotune.objectives import objective_of
 from autotune.study.summary import ConfigSummary, rounds_of
 
 LEAST_BATCH_GAIN = 0.05  # over the fastest that holds it: for less nobody should have to think about BatchNorm
-EVIDENT_LOSS = 0.15  # of single probes without another global batch: beyond it that races if there is time for one
+EVIDENT_LOSS = 0.15  # of single probes without another global batch: beyond it that one is confirmed if time allows
 CONFIDENCE = 0.8  # of the interval that has to exclude a loss, 90 % one-sided: at 95 % two rounds cannot show 20 %
 
 
@@ -54,19 +54,19 @@ def is_worth_it(scores: Rounds, one: int, held: int, request: StudyRequest) -> b
     return estimate > 1 + least_gain(request) and low > 1
 
 
-def is_batch_open(racers: Sequence[ConfigSummary], request: StudyRequest) -> bool:
+def is_batch_open(candidates: Sequence[ConfigSummary], request: StudyRequest) -> bool:
     """Whether another batch seems to be worth it over the fastest that holds the baseline's, and rounds may show it."""
-    places = {is_other: [i for i, one in enumerate(racers) if is_batch_doubtful(one.config, request) is is_other]
+    places = {is_other: [i for i, one in enumerate(candidates) if is_batch_doubtful(one.config, request) is is_other]
               for is_other in (False, True)}  # fmt: skip
     if not all(places.values()):
         return False
-    scores = rounds_of(racers)
+    scores = rounds_of(candidates)
     held, other = (max(places[is_other], key=scores.typical_rate) for is_other in (False, True))
     estimate, low, _ = scores.ratio(other, held, CONFIDENCE)
     return estimate > 1 + least_gain(request) and low <= 1
 
 
-def worth_their_warning(
+def without_unproven_batches(
     allowed: Sequence[int], configs: Sequence[Config], scores: Rounds, request: StudyRequest
 ) -> list[int]:
     """Return those of `allowed` that hold the baseline's batch, and those worth it over the fastest of them."""

@@ -11,17 +11,17 @@ from autotune.core.results import Outcome
 from autotune.harmless import cropped
 from autotune.objectives.verdict import WORDS
 from autotune.study.history import History
-from autotune.study.interference import Judged
 from autotune.study.recommendation import UNANSWERED
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
+from autotune.study.valid_probes import Judged
 from autotune.study.view import StudyView
 from autotune.units import counted
 
 
 def all_failed(candidates: Sequence[ConfigSummary], request: StudyRequest) -> str:
     """Return why no candidate may be recommended: how each failed when it was re-measured, and what may help."""
-    reasons = [f"{shown_config(c.config.values, moving(request))}: {_without_stop(c)}" for c in candidates]
+    reasons = [f"{shown_config(c.config.values, moving(request))}: {_reason(c)}" for c in candidates]
     listed = "; ".join(reasons) or "nothing was measured"
     if any(c.refused and not c.failure for c in candidates):
         return (
@@ -37,7 +37,7 @@ def all_failed(candidates: Sequence[ConfigSummary], request: StudyRequest) -> st
     return f"All configurations failed when re-measured: {listed}. {advice}"
 
 
-def _without_stop(candidate: ConfigSummary) -> str:
+def _reason(candidate: ConfigSummary) -> str:
     refused = candidate.refused.text if candidate.refused else ""
     return (candidate.failure or refused).rstrip(".")
 
@@ -69,7 +69,7 @@ def baseline_alone(baseline: ConfigSummary, history: History, folder: Path) -> s
     others = [pair for pair in history.judged if pair[0].config != baseline.config]
     refused = [why.text.rstrip(".") for pair in others if pair[1].feasible and (why := history.refusal(pair[0].config))]
     failed = [pair[1].why.partition("\n")[0].rstrip(".") for pair in others if not pair[1].feasible]
-    only = f"Nothing that may be recommended ran: the baseline may not ({_without_stop(baseline)})"
+    only = f"Nothing that may be recommended ran: the baseline may not ({_reason(baseline)})"
     if not others:
         return (
             f"{only}, and there was no time for anything else. Search again with a longer --time-budget; the "

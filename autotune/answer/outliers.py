@@ -1,4 +1,4 @@
-"""Rounds of a race that were slow for no recorded reason: each is measured again, or left out. Pure."""
+"""Rounds of a confirmation that were slow for no recorded reason: each is measured again, or left out. Pure."""
 
 from __future__ import annotations
 
@@ -7,24 +7,24 @@ from dataclasses import replace
 from typing import TypeVar
 
 from autotune.core.results import Trial
-from autotune.study.interference import Judged
 from autotune.study.summary import ConfigSummary, rounds_of
+from autotune.study.valid_probes import Judged
 
 FEWEST_OTHERS = 2  # rounds that must remain where one is left out: one alone could be the odd one
 Kept = TypeVar("Kept")
 
 
 def without_outliers(
-    racers: Sequence[ConfigSummary], again: Callable[[Trial], Judged | None] = lambda trial: None
+    candidates: Sequence[ConfigSummary], again: Callable[[Trial], Judged | None] = lambda trial: None
 ) -> list[ConfigSummary]:
-    """Return the racers without probes that something slowed that no instrument saw (`Rounds.slow_outliers`).
+    """Return the candidates without probes that something slowed that no instrument saw (`Rounds.slow_outliers`).
 
     Each is measured `again`, and the repeat counts: if it is as slow, that is how fast the configuration is at times.
     Without time for that it is left out, where two other rounds remain.
     """
-    found = list(racers)
-    for place, number in rounds_of(racers, "rates").slow_outliers():
-        one = racers[place]
+    found = list(candidates)
+    for place, number in rounds_of(candidates, "rates").slow_outliers():
+        one = candidates[place]
         at = one.rounds.index(number)
         if one.trials[at].repeats is not None:
             continue
@@ -36,15 +36,15 @@ def without_outliers(
     return found
 
 
-def _with_place(racer: ConfigSummary, at: int, *judged: Judged) -> ConfigSummary:
-    """Return the racer with this one in place of its probe at that place, or with none."""
+def _with_place(candidate: ConfigSummary, at: int, *judged: Judged) -> ConfigSummary:
+    """Return the candidate with this one in place of its probe at that place, or with none."""
 
     def other(kept: Sequence[Kept], new: Iterable[Kept]) -> tuple[Kept, ...]:
         return (*kept[:at], *new, *kept[at + 1 :])
 
     return replace(
-        racer,
-        trials=other(racer.trials, (trial for trial, _ in judged)),
-        verdicts=other(racer.verdicts, (verdict for _, verdict in judged)),
-        rounds=other(racer.rounds, (racer.rounds[at] for _ in judged)),
+        candidate,
+        trials=other(candidate.trials, (trial for trial, _ in judged)),
+        verdicts=other(candidate.verdicts, (verdict for _, verdict in judged)),
+        rounds=other(candidate.rounds, (candidate.rounds[at] for _ in judged)),
     )

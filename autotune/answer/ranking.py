@@ -54,20 +54,20 @@ class Ranking:
 
 
 def compared(
-    racers: Sequence[ConfigSummary], baseline: int | None = None
+    candidates: Sequence[ConfigSummary], baseline: int | None = None
 ) -> tuple[list[ConfigSummary], Rounds, Rounds]:
-    """Return the racers with the means that all their rounds give them, and these rounds as rates and as scores.
+    """Return the candidates with the means that all their rounds give them, and these rounds as rates and as scores.
 
     Rates are in samples/s; the baseline at that position is their reference.
     """
-    rates = rounds_of(racers, "rates", baseline)
-    scores = rounds_of(racers, "scores", baseline)
+    rates = rounds_of(candidates, "rates", baseline)
+    scores = rounds_of(candidates, "scores", baseline)
     means = [
         Compared(score=scores.typical_rate(i), samples_per_second=rates.typical_rate(i),
                  relative_half_width=rates.half_width(i))
-        for i in range(len(racers))
+        for i in range(len(candidates))
     ]  # fmt: skip
-    return [replace(one, compared=mean) for one, mean in zip(racers, means, strict=True)], rates, scores
+    return [replace(one, compared=mean) for one, mean in zip(candidates, means, strict=True)], rates, scores
 
 
 def rounded_ratio(ratio: tuple[float, float, float]) -> tuple[float, float | None, float | None]:

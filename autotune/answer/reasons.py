@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, rounds_without_interference
 from autotune.answer.exposed_communication import exposed_communication
-from autotune.answer.racing import FEWEST_ROUNDS, rounds_without_interference
 from autotune.answer.uneven_ranks import uneven_ranks
 from autotune.core.codes import Code
 from autotune.core.memory_growth import memory_growth
@@ -13,12 +13,12 @@ from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
 from autotune.core.results import Trial
 from autotune.knobs import loader_workers, worker_knob
-from autotune.objectives.verdict import headroom_bytes
+from autotune.objectives.verdict import headroom_for
 from autotune.sampler.space import is_settable
 from autotune.sentences import first_few
-from autotune.study.interference import interference_causes
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
+from autotune.study.valid_probes import interference_causes
 from autotune.units import format_rate
 
 LOADER_BOUND = 0.15  # share of a step spent waiting: 0.04 if compute-bound, else 0.2 to 0.75 (docs/notes/timing.md 4)
@@ -57,7 +57,7 @@ def warnings_of(
     yield from exposed_communication(winner.measurements)
     unknown = [m for m in winner.measurements if m.shapes_vary and not m.worst_batches]
     if unknown:
-        free = headroom_bytes(unknown[0], request) / request.memory_limit_bytes
+        free = headroom_for(unknown[0], request) / request.memory_limit_bytes
         owned = request.facts.owns_loop
         yield notice(Code.LARGEST_BATCH_UNTRIED_OWN_LOOP if owned else Code.LARGEST_BATCH_UNTRIED, free_share=free)
     if request.facts.has_batch_norm and now != before:
@@ -110,17 +110,17 @@ def _loader(winner: ConfigSummary, request: StudyRequest, probed: Collection[Con
 
 
 def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest) -> Iterator[Notice]:
-    """Yield warnings: which probes of the race were left out because something slowed them, and which are doubtful."""
+    """Yield warnings: which probes of the confirmation were slowed and left out, and which are doubtful."""
     left = [trial for candidate in candidates for trial in candidate.left_out]
     if left:
         yield notice(Code.PROBES_LEFT_OUT, count=len(left), probes=_listed(left))
-    raced = [
+    confirmed = [
         c for c in candidates
         if is_unconfirmed(c) or any(trial.purpose == "confirm" for trial in (*c.trials, *c.left_out))
     ]  # fmt: skip
     doubtful = [
         (c, clean)
-        for c in raced
+        for c in confirmed
         if (clean := rounds_without_interference(c)) < FEWEST_ROUNDS and (c.left_out or clean < len(c.trials))
     ]
     if doubtful:

@@ -42,10 +42,11 @@ def recommend(
 ) -> Recommendation:  # fmt: skip
     """Choose among candidates that were measured in the same rounds (`choice.py`); the baseline is one if it runs.
 
-    A candidate that is refused never wins, nor one that dropped out of the race, unless all others failed. `losses` are
-    the verdicts on dtypes; `busy`: there was interference throughout; `certificate`: what is known of configurations
-    that were not measured; `probed`: all that the study has tried; `noise_scale`: of the gradient, in samples, where it
-    is known; `among`: who may be recommended, if any are given. Raises `NoRecommendation` if none could be measured.
+    A candidate that is refused never wins, nor one that dropped out of the rounds, unless all others failed. `losses`
+    are the verdicts on dtypes; `busy`: there was interference throughout; `certificate`: what is known of
+    configurations that were not measured; `probed`: all that the study has tried; `noise_scale`: of the
+    gradient, in samples, where it is known; `among`: who may be recommended, if any are given. Raises
+    `NoRecommendation` if none could be measured.
     """
     ranking = _ranking(candidates, request, losses, among)
     winner, unchanged = ranking.winner, at_baseline_batch(ranking, lambda one: _stability(one, request, losses)[0])
@@ -106,7 +107,7 @@ def _ranking(
         raise NoRecommendation(all_failed(candidates, request))
     base = next((i for i, one in enumerate(measured) if one.config == request.baseline), None)
     measured, rates, scores = compared(measured, base)
-    allowed = _worth_their_doubt(allowed, measured, scores, request, losses)
+    allowed = _without_undecided_precisions(allowed, measured, scores, request, losses)
     chosen = choose(measured, scores, request, [i for i in allowed if measured[i].config in among] or allowed)
     return Ranking(
         request=request, measured=measured, rates=rates, scores=scores, allowed=allowed, baseline=base, chosen=chosen
@@ -150,7 +151,7 @@ def _allowed(measured: Sequence[ConfigSummary], request: StudyRequest) -> list[i
     return [i for i in may_win if not (finalists and measured[i].is_behind)]
 
 
-def _worth_their_doubt(
+def _without_undecided_precisions(
     allowed: Sequence[int], measured: Sequence[ConfigSummary], scores: Rounds, request: StudyRequest,
     losses: Sequence[LossVerdict],
 ) -> list[int]:  # fmt: skip

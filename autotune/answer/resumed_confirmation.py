@@ -3,8 +3,8 @@
     recorded    A B C base · base C B A · A B          here the search was killed
     resumed     A B C base · base C B A · A B C base   whole rounds count, the third is run anew
 
-A round compares what ran side by side, so a part of one is worth nothing. As soon as others race, or in another order,
-no round is found any more, and all of them are run.
+A round compares what ran side by side, so a part of one is worth nothing. As soon as others are measured, or in
+another order, no round is found any more, and all of them are run.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import takewhile
 
 from autotune.core.records import Config, Purpose
-from autotune.study.interference import Judged, valid_trials
+from autotune.study.valid_probes import Judged, valid_trials
 
 
 def interrupted(
@@ -21,8 +21,8 @@ def interrupted(
 ) -> tuple[ResumedConfirmation, ResumedConfirmation]:
     """Return the confirmation and the ablation to go on with; `answered` as below.
 
-    An ablation follows an answer at once, and its rounds count on from those of the race. So both are gone on with:
-    the race finds all of its rounds, and comes to the same answer.
+    An ablation follows an answer at once, and its rounds count on from those of the confirmation. So both are resumed:
+    the confirmation finds all of its rounds, and comes to the same answer.
     """
     since = judged[answered:]
     if not since or any(trial.purpose != "ablation" for trial, _ in since):
@@ -40,10 +40,10 @@ class ResumedConfirmation:
         """Take the study's probes, of which the first `answered` were there when it last came to an answer."""
         since = reversed(judged[answered:])
         last = [*takewhile(lambda pair: pair[0].purpose == purpose, since)][::-1]
-        racers = {trial.config for trial, _ in last} - {baseline}
+        candidates = {trial.config for trial, _ in last} - {baseline}
         settled = _settled(last) if last else []
         failed = {trial.config for trial, verdict in settled if not verdict.feasible}
-        self._probes = settled if racers - failed else []  # a race in which all failed is over
+        self._probes = settled if candidates - failed else []  # a confirmation in which all failed is over
         self._baseline = baseline
 
     def __bool__(self) -> bool:

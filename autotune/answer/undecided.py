@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 
-from autotune.answer import racing
 from autotune.answer.choice import TIE, at_knee, confidence, is_crowded_out
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, MOST_ROUNDS, fewest_rounds
 from autotune.answer.ranking import Ranking, rounded_ratio
 from autotune.objectives import objective_of
 from autotune.study.recommendation import Undecided
@@ -30,7 +30,7 @@ def find_undecided(ranking: Ranking, seconds: float) -> Undecided | None:
     level = confidence(scores, is_baseline=True)
     rivals = {one: scores.ratio(one, baseline, level) for one in may}
     is_crowded = is_crowded_out(measured[baseline], request)
-    has_rounds = {one: scores.count(one, baseline) >= racing.FEWEST_ROUNDS for one in may}  # else wide for any gain
+    has_rounds = {one: scores.count(one, baseline) >= FEWEST_ROUNDS for one in may}  # else wide for any gain
     open_ones = [
         one for one, (gain, low, high) in rivals.items()
         if (low <= 1 or is_crowded)
@@ -56,11 +56,11 @@ def find_undecided(ranking: Ranking, seconds: float) -> Undecided | None:
 def _rounds_needed(gain: float, low: float, rounds: int) -> int | None:
     """Return how many rounds would tell: from two on an interval narrows with the square root of their number.
 
-    None where no race runs so many: only a quiet machine helps then.
+    None where no confirmation runs so many: only a quiet machine helps then.
     """
-    if gain > 1 + TIE and rounds < racing.FEWEST_ROUNDS:
-        return racing.fewest_rounds(2)
+    if gain > 1 + TIE and rounds < FEWEST_ROUNDS:
+        return fewest_rounds(2)
     if gain <= 1 + TIE or low <= 0:
         return None
     needed = math.ceil(rounds * (math.log(gain / low) / math.log(gain)) ** 2) + 1
-    return needed if needed <= racing.MOST_ROUNDS else None
+    return needed if needed <= MOST_ROUNDS else None

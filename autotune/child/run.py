@@ -19,7 +19,7 @@ from autotune.child.lifeline import Progress
 from autotune.child.memory import MemoryMeter
 from autotune.child.memory_trace import track_on
 from autotune.child.warmup import WarmUp, growth_on
-from autotune.child.window import Window
+from autotune.child.window import ProbeWatch
 from autotune.core.records import Config
 from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Inspection, Measurement, MemoryPeak, Outcome, ProbeResult
@@ -107,8 +107,8 @@ def _window(
     *,
     loads: bool,
     exchanges: bool,
-) -> Window:
-    return Window(
+) -> ProbeWatch:
+    return ProbeWatch(
         clock,
         request.budget,
         updates=updates,
@@ -127,7 +127,7 @@ def _window(
 
 
 def _measurement(
-    window: Window, step_seconds: tuple[float, ...], validated_batches: int, memory: MemoryPeak
+    window: ProbeWatch, step_seconds: tuple[float, ...], validated_batches: int, memory: MemoryPeak
 ) -> Measurement:
     tokens = tuple(step.tokens for step in window.steps if step.tokens is not None)
     return Measurement(
@@ -151,9 +151,9 @@ def _measurement(
         compute_only=window.computing.result,
         loader_only=window.loading.result,
         communication=window.exchange.result,
-        contamination=window.contamination,
+        interference=window.interference,
         memory_track=window.track.readings,
-        own_seconds_per_step=window.own_seconds_per_step,
+        watching_seconds_per_step=window.watching_seconds_per_step,
         paused_seconds=sum(step.paused_seconds for step in window.steps),
     )
 

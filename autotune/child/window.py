@@ -1,12 +1,12 @@
-"""The phases of a probe, and when it moves from one to the next.
+"""The stages of a probe, and when it moves from one to the next.
 
     warm-up    until steps are steady                                     told apart, not measured
     exchange   micro-steps without and with an exchange of gradients      only where several ranks train
     compute    the same batch again and again: computing alone            only where a loader may overlap with it
     drain      what the workers held ready is thrown away                 the same
     load       whole rounds of the workers, not trained on: loading alone the same
-    settle     one batch per worker, so that the workers are out of step with nothing but each other; not where one
-               process does all in turn and a step is too long to notice what looking at the machine costs
+    settle     one batch per worker, so that the window begins in the workers' steady rhythm; not without workers
+               where a step takes 0.1 s or more
     window     whole multiples of the workers, until enough is known (`window_stopping.py`)
 
 Rounds of workers that load a micro-batch in half the time of computing it count as one batch: nobody waits for them.
@@ -40,9 +40,9 @@ from autotune.child.isolated import Computing, Loading
 from autotune.child.memory_trace import MemoryTrack
 from autotune.child.warmup import WarmUp
 from autotune.child.window_stopping import WindowStopping
-from autotune.core.interference import Contamination
+from autotune.core.interference_readings import HostInterference
 from autotune.core.requests import ProbeBudget
-from autotune.machine import interference
+from autotune.machine.interference import Look, interference_between, look
 from autotune.targets.base import Order, Step
 
 LONG_STEP_SECONDS = 0.1  # of a step: nothing that is done once between two of them shows
@@ -52,7 +52,7 @@ PLENTY = 0.5  # of computing: workers that load a batch in less are not waited f
 MOST_CALIBRATION_SKIPS = 10  # loss scaling skips some at first; ten in a row is overflow (docs/notes/precision.md 1)
 
 
-class Window:
+class ProbeWatch:
     """Collects what one probe measures; `step` and `loaded` decide what the session does next."""
 
     def __init__(
@@ -92,7 +92,7 @@ class Window:
         self._step_seconds, self._micro_batches = 0.0, 1  # of an optimizer step, once it is warm
         self._losses: list[Any] = []
         self._successes = 0
-        self._look: interference.Look | None = None
+        self._look: Look | None = None
         self.ending = WindowStopping(budget, workers=workers, incumbent=incumbent)  # by the device's clock
         self.computing, self.loading = Computing(budget), Loading(budget, workers, ready)
         self.exchange = Exchange(budget)
@@ -101,7 +101,7 @@ class Window:
         self._busy: list[float] = []  # seconds of this thread on a core by the beginning, and by the end of every block
         self._judged = 0  # of the steps
         self.calibration_skips = self.skipped_steps = self.restarts = 0
-        self.contamination: Contamination | None = None
+        self.interference: HostInterference | None = None
 
     def first_batch(self, seconds: float) -> None:
         """Note how long the loader took to come up."""
@@ -176,10 +176,10 @@ class Window:
         return tuple(after - before for before, after in pairwise(self._busy[: len(self.steps) + 1]))
 
     @property
-    def own_seconds_per_step(self) -> float | None:
+    def watching_seconds_per_step(self) -> float | None:
         """The seconds that watching cost an optimizer step; the first block, which also settles, is left out."""
         later = self.steps[1:]
-        return sum(step.own_seconds for step in later) / len(later) / self.steps_per_block if later else None
+        return sum(step.watching_seconds for step in later) / len(later) / self.steps_per_block if later else None
 
     def _learned(self, step: Step) -> None:
         # A scalar that stays in the heap of the CPU splits the block that the next activations would have reused:
@@ -223,7 +223,7 @@ class Window:
         self.steps_per_block = self._agree(_together(max(self._step_seconds, loading)))
         if self._agree(0 < loading < PLENTY * self._step_seconds):
             self._round = self.ending.round = 1
-        self._look = interference.look()  # before settling, which takes up what looking costs
+        self._look = look()  # before settling, which takes up what looking costs
         if self._agree(not self._loads and self._round == 1 and self._step_seconds >= LONG_STEP_SECONDS):
             return self._begin()
         return self._next_stage(self._settled, Order.CONTINUE)
@@ -259,7 +259,7 @@ class Window:
 
     def _end(self) -> None:
         if self._look:
-            self.contamination = interference.interference_between(self._look, interference.look())
+            self.interference = interference_between(self._look, look())
 
     def _is_enough(self) -> bool:
         """Whether the steps that the device has come through by now are all that are needed."""

@@ -15,7 +15,7 @@ from autotune.core.stats import clearly_slower, relative_half_width
 
 LOOK_GROWTH = 1.1  # looking at the spread is paid by the next step: a tenth more steps lie between two looks
 LONG = 2.0  # times the shortest window: after that fewer steps than usual will do, if they differ as little as asked
-BLOCK_SECONDS = 0.1  # of steps that are compared with the best so far as one: shorter ones are one hiccup after another
+COMPARED_BLOCK_SECONDS = 0.1  # of steps that are compared with the best so far as one: shorter ones are hiccups
 
 
 class WindowStopping:
@@ -55,7 +55,7 @@ class WindowStopping:
         whole = self._micro_batches % self.round == 0
         if whole:
             self._whole = len(self._seconds)
-        if whole and self._block_seconds >= BLOCK_SECONDS and self._slower_by_now():
+        if whole and self._block_seconds >= COMPARED_BLOCK_SECONDS and self._slower_by_now():
             self.cut_short = True
             return True
         return self._enough(whole=whole)

@@ -35,7 +35,7 @@ def best(
     from autotune.cli.options import known
     from autotune.knobs.declared import declare
     from autotune.report.answer import answer_block
-    from autotune.study.layout import find
+    from autotune.study.disk import find
     from autotune.study.recommendation import at_global_batch, command_of, declared_in, load_result
     from autotune.study.view import load_view
 

@@ -23,7 +23,7 @@ def compare(
     """
     from autotune.report import compare as comparing
     from autotune.report.compare_text import comparison_block, render_comparison
-    from autotune.study.layout import find
+    from autotune.study.disk import find
     from autotune.study.view import load_view
 
     comparison = comparing.compare(load_view(find(a)), load_view(find(b)))

@@ -34,7 +34,7 @@ def dashboard(
     """
     from autotune.cli.output import say
     from autotune.dashboard import serve
-    from autotune.study.layout import STUDIES, find
+    from autotune.study.disk import STUDIES, find
 
     place = study or STUDIES
     if study is not None and not place.is_dir():

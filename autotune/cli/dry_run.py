@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from autotune.preparation.settings import Settings
 
 
-def plan(settings: Settings, began: float, *, as_json: bool, storage: str | None = None) -> None:
+def print_preview(settings: Settings, began: float, *, as_json: bool, storage: str | None = None) -> None:
     """Print what a search would begin with. Raises what a search would raise, after that.
 
     `began`: when this command was called, by `time.monotonic`; the time budget counts from then on. `storage`: the
@@ -26,7 +26,7 @@ def plan(settings: Settings, began: float, *, as_json: bool, storage: str | None
     from autotune.preparation.open_study import place_aside, preview
     from autotune.preparation.ranks import asked_ranks
     from autotune.preparation.short_budget import budget_note
-    from autotune.study.layout import read_asked
+    from autotune.study.disk import read_asked
 
     others = ""
     if storage is not None:
@@ -59,7 +59,7 @@ def _begins(settings: Settings, request: StudyRequest) -> tuple[bool, AutotuneEr
     """Whether a search would go on with a study; and why it would not begin at all."""
     from autotune.launch.base import RESULT
     from autotune.preparation.open_study import check_alike, check_place, check_resumable
-    from autotune.study import layout as disk
+    from autotune.study import disk
 
     folder = settings.folder
     is_lost = (folder / disk.PROBES).is_dir() and not (folder / disk.STUDY).exists()

@@ -36,7 +36,7 @@ def explain(
     from autotune.cli.options import Options
     from autotune.report.explain import explain as explained
     from autotune.report.explain_text import explain_block, unmeasured
-    from autotune.study.layout import find
+    from autotune.study.disk import find
     from autotune.study.recommendation import load_result
     from autotune.study.view import load_view
     from autotune.units import parse_seconds
@@ -59,7 +59,7 @@ def explain(
 
 def affordable(asked: list[SettingWorth], view: StudyView, seconds: float) -> list[SettingWorth]:
     """Return the first settings that two rounds beside the recommendation fit into that time for; one at least."""
-    from autotune.answer.racing import FEWEST_ROUNDS
+    from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 
     took = [trial.result.elapsed_seconds for trial in view.trials if trial.result.elapsed_seconds]
     probe_seconds = sum(took) / len(took) if took else 0.0
@@ -77,13 +77,13 @@ def affordable(asked: list[SettingWorth], view: StudyView, seconds: float) -> li
 def _measure(view: StudyView, best: Recommendation, asked: list[SettingWorth], seconds: float) -> None:
     """Race the recommendation against itself with each of these settings, into the study."""
     from autotune.launch.subprocess import SubprocessLauncher
-    from autotune.races.contestants import named_contestant
+    from autotune.preparation.named_training import named_training
     from autotune.races.race import race
     from autotune.races.settings import RaceSettings
     from autotune.report.explain import FOLDER
 
     interrupts.heed()
-    first = named_contestant(str(view.folder))
+    first = named_training(str(view.folder))
     others = [first.with_settings(one.against if one.is_change else one.values) for one in asked]
     place = view.folder / FOLDER
     number = 1 + max((int(one.name) for one in place.glob("*") if one.name.isdigit()), default=0)

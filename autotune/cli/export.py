@@ -90,7 +90,7 @@ def _recommended(study: str | None, global_batch: int | None) -> Recommendation:
     from msgspec.structs import replace
 
     from autotune.knobs.declared import declare
-    from autotune.study.layout import STUDY, find, read_request
+    from autotune.study.disk import STUDY, find, read_request
     from autotune.study.recommendation import at_global_batch, declared_in, load_result
 
     folder = find(study)

@@ -34,7 +34,7 @@ def log(
     from autotune.cli.options import one_of
     from autotune.cli.output import say, write
     from autotune.export.rows import csv_table
-    from autotune.study.layout import find
+    from autotune.study.disk import find
     from autotune.study.view import load_view
     from autotune.units import counted
 

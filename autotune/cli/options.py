@@ -176,10 +176,15 @@ class Options:
     def _whence(self, option: str) -> str:
         """Return the place of the value of `option`, in a sentence, unless it was typed just now."""
         name = option.removeprefix("--").replace("-", "_")
-        source = getattr(self._context.get_parameter_source(name), "name", "")
+        source = given_by(self._context, name)
         if source == "ENVIRONMENT":
             return f"It stands in the variable AUTOTUNE_{name.upper()}."
         return f"It stands in {self._context.obj}." if source == "DEFAULT_MAP" else MISTYPED
+
+
+def given_by(context: typer.Context, name: str) -> str:
+    """Return what gave a parameter its value: `COMMANDLINE`, `ENVIRONMENT`, `DEFAULT_MAP` (a file) or `DEFAULT`."""
+    return getattr(context.get_parameter_source(name), "name", "")
 
 
 def _pairs(text: str) -> list[str]:

@@ -15,7 +15,7 @@ from autotune.cli.target import Device
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
-    from autotune.core.requests import ProfileRequest
+    from autotune.profile.records import ProfileRequest
 
 
 def profile(
@@ -63,11 +63,11 @@ def profile(
     from autotune.cli.saying_launcher import SayingLauncher
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
-    from autotune.profile.output import prepare, write
-    from autotune.profile.stage import named_target
-    from autotune.profile.stage import profile as run
+    from autotune.preparation.named_training import may_declare
+    from autotune.profile.output import make_profile_folder, write_profile
+    from autotune.profile.profile import named_target
+    from autotune.profile.profile import profile as run
     from autotune.profile.table import doubts, profile_block
-    from autotune.races.contestants import may_declare
 
     interrupts.heed()
     if nsys and output is None:
@@ -78,13 +78,13 @@ def profile(
     changed = Options(context, partial(may_declare, name)).pairs("--config", config)
     named = named_target(name, best=best, changed=changed)
     if output is not None:
-        prepare(output)
+        make_profile_folder(output)
     if not json_output:
         more = ", and longer to try what is found" if verify else ""
         say(f"Training for about half a minute, to see where a step goes{more}.", stderr=True)
     with SubprocessLauncher() as launcher:
         found = run(named, device, SayingLauncher(launcher), output, verify=verify)
-    missing = write(output, found) if output is not None else ""
+    missing = write_profile(output, found) if output is not None else ""
     if json_output:
         sys.stdout.write(codec.encode(found.result).decode())
     else:

@@ -59,7 +59,7 @@ def race(
     fault of autotune itself · 130 interrupted.
     """
     from autotune.api import race as run
-    from autotune.races.contestants import may_declare
+    from autotune.preparation.named_training import may_declare
     from autotune.report.race_text import race_block
 
     options = Options(context, partial(may_declare, contestants[0]))

@@ -44,7 +44,7 @@ def report(
     """
     from autotune.cli.output import say, write
     from autotune.report.page import render
-    from autotune.study.layout import find
+    from autotune.study.disk import find
     from autotune.study.view import load_view
 
     if markdown and chart is not None:

@@ -27,7 +27,7 @@ def run(
     """
     from autotune.cli.output import say
     from autotune.knobs.declared import declare
-    from autotune.study.layout import find
+    from autotune.study.disk import find
     from autotune.study.recommendation import at_global_batch, command_of, declared_in, load_result, warn_of_mismatches
     from autotune.targets.commands.command import Command
 

@@ -48,7 +48,7 @@ def scale(
     from rich.text import Text
 
     from autotune.launch.subprocess import SubprocessLauncher
-    from autotune.races.contestants import may_declare
+    from autotune.preparation.named_training import may_declare
     from autotune.races.settings import RaceSettings
     from autotune.report.scale_text import scale_lines
     from autotune.scaling.curve import scale as run

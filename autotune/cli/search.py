@@ -6,17 +6,20 @@ import sys
 import time
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from autotune import interrupts
-from autotune.cli.dry_run import plan
-from autotune.cli.options import Options, with_search_options
+from autotune.cli.dry_run import print_preview
+from autotune.cli.options import Options, given_by, with_search_options
 from autotune.cli.output import plain_console, say_json, say_settings_of_file, text_width
 from autotune.cli.target import CommandArgument, Map, Words, resume_line, target_text, without_password
 from autotune.errors import UsageError
 from autotune.preparation.settings import Settings
+
+if TYPE_CHECKING:
+    from autotune.preparation.launching import FleetAddress
 
 OUTPUT, FLEET = "Output", "Several machines"  # headings in `--help`
 
@@ -79,27 +82,7 @@ def search(
     from autotune.targets import resolve
     from autotune.targets.source import may_declare
 
-    typed_words = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
-    if {"--resume", "--fresh"} <= set(typed_words):
-        raise UsageError(
-            "--resume goes on with a study and --fresh begins a new one. One of them was probably left over from an "
-            "earlier line. Leave it out."
-        )
-
-    typed_here = [getattr(context.get_parameter_source(name), "name", "") for name in ("quiet", "verbose")]
-    if typed_here == ["COMMANDLINE"] * 2:
-        raise UsageError(
-            "--quiet asks for the result alone and --verbose for all details. One of them was probably left over from "
-            "an earlier line. Leave it out."
-        )
-
-    is_typed = getattr(context.get_parameter_source("workers_expected"), "name", "") == "COMMANDLINE"
-    if is_typed and storage is None:
-        raise UsageError(
-            f"--workers-expected {workers_expected} waits for workers of a database, and none is named. --storage was "
-            f"probably forgotten. Give --storage postgresql://USER@HOST/DATABASE, or set AUTOTUNE_STORAGE."
-        )
-
+    _refuse_contradictions(context, storage, workers_expected)
     if not quiet:
         say_settings_of_file(context)
     text = target_text(context, target, command, map, quiet=quiet)
@@ -115,29 +98,44 @@ def search(
     resolve(text)  # a missing file is an error before a folder is made for its study
     interrupts.heed()
     if dry_run:
-        plan(settings, began, storage=storage or None, as_json=json_output)
+        print_preview(settings, began, storage=storage or None, as_json=json_output)
     else:
-        fleet = (storage or None, workers_expected)
+        from autotune.preparation.launching import FleetAddress
+
+        fleet = FleetAddress(storage, workers_expected) if storage else None
         _search(settings, fleet, json_output, output, began, quiet=quiet, verbose=verbose, progress=not no_progress)
 
 
+def _refuse_contradictions(context: typer.Context, storage: str | None, workers_expected: int) -> None:
+    """Raise `UsageError` for options that exclude each other."""
+    typed_words = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
+    if {"--resume", "--fresh"} <= set(typed_words):
+        raise UsageError(
+            "--resume goes on with a study and --fresh begins a new one. One of them was probably left over from an "
+            "earlier line. Leave it out."
+        )
+    if all(given_by(context, name) == "COMMANDLINE" for name in ("quiet", "verbose")):
+        raise UsageError(
+            "--quiet asks for the result alone and --verbose for all details. One of them was probably left over from "
+            "an earlier line. Leave it out."
+        )
+    if given_by(context, "workers_expected") == "COMMANDLINE" and storage is None:
+        raise UsageError(
+            f"--workers-expected {workers_expected} waits for workers of a database, and none is named. --storage was "
+            f"probably forgotten. Give --storage postgresql://USER@HOST/DATABASE, or set AUTOTUNE_STORAGE."
+        )
+
+
 def _search(
-    settings: Settings,
-    fleet: tuple[str | None, int],
-    as_json: bool,
-    output: Path | None,
-    began: float,
-    *,
-    quiet: bool,
-    verbose: bool,
-    progress: bool,
-) -> None:
+    settings: Settings, fleet: FleetAddress | None, as_json: bool, output: Path | None, began: float, *,
+    quiet: bool, verbose: bool, progress: bool,
+) -> None:  # fmt: skip
     from autotune.cli.saying_launcher import SayingLauncher
     from autotune.core import codec
     from autotune.preparation.launching import launching
     from autotune.report.answer import answer_block
     from autotune.report.terminal import TerminalReporter
-    from autotune.study.layout import unwritable
+    from autotune.study.disk import unwritable
     from autotune.study.view import load_view
     from autotune.tuning.engine import search as run
 
@@ -145,7 +143,7 @@ def _search(
     budget = settings.time_budget_seconds
     terminal = TerminalReporter(console, quiet=quiet, verbose=verbose, progress=progress, budget_seconds=budget)
     around = (lambda launcher: launcher) if quiet else SayingLauncher
-    with terminal as reporter, launching(settings, *fleet, reporter.note, around) as launcher:
+    with terminal as reporter, launching(settings, fleet, reporter.note, around) as launcher:
         recommendation = run(settings, launcher, reporter, began=began)
     if output is not None:
         try:

@@ -37,7 +37,7 @@ def show(
     from autotune.harmless import plain
     from autotune.report.blocks import trials_table
     from autotune.report.expected import probe_block
-    from autotune.study.layout import find
+    from autotune.study.disk import find
     from autotune.study.view import load_view
     from autotune.units import counted
 
@@ -69,7 +69,7 @@ def show(
 
 def _rows(view: StudyView, asked: Sequence[Trial], *, failed: bool) -> list[dict[str, Any]]:
     from autotune.report.expected import prediction_of
-    from autotune.study.layout import log_of
+    from autotune.study.disk import log_of
 
     return [
         {
@@ -87,7 +87,7 @@ def _rows(view: StudyView, asked: Sequence[Trial], *, failed: bool) -> list[dict
 
 def _below(view: StudyView, *, failed: bool) -> Iterator[str]:
     """Yield the lines below the table: the precision checks, and where the logs of what failed are."""
-    from autotune.study.layout import log_of
+    from autotune.study.disk import log_of
 
     for compared in view.stability:
         is_ok = compared.verdict == "ok"

@@ -58,7 +58,7 @@ Devices = Annotated[
 ]
 
 
-class OfAScript(TyperCommand):
+class CommandWithScript(TyperCommand):
     """A command of many options, below headings, that tells where a script's arguments go if one is taken for ours."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

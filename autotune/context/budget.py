@@ -1,7 +1,7 @@
 """The time budget of one search: what is left of it, and what has to be kept for which later stage.
 
-    │ elapsed │ to explore with    │ precision check      │ race          │ ablation    │    what is kept
-    │ elapsed │ spare                     │ precision check │ shortest race │                  the least of it
+    │ elapsed │ to explore with    │ precision check      │ confirmation  │ ablation    │    what is kept
+    │ elapsed │ spare                     │ precision check │ shortest one  │                  the least of it
 
 Nothing begins that is not expected to end in time, repeats included: decisions/0047 has the rules.
 """
@@ -12,8 +12,9 @@ import math
 import statistics
 from collections.abc import Callable, Sequence
 
-from autotune.answer import choice, racing
-from autotune.context.windows import BRIEF, LEAST, SEARCH, RacePlan
+from autotune.answer import choice, confirmation_rounds
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, GOAL_ROUNDS, MOST_FINALISTS, USUAL_ROUNDS, probe_count
+from autotune.context.windows import BRIEF, LEAST, SEARCH, ConfirmationPlan
 from autotune.core.records import Config
 from autotune.core.requests import FEWEST_STEPS, ProbeBudget
 from autotune.core.results import Outcome
@@ -22,20 +23,20 @@ from autotune.precision.duration import RUNS, SEED_SECONDS, STEPS, check_batch, 
 from autotune.precision.judge import THRESHOLDS
 from autotune.sampler.space import change_count
 from autotune.study.history import History
-from autotune.study.interference import BACK_OFF_SECONDS
+from autotune.study.valid_probes import BACK_OFF_SECONDS
 from autotune.targets.commands.command import is_command
 
 MOST_RESERVED = 0.4  # share of the budget kept while exploring; of a short one more, once there is something to confirm
 MOST_CHECKING = 0.25  # share of the budget for a precision check
 MOST_LATE = 0.1  # share of the budget by which it is overrun rather than nothing confirmed
-MOST_ABLATION = 0.2  # share of the budget kept to take changes back after the race
-SIMPLER_PROBES = 2  # kept to take changes back before the race: it may leave no time to do so after it
+MOST_ABLATION = 0.2  # share of the budget kept to take changes back after the confirmation
+SIMPLER_PROBES = 2  # kept to take changes back before the confirmation: it may leave no time to do so after it
 FIRST_SHARE = 0.25  # share of the time left for the first probe of the baseline: from there on windows are shorter
 KNEE_FINALISTS = 5  # with a free global batch: who is within 5 % need not be told apart by eight rounds
-KNEE_PROBES = racing.probe_count(KNEE_FINALISTS, racing.SURE_ROUNDS, 1)
-SHORT_ROUNDS = racing.fewest_rounds(2)  # of the fastest against the baseline, with an interval that can say something
+KNEE_PROBES = probe_count(KNEE_FINALISTS, confirmation_rounds.SURE_ROUNDS, 1)
+SHORT_ROUNDS = confirmation_rounds.fewest_rounds(2)  # of the fastest against the baseline, for a useful interval
 CLEAR = 1.5  # times as good by single probes: two rounds tell that, where probes err by 10 % (`core/rounds.Rounds`)
-THREE_PROBES = racing.probe_count(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with fewer finalists more rounds
+THREE_PROBES = probe_count(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with fewer finalists more rounds
 USUAL_STEPS = ProbeBudget().min_steps  # of a stage of a probe, if they are not too long for it
 
 
@@ -48,7 +49,9 @@ class TimeBudget:
         self.advised_minutes = 0  # told to be enough; 0: nothing was
         self.seconds, self._objective = seconds, objective_of(history.request.goal)
         self._probes_after = self._objective.probes_after(history.request.goal)
-        self._known_racers: dict[tuple[int, int], list[Config]] = {}  # by the history's version, and how many at most
+        self._known_candidates: dict[
+            tuple[int, int], list[Config]
+        ] = {}  # by the history's version, and how many at most
 
     @property
     def elapsed_seconds(self) -> float:
@@ -102,30 +105,29 @@ class TimeBudget:
         """
         step = self._history.request.facts.step
         seconds, share = step.seconds if step is not None else 0.0, FIRST_SHARE * self.left_seconds
-        stages = 3 * USUAL_STEPS * seconds
-        windows = self._windows(self.window)
+        stages, windows = 3 * USUAL_STEPS * seconds, self._windows(self.window)
         fit = (w for w in windows if FEWEST_STEPS * seconds + min(stages, 3 * w.max_seconds) <= share >= w.min_seconds)
         return next(fit, windows[-1])
 
     @property
     def shortest_confirmation_seconds(self) -> float:
         """The seconds of the shortest confirmation: the fastest and the baseline, two rounds, measured least."""
-        return self._race_seconds(self._windows(self.window)[-1], racing.FEWEST_ROUNDS)
+        return self._confirmation_seconds(self._windows(self.window)[-1], FEWEST_ROUNDS)
 
     @property
     def short_confirmation_seconds(self) -> float:
         """The seconds of a short confirmation of the same two: four rounds, two where the gain is clear by now."""
-        return self._race_seconds(self.round_window, racing.FEWEST_ROUNDS if self.has_clear_gain else SHORT_ROUNDS)
+        return self._confirmation_seconds(self.round_window, FEWEST_ROUNDS if self.has_clear_gain else SHORT_ROUNDS)
 
     @property
     def full_confirmation_seconds(self) -> float:
-        """The seconds of a race of eight rounds among those who would begin it now."""
-        among = self._racers(racing.MOST_FINALISTS)
-        return self.probe_seconds(among, self.round_window) * racing.probe_count(len(among) - 1, racing.GOAL_ROUNDS, 1)
+        """The seconds of a confirmation of eight rounds among those who would begin it now."""
+        among = self._candidates(MOST_FINALISTS)
+        return self.probe_seconds(among, self.round_window) * probe_count(len(among) - 1, GOAL_ROUNDS, 1)
 
     @property
     def ablation_seconds(self) -> float:
-        """The seconds kept after the race, to take back each change of who is best now.
+        """The seconds kept after the confirmation, to take back each change of who is best now.
 
         0.0 for fewer than two, and where its share is too short for two rounds of the best and one other.
         """
@@ -134,26 +136,26 @@ class TimeBudget:
 
     @property
     def affords_ablation(self) -> bool:
-        """Whether all changes of who is best now can be taken back after the race."""
+        """Whether all changes of who is best now can be taken back after the confirmation."""
         changed, rounds = self._ablation
         return changed < 2 or (changed + 2) * rounds <= MOST_ABLATION * self.seconds
 
     @property
     def _ablation(self) -> tuple[int, float]:
         """The changes of who is best now, and the seconds of the fewest rounds of one configuration."""
-        best, baseline = self._racers(1)[0], self._history.request.baseline
-        seconds = racing.FEWEST_ROUNDS * self.probe_seconds([best, baseline], self.round_window)
-        return change_count(best, baseline), seconds  # without a single change it is the baseline, which races
+        best, baseline = self._candidates(1)[0], self._history.request.baseline
+        seconds = FEWEST_ROUNDS * self.probe_seconds([best, baseline], self.round_window)
+        return change_count(best, baseline), seconds  # without a single change it is the baseline, which is measured
 
     @property
-    def race_seconds(self) -> float:
-        """The seconds left for the race: what the ablation does not need after it, if that is enough for a race."""
+    def confirmation_seconds(self) -> float:
+        """The seconds left for the confirmation: without those of the ablation, if that is enough."""
         left = self.left_seconds - self.ablation_seconds
         return left if left >= self.short_confirmation_seconds else self.left_seconds
 
     @property
     def reserve_seconds(self) -> float:
-        """The seconds that the exploration keeps: for the race and what comes before and after it.
+        """The seconds that the exploration keeps: for the confirmation and what comes before and after it.
 
         Nothing where not even one probe and the shortest confirmation fit: what is tried then is for another search.
         """
@@ -176,7 +178,7 @@ class TimeBudget:
 
     @property
     def missing_finalists(self) -> int:
-        """The number of configurations that are missing to the fewest finalists beside the baseline."""
+        """The number of feasible configurations, the baseline aside, that are missing to the fewest finalists."""
         known = {trial.config for trial, verdict in self._history.judged if verdict.feasible}
         return max(0, choice.FEWEST_FINALISTS - len(known - {self._history.request.baseline}))
 
@@ -213,44 +215,43 @@ class TimeBudget:
         spare = self.spare_seconds if keep_seconds is None else self.left_seconds - keep_seconds
         return spare >= BACK_OFF_SECONDS + self._history.expected_seconds(window, config)
 
-    def affords_round(self, racers: Sequence[Config], window: ProbeBudget, keep_seconds: float = 0.0) -> bool:
+    def affords_round(self, candidates: Sequence[Config], window: ProbeBudget, keep_seconds: float = 0.0) -> bool:
         """Return whether there is time for one more round among these, with so many seconds left after it."""
-        return self.left_seconds - keep_seconds >= sum(self._history.expected_seconds(window, one) for one in racers)
+        return self.left_seconds - keep_seconds >= len(candidates) * self.probe_seconds(candidates, window)
 
-    def probe_seconds(self, racers: Sequence[Config], window: ProbeBudget) -> float:
-        """Return the mean seconds of one probe of a race among these."""
-        return statistics.fmean(self._history.expected_seconds(window, config) for config in racers)
+    def probe_seconds(self, candidates: Sequence[Config], window: ProbeBudget) -> float:
+        """Return the mean seconds of one probe of a confirmation among these."""
+        return statistics.fmean(self._history.expected_seconds(window, config) for config in candidates)
 
     def finalists(self, available: int) -> int:
-        """Return how many of so many finalists can race: 0 if there is no time for any and the baseline runs.
+        """Return how many of so many finalists can be confirmed: 0 if there is no time for any and the baseline runs.
 
         The fastest alone while there is no time for four rounds of three: it has the least regret of all ways to spend
-        up to 14 probes (`benchmarks/race.py`).
+        up to 14 probes (`benchmarks/confirmation_rounds.py`).
         """
-        most_seconds = self.left_seconds + MOST_LATE * self.seconds
-        if most_seconds < self.shortest_confirmation_seconds and self._history.baseline_runs:
+        most = self.left_seconds + MOST_LATE * self.seconds
+        if most < self.shortest_confirmation_seconds and self._history.baseline_runs:
             return 0
-        racers, knee = self._racers(racing.MOST_FINALISTS), self._objective.knee(self._history.request.goal)
-        affordable = self.race_seconds / self.probe_seconds(racers, self.round_window)
+        candidates, knee = self._candidates(MOST_FINALISTS), self._objective.knee(self._history.request.goal)
+        affordable = self.confirmation_seconds / self.probe_seconds(candidates, self.round_window)
         few = choice.FEWEST_FINALISTS if affordable >= THREE_PROBES else 1
         if knee is not None and affordable >= KNEE_PROBES:
             few = KNEE_FINALISTS
-        return racing.finalist_count(available, 1, affordable, few)
+        return confirmation_rounds.finalist_count(available, 1, affordable, few)
 
-    def race_plan(self, racers: Sequence[Config], finalist_total: int, known: int = 0) -> RacePlan:
-        """Return how a race among these is run, `finalist_total` of them finalists, once `known` probes of it were run.
+    def confirmation_plan(self, candidates: Sequence[Config], finalist_total: int, known: int = 0) -> ConfirmationPlan:
+        """Return how to confirm these, `finalist_total` of them finalists, once `known` probes of it were run.
 
         Its probes measure least where that alone makes room for three rounds.
         """
-        others, left = len(racers) - finalist_total, self.race_seconds
-        plans = []
+        others, left, plans = len(candidates) - finalist_total, self.confirmation_seconds, list[ConfirmationPlan]()
         for window in (self.round_window, *self._windows(self.round_window)[-1:]):
-            seconds = self.probe_seconds(racers, window)
-            rounds = range(racing.USUAL_ROUNDS, racing.FEWEST_ROUNDS, -1)
-            fit = (n for n in rounds if (racing.probe_count(finalist_total, n, others) - known) * seconds <= left)
-            plans.append(RacePlan(window=window, rounds=next(fit, racing.FEWEST_ROUNDS), probe_seconds=seconds))
+            seconds = self.probe_seconds(candidates, window)
+            rounds = range(USUAL_ROUNDS, FEWEST_ROUNDS, -1)
+            fit = (n for n in rounds if (probe_count(finalist_total, n, others) - known) * seconds <= left)
+            plans.append(ConfirmationPlan(window=window, rounds=next(fit, FEWEST_ROUNDS), probe_seconds=seconds))
         # The least window may hold a single burst of a loader: rather fewer rounds, as long as they can decide.
-        enough = min(racing.fewest_rounds(len(racers)), racing.SURE_ROUNDS)
+        enough = min(confirmation_rounds.fewest_rounds(len(candidates)), confirmation_rounds.SURE_ROUNDS)
         return next((one for one in plans if one.rounds >= enough), plans[-1])
 
     def shortage(self, probes: int) -> tuple[float, int]:
@@ -260,9 +261,8 @@ class TimeBudget:
         """
         needed = probes * self._history.typical_seconds + self.short_confirmation_seconds
         over = needed - self.left_seconds
-        if over <= 0:
-            return 0.0, 0
-        return over, math.ceil((self.seconds + over + self._checking_seconds(STEPS)) / 60)
+        minutes = math.ceil((self.seconds + over + self._checking_seconds(STEPS)) / 60)
+        return (over, minutes) if over > 0 else (0.0, 0)
 
     def _windows(self, wanted: ProbeBudget) -> tuple[ProbeBudget, ...]:
         """Return this window and shorter ones, longest first; no shorter where something else than speed counts."""
@@ -271,29 +271,28 @@ class TimeBudget:
     def _searching_seconds(self, window: ProbeBudget, config: Config) -> float:
         return self._history.expected_seconds(window, config, short_cycles=True)
 
-    def _race_seconds(self, window: ProbeBudget, rounds: int) -> float:
+    def _confirmation_seconds(self, window: ProbeBudget, rounds: int) -> float:
         """Return the seconds of so many rounds of the best so far and the baseline."""
-        return self.probe_seconds(self._racers(1), window) * racing.probe_count(1, rounds, 1)
+        return self.probe_seconds(self._candidates(1), window) * probe_count(1, rounds, 1)
 
     @property
     def has_clear_gain(self) -> bool:
         """Whether single probes show that the best one is surely faster than the baseline."""
         score = self._history.summary(self._history.request.baseline).found
-        return score is not None and self._history.best >= CLEAR * score
+        return score is not None and self._history.best_score >= CLEAR * score
 
     def _checking_seconds(self, steps: int) -> float:
         """Return the seconds of a precision check of so many steps at the pace of the fastest probe."""
-        processes = RUNS if is_command(self._history.request.target) else 1
-        batch = check_batch(self._history)
+        processes, batch = RUNS if is_command(self._history.request.target) else 1, check_batch(self._history)
         measured = (trial.result for trial, _ in self._history.judged if trial.result.measurement)
         return min((seconds_at_the_pace_of(result, batch, steps, processes) for result in measured), default=0.0)
 
-    def _racers(self, most: int) -> list[Config]:
-        """Return the configurations that would race now: at most `most` finalists, and the baseline if it runs."""
+    def _candidates(self, most: int) -> list[Config]:
+        """Return what would be confirmed now: at most `most` finalists, and the baseline if it runs."""
         now = (self._history.version, most)
-        if now not in self._known_racers:  # asked a dozen times between two probes
-            margin = racing.margin(self._history.reference_rates)
+        if now not in self._known_candidates:  # asked a dozen times between two probes
+            margin = confirmation_rounds.finalist_margin(self._history.baseline_rates)
             found = choice.finalists(self._history.drift_corrected, self._history.request, most=most, margin=margin)
             own = [self._history.request.baseline] if self._history.baseline_runs or not found else []
-            self._known_racers[now] = [*(one.config for one in found), *own]
-        return self._known_racers[now]
+            self._known_candidates[now] = [*(one.config for one in found), *own]
+        return self._known_candidates[now]

@@ -21,11 +21,11 @@ from autotune.machine.interference import ForeignCores
 from autotune.memory.prediction import MemoryPrediction
 from autotune.objectives import objective_of
 from autotune.objectives.base import Objective
-from autotune.preparation.prepare import fault
+from autotune.preparation.prepare import error_of_failure
 from autotune.preparation.settings import Settings
 from autotune.sampler.guard import Guard
 from autotune.sampler.space import SearchSpace
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.history import History
 
 if TYPE_CHECKING:  # these import Optuna, and pages and exports use rules of stages without it
@@ -71,5 +71,5 @@ class SearchContext:
         answer = self.launcher.run(asked, place)
         if answer.outcome is Outcome.ENVIRONMENT:
             assert answer.failure is not None, "only OK has none"
-            raise fault(answer.outcome, answer.failure, place / LOG)
+            raise error_of_failure(answer.outcome, answer.failure, place / LOG)
         return answer

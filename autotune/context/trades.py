@@ -37,11 +37,11 @@ from autotune.sampler.guard import Guard
 from autotune.sampler.space import SearchSpace, held_by_a_rank
 from autotune.study.history import History
 
-LEAST_UPDATE = 0.03  # of a step: half of it saved is 1.5 %, less than most races tell
+LEAST_UPDATE = 0.03  # of a step: half of it saved is 1.5 %, less than most confirmations tell
 APART = 2.0  # the largest over the smallest batch, from which on measured times tell a slope from their noise
 
 
-class Why(Enum):
+class TradeExclusion(Enum):
     """The reasons why a trade cannot win."""
 
     FITS = "the same batch fits without, or with less"
@@ -81,7 +81,7 @@ class Trades:
         }  # fmt: skip
         limits = self._request.goal.limits
         self._updating = [one.name for one in KNOBS if decides and one.only_updates and one.name not in limits]
-        self._known: dict[Config, Why | None] = {}
+        self._known: dict[Config, TradeExclusion | None] = {}
         self._saturations: dict[tuple[Value, ...], Saturation | None] = {}
         self._refuted: list[tuple[tuple[Value, ...], int]] = []  # predictions: the batch did not fit after all
         self._version = -1
@@ -105,7 +105,7 @@ class Trades:
             self._remaining_of = now
         return self._remaining
 
-    def why(self, config: Config) -> Why | None:
+    def why(self, config: Config) -> TradeExclusion | None:
         """Return why `config` can only be slower than what fits without its trade; None if it may win."""
         if self._version != self._history.version:
             self._version, self._known, self._saturations = self._history.version, {}, {}
@@ -115,31 +115,31 @@ class Trades:
             self._known[config] = self._decided(config)
         return self._known[config]
 
-    def exclusions(self, known: set[Why]) -> list[str]:
+    def exclusions(self, known: set[TradeExclusion]) -> list[str]:
         """Return one line for each reason that rules something out and is not in `known` yet; it is then."""
         lines = []
         reasons = [(config, self.why(config)) for config in self._space.around()]
-        for why in Why:
+        for why in TradeExclusion:
             out = [config for config, reason in reasons if reason is why]
             if out and why not in known:
                 known.add(why)
                 lines.append(self._line(why, out))
         return lines
 
-    def _line(self, why: Why, out: Sequence[Config]) -> str:
+    def _line(self, why: TradeExclusion, out: Sequence[Config]) -> str:
         every, looked_at = len(self._space.configs), self._space.around()
         about, count = "" if self._space.is_listed else "about ", round(len(out) / len(looked_at) * every)
         skipping = f"Skipping {about}{count:,} of {every:,} configurations"
-        if why is Why.CORES:
+        if why is TradeExclusion.CORES:
             return f"{skipping}: threads that sleep while they wait are slower where each has a core of its own."
-        if why is Why.UPDATE:
+        if why is TradeExclusion.UPDATE:
             return f"{skipping}: the optimizer's update takes {self._update_share():.1%} of a step, too little to gain."
         trades = [config for config in looked_at if any(self._lighter(config))]
         most = max(out, key=_longer)
         name = " and ".join(knob(one).phrase(most[one]) for one in traded(most.values))
-        if why is Why.FITS and len(out) == len(trades):
+        if why is TradeExclusion.FITS and len(out) == len(trades):
             return f"{skipping}: every batch fits without {name}, which can only be slower."
-        if why is Why.FITS:
+        if why is TradeExclusion.FITS:
             less = " or with less of it" if len({_trade(config) for config in trades}) > 1 else ""
             return f"{skipping}: the same batch is predicted to fit without {name}{less}, which can only be slower."
         found = self._saturation(out[0])
@@ -149,17 +149,17 @@ class Trades:
             f"speed at batch {found.half_batch:.0f}, and {found.fitting_batch} fits without it."
         )
 
-    def _decided(self, config: Config) -> Why | None:
+    def _decided(self, config: Config) -> TradeExclusion | None:
         if self.decides and any(map(self._fits, self._lighter(config))):
-            return Why.FITS
+            return TradeExclusion.FITS
         found = self._saturation(config) if self.decides and self._plain(config) is not None else None
         if found is not None and found.forbids(_longer(config)):
-            return Why.SATURATED
+            return TradeExclusion.SATURATED
         yields = not self._yielding.isdisjoint(config.values.items())
         if yields and self._has_core_each(config):
-            return Why.CORES
+            return TradeExclusion.CORES
         updates = any(config[name] != self._request.baseline[name] for name in self._updating)
-        return Why.UPDATE if updates and (self._update_share() or 1.0) <= LEAST_UPDATE else None
+        return TradeExclusion.UPDATE if updates and (self._update_share() or 1.0) <= LEAST_UPDATE else None
 
     def _update_share(self) -> float | None:
         """Return the largest share of a step that updates took in a probe; None where they were not timed."""

@@ -26,8 +26,8 @@ LEAST = ProbeBudget(
 
 
 @dataclass(frozen=True, kw_only=True)
-class RacePlan:
-    """The window of each probe of a race, and the most rounds that are run."""
+class ConfirmationPlan:
+    """The window of each probe of a confirmation, and the most rounds that are run."""
 
     window: ProbeBudget
     rounds: int

@@ -9,7 +9,7 @@ from __future__ import annotations
 from autotune.core.numbered_code import NumberedCode
 
 TROUBLE_WITH_LOADER = "Training waits for data {wait_share:share} of the time."
-BATCH_CHANGES = (
+GLOBAL_BATCH_SENTENCE = (
     "The global batch changes from {before} to {now} samples per optimizer step, which changes what the model learns."
 )
 BETTER, WORSE = "{share:difference} {better}", "{share:difference} {worse}"
@@ -27,10 +27,10 @@ class Code(NumberedCode):
     # 1xx: warnings
     ONLY_BASELINE_TRIED = ("only-baseline-tried", 101, "Only the baseline was tried: it used up the budget.",
         "Search again with a longer --time-budget (or more --probes); the measurements are kept.")
-    GLOBAL_BATCH_CHANGED = ("global-batch-changed", 102, BATCH_CHANGES,
+    GLOBAL_BATCH_CHANGED = ("global-batch-changed", 102, GLOBAL_BATCH_SENTENCE,
         "As a starting point, multiply the learning rate by {learning_rate_factor:.2g} (the square root of "
         "{factor:.3g}), " + LEARNING_RATE)
-    GLOBAL_BATCH_CHANGED_NOISE_SCALE = ("global-batch-changed-noise-scale", 103, BATCH_CHANGES,
+    GLOBAL_BATCH_CHANGED_NOISE_SCALE = ("global-batch-changed-noise-scale", 103, GLOBAL_BATCH_SENTENCE,
         "As a starting point, multiply the learning rate by {sgd_factor:.2g} with SGD, or by {adam_factor:.2g} with "
         "Adam and its beta2 to the power of {factor:.3g} (from the noise scale, right to about a factor of 2), "
         + LEARNING_RATE)
@@ -194,7 +194,7 @@ class Code(NumberedCode):
     FASTER_PRECISION_UNDECIDED = ("faster-precision-undecided", 310,
         BETTER + ", too little for a precision whose losses are undecided (under {least:.0%})" + MORE_MEMORY)
     FASTER_OTHER_MICRO_BATCH = ("faster-other-micro-batch", 311,
-        BETTER + ", too little or too uncertain for another batch to learn from (under {least:.0%})" + MORE_MEMORY)
+        BETTER + ", not surely {least:.0%} or more, which another batch to learn from must be" + MORE_MEMORY)
     FASTER_BESIDE_OTHERS = ("faster-beside-others", 312,
         BETTER + ", in rounds in which others kept the baseline from the cores" + MORE_MEMORY)
 

@@ -5,19 +5,15 @@ from __future__ import annotations
 from typing import Any, Union
 
 from autotune.core import codec
-from autotune.core.requests import (
-    DryRunRequest,
-    InspectRequest,
-    NoiseScaleRequest,
-    ProbeRequest,
-    ProfileRequest,
-    Request,
-    StabilityRequest,
-)
+from autotune.core.requests import InspectRequest, ProbeRequest, Request
+from autotune.gradient_noise.records import NoiseScaleRequest
+from autotune.memory.records import DryRunRequest
+from autotune.precision.records import PrecisionCheckRequest
+from autotune.profile.records import ProfileRequest
 
 MEASUREMENTS: dict[type[Request[Any]], str] = {  # request -> module:function of the child, of request and `Progress`
     ProbeRequest: "autotune.child.run:probe",
-    StabilityRequest: "autotune.precision.child:compare_losses",
+    PrecisionCheckRequest: "autotune.precision.child:compare_losses",
     NoiseScaleRequest: "autotune.gradient_noise.child:measure",
     DryRunRequest: "autotune.memory.child:predict_peaks",
     InspectRequest: "autotune.child.run:inspect",

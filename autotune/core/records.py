@@ -14,7 +14,7 @@ import msgspec
 
 PROTOCOL = 1  # raised when a stored or sent record changes its meaning; an older reader then refuses it
 Value = int | float | bool | str | None
-# reference: the baseline again, to see drift; ablation: the winner without some of its changes, after the race;
+# reference: the baseline again, to see drift; ablation: the winner without some of its changes, after the confirmation;
 # elsewhere: winner and baseline once more, on a second machine
 Purpose = Literal["baseline", "search", "reference", "confirm", "ablation", "elsewhere"]
 SEARCH_PURPOSES: tuple[Purpose, ...] = ("baseline", "search", "ablation")  # whose probes a search learns from

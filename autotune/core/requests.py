@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, Generic, Literal, Self, TypeVar, cast, get_args
+from typing import Any, ClassVar, Generic, Self, TypeVar, cast, get_args
 
 from msgspec.structs import replace
 
-from autotune.core.records import PROTOCOL, Config, Declaration, Purpose, Record, Value
-from autotune.core.results import Failure, Inspection, Outcome, ProbeResult, Result, StabilityResult
-from autotune.gradient_noise.records import NoiseScaleResult
-from autotune.memory.model import DryRun
-from autotune.profile.records import ProfileResult
+from autotune.core.records import PROTOCOL, Config, Declaration, Purpose, Record
+from autotune.core.results import Failure, Inspection, Outcome, ProbeResult, Result
 
 Asked = TypeVar("Asked", bound="Request[Any]")
 ResultT = TypeVar("ResultT", bound=Result)
@@ -117,54 +114,6 @@ class ProbeRequest(Request[ProbeResult], frozen=True, kw_only=True, tag="probe",
         return content
 
 
-Role = Literal["reference", "perturbed", "candidate"]
-ROLES: tuple[Role, ...] = ("reference", "perturbed", "candidate")
-
-
-class StabilityRequest(Request[StabilityResult], frozen=True, kw_only=True, tag="stability", tag_field="request"):
-    """Ask for paired training runs: does `candidate` learn what `reference` learns, step by step.
-
-    Both have the same batch and differ only in knobs that change arithmetic. For every seed three runs start from the
-    same weights and see the same batches in the same order: reference, reference with weights perturbed by 1e-6, and
-    candidate. A command runs once in a process: it is asked for one role at a time.
-    """
-
-    FOLDER: ClassVar[str] = "stability"
-
-    target: str
-    reference: Config
-    candidate: Config
-    device: str
-    seeds: tuple[int, ...] = (0,)
-    steps: int = 50  # optimizer steps of each run; 40 to 60 resolve what seeds would hide (docs/notes/precision.md 2)
-    roles: tuple[Role, ...] = ROLES
-    max_seconds: float = 60.0  # of training, all runs together; what it cuts short is told by the number of losses
-
-    def process_config(self) -> Config:
-        """The candidate's configuration: see `Request`."""
-        return self.candidate
-
-
-class NoiseScaleRequest(Request[NoiseScaleResult], frozen=True, kw_only=True, tag="noise-scale", tag_field="request"):
-    """Ask for the gradients of many micro-batches at the same weights, as soon as training has really begun.
-
-    At initialisation they say nothing of training: what they lead to was wrong by 0.03 to 7 times there, within 3.4
-    times after 30 steps (docs/notes/noise.md 3). So training goes on until the loss has fallen, within limits.
-    """
-
-    FOLDER: ClassVar[str] = "noise_scale"
-
-    target: str
-    config: Config  # without accumulation: each optimizer step is one micro-batch
-    device: str
-    seed: int = 0
-    least_steps: int = 30  # optimizer steps before the loss is looked at, however long they take
-    most_steps: int = 100  # and after which it is done whether the loss has fallen or not
-    least_fall: float = 0.1  # of the first losses; 10 to 30 % is where training has begun (docs/notes/noise.md 3)
-    micro_batches: int = 64  # with 16 the interval is often open at its upper end (docs/notes/noise.md 2)
-    max_seconds: float = 60.0  # of training and measuring; what it cuts short is told by the number of gradients
-
-
 class InspectRequest(Request[Inspection], frozen=True, kw_only=True, tag="inspect", tag_field="request"):
     """Ask what the device and the target are. Without a target, only the device is looked at."""
 
@@ -173,40 +122,3 @@ class InspectRequest(Request[Inspection], frozen=True, kw_only=True, tag="inspec
     config: Config | None = None  # the configuration of the one real step; None: the target's baseline
     declared: tuple[Declaration, ...] = ()  # knobs that the user declares beside the target's `space`
     seed: int = 0
-
-
-class DryRunRequest(Request[DryRun], frozen=True, kw_only=True, tag="dry-run", tag_field="request"):
-    """Ask what memory training would need, by training with tensors that have shapes and no contents."""
-
-    FOLDER: ClassVar[str] = "dry_run"
-
-    target: str
-    config: Config  # what `arms` and `batches` do not say
-    arms: tuple[dict[str, Value], ...]  # values of the knobs that move memory, apart from the micro-batch
-    batches: tuple[int, ...]  # micro-batches that may be run, ascending
-    device: str
-    micro_batches: int = 1  # per optimizer step: 2 where gradients live while the next micro-batch is computed
-    shapes_vary: bool = False  # as far as a probe saw; the longest samples are looked for then
-    by_category: bool = False  # what the tensors of one step are for, at the batch of `config`
-    limit_bytes: int | None = None  # beyond which no peak is of interest
-    max_seconds: float = 60.0  # arms that are not begun by then are left out
-    seed: int = 0
-
-
-# brief: parts, calls and lines alone; captured: nothing is measured, Nsight Systems watches a few steps
-ProfileExtent = Literal["whole", "brief", "captured", "storage"]
-
-
-class ProfileRequest(Request[ProfileResult], frozen=True, kw_only=True, tag="profile", tag_field="request"):
-    """Ask where the optimizer steps of one configuration go, and which lines of the user's code cost time."""
-
-    FOLDER: ClassVar[str] = "profile"
-
-    target: str
-    config: Config
-    device: str
-    seed: int = 0
-    seconds: float = 3.0  # of steps that are timed by their parts; each of the other passes takes up to half of it
-    extent: ProfileExtent = "whole"
-    output: str | None = None  # the folder for traces, or, of storage, for caches of fsspec; None: none are made
-    verify: bool = False  # whether findings are tried: left out in every second pair of steps

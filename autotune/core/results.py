@@ -9,10 +9,12 @@ import math
 from enum import StrEnum
 from typing import Literal
 
+from msgspec import field
+
 from autotune.core.alone import Alone as Alone
 from autotune.core.communication import Communication as Communication
 from autotune.core.compilation import Compilation as Compilation
-from autotune.core.interference import Contamination, GpuUse
+from autotune.core.interference_readings import GpuUse, HostInterference
 from autotune.core.memory_peak import MemoryPeak as MemoryPeak
 from autotune.core.notices import Notice
 from autotune.core.rank_reading import RankReading as RankReading
@@ -74,11 +76,12 @@ class Measurement(Record, frozen=True, kw_only=True):
     compute_only: Alone | None = None  # None: there is no loader to tell it from
     loader_only: Alone | None = None
     communication: Communication | None = None  # of ranks that train together; None: one rank, or a loop not led
-    contamination: Contamination | None = None
+    interference: HostInterference | None = field(default=None, name="contamination")
     memory_track: tuple[tuple[int, int], ...] = ()  # (step of the window, bytes used at its end), thinned out
     shapes_vary: bool = False  # batches differed in more than their number of samples
     worst_batches: int = 0  # micro-batches of the target's worst case trained after the window; 0: none known
-    own_seconds_per_step: float | None = None  # of the host, for watching: a plain loop is faster by so much at most
+    # Of the host, for watching: a plain loop is faster by so much at most.
+    watching_seconds_per_step: float | None = field(default=None, name="own_seconds_per_step")
     paused_seconds: float = 0.0  # of evaluations and checkpoints inside the window, which its seconds leave out
     busy_seconds: tuple[float, ...] = ()  # of one of several ranks, per entry: see `RankReading`
     ranks: tuple[RankReading, ...] = ()  # of each of several, of which the slowest is measured; (): one process
@@ -167,7 +170,7 @@ class Measurement(Record, frozen=True, kw_only=True):
 class Failure(Record, frozen=True, kw_only=True):
     """The reason why a probe has no measurement."""
 
-    phase: str  # start | load | build | warm-up | alone | measure | validate
+    phase: str  # start | load | build | warm-up | alone | measure | worst | validate
     message: str  # one line, the user's own error first
     evidence: str  # how we know: an exception type, an exit status, a counter
     traceback: str = ""
@@ -212,24 +215,6 @@ class ProbeResult(Result, frozen=True, kw_only=True):
         if self.measurement is None or self.gpu is None or not self.gpu.energy_joules:
             return None
         return sum(self.measurement.samples) / self.gpu.energy_joules
-
-
-class LossRun(Record, frozen=True, kw_only=True):
-    """One of the paired runs of a stability test; entries are per optimizer step, None where not finite."""
-
-    role: Literal["reference", "perturbed", "candidate"]
-    seed: int
-    losses: tuple[float | None, ...]
-    gradient_norms: tuple[float | None, ...] = ()  # unscaled
-    zero_gradient_shares: tuple[float, ...] = ()  # of all gradient entries, exactly zero
-    skipped_steps: tuple[int, ...] = ()  # indices of the steps that the gradient scaler skipped
-    loss_scale: float | None = None  # at the end; None: no scaler
-
-
-class StabilityResult(Result, frozen=True, kw_only=True):
-    """The result of a `StabilityRequest`: the runs that were finished."""
-
-    runs: tuple[LossRun, ...] = ()
 
 
 class Inspection(Result, frozen=True, kw_only=True):

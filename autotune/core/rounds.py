@@ -13,8 +13,8 @@ from autotune.core.stats import PROBE_NOISE, Floats, student_quantile, typical_r
 OUTLIER = 3.0  # standard deviations of the difference of two probes, which an honest one stays within (decisions/0048)
 # Two rounds of two leave the noise one degree of freedom, and Student's 95 % is 12.7 standard errors: a usual noise
 # that counts for one more makes it 4.3. With it, two configurations in two rounds show a gain of 40 % in 87 of 100
-# races instead of 34 (probes err by 6 %); equals are told apart wrongly in 2.6 of 100 as before (6 instead of 2.4 where
-# probes err by 20 %). Source: decisions/0048.
+# confirmations instead of 34 (probes err by 6 %); equals are told apart wrongly in 2.6 of 100 as before (6 instead of
+# 2.4 where probes err by 20 %). Source: decisions/0048.
 # Where the windows themselves scatter more than that, their standard error takes its place: two rounds beside heavy
 # other work, each window known to ± 60 to 140 %, once agreed to 12 % by luck, and said 2.82 (1.91 to 4.16) of equals.
 USUAL_NOISE, USUAL_NOISE_FREEDOM = 0.05, 1

@@ -14,7 +14,7 @@ from autotune.report.changes import change_phrase, changes_of
 from autotune.report.live import live
 from autotune.report.phrases import interval
 from autotune.report.templates import Served, render_template
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
 

@@ -16,7 +16,7 @@ from pathlib import Path, PurePosixPath
 from autotune.core.results import Trial
 from autotune.errors import StudyError
 from autotune.launch.base import REQUEST, RESULT
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.lock import is_running
 from autotune.study.recommendation import Recommendation, read_best
 from autotune.study.view import StudyView, load_view

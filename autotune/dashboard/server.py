@@ -17,7 +17,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from autotune.dashboard.application import application
 from autotune.dashboard.site import Site
 from autotune.errors import StudyNotFound, UsageError
-from autotune.study.layout import STUDIES
+from autotune.study.disk import STUDIES
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 

@@ -18,7 +18,7 @@ from autotune.report.compare import compare
 from autotune.report.compare_text import render_comparison
 from autotune.report.page import render
 from autotune.report.templates import Served
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.lock import is_running
 
 MOST_LOG_BYTES = 256 * 1024  # the end of a log holds the error; a browser should not have to swallow the rest

@@ -6,7 +6,7 @@ from typing import Any
 
 from autotune.core.results import Trial
 from autotune.export.rows import MEASURED, Row, knob_names, require, rows, started_seconds, summary
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.view import StudyView
 
 EXPERIMENT = "autotune"  # where MLFLOW_EXPERIMENT_NAME names no other

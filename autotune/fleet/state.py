@@ -9,7 +9,7 @@ from autotune.core import codec
 from autotune.core.records import Record
 from autotune.errors import StudyError
 from autotune.fleet.records import FleetWorker
-from autotune.study import layout as disk
+from autotune.study import disk
 
 
 class FleetState(Record, frozen=True, kw_only=True):

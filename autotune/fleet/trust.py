@@ -13,10 +13,11 @@ from msgspec.structs import replace
 
 from autotune.core.measurements import decode
 from autotune.core.records import PROTOCOL, Environment
-from autotune.core.requests import ProbeRequest, ProfileRequest, Request
+from autotune.core.requests import ProbeRequest, Request
 from autotune.errors import StudyError
 from autotune.fleet.records import QueuedStudy
 from autotune.knobs import KNOBS
+from autotune.profile.records import ProfileRequest
 from autotune.sentences import first_few
 from autotune.study.identity import machine_differences
 from autotune.targets.commands.command import is_command

@@ -20,9 +20,8 @@ from torch.nn import functional as F  # noqa: N812 - the name that everybody kno
 from autotune.child import device as devices
 from autotune.child.lifeline import Progress
 from autotune.child.run import seed_all
-from autotune.core.requests import NoiseScaleRequest
 from autotune.core.results import Outcome
-from autotune.gradient_noise.records import GradientSample, NoiseScaleResult
+from autotune.gradient_noise.records import GradientSample, NoiseScaleRequest, NoiseScaleResult
 from autotune.knobs import completed, plan_of
 from autotune.targets import resolve
 from autotune.targets.base import Order, Session, Step, Watch

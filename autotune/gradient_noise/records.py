@@ -5,7 +5,10 @@ Raw values are kept; `gradient_noise/estimate.py` makes the noise scale of them.
 
 from __future__ import annotations
 
-from autotune.core.records import Record
+from typing import ClassVar
+
+from autotune.core.records import Config, Record
+from autotune.core.requests import Request
 from autotune.core.results import Outcome, Result
 
 
@@ -49,3 +52,23 @@ class NoiseScaleResult(Result, frozen=True, kw_only=True):
         super().__post_init__()
         if (self.outcome is Outcome.OK) != (self.sample is not None):
             raise ValueError(f"outcome {self.outcome} does not fit sample {self.sample}")
+
+
+class NoiseScaleRequest(Request[NoiseScaleResult], frozen=True, kw_only=True, tag="noise-scale", tag_field="request"):
+    """Ask for the gradients of many micro-batches at the same weights, as soon as training has really begun.
+
+    At initialisation they say nothing of training: what they lead to was wrong by 0.03 to 7 times there, within 3.4
+    times after 30 steps (docs/notes/noise.md 3). So training goes on until the loss has fallen, within limits.
+    """
+
+    FOLDER: ClassVar[str] = "noise_scale"
+
+    target: str
+    config: Config  # without accumulation: each optimizer step is one micro-batch
+    device: str
+    seed: int = 0
+    least_steps: int = 30  # optimizer steps before the loss is looked at, however long they take
+    most_steps: int = 100  # and after which it is done whether the loss has fallen or not
+    least_fall: float = 0.1  # of the first losses; 10 to 30 % is where training has begun (docs/notes/noise.md 3)
+    micro_batches: int = 64  # with 16 the interval is often open at its upper end (docs/notes/noise.md 2)
+    max_seconds: float = 60.0  # of training and measuring; what it cuts short is told by the number of gradients

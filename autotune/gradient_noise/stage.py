@@ -14,13 +14,12 @@ from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
-from autotune.core.requests import NoiseScaleRequest
 from autotune.gradient_noise.estimate import GROWTH, MOST_GROWTH, batch_range, efficiency, half_batch
-from autotune.gradient_noise.records import NoiseScale, NoiseScaleResult
+from autotune.gradient_noise.records import NoiseScale, NoiseScaleRequest, NoiseScaleResult
 from autotune.objectives import objective_of
-from autotune.study.history import History, Sample
-from autotune.study.interference import Judged
+from autotune.study.history import History, NoiseScaleCheck
 from autotune.study.recommendation import BatchAdvice, Recommendation
+from autotune.study.valid_probes import Judged
 
 BUDGET_SHARE = 0.1  # of the time budget, for training and measuring
 LEAST_SECONDS, MOST_SECONDS = 5.0, 60.0  # however short and long the budget is
@@ -38,21 +37,22 @@ def measure_gradient_noise(context: SearchContext) -> None:
     if not context.objective.uses_noise_scale:
         return
     seconds = min(MOST_SECONDS, max(LEAST_SECONDS, BUDGET_SHARE * context.settings.time_budget_seconds))
-    while (asked := _next(history.samples, request, seconds)) is not None:
+    while (asked := _next(history.gradient_samples, request, seconds)) is not None:
         context.reporter.note(
             f"Measuring the gradient noise scale: {asked.least_steps} to {asked.most_steps} steps of training, then "
             f"the gradients of {asked.micro_batches} micro-batches of {asked.config.batch_size}."
         )
-        history.add_sample(asked, context.run(asked))
-    if history.gradient_noise is None:
+        history.add_gradient_sample(asked, context.run(asked))
+    if history.noise_scale_estimate is None:
         context.reporter.note(
-            f"{no_noise_scale(history.samples[-1][1])} Until it is known, all batch sizes count as equally efficient."
+            f"{no_noise_scale(history.gradient_samples[-1][1])} Until it is known, all batch sizes count as equally "
+            f"efficient."
         )
     else:
-        context.reporter.detail(f"{describe_noise(history.gradient_noise).text}.")
+        context.reporter.detail(f"{describe_noise(history.noise_scale_estimate).text}.")
 
 
-def _next(attempts: Sequence[Sample], request: StudyRequest, seconds: float) -> NoiseScaleRequest | None:
+def _next(attempts: Sequence[NoiseScaleCheck], request: StudyRequest, seconds: float) -> NoiseScaleRequest | None:
     """Return the next measurement; None if there is one already, or none can be had."""
     config = Config(values={**request.baseline.values, "gradient_accumulation_steps": 1})
     if attempts:
@@ -78,9 +78,9 @@ def with_batch_advice(recommendation: Recommendation, history: History) -> Recom
     """Return the recommendation with what the noise scale says of its global batch; unchanged for other objectives."""
     if not objective_of(history.request.goal).uses_noise_scale:
         return recommendation
-    noise = history.gradient_noise
+    noise = history.noise_scale_estimate
     if noise is None:
-        warning = notice(Code.NOISE_SCALE_UNKNOWN, why=no_noise_scale(history.samples[-1][1]))
+        warning = notice(Code.NOISE_SCALE_UNKNOWN, why=no_noise_scale(history.gradient_samples[-1][1]))
         return replace(recommendation, warnings=(warning, *recommendation.warnings))
     half = _half_batch(recommendation, history.judged)
     between = batch_range(noise, half) if half is not None else None

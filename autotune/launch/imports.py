@@ -17,11 +17,11 @@ from autotune.core import codec
 from autotune.core.forking import MESSAGE_BYTES, Imports
 from autotune.errors import AutotuneError
 from autotune.targets.commands.program import read
-from autotune.targets.reference import Reference, parse
+from autotune.targets.installed import is_installed
+from autotune.targets.reference import TargetPlace, parse
 
 WITH_OPTIMIZERS = "import torch._dynamo"  # the first optimizer imports it: half a second
 _SUFFIXES = tuple(all_suffixes())
-_INSTALLED = {"site-packages", "dist-packages"}  # folders of pip and of Debian
 
 
 def imports_of(target: str | None) -> Imports:
@@ -34,7 +34,7 @@ def imports_of(target: str | None) -> Imports:
     return imports if is_short else Imports()
 
 
-def _imports(reference: Reference | None) -> Imports:
+def _imports(reference: TargetPlace | None) -> Imports:
     file = None if reference is None else _file(reference)
     text = "" if file is None else file.read_text()
     tree = ast.parse(text)
@@ -83,14 +83,14 @@ def _is_standard(name: str) -> bool:
 
 def _is_installed(name: str) -> bool:
     spec = PathFinder.find_spec(name)
-    return spec is not None and not _INSTALLED.isdisjoint(Path(spec.origin or "").parts)
+    return spec is not None and is_installed(Path(spec.origin or ""))
 
 
-def _file(reference: Reference) -> Path | None:
+def _file(reference: TargetPlace) -> Path | None:
     """The file of the target; None for a module whose packages have code of their own, which would run before it."""
     if reference.command is not None:
         program = read(reference.command.present())
-        reference = Reference(file=program.file, module=program.module)
+        reference = TargetPlace(file=program.file, module=program.module)
     if reference.file:
         return reference.file
     *packages, name = reference.module.split(".")

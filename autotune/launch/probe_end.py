@@ -7,7 +7,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from autotune.core.interference import GpuUse
+from autotune.core.interference_readings import GpuUse
 from autotune.core.requests import ResultT
 from autotune.core.results import Failure, Outcome
 from autotune.failures.classify import EXIT_CANNOT_WRITE, death_note, judge_exit, judge_worker_kill

@@ -13,7 +13,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from autotune.core.interference import GpuUse
+from autotune.core.interference_readings import GpuUse
 from autotune.core.stats import mean_of_known
 from autotune.machine.nvml import Glance, glance
 

@@ -10,7 +10,7 @@ import re
 
 from autotune.core.records import Environment
 from autotune.machine.host import cpu_name, usable_cores
-from autotune.machine.nvml import Gpu, gpus, installed_version, nvml_problem
+from autotune.machine.nvml import VISIBLE_DEVICES, Gpu, gpus, installed_version, nvml_problem
 from autotune.units import format_bytes
 
 # A GPU's total differs by up to 0.1 % between drivers; the next smaller product differs by far more.
@@ -51,7 +51,7 @@ def visible_gpus() -> tuple[Gpu, ...]:
 
     Entries by UUID are matched; of entries by index only "none" is understood, because CUDA may count in another order.
     """
-    return _shown(gpus(), os.environ.get("CUDA_VISIBLE_DEVICES"))
+    return _shown(gpus(), os.environ.get(VISIBLE_DEVICES))
 
 
 def fingerprint(environment: Environment) -> str:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import psutil
 
-from autotune.core.interference import Contamination
+from autotune.core.interference_readings import HostInterference
 
 LEADER = "_AUTOTUNE_LEADER"  # environment variable of ranks: the process that started their distributed launcher
 LOOK_SECONDS = 1.0  # of a look from outside of a probe: ticks of 10 ms err by 1 % of a core
@@ -43,7 +43,7 @@ def look() -> Look:
     return Look(now=time.perf_counter(), waited=run_queue_wait(), busy=_busy_seconds(), own=_own_seconds())
 
 
-def interference_between(before: Look, after: Look) -> Contamination:
+def interference_between(before: Look, after: Look) -> HostInterference:
     """Return the interference from one look to the other."""
     elapsed = after.now - before.now
     wait = foreign = None
@@ -51,7 +51,7 @@ def interference_between(before: Look, after: Look) -> Contamination:
         wait = min(1.0, max(0.0, (after.waited - before.waited) / elapsed))
     if before.busy is not None and after.busy is not None:
         foreign = max(0.0, (after.busy - before.busy - (after.own - before.own)) / elapsed)
-    return Contamination(run_queue_wait_share=wait, foreign_cores=foreign)
+    return HostInterference(run_queue_wait_share=wait, foreign_cores=foreign)
 
 
 def foreign_cores(pause: Callable[[float], None]) -> float | None:

@@ -29,6 +29,7 @@ _REASONS = {
 }
 
 
+VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"  # environment variable: the GPUs that CUDA shows to a process
 _SAMPLE_SECONDS = 1.0  # the longest sample period of a GPU (nvml.h, on utilization)
 _NO_SAMPLES = (0, 6)  # NVML_SUCCESS with nothing to tell, NVML_ERROR_NOT_FOUND: nobody computed
 

@@ -21,10 +21,10 @@ from autotune.core.codes import Code
 from autotune.core.memory_breakdown import Breakdown
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Value
-from autotune.core.requests import DryRunRequest
 from autotune.core.results import Outcome
 from autotune.memory.breakdown import step_on_shapes
-from autotune.memory.model import Arm, DryRun
+from autotune.memory.model import Arm
+from autotune.memory.records import DryRun, DryRunRequest
 from autotune.memory.tensor_tracker import Ledger
 from autotune.targets import resolve
 from autotune.targets.base import DryTarget, DryTraining

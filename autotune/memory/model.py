@@ -11,13 +11,12 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.core.memory_breakdown import Breakdown
 from autotune.core.notices import Notice
 from autotune.core.records import Record, Value
-from autotune.core.results import Result
 
 AGREEMENT = 0.005  # relative difference of two slopes that are one segment: 2 points on the last one err by <= 2.6 %
 START_MARGIN = 0.07  # one-sided, before residuals are known (docs/notes/memory.md 6)
@@ -109,22 +108,6 @@ class Arm(Record, frozen=True, kw_only=True):
             return 0.0
         left, right = self.points[which - 1], self.points[which]
         return (right[1] - left[1]) / (right[0] - left[0])
-
-
-class DryRun(Result, frozen=True, kw_only=True):
-    """The result of a `DryRunRequest`: arms, of which each may have failed for itself."""
-
-    arms: tuple[Arm, ...] = ()
-    base_bytes: int = 0  # that a process of this target holds besides the tensors of training
-
-    def arm(self, values: Mapping[str, Value]) -> Arm | None:
-        """Return the arm of a configuration with `values`; None if the dry run was not asked for it."""
-        return next((arm for arm in self.arms if arm.values.items() <= values.items()), None)
-
-    def peak_bytes(self, values: Mapping[str, Value]) -> float | None:
-        """Return the bytes of tensors at their peak in that configuration; None if they are unknown."""
-        arm = self.arm(values)
-        return None if arm is None else arm.peak_bytes(int(values["batch_size"] or 1))
 
 
 @dataclass(frozen=True, kw_only=True)

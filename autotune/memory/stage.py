@@ -9,13 +9,14 @@ from collections.abc import Callable, Sequence
 
 from autotune.context.search_context import SearchContext
 from autotune.core.records import Config, StudyRequest, Value
-from autotune.core.requests import DryRunRequest, ProbeBudget
+from autotune.core.requests import ProbeBudget
 from autotune.core.results import Outcome
 from autotune.knobs import KNOBS, traded
 from autotune.knobs.base import TACIT, Knob, MemoryEffect
-from autotune.memory.model import Arm, DryRun
+from autotune.memory.model import Arm
+from autotune.memory.records import DryRun, DryRunRequest
 from autotune.sampler.space import SearchSpace
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.pace import starting_seconds
 
 SHARE = 0.1  # of the time budget, that may be spent on it
@@ -97,11 +98,11 @@ def describe_dry_run(found: DryRun, space: SearchSpace, fits: Callable[[Arm, int
     """Return which batches are predicted to fit, or why this is unknown, in a sentence."""
     if found.outcome is not Outcome.OK:
         why = found.failure.message.partition("\n")[0] if found.failure else found.outcome.value
-        return f"Dry run: memory cannot be predicted ({why}). The search goes on without it."
+        return f"Memory prediction: not possible ({why}). The search goes on without it."
     known = [arm for arm in found.arms if arm.points]
     if not known:
         why = found.arms[0].why if found.arms else "no configuration was tried"
-        return f"Dry run: memory cannot be predicted, because {why}. The search goes on without it."
+        return f"Memory prediction: not possible, because {why}. The search goes on without it."
     batches = batches_of(space)
     fitting = [(arm, max((batch for batch in batches if fits(arm, batch)), default=0)) for arm in known]
     knobs = _deciding(fitting)
@@ -111,7 +112,7 @@ def describe_dry_run(found: DryRun, space: SearchSpace, fits: Callable[[Arm, int
         if shown not in words.setdefault(most, []):
             words[most].append(shown)
     parts = [_up_to(most, batches) + (f" with {' or '.join(some)}" if knobs else "") for most, some in words.items()]
-    return f"Dry run: {', '.join(parts)} (predicted)."
+    return f"Memory prediction: {', '.join(parts)}."
 
 
 def arm_name(arm: Arm, knobs: Sequence[Knob]) -> str:

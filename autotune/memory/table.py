@@ -9,7 +9,8 @@ from rich.text import Text
 
 from autotune.core.results import Outcome
 from autotune.knobs import KNOBS, knob, traded
-from autotune.memory.model import ON_DEVICE, ON_HOST, START_MARGIN, Arm, DryRun, calibrated
+from autotune.memory.model import ON_DEVICE, ON_HOST, START_MARGIN, Arm, calibrated
+from autotune.memory.records import DryRun
 from autotune.memory.stage import arm_name
 from autotune.report.phrases import plain
 from autotune.units import format_bytes

@@ -62,7 +62,7 @@ def judge(
         failed = notice(Code.PROBE_FAILED, outcome=WORDS[result.outcome], failure=message)
         return Verdict(value=None, constraints=constraints, reason=failed)
     measurement = result.measurement
-    usable = request.memory_limit_bytes - headroom_bytes(measurement, request)
+    usable = request.memory_limit_bytes - headroom_for(measurement, request)
     constraints["memory"] = math.log(measurement.memory.bytes / usable)
     reason = None if request.goal.stability == "off" else instability(measurement)
     constraints["stability"] = VIOLATED if reason else SATISFIED
@@ -122,7 +122,7 @@ def spill(trial: Trial, others: Iterable[Trial], request: StudyRequest) -> Notic
     return notice(Code.MEMORY_SPILLED, factor=factor, batch=batch, used=measured.memory.bytes / total)
 
 
-def headroom_bytes(measurement: Measurement, request: StudyRequest) -> int:
+def headroom_for(measurement: Measurement, request: StudyRequest) -> int:
     """Bytes of the limit to keep free: the user's word, or by default more where the shapes of batches vary."""
     if not measurement.shapes_vary or request.goal.headroom_fraction is not None:
         return request.headroom_bytes

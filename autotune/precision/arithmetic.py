@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from autotune.core.records import Config, TargetFacts, Value
-from autotune.core.requests import StabilityRequest
 from autotune.knobs import KNOBS, is_ours
 from autotune.knobs.base import BARE, TACIT, Knob
+from autotune.precision.records import PrecisionCheckRequest
 
 
 def precision_of(config: Config) -> dict[str, Value]:
@@ -58,7 +58,7 @@ def compared_phrase(config: Config, facts: TargetFacts) -> str:
     return f"your code with {', '.join(f'{knob.label} {knob.show(own[knob.name])}' for knob in changed)}"
 
 
-def names(request: StabilityRequest) -> tuple[str, str]:
+def names(request: PrecisionCheckRequest) -> tuple[str, str]:
     """Return the names of candidate and reference, as in a table: `bf16` and `fp32`."""
     return names_of(
         precision_of(request.candidate), precision_of(request.reference), lambda one, value: one.show(value)

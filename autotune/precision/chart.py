@@ -5,10 +5,10 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 
-from autotune.core.requests import StabilityRequest
-from autotune.core.results import LossRun, LossVerdict, StabilityResult
+from autotune.core.results import LossVerdict
 from autotune.precision.arithmetic import names, precision_of
 from autotune.precision.judge import LAST, Paired, PrecisionCheck, Thresholds, judge, paired, pooled
+from autotune.precision.records import LossRun, PrecisionCheckRequest, PrecisionCheckResult
 from autotune.report import drawing
 from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import Plane, Size
@@ -116,7 +116,7 @@ def _end(plane: Plane, shares: Shares) -> tuple[float, float] | None:
     return (plane.x(len(shares) - 1), plane.y(shares[-1])) if shares and shares[-1] is not None else None
 
 
-def _row(request: StabilityRequest, result: StabilityResult, verdict: LossVerdict) -> tuple[str, ...]:
+def _row(request: PrecisionCheckRequest, result: PrecisionCheckResult, verdict: LossVerdict) -> tuple[str, ...]:
     own = [run for run in result.runs if run.role == "candidate"]
     full = [run for run in result.runs if run.role == "reference"]
     name, reference = names(request)

@@ -21,10 +21,10 @@ from autotune.child import device as devices
 from autotune.child.lifeline import Progress
 from autotune.child.run import seed_all
 from autotune.core.records import Config
-from autotune.core.requests import Role, StabilityRequest
-from autotune.core.results import LossRun, Outcome, StabilityResult
+from autotune.core.results import Outcome
 from autotune.knobs import completed, plan_of
 from autotune.knobs.base import Plan
+from autotune.precision.records import LossRun, PrecisionCheckRequest, PrecisionCheckResult, Role
 from autotune.targets import resolve
 from autotune.targets.base import Order, Session, Step, Watch
 from autotune.targets.commands.command import is_command
@@ -36,7 +36,7 @@ _SEEDS = 2**32  # that numpy accepts
 _STRIDE = 1_000_003  # between the draws of two seeds, so that the steps of one are not the next one's
 
 
-def compare_losses(request: StabilityRequest, progress: Progress) -> StabilityResult:
+def compare_losses(request: PrecisionCheckRequest, progress: Progress) -> PrecisionCheckResult:
     """Return all runs. Raises whatever the user's code, torch or the machine raise."""
     orders: list[tuple[Role, int]] = [(role, seed) for role in request.roles for seed in request.seeds]
     assert len(orders) == 1 or not is_command(request.target), "a command runs once in a process"
@@ -53,7 +53,7 @@ def compare_losses(request: StabilityRequest, progress: Progress) -> StabilityRe
         run = train(request.target, config, plan, progress, role=role, seed=seed, steps=steps, seconds=seconds)
         steps = min(steps, len(run.losses))
         runs.append(run)
-    return StabilityResult(outcome=Outcome.OK, runs=tuple(runs))
+    return PrecisionCheckResult(outcome=Outcome.OK, runs=tuple(runs))
 
 
 def train(

@@ -30,14 +30,14 @@ from msgspec.structs import replace
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Record, Value
-from autotune.core.requests import StabilityRequest
-from autotune.core.results import LossRun, LossVerdict, Outcome, StabilityResult
+from autotune.core.results import LossVerdict, Outcome
 from autotune.core.stats import mean_bounds
 from autotune.objectives.verdict import MOST_SKIPS_PER_STEP
 from autotune.precision.arithmetic import contains, names, precision_of
+from autotune.precision.records import LossRun, PrecisionCheckRequest, PrecisionCheckResult
 
 FIRST, LAST = 3, 10  # steps whose mean is the loss at the beginning, and at the end
-PrecisionCheck = tuple[StabilityRequest, StabilityResult]
+PrecisionCheck = tuple[PrecisionCheckRequest, PrecisionCheckResult]
 
 FEWEST_FOR_MEDIAN = 5  # gradient norms before their running median means something
 FEWEST_SEEDS = 3  # from here on an interval decides, not a single difference
@@ -127,7 +127,7 @@ class Paired:
         return [math.inf if one is None else one for one in self.differences(other)]
 
 
-def judge(request: StabilityRequest, result: StabilityResult, lines: Thresholds = THRESHOLDS) -> LossVerdict:
+def judge(request: PrecisionCheckRequest, result: PrecisionCheckResult, lines: Thresholds = THRESHOLDS) -> LossVerdict:
     """Return the verdict on the candidate's precision. Batch sizes are never compared: both runs have the same."""
     told = _Notices(*names(request))
     pairs = paired(result.runs)
@@ -177,7 +177,7 @@ def pooled(checks: Sequence[PrecisionCheck]) -> list[PrecisionCheck]:
     return found
 
 
-def _one_but_for_seeds(one: StabilityRequest, other: StabilityRequest) -> bool:
+def _one_but_for_seeds(one: PrecisionCheckRequest, other: PrecisionCheckRequest) -> bool:
     return (one.reference, one.candidate, one.steps) == (other.reference, other.candidate, other.steps)
 
 

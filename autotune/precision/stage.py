@@ -16,8 +16,7 @@ from msgspec.structs import replace
 from autotune.answer.choice import finalists
 from autotune.context.search_context import SearchContext
 from autotune.core.records import Config
-from autotune.core.requests import StabilityRequest
-from autotune.core.results import Outcome, StabilityResult
+from autotune.core.results import Outcome
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS, loader_workers, worker_knob
 from autotune.knobs.declared import text
@@ -25,6 +24,7 @@ from autotune.knobs.limits import option
 from autotune.precision.arithmetic import full_precision, names, own_arithmetic, precision_of, reference_phrase
 from autotune.precision.duration import SEED_SECONDS, STEPS, check_batch
 from autotune.precision.judge import PrecisionCheck, Thresholds, judge, pooled
+from autotune.precision.records import PrecisionCheckRequest, PrecisionCheckResult
 from autotune.study.history import History
 from autotune.study.pace import starting_seconds
 from autotune.study.summary import ConfigSummary
@@ -109,11 +109,11 @@ def _compare(context: SearchContext, config: Config) -> None:
         context.reporter.detail(f"{verdict.reason.text}.")
 
 
-def _run(context: SearchContext, request: StabilityRequest) -> StabilityResult:
+def _run(context: SearchContext, request: PrecisionCheckRequest) -> PrecisionCheckResult:
     """Return the runs of a check; those of a command in a process each, whose start counts, until one fails."""
     if not is_command(request.target):
         return context.run(request)
-    results: list[StabilityResult] = []
+    results: list[PrecisionCheckResult] = []
     share = request.max_seconds / len(request.roles)
     starts = [starting_seconds(trial.result) for trial, _ in context.history.judged if trial.result.measurement]
     share -= min(min(starts, default=0.0), share / 2)
@@ -125,7 +125,7 @@ def _run(context: SearchContext, request: StabilityRequest) -> StabilityResult:
     return replace(results[-1], runs=runs, elapsed_seconds=sum(result.elapsed_seconds for result in results))
 
 
-def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
+def _next(context: SearchContext, config: Config) -> PrecisionCheckRequest | None:
     request, history = context.request, context.history
     if request.goal.stability == "off" or full_precision(config, request.facts) == config:
         return None
@@ -137,7 +137,7 @@ def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
     # A command may seed itself: then all seeds give the same run, and an interval over them says nothing.
     most, usual = (1, 1) if is_command(request.target) else (MOST_SEEDS, FULL_SEEDS)
     seeds = tuple(request.seed + number for number in range(most))
-    first = StabilityRequest(
+    first = PrecisionCheckRequest(
         target=request.target,
         reference=full_precision(candidate, request.facts),
         candidate=candidate,
@@ -154,8 +154,8 @@ def _next(context: SearchContext, config: Config) -> StabilityRequest | None:
 
 
 def following(
-    attempts: Sequence[PrecisionCheck], first: StabilityRequest, seeds: tuple[int, ...], lines: Thresholds
-) -> StabilityRequest | None:
+    attempts: Sequence[PrecisionCheck], first: PrecisionCheckRequest, seeds: tuple[int, ...], lines: Thresholds
+) -> PrecisionCheckRequest | None:
     """Return the request after these attempts, beginning with `first`; None if no more can be found out.
 
     Out of memory: half the batch. A crash: once more. Runs that do not decide: more of the `seeds`, three at least and
@@ -185,12 +185,12 @@ def following(
     return None
 
 
-def _capped(request: StabilityRequest, spare_seconds: float) -> StabilityRequest:
+def _capped(request: PrecisionCheckRequest, spare_seconds: float) -> PrecisionCheckRequest:
     most = SEED_SECONDS * len(request.seeds) * request.steps / STEPS
     return replace(request, max_seconds=min(spare_seconds, most))
 
 
-def _at_batch(request: StabilityRequest, batch_size: int) -> StabilityRequest:
+def _at_batch(request: PrecisionCheckRequest, batch_size: int) -> PrecisionCheckRequest:
     reference, candidate = (
         Config(values={**config.values, "batch_size": batch_size}) for config in (request.reference, request.candidate)
     )

@@ -4,29 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 
 from autotune.errors import AutotuneError, UsageError
 from autotune.launch.base import Launcher
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.preparation.ranks import asked_ranks
 from autotune.preparation.settings import Settings
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.targets.source import digest_of
+
+
+@dataclass(frozen=True)
+class FleetAddress:
+    """The workers that measure, and where they meet the search."""
+
+    storage: str  # address of a PostgreSQL database
+    workers_expected: int = 1  # the search begins with so many
 
 
 @contextmanager
 def launching(
-    settings: Settings, storage: str | None, workers_expected: int, note: Callable[[str], None],
+    settings: Settings, fleet: FleetAddress | None, note: Callable[[str], None],
     around: Callable[[Launcher], Launcher] = lambda launcher: launcher,
 ) -> Iterator[Launcher]:  # fmt: skip
-    """Open the launcher of a search: of this machine, or of the workers of a database at the address `storage`.
+    """Open the launcher of a search: of the workers of a `fleet`, or of this machine.
 
-    `workers_expected`: how many the search waits for. `note` is given what a person should know of them, and `around`
+    `note` is given what a person should know of them, and `around`
     what may be put around the launcher of this machine. Raises `UsageError`, `StudyError` or `EnvironmentUnfit`.
     """
     patience, isolation = settings.step_timeout_seconds, settings.isolation
     environ = asked_ranks(settings).environ
-    if storage is None:
+    if fleet is None:
         with SubprocessLauncher(step_timeout_seconds=patience, isolation=isolation, environ=environ) as local:
             yield around(local)
         return
@@ -45,7 +54,13 @@ def launching(
         isolation=isolation, environment=begun.environment if begun else None,
     )  # fmt: skip
     launcher = FleetLauncher(
-        storage, study, folder, is_fresh=is_fresh, expected=workers_expected, step_timeout_seconds=patience, tell=note
+        fleet.storage,
+        study,
+        folder,
+        is_fresh=is_fresh,
+        expected=fleet.workers_expected,
+        step_timeout_seconds=patience,
+        tell=note,
     )
     has_ended = False
     try:

@@ -25,7 +25,7 @@ from autotune.preparation.ranks import asked_ranks
 from autotune.preparation.settings import Settings, goal_names
 from autotune.sampler.space import SearchSpace
 from autotune.sentences import first_few
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.identity import as_begun, code_changed, differences_of
 from autotune.study.lock import Lock
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from pathlib import Path
 
-from autotune.core.notices import notice
 from autotune.core.records import Config, Declaration, Environment, Goal, StudyRequest, TargetFacts, Value
 from autotune.core.requests import InspectRequest
-from autotune.core.results import Failure, Outcome, Trial, Verdict
+from autotune.core.results import Failure, Outcome
 from autotune.core.run_length import epochs_of
 from autotune.errors import EnvironmentUnfit, TargetError, UsageError
 from autotune.knobs import KNOBS, check
@@ -19,7 +18,7 @@ from autotune.objectives import completed, objective_of
 from autotune.preparation.declared_values import declared_baseline, with_declared, with_todays_defaults
 from autotune.preparation.settings import Settings, options
 from autotune.sampler.space import SearchSpace, build
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.targets.commands.command import Command, is_command
 from autotune.targets.source import digest_of
 from autotune.units import format_bytes, parse_bytes
@@ -41,7 +40,7 @@ def inspect(
     asked = InspectRequest(target=target, device=device, seed=seed, declared=declared, ranks=ranks)
     inspection = launcher.run(asked, disk.make(folder))
     if inspection.failure is not None:
-        raise fault(inspection.outcome, inspection.failure, folder / LOG if keeps_log else None)
+        raise error_of_failure(inspection.outcome, inspection.failure, folder / LOG if keeps_log else None)
     assert inspection.environment is not None and inspection.facts is not None, "no failure, yet no facts"
     used = inspection.process_bytes
     if memory_limit and used is not None and asked_limit(memory_limit, inspection.environment.device_bytes) < used:
@@ -114,13 +113,6 @@ def check_run_length(goal: Goal, facts: TargetFacts) -> None:
             f"--run-length {goal.run_length} says epochs, and the samples of an epoch are not known. The data are "
             f"probably a stream or synthetic. Say how long the run may take: --run-length 12h."
         )
-
-
-def check_scored(baseline: Trial, verdict: Verdict, request: StudyRequest) -> None:
-    """Raise `UsageError` if the baseline ran and this machine did not measure what the objective needs."""
-    if baseline.result.outcome is Outcome.OK and verdict.value is None:
-        objective = objective_of(request.goal)
-        raise UsageError(f"--objective {objective.name} is not possible here. {notice(objective.missing).text}")
 
 
 def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, bool]:
@@ -246,7 +238,7 @@ def asked_limit(text: str, total: int) -> int:
     return asked
 
 
-def fault(outcome: Outcome, failure: Failure, log: Path | None) -> TargetError | EnvironmentUnfit:
+def error_of_failure(outcome: Outcome, failure: Failure, log: Path | None) -> TargetError | EnvironmentUnfit:
     """Return the error of a failure that ends a search; the user's own words first, the log last."""
     if outcome is Outcome.ENVIRONMENT:
         asks = (

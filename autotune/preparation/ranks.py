@@ -8,12 +8,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from autotune.errors import UsageError
-from autotune.machine.nvml import Gpu, gpus
+from autotune.machine.nvml import VISIBLE_DEVICES, Gpu, gpus
 from autotune.preparation.settings import ALL_DEVICES, Settings
 from autotune.targets.commands.command import is_command
 from autotune.units import counted
-
-VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclass(frozen=True, kw_only=True)

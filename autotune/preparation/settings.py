@@ -24,7 +24,7 @@ from autotune.errors import UsageError
 from autotune.objectives import OBJECTIVES, ObjectiveName
 from autotune.objectives.base import ObjectiveOptions
 from autotune.sampler.names import SAMPLERS, SamplerName
-from autotune.study.layout import STUDIES
+from autotune.study.disk import STUDIES
 from autotune.targets.commands.command import Command, is_command
 from autotune.units import parse_bytes, parse_fraction, parse_seconds
 

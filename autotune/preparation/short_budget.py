@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from autotune.answer.racing import FEWEST_ROUNDS, probe_count
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, probe_count
 from autotune.core.records import StudyRequest
 from autotune.core.requests import FEWEST_STEPS, FEWEST_STEPS_IN_TURN, ProbeBudget
 from autotune.knobs import loads_in_turn

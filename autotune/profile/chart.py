@@ -13,11 +13,12 @@ from itertools import pairwise
 
 from autotune.harmless import cropped, plain
 from autotune.profile.judge import at_most, share_of_parts
+from autotune.profile.module_tree import parts_of
 from autotune.profile.records import PARTS, ModuleSeconds, Part, ProfileResult
 from autotune.report import drawing
 from autotune.report.chart import Chart, Table
 from autotune.report.drawing import Size
-from autotune.units import format_bytes, format_rate, format_share
+from autotune.units import format_bytes, format_ms, format_share
 
 STRIP = Size(width=1140, height=0, kind="strip")  # the whole width of a page
 ROW, GAP = 26, 3  # pixels of a row of the strip, and below it
@@ -79,10 +80,8 @@ def _modules(modules: Sequence[ModuleSeconds], part: Part, start: float, seconds
 
 def _below(prefix: str, names: Sequence[str]) -> list[str]:
     """Return the modules right below one, also those that only hold others; at the top the loss, too, which is last."""
-    depth = prefix.count(".") + 1 if prefix else 0
-    inside = [one for one in names if one and (not prefix or one.startswith(f"{prefix}."))]
-    modules = [".".join(one.split(".")[: depth + 1]) for one in inside if not one.startswith("(")]
-    return list(dict.fromkeys([*modules, *(one for one in inside if one.startswith("("))]))
+    loss = [one for one in names if one.startswith("(")] if not prefix else []
+    return [*parts_of(prefix, [one for one in names if not one.startswith("(")]), *loss]
 
 
 def strip(result: ProfileResult) -> Chart:
@@ -92,7 +91,7 @@ def strip(result: ProfileResult) -> Chart:
     told = [
         (
             one.part,
-            _ms(one.seconds),
+            f"{format_ms(one.seconds)} ms",
             format_share(share_of_parts(result, one.part)),
             f"{at_most(share_of_parts(result, one.part)):.2f}×",
         )
@@ -100,7 +99,7 @@ def strip(result: ProfileResult) -> Chart:
     ]
     return Chart(
         name="strip",
-        title=f"One step of {_ms(result.seconds)}",
+        title=f"One step of {format_ms(result.seconds)} ms",
         summary="; ".join(f"{part} {time}, {of_step}" for part, time, of_step, _ in told),
         note="Below forward and backward pass their modules, by share; what a module computes itself is left open.",
         table=Table(titles=("part", "time", "share of a step", "if it took no time"), rows=tuple(told)),
@@ -110,7 +109,9 @@ def strip(result: ProfileResult) -> Chart:
 
 
 def _strip(found: Sequence[Span], seconds: float, size: Size) -> list[str]:
-    return [part for one in found for part in _block(one, size.width / seconds, f"{_ms(one.seconds)}", seconds)]
+    return [
+        part for one in found for part in _block(one, size.width / seconds, f"{format_ms(one.seconds)} ms", seconds)
+    ]
 
 
 def _block(one: Span, scale: float, time: str, step_seconds: float) -> list[str]:
@@ -179,7 +180,3 @@ def _stack(categories: Sequence[tuple[str, int]], limit_bytes: int, size: Size) 
 def wide(chart: Chart) -> str:
     """Return the chart over the whole width of a page."""
     return chart.svg(STRIP)
-
-
-def _ms(seconds: float) -> str:
-    return f"{format_rate(1000 * seconds) if seconds > 0 else '0'} ms"

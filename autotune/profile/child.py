@@ -15,18 +15,17 @@ import torch
 from autotune.child import device as devices
 from autotune.child.lifeline import Progress
 from autotune.child.run import seed_all
-from autotune.core.requests import ProfileRequest
 from autotune.core.results import Outcome
 from autotune.knobs import completed, plan_of
-from autotune.profile.left_on import LeftOn
-from autotune.profile.line_passes import Passing
-from autotune.profile.opened_files import fresh_caches
-from autotune.profile.own_passes import OwnLoopProfiling
-from autotune.profile.passes import Profiling
-from autotune.profile.records import ProfileResult
-from autotune.profile.stopwatch import parts_told_apart, replaced
-from autotune.profile.storage import read_storage
-from autotune.profile.user_lines import UserLine, calling_line
+from autotune.profile.measuring.left_on import LeftOn
+from autotune.profile.measuring.line_passes import Passing
+from autotune.profile.measuring.opened_files import fresh_caches
+from autotune.profile.measuring.own_passes import UserLoopPasses
+from autotune.profile.measuring.passes import OurLoopPasses
+from autotune.profile.measuring.stopwatch import parts_told_apart, replaced
+from autotune.profile.measuring.storage import read_storage
+from autotune.profile.measuring.user_lines import UserLine, calling_line
+from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.targets import resolve, variables
 from autotune.targets.base import Order, Step, Watch
 from autotune.targets.loop import Training
@@ -71,9 +70,9 @@ def _measured(request: ProfileRequest, progress: Progress, left_on: LeftOn) -> P
     import_module("torch._dynamo")  # as in a probe: the first step would
     gc.unfreeze()
     if isinstance(session, OwnSession):
-        return _watched(session, OwnLoopProfiling(session, device, left_on, request), progress)
+        return _watched(session, UserLoopPasses(session, device, left_on, request), progress)
     assert isinstance(session, Training)
-    profiling = Profiling(session, made_at, left_on, request)
+    profiling = OurLoopPasses(session, made_at, left_on, request)
     progress.phase("warm-up")
     with (
         parts_told_apart(session, profiling.stopwatch),
@@ -89,7 +88,7 @@ def _measured(request: ProfileRequest, progress: Progress, left_on: LeftOn) -> P
     return profiling.result()
 
 
-def _watched(session: OwnSession, profiling: OwnLoopProfiling, progress: Progress) -> ProfileResult:
+def _watched(session: OwnSession, profiling: UserLoopPasses, progress: Progress) -> ProfileResult:
     """Let the user's loop run. Its thread takes the steps, and stops in one: the passes are left as they are then."""
     progress.phase("warm-up")
     passes = profiling.passes(progress.phase)
@@ -138,7 +137,7 @@ class Stepping(Watch):
 class OwnStepping(Stepping):
     """The same of a loop that may come to its end before."""
 
-    def __init__(self, passes: Passing, beat: Callable[[], None], profiling: OwnLoopProfiling) -> None:
+    def __init__(self, passes: Passing, beat: Callable[[], None], profiling: UserLoopPasses) -> None:
         super().__init__(passes, beat)
         self._profiling = profiling
 

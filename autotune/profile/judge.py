@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from msgspec.structs import replace
 
+from autotune.profile.module_tree import is_inside, parts_of
 from autotune.profile.records import ModuleSeconds, Part, ProfileResult, SlowLine
 from autotune.units import format_speedup
 
@@ -86,10 +87,10 @@ def expensive_modules(modules: Sequence[ModuleSeconds]) -> list[ModuleSeconds]:
     outside = [one for one in modules if one.name.startswith("(")]
     shown = [_whole("", tree)]
     total = shown[0].forward + shown[0].backward
-    while large := [one for one in shown if _both(one) > EXPANDED_SHARE * total and _parts(one.name, tree)]:
+    while large := [one for one in shown if _both(one) > EXPANDED_SHARE * total and parts_of(one.name, tree)]:
         for one in large:
             shown.remove(one)
-            shown += [_whole(part, tree) for part in _parts(one.name, tree)]
+            shown += [_whole(part, tree) for part in parts_of(one.name, tree)]
             if (own := tree.get(one.name)) is not None:  # what it computes itself
                 shown.append(replace(own, name=f"{one.name or '(model)'}{_ITSELF}"))
     return sorted([*shown, *outside], key=_both, reverse=True)
@@ -99,20 +100,9 @@ def _both(one: ModuleSeconds) -> float:
     return one.forward + one.backward
 
 
-def _parts(name: str, tree: Mapping[str, ModuleSeconds]) -> list[str]:
-    """Return the modules right below `name`, also those that are called by nobody and only hold others."""
-    inside = [other for other in tree if other and _is_below(other, name) and not name.endswith(_ITSELF)]
-    depth = name.count(".") + 1 if name else 0
-    return list(dict.fromkeys(".".join(other.split(".")[: depth + 1]) for other in inside))
-
-
-def _is_below(name: str, other: str) -> bool:
-    return not other or name.startswith(f"{other}.")
-
-
 def _whole(name: str, tree: Mapping[str, ModuleSeconds]) -> ModuleSeconds:
     """Return a module with the times of all that is in it."""
-    inside = [one for other, one in tree.items() if other == name or _is_below(other, name)]
+    inside = [one for other, one in tree.items() if is_inside(other, name)]
     return ModuleSeconds(
         name=name, kind=tree[name].kind if name in tree else "", forward=sum(one.forward for one in inside),
         backward=sum(one.backward for one in inside),

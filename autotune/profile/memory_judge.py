@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from autotune.core.memory_breakdown import CATEGORIES, OUTSIDE, Breakdown, ModuleBytes
 from autotune.core.records import Value
 from autotune.profile.memory_records import MemoryUse
+from autotune.profile.module_tree import is_inside, parts_of
 from autotune.profile.records import ModuleSeconds
 
 AGREEMENT = 0.03  # relative: tensors of a step and those by shapes alone that agree so far are the same
@@ -64,9 +65,9 @@ def largest_modules(modules: Sequence[ModuleBytes]) -> list[ModuleBytes]:
     waiting = [("", "(model)")]
     while waiting:
         name, label = waiting.pop()
-        inside = {other: one for other, one in tree.items() if _is_in(other, name)}
+        inside = {other: one for other, one in tree.items() if is_inside(other, name)}
         size = sum(one.bytes for one in inside.values())
-        parts = _parts(name, inside)
+        parts = parts_of(name, inside)
         if parts and size > EXPANDED_SHARE * total:
             waiting += [(part, part) for part in parts]
             inside, label = {name: tree[name]} if name in tree else {}, f"{label} itself"
@@ -92,15 +93,5 @@ def saved_by(use: MemoryUse) -> list[tuple[str, Value, int]]:
 
 def recomputing_seconds(block: str, modules: Sequence[ModuleSeconds]) -> float | None:
     """Return the seconds of a step that the forward pass of a block takes again; None: not told apart."""
-    inside = [one.forward for one in modules if _is_in(one.name, block)]
+    inside = [one.forward for one in modules if is_inside(one.name, block)]
     return sum(inside) if inside else None
-
-
-def _is_in(name: str, module: str) -> bool:
-    return not module or f"{name}.".startswith(f"{module}.")
-
-
-def _parts(name: str, inside: Mapping[str, ModuleBytes]) -> list[str]:
-    """Return the modules right below `name` that made anything."""
-    depth = name.count(".") + 1 if name else 0
-    return list(dict.fromkeys(".".join(one.split(".")[: depth + 1]) for one in inside if one != name))

@@ -11,15 +11,16 @@ from autotune.core.codes import Code
 from autotune.core.memory_breakdown import Breakdown
 from autotune.core.notices import notice
 from autotune.core.records import Config, Value
-from autotune.core.requests import DryRunRequest, ProbeBudget, ProfileRequest
+from autotune.core.requests import ProbeBudget
 from autotune.core.results import Outcome
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, knob, traded
 from autotune.knobs.base import MemoryEffect
 from autotune.launch.base import Launcher
-from autotune.memory.model import Arm, DryRun
+from autotune.memory.model import Arm
+from autotune.memory.records import DryRun, DryRunRequest
 from autotune.profile.memory_judge import largest_modules
-from autotune.profile.records import ProfileResult
+from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.units import format_bytes, format_share
 
 MAX_SECONDS = 60.0  # of steps on shapes: each takes a second or two, whatever the batch

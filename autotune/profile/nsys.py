@@ -16,11 +16,11 @@ from shutil import which
 
 from msgspec.structs import replace
 
-from autotune.core.requests import ProfileRequest
 from autotune.knobs import environ
 from autotune.launch.base import REQUEST
 from autotune.launch.files import store
-from autotune.study.layout import make
+from autotune.profile.records import ProfileRequest
+from autotune.study.disk import make
 
 NSYS = "nsys"  # the program, and the folder in that of the profile
 REPORT = "report"

@@ -16,12 +16,12 @@ from autotune.errors import UsageError
 from autotune.export.rows import require
 from autotune.export.tensorboard import events, scalar
 from autotune.profile.page import render
-from autotune.profile.stage import Profile
+from autotune.profile.profile import Profile
 
 READINGS, PAGE, SCALARS = "profile.json", "profile.html", "tensorboard"
 
 
-def prepare(folder: Path) -> None:
+def make_profile_folder(folder: Path) -> None:
     """Make the folder, before anything is measured. Raises `UsageError` if it cannot be, or if anything lies in it."""
     try:
         folder.mkdir(exist_ok=True)
@@ -48,7 +48,7 @@ def prepare(folder: Path) -> None:
         )
 
 
-def write(folder: Path, found: Profile) -> str:
+def write_profile(folder: Path, found: Profile) -> str:
     """Write all but the traces; return what was not written and why, in a sentence, empty if nothing is missing.
 
     Raises `UsageError` where the folder cannot be written to.

@@ -10,13 +10,13 @@ from autotune.profile.advice import instead, seen, tried
 from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, expensive_modules, findings, share_of_parts
 from autotune.profile.memory_judge import rows
 from autotune.profile.memory_table import memory_sentences
-from autotune.profile.records import PARTS, ProfileResult, SlowLine
-from autotune.profile.stage import Profile
+from autotune.profile.profile import Profile
+from autotune.profile.records import NO_LINE, PARTS, ProfileResult, SlowLine
 from autotune.profile.storage_judge import storage_sentence
 from autotune.profile.table import LEAST_SHOWN, bound_phrase, doubts, work_phrase
 from autotune.report.chart import Chart
 from autotune.report.templates import render_template
-from autotune.units import format_bytes, format_rate, format_share
+from autotune.units import format_bytes, format_ms, format_rate, format_share
 
 MOST_MODULES = 12  # that are listed
 
@@ -78,7 +78,7 @@ def _told(one: SlowLine, result: ProfileResult) -> Told:
         else f"{format_rate(1000 * one.seconds)} ms a step ({format_share(of_step)})"
     )
     return Told(
-        place=one.place or "no line of yours", cost=cost, share=None if one.bytes else of_step, seen=seen(one),
+        place=one.place or NO_LINE, cost=cost, share=None if one.bytes else of_step, seen=seen(one),
         code=one.code, instead=instead(one), tried=tried(one),
     )  # fmt: skip
 
@@ -88,7 +88,7 @@ def _parts(result: ProfileResult) -> list[tuple[str, str, str, str]]:
     return [
         (
             part,
-            _ms(known.get(part, 0.0)),
+            format_ms(known.get(part, 0.0)),
             format_share(share_of_parts(result, part)),
             f"{at_most(share_of_parts(result, part)):.2f}×",
         )
@@ -101,10 +101,12 @@ def _modules(result: ProfileResult) -> list[tuple[str, str, str, str, str]]:
     rows = expensive_modules(result.modules) if result.modules else []
     total = sum(one.forward + one.backward for one in rows) or 1.0
     return [
-        (one.name, one.kind, _ms(one.forward), _ms(one.backward), format_share((one.forward + one.backward) / total))
+        (
+            one.name,
+            one.kind,
+            format_ms(one.forward),
+            format_ms(one.backward),
+            format_share((one.forward + one.backward) / total),
+        )
         for one in rows[:MOST_MODULES]
     ]
-
-
-def _ms(seconds: float) -> str:
-    return format_rate(1000 * seconds) if seconds > 0 else "0"

@@ -5,16 +5,20 @@ Raw values per optimizer step are kept; `profile/judge.py` makes shares, bounds 
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import ClassVar, Literal
 
-from autotune.core.interference import Contamination
-from autotune.core.records import Record
+from msgspec import field
+
+from autotune.core.interference_readings import HostInterference
+from autotune.core.records import Config, Record
+from autotune.core.requests import Request
 from autotune.core.results import Result
 from autotune.profile.memory_records import MemoryUse
 from autotune.profile.storage_records import StorageUse
 
 Part = Literal["data", "copy", "forward", "backward", "optimizer", "other"]
 PARTS: tuple[Part, ...] = ("data", "copy", "forward", "backward", "optimizer", "other")
+NO_LINE = "no line of yours"  # where a cost has none
 REPLAYED_STEPS = 4  # of `--verify`, taken again: what one step did shows in the losses of the next
 
 Slowness = Literal[
@@ -124,10 +128,29 @@ class ProfileResult(Result, frozen=True, kw_only=True):
     findings: tuple[SlowLine, ...] = ()
     memory: MemoryUse | None = None
     storage: StorageUse | None = None  # None: no sample opens a file, or it was not measured
-    contamination: Contamination | None = None  # by other processes, while the parts were timed
+    interference: HostInterference | None = field(default=None, name="contamination")  # while the parts were timed
     left_out: tuple[str, ...] = ()  # what was not looked at, with the reason: one sentence each
 
     @property
     def seconds(self) -> float:
         """Seconds of one optimizer step, on average."""
         return sum(one.seconds for one in self.parts)
+
+
+# brief: parts, calls and lines alone; captured: nothing is measured, Nsight Systems watches a few steps
+ProfileExtent = Literal["whole", "brief", "captured", "storage"]
+
+
+class ProfileRequest(Request[ProfileResult], frozen=True, kw_only=True, tag="profile", tag_field="request"):
+    """Ask where the optimizer steps of one configuration go, and which lines of the user's code cost time."""
+
+    FOLDER: ClassVar[str] = "profile"
+
+    target: str
+    config: Config
+    device: str
+    seed: int = 0
+    seconds: float = 3.0  # of steps that are timed by their parts; each of the other passes takes up to half of it
+    extent: ProfileExtent = "whole"
+    output: str | None = None  # the folder for traces, or, of storage, for caches of fsspec; None: none are made
+    verify: bool = False  # whether findings are tried: left out in every second pair of steps

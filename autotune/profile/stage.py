@@ -1,120 +1,148 @@
-"""One profile, from what the user names to its result: look at the target, settle its configuration, run the child."""
+"""The profile that a search makes: of its baseline, once and briefly, for what no setting mends.
+
+baseline measured ─► parts, calls and lines of the baseline in a process of its own ─► two lines below the answer
+"""
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Mapping
-from dataclasses import replace
+from contextlib import suppress
 from pathlib import Path
 
-from autotune.core.records import Config, Record, Value
-from autotune.core.requests import ProfileRequest
-from autotune.core.results import Outcome
-from autotune.errors import TargetError, UsageError
-from autotune.launch.base import Launcher
-from autotune.preparation.prepare import fault, inspect
-from autotune.preparation.settings import Settings
-from autotune.profile.memory_stage import on_shapes, smaller_batch, with_shapes
-from autotune.profile.records import ProfileResult
-from autotune.profile.storage_stage import with_storage
-from autotune.races.contestants import Name, NamedContestant, named_contestant, settle_contestant
-from autotune.study.layout import is_study
-from autotune.targets import resolve
-from autotune.targets.commands.program import starts_ranks
+from msgspec.structs import replace
 
-SEED = 0
+from autotune.context.search_context import SearchContext
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
+from autotune.core.requests import ProbeBudget
+from autotune.core.results import Outcome, ProbeResult
+from autotune.errors import EnvironmentUnfit, StudyError
+from autotune.knobs import KNOBS
+from autotune.profile.advice import instead, seen
+from autotune.profile.judge import bottleneck, findings
+from autotune.profile.records import NO_LINE, ProfileRequest, ProfileResult, SlowLine
+from autotune.study import disk
+from autotune.study.pace import Pace, starting_seconds
+from autotune.study.recommendation import Recommendation
+from autotune.units import format_seconds, format_share
 
-
-class Profile(Record, frozen=True, kw_only=True):
-    """What was profiled, and what came out."""
-
-    label: str
-    machine: str  # the device's name
-    memory_limit_bytes: int
-    asked: ProfileRequest
-    result: ProfileResult
-
-    @property
-    def config(self) -> Config:
-        """The configuration."""
-        return self.asked.config
-
-    @property
-    def device(self) -> str:
-        """The device, as torch names it."""
-        return self.asked.device
+SHARE = 1 / 30  # of the time budget, that it may take: less than a probe of a short search
+SECONDS = 0.3  # of each pass, unless its fewest steps take longer
+PASSES, FEWEST_STEPS = 4, 21  # warm-up, parts, calls, lines; of all of them together: 17, of which 9 take longer
+PATIENCE, LEAST_PATIENCE_SECONDS = 3, 10.0  # times what it should take; then the process is ended
+LEAST_SHARE = 0.05  # of a step: what is told below an answer is worth more than most settings
+MOST_TOLD = 2
 
 
-def named_target(name: Name, *, best: bool, changed: Mapping[str, Value]) -> NamedContestant:
-    """Return the target that `name` names (a study: with its recommendation), with settings.
+def profile_baseline(context: SearchContext) -> None:
+    """Profile the baseline unless the study has done so, and report it; or why it cannot be done here.
 
-    `best`: those that the study of this target recommends. Raises `TargetError`, `UsageError` and `StudyError`.
+    The search goes on without it, whatever its fault.
     """
-    named = named_contestant(name)
-    if starts_ranks(named.target):
-        raise UsageError(
-            f"{named.label} starts several ranks. Only one process is profiled, and what it waits for is probably the "
-            f"work of the others. Profile the script by itself: autotune profile -- python SCRIPT."
-        )
-    if named.ranks > 1:
-        raise UsageError(
-            f"{named.label} was measured with {named.ranks} ranks, and a profile looks at one process. What it would "
-            f"find of communication is waiting alone. Profile one process of the file: autotune profile {named.target}."
-        )
-    if best and not named.values:
-        study = Settings.of(target=named.target).folder
-        if not is_study(study):
-            raise UsageError(
-                f"There is no study {study}, where a search of {named.label} leaves its recommendation. It probably "
-                f"lies elsewhere, or was never run. Name the study: autotune profile STUDY; or leave --best out."
-            )
-        found = named_contestant(str(study))
-        if resolve(found.target) != resolve(named.target):
-            raise UsageError(
-                f"{study} is a study of {found.target}, not of {named.label}. --best looks for the study that a search "
-                f"of the target would write. Name the study itself: autotune profile STUDY."
-            )
-        named = replace(named, values=found.values)  # of ranks: one of them, alone
-    return named.with_settings(changed) if changed else named
+    is_known = _attempted(context.folder) and not context.code_changed
+    if context.settings.profile == "off" or is_known or context.interrupted_confirmation:
+        return
+    known = context.history.baseline_known
+    why = _unfit(context, known[0].result if known else None)
+    if not why:
+        assert known is not None, "else it is unfit"
+        why = _profiled(context, known[0].result)
+    if why:
+        context.reporter.detail(f"Lines of yours that cost time are not looked for: {why}.")
 
 
-def profile(
-    named: NamedContestant, device: str | None, launcher: Launcher, output: Path | None = None, *, verify: bool = False
-) -> Profile:
-    """Look at the target, profile its configuration, and run it on shapes: only traces in `output` stay.
+def with_slow_lines(answer: Recommendation, context: SearchContext) -> Recommendation:
+    """Return the answer with the most expensive lines that no setting mends."""
+    result = last_profile(context.folder)
+    if context.settings.profile == "off" or result is None:
+        return answer
+    return replace(answer, slow_lines=slow_lines(result, answer.data_wait_share))
 
-    Raises `TargetError`, `UsageError` and `EnvironmentUnfit`.
+
+def slow_lines(result: ProfileResult, wait_share: float) -> tuple[Notice, ...]:
+    """Return the two most expensive findings that take a twentieth of a step or more.
+
+    `wait_share`: of a recommended step. Samples that take long are mended where it does not wait for them.
     """
-    with tempfile.TemporaryDirectory(prefix="autotune-") as place:
-        found = inspect(named.target, device, SEED, Path(place) / "inspect", launcher, keeps_log=False)[:2]
-        request = settle_contestant(named, named.target, "", SEED, found, launcher).request
-        asked = ProfileRequest(
-            target=named.target,
-            config=request.baseline,
-            device=request.environment.device,
-            seed=SEED,
-            memory_limit_bytes=request.enforced_limit_bytes,
-            settable=request.facts.settable,
-            output=None if output is None else str(output.resolve()),
-            verify=verify,
-        )
-        folder = Path(place) / asked.FOLDER
-        folder.mkdir()
-        result = launcher.run(asked, folder)
-        has_parts = not request.facts.owns_loop  # else neither a run on shapes nor a reading of its data is possible
-        if has_parts and (result.failure is None or result.outcome.out_of_memory):
-            result = with_shapes(result, asked, on_shapes(asked, request.domains, launcher, Path(place)))
-            result = with_storage(result, asked, launcher, Path(place))
-    if result.failure is None:
-        return Profile(
-            label=named.label, machine=request.environment.device_name,
-            memory_limit_bytes=request.memory_limit_bytes, asked=asked, result=result,
-        )  # fmt: skip
-    if result.outcome in (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.ENVIRONMENT):
-        raise fault(result.outcome, result.failure, None)
-    raise TargetError(
-        f"Profiling ended with {result.outcome.value} in phase {result.failure.phase}: {result.failure.message} "
-        f"({result.failure.evidence}). Looking at steps takes a little more memory and time than training. "
-        f"{smaller_batch(asked)}",
-        traceback=result.failure.traceback,
-    )
+    least = LEAST_SHARE * result.seconds
+    told = [
+        one
+        for one in findings(result)
+        if one.seconds >= least and not (one.kind == "tail" and wait_share < LEAST_SHARE)
+    ]
+    most_expensive = sorted(told, key=lambda one: one.seconds, reverse=True)[:MOST_TOLD]
+    return tuple(_notice(one, result.seconds) for one in most_expensive)
+
+
+def last_profile(folder: Path) -> ProfileResult | None:
+    """Return the last profile of the study in `folder` that came to something; None: it has none, or it is damaged."""
+    with suppress(StudyError, OSError):
+        found = [result for _, result in disk.attempts(folder, ProfileRequest.kind())]
+        return next((one for one in reversed(found) if one.outcome is Outcome.OK and one.parts), None)
+    return None
+
+
+def _attempted(folder: Path) -> bool:
+    with suppress(StudyError, OSError):
+        return bool(disk.attempts(folder, ProfileRequest.kind()))
+    return True
+
+
+def _unfit(context: SearchContext, baseline: ProbeResult | None) -> str:
+    """Return why the baseline cannot be profiled, or not in time; empty if it can."""
+    facts = context.request.facts
+    if facts.owns_loop:
+        return "the target trains in a loop of its own"
+    if facts.ranks > 1:
+        return "a profile looks at one process, and several train together"
+    if any(one.compiles and context.request.baseline[one.name] != one.default for one in KNOBS):
+        return "the baseline is compiled"
+    if baseline is None or baseline.measurement is None:
+        return "the baseline does not run"
+    needed, most = _expected_seconds(baseline), SHARE * context.settings.time_budget_seconds
+    if needed > min(most, context.budget.spare_seconds):
+        return f"that takes about {format_seconds(needed)}, for which the time budget is too short"
+    return ""
+
+
+def _expected_seconds(baseline: ProbeResult) -> float:
+    """Return the seconds of a profile: what the baseline's probe took to start, and its passes."""
+    return starting_seconds(baseline) + max(PASSES * SECONDS, FEWEST_STEPS * Pace.of(baseline).step)
+
+
+def _profiled(context: SearchContext, baseline: ProbeResult) -> str:
+    """Profile the baseline and report it; return why that failed, empty if it did not."""
+    request, deadline = context.request, max(LEAST_PATIENCE_SECONDS, PATIENCE * _expected_seconds(baseline))
+    asked = ProfileRequest(
+        target=request.target, config=request.baseline, device=request.environment.device, seed=request.seed,
+        seconds=SECONDS, extent="brief", memory_limit_bytes=request.enforced_limit_bytes,
+        settable=request.facts.settable, budget=ProbeBudget(total_deadline_seconds=deadline),
+    )  # fmt: skip
+    try:
+        found = context.launcher.run(asked, disk.new_attempt(context.folder, ProfileRequest)[1])
+    except (EnvironmentUnfit, StudyError) as error:
+        return str(error).rstrip(".")
+    if found.failure is not None:
+        return f"{found.outcome}: {found.failure.message}".partition("\n")[0].rstrip(".")
+    if found.parts:
+        context.reporter.detail(f"Profile of the baseline: {_described(found)}")
+    return ""
+
+
+def _described(found: ProfileResult) -> str:
+    lines = findings(found)
+    if not lines:
+        return bottleneck(found)
+    first = max(lines, key=lambda one: one.seconds)
+    return f"{bottleneck(found)} Most expensive line: {_place(first)}, {format_share(first.seconds / found.seconds)}."
+
+
+def _notice(one: SlowLine, step_seconds: float) -> Notice:
+    return notice(
+        Code.SLOW_LINE, place=_place(one), milliseconds=1000 * one.seconds, share=one.seconds / step_seconds,
+        step_milliseconds=1000 * step_seconds, kind=one.kind, line=one.code, seen=seen(one),
+        instead=instead(one),
+    )  # fmt: skip
+
+
+def _place(one: SlowLine) -> str:
+    return one.place or f"({NO_LINE})"

@@ -6,10 +6,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from autotune.core.requests import ProfileRequest
 from autotune.core.results import Outcome
 from autotune.launch.base import Launcher
-from autotune.profile.records import ProfileResult
+from autotune.profile.records import ProfileRequest, ProfileResult
 
 
 def with_storage(result: ProfileResult, asked: ProfileRequest, launcher: Launcher, place: Path) -> ProfileResult:

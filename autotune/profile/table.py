@@ -10,10 +10,10 @@ from autotune.knobs import KNOBS
 from autotune.profile.advice import instead, seen, tried
 from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, bounds, expensive_modules, findings, share_of_parts
 from autotune.profile.memory_table import memory_block
-from autotune.profile.records import ProfileResult, Work
+from autotune.profile.records import NO_LINE, ProfileResult, Work
 from autotune.profile.storage_judge import storage_doubts, storage_sentence
 from autotune.profile.wrapping import WIDTH, broken_into_lines
-from autotune.units import counted, format_bytes, format_rate, format_share
+from autotune.units import counted, format_bytes, format_ms, format_rate, format_share
 
 BAR = 30  # characters of the longest bar
 MOST_MODULES, MOST_FINDINGS = 4, 3  # that are shown; --json has all
@@ -29,7 +29,7 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     rate = format_rate(result.samples / result.seconds)
     steps = counted(result.steps, "step")
     samples = f"{round(result.samples, 1):,g}"  # their mean: the last batch of a loop's epoch is smaller
-    rates = f" on {device}: {_ms(result.seconds)} ms a step of {samples} samples, {rate} samples/s ({steps})"
+    rates = f" on {device}: {format_ms(result.seconds)} ms a step of {samples} samples, {rate} samples/s ({steps})"
     block = Text(f"{_cut(plain(label), WIDTH - len(rates))}{rates}\n")
     block.append(broken_into_lines(plain(settings), "  "), "dim")
     block.append(f"{bottleneck(result)}\n", "bold")
@@ -46,8 +46,8 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
 
 def doubt(result: ProfileResult) -> str:
     """Return that others slowed the steps, in a sentence; empty if they did not."""
-    found = result.contamination
-    if found is None or not found.contaminated:
+    found = result.interference
+    if found is None or not found.is_noticeable:
         return ""
     return (
         f"Other processes kept {found.foreign_cores or 0:.1f} cores busy, and the steps waited "
@@ -68,7 +68,7 @@ def _parts(result: ProfileResult) -> Text:
     for one in result.parts:
         if (of_step := share_of_parts(result, one.part)) >= LEAST_SHOWN:
             block.append(
-                f"  {one.part:<9} {_ms(one.seconds):>8}  {format_share(of_step):>5}  {at_most(of_step):>17.2f}×  "
+                f"  {one.part:<9} {format_ms(one.seconds):>8}  {format_share(of_step):>5}  {at_most(of_step):>17.2f}×  "
             )
             block.append("█" * round(BAR * one.seconds / longest) + "\n", "cyan")
     return block
@@ -86,7 +86,7 @@ def _modules(result: ProfileResult) -> Text:
     for one in rows[:MOST_MODULES]:
         name = _cut(plain(f"{one.name} {one.kind}".strip()), names)
         block.append(
-            f"  {name:<{names}}  {_ms(one.forward):>10}  {_ms(one.backward):>11}  "
+            f"  {name:<{names}}  {format_ms(one.forward):>10}  {format_ms(one.backward):>11}  "
             f"{format_share((one.forward + one.backward) / total):>13}\n"
         )
     return block
@@ -128,8 +128,12 @@ def _findings(result: ProfileResult) -> Text:
         )
     block = Text("\n")
     for one in found[:MOST_FINDINGS]:
-        cost = f"{_ms(one.seconds)} ms a step ({format_share(one.seconds / result.seconds)})" if not one.bytes else ""
-        place = plain(one.place) or "(no line of yours)"
+        cost = (
+            f"{format_ms(one.seconds)} ms a step ({format_share(one.seconds / result.seconds)})"
+            if not one.bytes
+            else ""
+        )
+        place = plain(one.place) or f"({NO_LINE})"
         block.append(broken_into_lines(" ".join(filter(None, (place, cost))) + f": {plain(seen(one))}"), "yellow")
         code = f"{plain(one.code)}   →   " if one.code and len(one.code) <= WIDTH else ""
         block.append(broken_into_lines(f"{code}{instead(one)}", "    "))
@@ -142,10 +146,6 @@ def _findings(result: ProfileResult) -> Text:
 
 def _cut(text: str, width: int = WIDTH) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
-
-
-def _ms(seconds: float) -> str:
-    return format_rate(1000 * seconds) if seconds > 0 else "0"
 
 
 def _giga(flops: float) -> str:

@@ -19,20 +19,20 @@ from autotune.knobs.declared import declare
 from autotune.launch.base import Launcher
 from autotune.launch.files import store
 from autotune.objectives.verdict import instability
-from autotune.preparation.settings import Settings
-from autotune.races.contestants import (
-    Contestant,
+from autotune.preparation.named_training import (
     Name,
-    NamedContestant,
-    inspect_contestant,
-    named_contestant,
-    settle_contestant,
+    NamedTraining,
+    SettledTraining,
+    inspect_training,
+    named_training,
+    settle_training,
 )
+from autotune.preparation.settings import Settings
 from autotune.races.race_run import RaceRun
 from autotune.races.records import Ended, RaceResult, Standing, verdict_on
 from autotune.races.settings import RaceSettings
 from autotune.races.worktree import Worktree, worktree
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.units import counted
 
 GITIGNORE = f"*\n!.gitignore\n!{disk.RACE}\n"
@@ -42,9 +42,9 @@ LauncherFor = Callable[[Worktree | None], Launcher]  # the code of a revision; N
 
 def named_contestants(
     names: Sequence[Name], configs: Sequence[Mapping[str, Value]], baseline_commit: str | None
-) -> list[NamedContestant]:
+) -> list[NamedTraining]:
     """Return the contestants in their order, the baseline first. Raises `UsageError` unless there are two."""
-    found = [named_contestant(name) for name in names]
+    found = [named_training(name) for name in names]
     first = found[:1]
     found = [*(one.at(baseline_commit) for one in first if baseline_commit), *found]
     if not all(configs):
@@ -61,7 +61,7 @@ def named_contestants(
     return _told_apart(found)
 
 
-def _told_apart(named: list[NamedContestant]) -> list[NamedContestant]:
+def _told_apart(named: list[NamedTraining]) -> list[NamedTraining]:
     """Return them with a number behind a label that stood before: who races a code against itself sees the noise."""
     told, found = Counter[str](), []
     for one in named:
@@ -72,7 +72,7 @@ def _told_apart(named: list[NamedContestant]) -> list[NamedContestant]:
 
 
 def race(
-    named: Sequence[NamedContestant], settings: RaceSettings, launcher_for: LauncherFor, tell: Callable[[str], None],
+    named: Sequence[NamedTraining], settings: RaceSettings, launcher_for: LauncherFor, tell: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep,
 ) -> RaceResult:  # fmt: skip
     """Run one race and leave its result as race.json in its folder. `tell` is given sentences for people.
@@ -100,9 +100,9 @@ def race(
 
 
 def _contestants(
-    named: Sequence[NamedContestant], settings: RaceSettings, launcher_for: LauncherFor, checkout: Worktree | None,
+    named: Sequence[NamedTraining], settings: RaceSettings, launcher_for: LauncherFor, checkout: Worktree | None,
     folder: Path,
-) -> list[Contestant]:  # fmt: skip
+) -> list[SettledTraining]:  # fmt: skip
     """Look at every code once, with whatever settings it races."""
     found, looked = [], dict[tuple[str, str, int], tuple[Environment, TargetFacts]]()
     for one in named:
@@ -112,8 +112,8 @@ def _contestants(
         code = (target, commit, one.ranks)
         if code not in looked:
             _, place = disk.new_attempt(folder, InspectRequest)
-            looked[code] = inspect_contestant(one, target, settings.device, settings.seed, place, launcher)
-        found.append(settle_contestant(one, target, commit, settings.seed, looked[code], launcher))
+            looked[code] = inspect_training(one, target, settings.device, settings.seed, place, launcher)
+        found.append(settle_training(one, target, commit, settings.seed, looked[code], launcher))
     declare(*(declared for one in found for declared in one.request.facts.declared))  # of all of them, from here on
     return found
 

@@ -16,19 +16,19 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, SURE, SURE_ROUNDS, with_round
 from autotune.answer.outliers import without_outliers
-from autotune.answer.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS, with_round
 from autotune.context.windows import BRIEF
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome, Trial
 from autotune.errors import EnvironmentUnfit, RaceFailed
 from autotune.launch.base import LOG
-from autotune.races.contestants import Contestant
+from autotune.preparation.named_training import SettledTraining
 from autotune.races.records import Ended, verdict_on
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.history import History
-from autotune.study.interference import Judged, interference_causes
 from autotune.study.summary import ConfigSummary, rounds_of
+from autotune.study.valid_probes import Judged, interference_causes
 from autotune.tuning.probing import probe_request, with_repeat, with_retry
 from autotune.units import format_rate
 
@@ -37,8 +37,9 @@ class RaceRun:
     """The contestants and all that was measured of them."""
 
     def __init__(
-        self, contestants: Sequence[Contestant], folder: Path, *, tolerance: float, left_seconds: Callable[[], float],
-        pause: Callable[[float], None], tell: Callable[[str], None], stops_early: bool = True,
+        self, contestants: Sequence[SettledTraining], folder: Path, *, tolerance: float,
+        left_seconds: Callable[[], float], pause: Callable[[float], None], tell: Callable[[str], None],
+        stops_early: bool = True,
     ) -> None:  # fmt: skip
         """`left_seconds` of the time budget; `tell` is given sentences for people; `stops_early`: once decided."""
         self._stops_early = stops_early

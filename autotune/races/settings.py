@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from autotune.answer.racing import FEWEST_ROUNDS
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 from autotune.errors import UsageError
 from autotune.preparation.settings import check_device
 

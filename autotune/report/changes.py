@@ -22,7 +22,7 @@ LEAST_MEMORY = 0.005  # a share of the peak that is worth a word: less is shown 
 
 
 class ChangeWorth(Record, frozen=True, kw_only=True):
-    """One change from the baseline to the winner of the race, and what it is worth."""
+    """One change from the baseline to the winner of the confirmation, and what it is worth."""
 
     values: dict[str, Value]  # the winner's, of the knobs that move together
     before: dict[str, Value]  # the baseline's
@@ -63,7 +63,7 @@ def _earlier(best: Recommendation, view: StudyView | None) -> Iterator[Change]:
     for names in groups:
         values, before = ({name: of.get(name) for name in names} for of in (best.params, best.baseline))
         known = {}
-        if len(groups) == 1 and best.speedup:  # without it is the baseline, and the race knows it best
+        if len(groups) == 1 and best.speedup:  # without it is the baseline, and the confirmation knows it best
             ends = (best.speedup, best.speedup_high, best.speedup_low)
             known = dict(zip(("ratio", "ratio_low", "ratio_high"), (one and 1 / one for one in ends), strict=True))
         yield Change(values=values, before=before, kept=True, untested=None if known else untested, **known)

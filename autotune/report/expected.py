@@ -7,7 +7,7 @@ from rich.text import Text
 from autotune.core.results import Trial
 from autotune.report import phrases
 from autotune.sampler.prediction import Prediction
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.shown import shown_config
 from autotune.study.view import StudyView
 from autotune.units import format_bytes, format_rate, format_share

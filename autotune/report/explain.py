@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
-from autotune.answer.racing import FEWEST_ROUNDS
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 from autotune.core import codec
 from autotune.core.records import Config, Record, Value
 from autotune.core.rounds import Rounds
@@ -32,7 +32,7 @@ from autotune.races.records import RaceResult
 from autotune.report.gain import Gain, gain_of, inverse
 from autotune.report.setting_effects import Effects
 from autotune.sampler.space import canonical, held_by_a_rank
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary, window_noise
 from autotune.study.view import StudyView, summaries

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from autotune.fleet.records import FleetWorker
 from autotune.fleet.state import read_workers
-from autotune.study.machines import factor, known_references
+from autotune.study.machines import baseline_rates_by_machine, machine_speed
 from autotune.study.view import StudyView
 from autotune.units import format_share
 
@@ -27,7 +27,7 @@ class WorkerRow:
 def worker_rows(view: StudyView) -> list[WorkerRow]:
     """Return the workers of a study, the home first; none of a search on one machine."""
     judged = [(trial, view.verdict(trial)) for trial in view.trials]
-    known = known_references(judged, view.request.baseline)
+    known = baseline_rates_by_machine(judged, view.request.baseline)
     workers = {worker.name: worker for worker in read_workers(view.folder)}
     names = dict.fromkeys((*known, *(trial.result.worker for trial in view.trials), *workers))
     return [
@@ -36,7 +36,7 @@ def worker_rows(view: StudyView) -> list[WorkerRow]:
             host=workers[name].host if name in workers else "",
             state=_state(workers.get(name), is_running=view.running),
             probes=sum(trial.result.worker == name for trial in view.trials),
-            speed=_speed(number, factor(name, known)) if name in known else NOT_MEASURED,
+            speed=_speed(number, machine_speed(name, known)) if name in known else NOT_MEASURED,
         )
         for number, name in enumerate(names)
         if name

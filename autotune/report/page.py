@@ -27,7 +27,7 @@ from autotune.report.live import LATEST, live, sentences_said
 from autotune.report.losses import losses_phrase
 from autotune.report.templates import Served, render_template
 from autotune.report.use import ways
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
 from autotune.units import format_bytes, format_share

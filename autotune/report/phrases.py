@@ -46,7 +46,7 @@ def times(count: int) -> str:
 
 def watching(measured: Measurement) -> str:
     """Return what watching the steps cost them, where that is over 1%; else empty."""
-    share = (measured.own_seconds_per_step or 0.0) * measured.steps / sum(measured.step_seconds)
+    share = (measured.watching_seconds_per_step or 0.0) * measured.steps / sum(measured.step_seconds)
     return f"took {share:.1%} of a step, which training does not pay" if share > MOST_OWN_SHARE else ""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from autotune.core.interference import Contamination, GpuUse
+from autotune.core.interference_readings import GpuUse, HostInterference
 from autotune.core.results import Measurement, Trial
 from autotune.harmless import cropped
 from autotune.knobs import touched
@@ -14,7 +14,7 @@ from autotune.report import phrases
 from autotune.report.columns import Column, columns
 from autotune.report.expected import deviation, expectation, prediction_of
 from autotune.sampler.prediction import Prediction
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.shown import shown_value
 from autotune.study.view import StudyView
 from autotune.units import counted, format_bytes, format_seconds, format_share
@@ -124,7 +124,7 @@ def _details(trial: Trial, predicted: Prediction | None) -> tuple[tuple[str, str
             ("alone", " · ".join(rates)),
             ("window", f"{measured.steps} steps{_how_long(measured)}{_how_it_ended(measured)}"),
             ("watching", phrases.watching(measured)),
-            ("waited for a core", _interference(measured.contamination)),
+            ("waited for a core", _interference(measured.interference)),
         ]
     if result.gpu is not None:
         entries.append(("GPU", _gpu(result.gpu)))
@@ -137,7 +137,7 @@ def _details(trial: Trial, predicted: Prediction | None) -> tuple[tuple[str, str
     return tuple((name, text) for name, text in entries if text)
 
 
-def _interference(found: Contamination | None) -> str:
+def _interference(found: HostInterference | None) -> str:
     """`20% of the window, others kept 1.5 cores busy`; empty where it was not measured."""
     if found is None or found.run_queue_wait_share is None:
         return ""

@@ -10,7 +10,7 @@ from pathlib import Path
 from autotune.core.records import StudyRequest, Value
 from autotune.errors import UsageError
 from autotune.launch.base import Launcher
-from autotune.races.contestants import Name, NamedContestant, inspect_contestant, named_contestant, settle_contestant
+from autotune.preparation.named_training import Name, NamedTraining, inspect_training, named_training, settle_training
 from autotune.races.race import race
 from autotune.races.settings import RaceSettings
 from autotune.scaling.efficiency import ScaleResult, points_of, shared
@@ -25,7 +25,7 @@ def scale(
 
     Raises what `race` raises, and `UsageError` for what has ranks of its own, or a global batch that they cannot share.
     """
-    named = named_contestant(name)
+    named = named_training(name)
     if is_command(named.target):
         raise UsageError(
             f"{named.label} is a command, and only its own launcher starts its ranks. `autotune scale` changes the "
@@ -50,19 +50,19 @@ def scale(
     )
 
 
-def _looked_at(named: NamedContestant, settings: RaceSettings, launcher: Launcher) -> StudyRequest:
+def _looked_at(named: NamedTraining, settings: RaceSettings, launcher: Launcher) -> StudyRequest:
     """Take one step, to know which global batch is held. Raises `UsageError` for a loop that ranks cannot share."""
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
-        found = inspect_contestant(named, named.target, settings.device, settings.seed, Path(place), launcher)
+        found = inspect_training(named, named.target, settings.device, settings.seed, Path(place), launcher)
     if found[1].owns_loop:
         raise UsageError(
             f"{named.label} trains in a loop of its own, which starts its ranks itself. Ours cannot change their "
             f"number. Race commands instead, with torchrun before them."
         )
-    return settle_contestant(named, named.target, "", settings.seed, found, launcher).request
+    return settle_training(named, named.target, "", settings.seed, found, launcher).request
 
 
-def _with_ranks(named: NamedContestant, count: int, batch_size: int, accumulation: int) -> NamedContestant:
+def _with_ranks(named: NamedTraining, count: int, batch_size: int, accumulation: int) -> NamedTraining:
     own = {"batch_size": batch_size, "gradient_accumulation_steps": accumulation}
     label = f"{count} rank{'s' * (count > 1)}"
     return replace(named, label=label, ranks=count, changed={**named.changed, **own})

@@ -19,7 +19,7 @@ from autotune.core import codec
 from autotune.core.records import Config, StudyRequest
 from autotune.errors import StudyError
 from autotune.machine.environment import fingerprint
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.recommendation import Recommendation, read_best
 from autotune.units import format_share
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from autotune.core.results import Trial
-from autotune.study.interference import interference_causes, is_spoiled, severity
+from autotune.study.valid_probes import interference_causes, is_spoiled, severity
 from autotune.units import format_rate, format_share
 
 TOLERANCE = 0.1  # relative half width: gains that pay for a change are of this size
@@ -24,13 +24,13 @@ def is_known(probes: Sequence[Trial]) -> bool:
     return any(is_narrow(one) and not is_spoiled(one.result) for one in probes) or _agree(probes)
 
 
-def doubt(probe: Trial) -> str:
+def why_doubtful(probe: Trial) -> str:
     """Return why a probe alone does not tell the rate to 10 %, with its values."""
     others = "; ".join(interference_causes(probe.result))
     return _spread(probe) + (f", while {others}" if others else "")
 
 
-def unknown(probes: Sequence[Trial]) -> str:
+def why_unknown(probes: Sequence[Trial]) -> str:
     """Return that it is not known after all these probes: what happened, and why."""
     calmest = min(probes, key=lambda one: severity(one.result))
     seen = "; ".join(f"probe {one.number} {_spread(one)}" for one in probes)

@@ -13,27 +13,28 @@ from msgspec.structs import replace
 from autotune.core.notices import Notice
 from autotune.core.probe_duration import STEP_UP, ProbeDuration
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
-from autotune.core.requests import FEWEST_STEPS, DryRunRequest, NoiseScaleRequest, ProbeBudget, StabilityRequest
-from autotune.core.results import LossVerdict, Measurement, Outcome, StabilityResult, Trial, Verdict
+from autotune.core.requests import FEWEST_STEPS, ProbeBudget
+from autotune.core.results import LossVerdict, Measurement, Outcome, Trial, Verdict
 from autotune.gradient_noise.estimate import estimate
-from autotune.gradient_noise.records import NoiseScale, NoiseScaleResult
+from autotune.gradient_noise.records import NoiseScale, NoiseScaleRequest, NoiseScaleResult
 from autotune.knobs.base import SHORT_CYCLE
-from autotune.memory.model import DryRun
+from autotune.memory.records import DryRun, DryRunRequest
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge_among
 from autotune.precision.judge import PrecisionCheck, Thresholds, refusal, settled
-from autotune.study import layout as disk
+from autotune.precision.records import PrecisionCheckRequest, PrecisionCheckResult
+from autotune.study import disk
 from autotune.study.compiling_seconds import CompilingSeconds
-from autotune.study.interference import MOST_VAIN_REPEATS, Judged, drift_factor, interference_causes, valid_trials
-from autotune.study.machines import Rates, drift_corrected, known_references, speed
+from autotune.study.machines import Rates, baseline_rates_by_machine, drift_corrected, speed
 from autotune.study.pace import Pace, compiling_seconds
 from autotune.study.summary import ConfigSummary
+from autotune.study.valid_probes import MOST_VAIN_REPEATS, Judged, drift_factor, interference_causes, valid_trials
 
 FIRST_GUESS_SECONDS = 10.0  # of one probe, before any has been seen
 # Of the baseline: faults of the target or the machine, which the user has to mend before anything can be searched.
 FATAL_AT_BASELINE = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.TIMEOUT, Outcome.CRASHED,
                      Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)  # fmt: skip
-Sample = tuple[NoiseScaleRequest, NoiseScaleResult]
+NoiseScaleCheck = tuple[NoiseScaleRequest, NoiseScaleResult]
 
 
 class History:
@@ -41,16 +42,16 @@ class History:
 
     def __init__(
         self, request: StudyRequest, trials: Sequence[Trial] = (), *, precision_checks: Sequence[PrecisionCheck] = (),
-        samples: Sequence[Sample] = (), dry_run: DryRun | None = None,
+        gradient_samples: Sequence[NoiseScaleCheck] = (), dry_run: DryRun | None = None,
     ) -> None:  # fmt: skip
         """Take the `trials` that were there when this run of the search began."""
-        self.request, self.version = request, 0
-        self.precision_checks, self.samples, self.dry_run = tuple(precision_checks), tuple(samples), dry_run
+        self.request, self.version, self.dry_run = request, 0, dry_run
+        self.precision_checks, self.gradient_samples = tuple(precision_checks), tuple(gradient_samples)
         self._known_paces: tuple[int, dict[Config, list[Pace]]] = (-1, {})
         self._compiling = CompilingSeconds(())  # of the paces
         self._expected: dict[tuple[ProbeBudget, float], float] = {}
         self.judged = self._judge(trials)  # every probe with its verdict, in order
-        self.before = len(self.judged)  # probes that were there when this run of the search began
+        self.count_before = len(self.judged)  # probes that were there when this run of the search began
 
     @classmethod
     def read(cls, folder: Path, request: StudyRequest) -> History:
@@ -59,13 +60,13 @@ class History:
         Raises `StudyError` if a file is damaged.
         """
         dry_runs = disk.attempts(folder, DryRunRequest.kind())
-        precision_checks = disk.attempts(folder, StabilityRequest.kind())
-        samples = disk.attempts(folder, NoiseScaleRequest.kind())
+        precision_checks = disk.attempts(folder, PrecisionCheckRequest.kind())
+        gradient_samples = disk.attempts(folder, NoiseScaleRequest.kind())
         return cls(
             request,
             [trial for trial in disk.read_trials(folder) if not _ended_a_search(trial)],
             precision_checks=[pair for pair in precision_checks if pair[1].outcome is not Outcome.ENVIRONMENT],
-            samples=[pair for pair in samples if pair[1].outcome is not Outcome.ENVIRONMENT],
+            gradient_samples=[pair for pair in gradient_samples if pair[1].outcome is not Outcome.ENVIRONMENT],
             dry_run=dry_runs[-1][1] if dry_runs else None,
         )
 
@@ -76,14 +77,14 @@ class History:
         self.version += 1
         return verdict
 
-    def add_precision_check(self, request: StabilityRequest, result: StabilityResult) -> None:
+    def add_precision_check(self, request: PrecisionCheckRequest, result: PrecisionCheckResult) -> None:
         """Keep one more precision check."""
         self.precision_checks = (*self.precision_checks, (request, result))
         self.version += 1
 
-    def add_sample(self, request: NoiseScaleRequest, result: NoiseScaleResult) -> None:
+    def add_gradient_sample(self, request: NoiseScaleRequest, result: NoiseScaleResult) -> None:
         """Keep one more sample of gradients. The probes are judged anew, for the objective may count with it."""
-        self.samples = (*self.samples, (request, result))
+        self.gradient_samples = (*self.gradient_samples, (request, result))
         self.judged = self._judge([trial for trial, _ in self.judged])
         self.version += 1
 
@@ -105,7 +106,7 @@ class History:
     @property
     def first_number(self) -> int:
         """The number of the first probe of this run."""
-        return self.judged[self.before - 1][0].number + 1 if self.before else 0
+        return self.judged[self.count_before - 1][0].number + 1 if self.count_before else 0
 
     @property
     def probed(self) -> set[Config]:
@@ -113,7 +114,7 @@ class History:
         return {trial.config for trial, _ in self.judged}
 
     @property
-    def best(self) -> float:
+    def best_score(self) -> float:
         """The best score of the search results; 0.0 if there is none."""
         return max((v.value for _, v in self.search_results if v.feasible and v.value), default=0.0)
 
@@ -133,14 +134,14 @@ class History:
         return any(trial.config == self.request.baseline and verdict.feasible for trial, verdict in self.valid)
 
     @property
-    def machines(self) -> dict[str, Rates]:
+    def baseline_rates_by_machine(self) -> dict[str, Rates]:
         """The number and rate of every probe of the baseline without interference, by machine, the home's first."""
-        return known_references(self.judged, self.request.baseline)
+        return baseline_rates_by_machine(self.judged, self.request.baseline)
 
     @property
-    def reference_rates(self) -> list[float]:
+    def baseline_rates(self) -> list[float]:
         """The rates of those on the home, samples/s: how far repeats of one configuration differ there."""
-        return [rate for _, rate in next(iter(self.machines.values()), ())]
+        return [rate for _, rate in next(iter(self.baseline_rates_by_machine.values()), ())]
 
     @property
     def drift_corrected(self) -> list[Judged]:
@@ -150,7 +151,7 @@ class History:
     @property
     def is_busy(self) -> bool:
         """Whether other work slowed so many repeats of this run in a row that repeating is of no use."""
-        repeats = {trial.repeats: trial for trial, _ in self.judged[self.before :] if trial.repeats is not None}
+        repeats = {trial.repeats: trial for trial, _ in self.judged[self.count_before :] if trial.repeats is not None}
         last = list(repeats.values())[-MOST_VAIN_REPEATS:]
         return len(last) == MOST_VAIN_REPEATS and all(interference_causes(trial.result) for trial in last)
 
@@ -164,7 +165,7 @@ class History:
 
         None if no other one ran. A repeat does not have to beat what it repeats.
         """
-        known = self.machines
+        known = self.baseline_rates_by_machine
         rates = [
             trial.result.measurement.samples_per_second / speed(trial, known)
             for trial, verdict in self.search_results
@@ -261,14 +262,14 @@ class History:
         return refusal(config, self.loss_verdicts)
 
     @property
-    def gradient_noise(self) -> NoiseScale | None:
+    def noise_scale_estimate(self) -> NoiseScale | None:
         """The gradient noise scale by the last sample; None where it is not known, and for other objectives."""
-        return known_noise(self.request, [result for _, result in self.samples])
+        return known_noise(self.request, [result for _, result in self.gradient_samples])
 
     @property
     def noise_scale(self) -> float | None:
         """The gradient noise scale in samples; None where it is not known."""
-        return self.gradient_noise.phi if self.gradient_noise else None
+        return self.noise_scale_estimate.phi if self.noise_scale_estimate else None
 
     def value_per_sample(self, config: Config) -> float:
         """Return the score for one sample/s of `config`, for an objective that knows it before any probe."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import IO
 
 from autotune.errors import EnvironmentUnfit, StudyError
-from autotune.study import layout as disk
+from autotune.study import disk
 
 LOCK_ATTEMPTS = 5
 

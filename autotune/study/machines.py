@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from autotune.core.records import Config
 from autotune.core.results import Alone, ProbeResult, Trial, Verdict
-from autotune.study.interference import Judged, drift_factor, has_drifted, references
+from autotune.study.valid_probes import Judged, baseline_rates, drift_factor, has_drifted
 from autotune.units import format_share
 
 Rates = Sequence[tuple[int, float]]  # number and rate (samples/s) of probes of the baseline, in order
@@ -26,16 +26,16 @@ def of_worker(judged: Sequence[Judged], worker: str) -> list[Judged]:
     return [pair for pair in judged if pair[0].result.worker == worker]
 
 
-def known_references(judged: Sequence[Judged], baseline: Config) -> dict[str, Rates]:
+def baseline_rates_by_machine(judged: Sequence[Judged], baseline: Config) -> dict[str, Rates]:
     """Return the references of each machine that has any, the home's first."""
     workers = dict.fromkeys(trial.result.worker for trial, _ in judged if trial.config == baseline)
-    found = {worker: references(of_worker(judged, worker), baseline) for worker in workers}
+    found = {worker: baseline_rates(of_worker(judged, worker), baseline) for worker in workers}
     return {worker: rates for worker, rates in found.items() if rates}
 
 
 def drift_corrected(judged: Sequence[Judged], baseline: Config) -> list[Judged]:
     """Return the same probes with the values that they would have had at the first speed of the home."""
-    known = known_references(judged, baseline)
+    known = baseline_rates_by_machine(judged, baseline)
     return [
         (trial, verdict if verdict.value is None else replace(verdict, value=verdict.value / speed(trial, known)))
         for trial, verdict in judged
@@ -47,10 +47,10 @@ def speed(trial: Trial, known: Mapping[str, Rates]) -> float:
 
     `known`: the references of each machine, the home's first. Of a machine without one nothing is known: 1.
     """
-    return drift_factor(trial.number, known.get(trial.result.worker, ())) * factor(trial.result.worker, known)
+    return drift_factor(trial.number, known.get(trial.result.worker, ())) * machine_speed(trial.result.worker, known)
 
 
-def factor(worker: str, known: Mapping[str, Rates]) -> float:
+def machine_speed(worker: str, known: Mapping[str, Rates]) -> float:
     """Return how fast a machine was at its first references, 1 being the home's speed at its first one."""
     home, rates = next(iter(known.values()), ()), known.get(worker, ())
     if not home or not rates or rates is home:
@@ -59,7 +59,7 @@ def factor(worker: str, known: Mapping[str, Rates]) -> float:
     return own / home[0][1]
 
 
-def off(rates: Mapping[str, float]) -> dict[str, str]:
+def quarantine_reasons(rates: Mapping[str, float]) -> dict[str, str]:
     """Return why machines are in quarantine, by name: those whose latest reference is off by more than a tenth.
 
     `rates`: the latest reference of each, the home's first.

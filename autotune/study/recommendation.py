@@ -20,8 +20,8 @@ from autotune.harmless import plain
 from autotune.knobs import completed, defaults
 from autotune.machine.environment import mismatches
 from autotune.objectives.verdict import judge_among
-from autotune.study import layout as disk
-from autotune.study.layout import find
+from autotune.study import disk
+from autotune.study.disk import find
 from autotune.study.lock import is_running
 from autotune.targets.commands.recommended_command import RecommendedCommand, recommended_command
 from autotune.units import counted
@@ -29,14 +29,14 @@ from autotune.units import counted
 VERSION = 1
 UNANSWERED = "The search ended before its finalists were confirmed. Run the same command again to go on."
 TIE_OF_EARLIER_VERSIONS = 0.02  # faster: what an earlier version left open counts as decided below it, as a tie does
-BATCH_CHANGES = (Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE)
+GLOBAL_BATCH_CODES = (Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE)
 
 
 class Confirmation(Record, frozen=True, kw_only=True):
     """One configuration measured again, in every interleaved round, each in a process of its own."""
 
     config: Config
-    samples_per_second: float  # over all rounds of the race, by its ratio to the baseline in those that it ran
+    samples_per_second: float  # over all rounds of the confirmation, by its ratio to the baseline in those that it ran
     rounds: tuple[float, ...]  # samples/s, one per round that counts; fewer where left behind or left out
     trials: tuple[int, ...]  # numbers of its probes
     peak_bytes: int  # largest over the rounds
@@ -55,7 +55,7 @@ class Achieved(Record, frozen=True, kw_only=True):
     """The winner by its objective; gains are scores over the baseline's, None where it cannot run."""
 
     unit: str  # of `score`
-    score: float  # over the rounds of the race: `ConfigSummary.score`
+    score: float  # over the rounds of the confirmation: `ConfigSummary.score`
     baseline_score: float | None
     gain: float | None
     gain_low: float | None  # 95 % interval; None: not known
@@ -64,7 +64,7 @@ class Achieved(Record, frozen=True, kw_only=True):
 
 
 class Change(Record, frozen=True, kw_only=True):
-    """One change from the baseline to the winner of the race, and what the winner is without it: measured in rounds."""
+    """One change from the baseline to the winner, and what the winner is without it: measured in rounds."""
 
     values: dict[str, Value]  # the winner's, of the knobs that move together
     before: dict[str, Value]  # the baseline's
@@ -215,8 +215,8 @@ def _completed(best: Recommendation) -> Recommendation:
     change, other = best.global_batch_change, best.at_baseline_batch
     return replace(
         best,
-        global_batch_change=change or next((one for one in best.warnings if one.code in BATCH_CHANGES), None),
-        warnings=tuple(one for one in best.warnings if one.code not in BATCH_CHANGES),
+        global_batch_change=change or next((one for one in best.warnings if one.code in GLOBAL_BATCH_CODES), None),
+        warnings=tuple(one for one in best.warnings if one.code not in GLOBAL_BATCH_CODES),
         at_baseline_batch=other and replace(other, params=defaults() | other.params),
         undecided=best.undecided or _left_open(best),
         goal=objectives.completed(best.goal),

@@ -25,11 +25,11 @@ from sqlalchemy.exc import SQLAlchemyError
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.results import ProbeResult, Trial, Verdict
 from autotune.errors import AutotuneError, EnvironmentUnfit, StudyError
-from autotune.objectives.verdict import headroom_bytes
+from autotune.objectives.verdict import headroom_for
 from autotune.sampler.encoding import Encoding
 from autotune.sampler.observation import observed
 from autotune.sampler.optuna import GuardedSampler
-from autotune.study import layout as disk
+from autotune.study import disk
 
 BUSY_SECONDS = 30  # how long SQLite waits for another reader before it gives up
 NUMBER = "probe"  # trial attribute: the number of the probe folder
@@ -150,7 +150,7 @@ class Store:
     def _observed(self, result: ProbeResult | None, verdict: Verdict) -> dict[str, Any]:
         if result is None:
             return {}
-        kept = headroom_bytes(result.measurement, self._request) if result.measurement else self._request.headroom_bytes
+        kept = headroom_for(result.measurement, self._request) if result.measurement else self._request.headroom_bytes
         return observed(result, verdict, self._request.memory_limit_bytes - kept).attributes()
 
     def _state(self, verdict: Verdict) -> tuple[TrialState, float | None]:

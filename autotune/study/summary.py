@@ -1,7 +1,7 @@
 """The summary of one configuration: its probes, its mean, and whether it may be recommended.
 
-It is the only one. The search fills it with the probes of the search, the race with those of its rounds, and a finished
-study with those that count.
+It is the only one. The search fills it with the probes of the search, the confirmation with those of its rounds, and a
+finished study with those that count.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ class Status(Enum):
     """The stage that a configuration reached."""
 
     FOUND = "found"  # probed by the search, not measured again
-    CONFIRMED = "confirmed"  # measured again to the end of the race
-    BEHIND = "behind"  # slower than others, who went on in the race: it cannot win
+    CONFIRMED = "confirmed"  # measured again to the end of the confirmation
+    BEHIND = "behind"  # slower than others, who went on in the confirmation: it cannot win
     REFUSED = "refused"  # it runs, and may not be recommended
     FAILED = "failed"  # it failed when it was measured again
 
 
 @dataclass(frozen=True, kw_only=True)
 class Compared:
-    """The rates of one configuration in a race: by its ratio to the baseline in the rounds that both ran."""
+    """The rates of one configuration in a confirmation: by its ratio to the baseline in the rounds that both ran."""
 
     score: float  # in the objective's unit
     samples_per_second: float
@@ -44,13 +44,15 @@ class ConfigSummary:
 
     config: Config
     found: float | None = None  # its score in the search, corrected for drift; None: the search did not measure it
-    expected: float | None = None  # its score by the sampler's model of all probes before the race; None: not asked
+    expected: float | None = (
+        None  # its score by the sampler's model of all probes before the confirmation; None: not asked
+    )
     trials: tuple[Trial, ...] = ()
     verdicts: tuple[Verdict, ...] = ()  # one per trial
-    rounds: tuple[int, ...] = ()  # of the race, in which each trial ran; empty: the first ones
-    left_out: tuple[Trial, ...] = ()  # of the race, because of interference; enough others are there
+    rounds: tuple[int, ...] = ()  # of the confirmation, in which each trial ran; empty: the first ones
+    left_out: tuple[Trial, ...] = ()  # of the confirmation, because of interference; enough others are there
     refused: Notice | None = None  # why it may not be recommended although it runs; None: it may
-    is_behind: bool = False  # others went on in the race, for it was slower
+    is_behind: bool = False  # others went on in the confirmation, for it was slower
     compared: Compared | None = None
 
     @property
@@ -98,8 +100,8 @@ class ConfigSummary:
     def relative_half_width(self) -> float | None:
         """The half width of the 95 % interval of samples/s, relative; None: not known.
 
-        Outside a race it is that of the widest window, and at least half the range of the rates: two that agree by
-        luck do not make the rate as precise as that.
+        Outside a confirmation it is that of the widest window, and at least half the range of the rates: two that agree
+        by luck do not make the rate as precise as that.
         """
         if self.compared:
             return self.compared.relative_half_width

@@ -7,21 +7,22 @@ from functools import cached_property, lru_cache
 from pathlib import Path
 
 from autotune.core.records import Config, StudyRequest, TargetFacts
-from autotune.core.requests import NoiseScaleRequest, StabilityRequest
 from autotune.core.results import LossVerdict, Trial, Verdict
 from autotune.errors import StudyNotFound
+from autotune.gradient_noise.records import NoiseScaleRequest
 from autotune.knobs import touched
 from autotune.knobs.base import Knob
 from autotune.knobs.declared import declare
 from autotune.objectives.verdict import judge_among
 from autotune.precision.judge import PrecisionCheck, Thresholds, settled
-from autotune.study import layout as disk
+from autotune.precision.records import PrecisionCheckRequest
+from autotune.study import disk
 from autotune.study.history import History, known_noise
-from autotune.study.interference import Judged, valid_trials
 from autotune.study.lock import is_running
 from autotune.study.progress import SearchProgress, read_progress
 from autotune.study.recommendation import Confirmation, Recommendation, read_best
 from autotune.study.summary import Compared, ConfigSummary
+from autotune.study.valid_probes import Judged, valid_trials
 
 AGAIN = (
     "confirm",
@@ -91,7 +92,7 @@ def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyVie
         recommendation=read_best(best) if best.is_file() else None,
         running=is_running(folder),
         progress=read_progress(folder),
-        precision_checks=disk.attempts(folder, StabilityRequest.kind()),
+        precision_checks=disk.attempts(folder, PrecisionCheckRequest.kind()),
         noise_scale=noise.phi if noise else None,
     )
 

@@ -1,6 +1,6 @@
 """The meaning of a reference to training code: `resolve` gives the target behind it, which only a child process opens.
 
-text ─► Reference ─► its module, imported ─► kinds/ ─► a Contract, which our loop trains
+text ─► TargetPlace ─► its module, imported ─► kinds/ ─► a Contract, which our loop trains
                  │                                 └─► an OwnLoop, which trains by itself
                  └─► a command ─► commands/ ─────────► another, which is run as it is
 """
@@ -14,14 +14,14 @@ from autotune.core.records import Config, Declaration, TargetFacts
 from autotune.errors import TargetError
 from autotune.knobs.base import Plan
 from autotune.targets.base import DryTarget, Session
-from autotune.targets.reference import Reference, parse
+from autotune.targets.reference import TargetPlace, parse
 
 
 @dataclass(frozen=True)
 class Target:
     """Training code that has a name and has not been imported. Its methods import torch and the user's code."""
 
-    reference: Reference
+    reference: TargetPlace
 
     def inspect(
         self, device: str, config: Config | None, phase: Callable[[str], None], declared: Sequence[Declaration] = ()

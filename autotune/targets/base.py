@@ -46,7 +46,7 @@ class Step(Record, frozen=True, kw_only=True):
     micro_batches: int  # of all the steps
     loader_wait_seconds: float
     skipped: int  # steps that the gradient scaler skipped: the parameters did not change
-    own_seconds: float = 0.0  # that the host spent on watching it, and not on what a plain loop does
+    watching_seconds: float = 0.0  # that the host spent on watching it, and not on what a plain loop does
     paused_seconds: float = 0.0  # of evaluations and checkpoints within it, to be left out of its time
 
 

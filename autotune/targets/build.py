@@ -25,12 +25,12 @@ from autotune.targets.named_arguments import bind, takes, takes_just
 from autotune.targets.own_loop import OwnLoop, OwnSession
 from autotune.targets.own_step import OwnStep
 from autotune.targets.ranks import parallel, world
-from autotune.targets.reference import Reference
+from autotune.targets.reference import TargetPlace
 from autotune.targets.user_errors import blaming
 from autotune.targets.worst_batch import worst_case
 
 
-def open_session(reference: Reference, config: Config, plan: Plan, phase: Callable[[str], None]) -> Session:
+def open_session(reference: TargetPlace, config: Config, plan: Plan, phase: Callable[[str], None]) -> Session:
     """A training run of `config`, built and on the device. Raises `TargetError`, and memory errors as they come."""
     offered = common_arguments(config, plan.device)
     for prepare in plan.setup:

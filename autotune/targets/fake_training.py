@@ -32,7 +32,7 @@ from autotune.targets.loop import Training
 from autotune.targets.loss import InferredLoss
 from autotune.targets.own_loop import OwnLoop
 from autotune.targets.peek import random_state_kept
-from autotune.targets.reference import Reference
+from autotune.targets.reference import TargetPlace
 from autotune.targets.update import Update
 from autotune.targets.worst_batch import longest
 
@@ -71,7 +71,7 @@ class DryFunctions:
     """The user's parts, loaded once; every arm builds its own model from them."""
 
     def __init__(
-        self, reference: Reference, config: Config, device: str, phase: Callable[[str], None], *, shapes_vary: bool
+        self, reference: TargetPlace, config: Config, device: str, phase: Callable[[str], None], *, shapes_vary: bool
     ) -> None:
         """Load the target, and what it trains on. Raises `TargetError`."""
         self._config, self._device, self._shapes_vary = completed(config), device, shapes_vary

@@ -17,7 +17,8 @@ from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from autotune.errors import TargetError
 from autotune.targets import variables
-from autotune.targets.reference import Reference
+from autotune.targets.installed import is_installed
+from autotune.targets.reference import TargetPlace
 from autotune.targets.user_errors import blaming
 
 _BEFORE_ANY_TARGET: set[str] = set()  # names of the modules that were imported when the first target was
@@ -25,7 +26,7 @@ _INSTALLED = {Path(place) for kind, place in sysconfig.get_paths().items() if ki
 _STAND_IN = "autotune_target"  # name of a file whose own name an already imported module has
 
 
-def load(reference: Reference) -> ModuleType:
+def load(reference: TargetPlace) -> ModuleType:
     """The imported module. Its file's folder (or the working folder, for a module) goes first on `sys.path`.
 
     Whatever an earlier call imported of the user's code is run anew: a model that is an object of a module would come
@@ -49,11 +50,11 @@ def load(reference: Reference) -> ModuleType:
     return module
 
 
-def _imported(reference: Reference, root: Path) -> ModuleType:
+def _imported(reference: TargetPlace, root: Path) -> ModuleType:
     return _from_file(reference.file) if reference.file else _from_module(reference.module, root)
 
 
-def root_of(reference: Reference) -> Path:
+def root_of(reference: TargetPlace) -> Path:
     """The folder that counts as the user's code."""
     return reference.file.parent if reference.file else Path.cwd()
 
@@ -80,7 +81,7 @@ def _is_users(module: ModuleType, root: Path) -> bool:
     file = Path(getattr(module, "__file__", None) or "/")
     return (
         file.is_relative_to(root)
-        and not {"site-packages", "dist-packages"} & set(file.parts)
+        and not is_installed(file)
         and not any(file.is_relative_to(place) for place in _INSTALLED)
         and not module.__name__.startswith("autotune.")
     )
@@ -138,7 +139,7 @@ def as_a_script(label: str, meanwhile: str = "being imported") -> Iterator[None]
 
 
 @contextmanager
-def _without_training(reference: Reference) -> Iterator[None]:
+def _without_training(reference: TargetPlace) -> Iterator[None]:
     def refuse(*_: Any) -> None:
         raise TargetError(
             f"{reference.label} trains while being imported (an optimizer stepped). Every probe imports it and would "

@@ -37,12 +37,12 @@ from autotune.targets.own_loop import OwnLoop, OwnSession
 from autotune.targets.ranks import parallel, rank_findings, sharding, world
 from autotune.targets.ranks.exposed import exposed_share
 from autotune.targets.ranks.gradient_agreement import Agreement
-from autotune.targets.reference import Reference
+from autotune.targets.reference import TargetPlace
 from autotune.targets.user_errors import blaming
 
 
 def inspect(
-    reference: Reference, device: str, config: Config | None, phase: Callable[[str], None],
+    reference: TargetPlace, device: str, config: Config | None, phase: Callable[[str], None],
     asked: Sequence[Declaration] = (),
 ) -> TargetFacts:  # fmt: skip
     """Return what the search needs to know of the target, after one step of `config` or of the target's baseline.
@@ -65,7 +65,7 @@ def inspect(
 
 
 def _contract(
-    contract: Contract, reference: Reference, device: str, config: Config | None, phase: Callable[[str], None]
+    contract: Contract, reference: TargetPlace, device: str, config: Config | None, phase: Callable[[str], None]
 ) -> TargetFacts:
     settings = read_settings(contract)
     own = {one.name: one.default for one in KNOBS}
@@ -173,7 +173,7 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable
     )
 
 
-def _name(model: nn.Module, reference: Reference) -> str:
+def _name(model: nn.Module, reference: TargetPlace) -> str:
     """The model's class, or the target's name where the class is a mere container."""
     return reference.label.removesuffix(".py") if type(model) is nn.Sequential else type(model).__name__
 

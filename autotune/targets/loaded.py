@@ -11,7 +11,7 @@ from typing import Any
 from autotune.targets import importing
 from autotune.targets.contract import NAMES, is_factory
 from autotune.targets.named_arguments import bind
-from autotune.targets.reference import Reference
+from autotune.targets.reference import TargetPlace
 from autotune.targets.user_errors import blaming
 
 
@@ -36,7 +36,7 @@ class Loaded:
         return {name: value for name, value in values.items() if name in NAMES and not isinstance(value, ModuleType)}
 
 
-def picked(module: ModuleType, reference: Reference, offered: Mapping[str, Any]) -> Loaded:
+def picked(module: ModuleType, reference: TargetPlace, offered: Mapping[str, Any]) -> Loaded:
     """Return what `reference` names; a function or class is called, with those of `offered` that it asks for.
 
     Raises `TargetError`.

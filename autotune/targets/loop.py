@@ -145,7 +145,7 @@ class Training:
     def _take(self, steps: int, feed: Feed | Same, *, reports: bool = True) -> Step:
         """Take optimizer steps. Nothing here waits for an accelerator, except a gradient scaler's own check.
 
-        Whatever a plain loop would not do makes short steps look slow: it is little, and `own_seconds` measures it. A
+        Whatever a plain loop would not do makes short steps look slow: `watching_seconds` measures how little it is. A
         call or two within the innermost loop is 1 us of a step (measured), so most is done once for all the steps.
         Without `reports` batches are not counted and no loss is read, so that they may be fake.
         """
@@ -160,7 +160,9 @@ class Training:
         )
         watch_update = watch.update if watch and own is None else None
         update: Callable[[], bool] | None = self.update and (own.end if own else self.update)
-        own_seconds = time.perf_counter() - self._ended if self._ended else 0.0  # the watch looked at the last report
+        watching_seconds = (
+            time.perf_counter() - self._ended if self._ended else 0.0
+        )  # the watch looked at the last report
         samples = tokens = skipped = 0
         waited, losses = feed.waited, list[Tensor]()
         for left in range(steps, 0, -1):
@@ -172,7 +174,7 @@ class Training:
                     if self._counts_tokens:
                         tokens += count_tokens(batch)
                     self._shapes.note(batch, size, feed.arrived)
-                    own_seconds += time.perf_counter() - feed.arrived
+                    watching_seconds += time.perf_counter() - feed.arrived
                 if update is None:
                     update = self.begin(batch)
                 if sync:
@@ -204,7 +206,7 @@ class Training:
             micro_batches=steps * count,
             loader_wait_seconds=feed.waited - waited,
             skipped=skipped,
-            own_seconds=own_seconds,
+            watching_seconds=watching_seconds,
         )
 
     def begin(self, batch: Any) -> Callable[[], bool]:

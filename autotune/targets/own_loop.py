@@ -120,7 +120,7 @@ class Report:
             micro_batches=block.micro_batches,
             loader_wait_seconds=block.waited,
             skipped=block.skipped,
-            own_seconds=block.own,
+            watching_seconds=block.own,
             paused_seconds=block.paused,
         )
         self.stopped = self._watch.step(step) is Order.STOP

@@ -12,7 +12,7 @@ from autotune.targets.commands.command import Command, is_command
 
 
 @dataclass(frozen=True, kw_only=True)
-class Reference:
+class TargetPlace:
     """Exactly one of `file`, `module` and `command` is set. `attribute` names a function (or a dict) in the others."""
 
     file: Path | None = None
@@ -28,10 +28,10 @@ class Reference:
         return self.file.name if self.file else self.module
 
 
-def parse(text: str) -> Reference | None:
+def parse(text: str) -> TargetPlace | None:
     """Return what `text` refers to, or None if it is none of these. Raises `TargetError` for a missing file."""
     if is_command(text):
-        return Reference(command=Command.parse(text))
+        return TargetPlace(command=Command.parse(text))
     place, _, attribute = text.partition(":") if re.search(r":[A-Za-z_]\w*$", text) else (text, "", "")
     path = Path(place)
     try:
@@ -44,11 +44,11 @@ def parse(text: str) -> Reference | None:
             f"model() and dataset() into a file such as model.py, and name that."
         )
     if is_file:
-        return Reference(file=path.resolve(), attribute=attribute)
+        return TargetPlace(file=path.resolve(), attribute=attribute)
     if is_folder and not (path / "__init__.py").exists():
         raise TargetError(f"{place} is a folder. A target is one Python file. Name the file in it: {place}/model.py.")
     if re.fullmatch(r"[A-Za-z_]\w*(\.[A-Za-z_]\w*)*", place) and not place.endswith(".py"):
-        return Reference(module=place, attribute=attribute)
+        return TargetPlace(module=place, attribute=attribute)
     if place.endswith(".py") and not re.search(r"\s", place):
         raise TargetError(_missing(path))
     return None

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import autotune
 from autotune.failures.classify import words_of
+from autotune.targets.installed import is_installed
 
 _OURS = Path(autotune.__file__).resolve().parent
 _LIBRARIES = tuple(
@@ -80,7 +81,7 @@ def is_users(file: Path) -> bool:
     place = file.resolve()
     if str(file).startswith("<") or place.is_relative_to(_OURS):
         return False
-    if {"site-packages", "dist-packages"} & set(place.parts):
+    if is_installed(place):
         return False
     return not any(place.is_relative_to(library) for library in _LIBRARIES)
 

@@ -13,16 +13,7 @@ from typing import Any, cast
 from msgspec.structs import replace
 
 from autotune.core.records import Config, Environment, TargetFacts, Value
-from autotune.core.requests import (
-    DryRunRequest,
-    InspectRequest,
-    NoiseScaleRequest,
-    ProbeBudget,
-    ProbeRequest,
-    Request,
-    ResultT,
-    StabilityRequest,
-)
+from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest, Request, ResultT
 from autotune.core.results import (
     Alone,
     Compilation,
@@ -33,15 +24,15 @@ from autotune.core.results import (
     Outcome,
     ProbeResult,
     Result,
-    StabilityResult,
 )
 from autotune.core.stats import FEWEST_BLOCKS, clearly_slower
-from autotune.gradient_noise.records import NoiseScaleResult
+from autotune.gradient_noise.records import NoiseScaleRequest, NoiseScaleResult
 from autotune.knobs import KNOBS
 from autotune.knobs.base import SHORT_CYCLE
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import open_log, store
-from autotune.memory.model import DryRun
+from autotune.memory.records import DryRun, DryRunRequest
+from autotune.precision.records import PrecisionCheckRequest, PrecisionCheckResult
 from autotune.testing.machine import ENVIRONMENT, FACTS, Machine, dtype_of
 from autotune.testing.simulated_results import paired_losses, predicted_peaks, sampled_gradients
 from autotune.units import format_bytes
@@ -80,7 +71,7 @@ class FakeLauncher:
         self._faults = dict(faults or {})
         self._results: dict[type[Request[Any]], Callable[[Any], Result]] = {
             ProbeRequest: self._probe,
-            StabilityRequest: self._compare,
+            PrecisionCheckRequest: self._compare,
             NoiseScaleRequest: self._sample_gradients,
             DryRunRequest: self._dry_run,
             InspectRequest: self._inspect,
@@ -142,7 +133,7 @@ class FakeLauncher:
         phases = {"warm-up": sum(measurement.warmup_seconds) + compiling, "measure": sum(measurement.step_seconds)}
         return ProbeResult(outcome=Outcome.OK, measurement=measurement, phase_seconds=phases)
 
-    def _compare(self, request: StabilityRequest) -> StabilityResult:
+    def _compare(self, request: PrecisionCheckRequest) -> PrecisionCheckResult:
         pair = (request.reference, request.candidate)
         if (full := self._out_of_memory(request, *pair)) is not None:
             return request.failed(Outcome.OOM_DEVICE, full)
@@ -152,7 +143,7 @@ class FakeLauncher:
         seconds = request.steps * step_seconds
         losses = paired_losses(request, bad=dtype_of(request.candidate) in self._bad_dtypes)
         runs = tuple(run for run in losses if run.role in request.roles)
-        return StabilityResult(outcome=Outcome.OK, runs=runs, phase_seconds={"measure": seconds})
+        return PrecisionCheckResult(outcome=Outcome.OK, runs=runs, phase_seconds={"measure": seconds})
 
     def _sample_gradients(self, request: NoiseScaleRequest) -> NoiseScaleResult:
         if (full := self._out_of_memory(request, request.config)) is not None:

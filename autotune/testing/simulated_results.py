@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 
 from autotune.core.records import Config, Value
-from autotune.core.requests import DryRunRequest, NoiseScaleRequest, StabilityRequest
-from autotune.core.results import LossRun
-from autotune.gradient_noise.records import GradientSample
+from autotune.gradient_noise.records import GradientSample, NoiseScaleRequest
 from autotune.memory.model import Arm
+from autotune.memory.records import DryRunRequest
+from autotune.precision.records import LossRun, PrecisionCheckRequest
 from autotune.testing.machine import Machine
 
 START = 2.3  # loss of ten classes before training
@@ -26,7 +26,7 @@ DIMENSIONS = 200  # of the pretended weights: the more, the less do norms scatte
 TENSORS = 0.93  # of the needed memory; the rest is what the allocator holds besides
 
 
-def paired_losses(request: StabilityRequest, *, bad: bool) -> tuple[LossRun, ...]:
+def paired_losses(request: PrecisionCheckRequest, *, bad: bool) -> tuple[LossRun, ...]:
     """2.3 * (1 - gain * (1 - exp(-step / 20))) at every step, whatever the seed; `bad` is the candidate."""
     falls = [1 - math.exp(-step / TIME_CONSTANT) for step in range(request.steps)]
     gains = {**GAINS, "candidate": BAD_GAIN} if bad else GAINS

@@ -1,12 +1,12 @@
 """The ablation: every change of the winner is taken back once, and what is worth nothing is dropped.
 
-    winner     batch 64×1, bf16, nhwc, 4 workers      the winner of the race, kept as best.json while this runs
+    winner     batch 64×1, bf16, nhwc, 4 workers      the winner of the confirmation, kept as best.json while this runs
     round 1    winner · without nhwc · without workers · without bf16 · baseline
           2    the same in reverse; who surely loses leaves
     reduced    winner without all that does not measurably lose, in such rounds itself; if it loses, the most valuable
                change is put back, and so on
 
-Backward elimination (decisions/0045). The rounds count on from those of the race, and the choice is the same
+Backward elimination (decisions/0045). The rounds count on from those of the confirmation, and the choice is the same
 (`answer/choice.py`): of those that are as good as the winner the one with the fewest changes is recommended.
 """
 
@@ -19,7 +19,7 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec.structs import replace
 
 from autotune import interrupts
-from autotune.answer import racing
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, GOAL_ROUNDS, with_round
 from autotune.answer.doubtful_batch import is_taken_back
 from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
@@ -27,11 +27,11 @@ from autotune.core.notices import notice
 from autotune.core.records import Config
 from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.errors import AutotuneError
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.answers import write_answer
-from autotune.study.interference import Judged
 from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary
+from autotune.study.valid_probes import Judged
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import (
     Reversion,
@@ -51,24 +51,24 @@ Recommend = Callable[[list[ConfigSummary], Collection[Config]], Recommendation] 
 
 
 def ablate(
-    context: SearchContext, raced: Sequence[ConfigSummary], answer: Recommendation, recommended: Recommend
+    context: SearchContext, confirmed: Sequence[ConfigSummary], answer: Recommendation, recommended: Recommend
 ) -> Recommendation:
     """Return the answer without the changes that are worth nothing, and with what the others are worth.
 
-    `raced`: all that the confirmation measured. The answer is already kept, so nothing here may cost it: an interrupt
-    ends the rounds and not the search, and so does a fault of the machine.
+    `confirmed`: all that the confirmation measured. The answer is already kept, so nothing here may cost it: an
+    interrupt ends the rounds and not the search, and so does a fault of the machine.
     """
     winner = Config(values=answer.params)
     reversions = reversions_of(context, winner)
     if not reversions:
         return answer
     context.reporter.phase("ablation")
-    rounds, new = _Ablation(context, raced, winner), answer
+    rounds, new = _Ablation(context, confirmed, winner), answer
     try:
         reversions = _run(context, rounds, reversions)
         if rounds.has_run:
             among = _among(rounds, reversions)
-            new = recommended([_back(one, among, rounds) for one in rounds.racers.values()], among)
+            new = recommended([_readmitted(one, among, rounds) for one in rounds.candidates.values()], among)
     except KeyboardInterrupt:
         interrupts.forget()
         why = notice(Code.CHANGE_INTERRUPTED)
@@ -90,7 +90,7 @@ def ablate(
 def _tell_dropped(
     context: SearchContext, rounds: _Ablation, reversions: Sequence[Reversion], new: Recommendation
 ) -> None:
-    failure = rounds.racers[rounds.winner].failure
+    failure = rounds.candidates[rounds.winner].failure
     dropped = [one for one in reversions if any(new.params[name] != rounds.winner[name] for name in one.knobs)]
     if failure:
         context.reporter.note(
@@ -107,7 +107,7 @@ def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion])
     """Take changes back as far as there is time; return them all, with why some were not measured.
 
     What is probably worth nothing is taken back together, beside each of the others alone; each of them alone only if
-    that loses. A single change is not run: without it is the baseline, which has raced already.
+    that loses. A single change is not run: without it is the baseline, which has confirmed already.
     """
     testable = [one for one in reversions if not one.untested and not rounds.needs_no_rounds(one.config)]
     losses = expected_losses(context, rounds.winner, testable)
@@ -157,7 +157,7 @@ def _run_affordable(context: SearchContext, rounds: _Ablation, configs: Sequence
             if not rounds.has_run:
                 context.reporter.note(
                     "The recommendation is kept. Measuring it without its changes, in up to "
-                    f"{racing.GOAL_ROUNDS} interleaved rounds; Ctrl-C skips this."
+                    f"{GOAL_ROUNDS} interleaved rounds; Ctrl-C skips this."
                 )
             rounds.run(may[:count], beside)
             return
@@ -166,46 +166,46 @@ def _run_affordable(context: SearchContext, rounds: _Ablation, configs: Sequence
 def _among(rounds: _Ablation, reversions: Sequence[Reversion]) -> set[Config]:
     """Return who may be recommended: the winner, what is as good without some of its changes, and the baseline.
 
-    All that raced if the winner fails now.
+    All that was confirmed if the winner fails now.
     """
     if rounds.has_failed(rounds.winner):
-        return set(rounds.racers)
+        return set(rounds.candidates)
     known = {one.config for one in reversions if not one.untested} | rounds.added
     return {rounds.winner, *rounds.baseline, *(one for one in known if not rounds.loses(one))}
 
 
-def _back(one: ConfigSummary, among: Collection[Config], rounds: _Ablation) -> ConfigSummary:
-    """Return it back in the race that it dropped out of, if it is as good as the winner without a change."""
+def _readmitted(one: ConfigSummary, among: Collection[Config], rounds: _Ablation) -> ConfigSummary:
+    """Return the summary with `is_behind` cleared if it may be recommended and the winner has not failed."""
     is_back = one.config in among and not rounds.has_failed(rounds.winner)
     return dataclasses.replace(one, is_behind=one.is_behind and not is_back)
 
 
 class _Ablation:
-    def __init__(self, context: SearchContext, raced: Sequence[ConfigSummary], winner: Config) -> None:
+    def __init__(self, context: SearchContext, confirmed: Sequence[ConfigSummary], winner: Config) -> None:
         self._context, self.winner = context, winner
-        self.racers = {one.config: one for one in raced}
+        self.candidates = {one.config: one for one in confirmed}
         self.added: set[Config] = set()  # that ran here first
         self.has_run = False
-        base = self.racers.get(context.request.baseline)
+        base = self.candidates.get(context.request.baseline)
         self.baseline = [base.config] if base is not None and not base.failure else []
 
     @property
     def comparison(self) -> WinnerComparison:
         """The comparison with the winner by all rounds so far."""
-        return WinnerComparison(list(self.racers.values()), self.winner, self._context.request)
+        return WinnerComparison(list(self.candidates.values()), self.winner, self._context.request)
 
     def has(self, config: Config) -> bool:
         """Whether it can be compared: by enough rounds, or by a single one and a probe of the search."""
-        known = self.racers.get(config)
+        known = self.candidates.get(config)
         if known is None or known.failure or not known.scores:
             return False
         probes = all_scores(self._context.history).get(config, [])
-        return self.has_enough(config) or len(probes) >= racing.FEWEST_ROUNDS
+        return self.has_enough(config) or len(probes) >= FEWEST_ROUNDS
 
     def has_enough(self, config: Config) -> bool:
         """Whether it has run in enough rounds for an interval."""
-        known = self.racers.get(config)
-        return known is not None and not known.failure and len(known.scores) >= racing.FEWEST_ROUNDS
+        known = self.candidates.get(config)
+        return known is not None and not known.failure and len(known.scores) >= FEWEST_ROUNDS
 
     def loses(self, config: Config) -> bool:
         """Whether it cannot take the winner's place: it is measurably worse, it failed, or too little is known.
@@ -228,17 +228,17 @@ class _Ablation:
         return self.comparison.ratio(config)[0] if self.has(config) else 1.0
 
     def needs_no_rounds(self, config: Config) -> bool:
-        """Whether no rounds are needed: it is the baseline, or has raced and is settled."""
+        """Whether no rounds are needed: it is the baseline, or was confirmed and is settled."""
         return config in (*self.baseline, self._context.request.baseline) or self._is_decided(config)
 
     def has_failed(self, config: Config) -> bool:
         """Whether it failed in a round."""
-        return config in self.racers and bool(self.racers[config].failure)
+        return config in self.candidates and bool(self.candidates[config].failure)
 
     def seconds(self, configs: Sequence[Config], beside: Sequence[Config]) -> float:
         """Return the seconds of the fewest rounds of these, the winner and what runs `beside` them."""
-        budget, racers = self._context.budget, [self.winner, *configs, *beside]
-        return racing.FEWEST_ROUNDS * len(racers) * budget.probe_seconds(racers, budget.round_window)
+        budget, candidates = self._context.budget, [self.winner, *configs, *beside]
+        return FEWEST_ROUNDS * len(candidates) * budget.probe_seconds(candidates, budget.round_window)
 
     def run(self, configs: Sequence[Config], beside: Sequence[Config]) -> None:
         """Measure these, the winner and what runs `beside` them, until it is settled for each whether it loses.
@@ -247,20 +247,20 @@ class _Ablation:
         compared, one that leaves no time for what remains without several of them.
         """
         budget, resumed = self._context.budget, self._context.interrupted_ablation
-        number = 1 + max((one for racer in self.racers.values() for one in racer.rounds), default=-1)
+        number = 1 + max((one for candidate in self.candidates.values() for one in candidate.rounds), default=-1)
         running = list(configs)
-        for done in range(racing.GOAL_ROUNDS):
+        for done in range(GOAL_ROUNDS):
             others = [one for one in beside if not self.has_failed(one)]
             order = [self.winner, *running, *others][:: 1 if done % 2 == 0 else -1]
             before = resumed.round(order)
-            several = done >= racing.FEWEST_ROUNDS and sum(not self.loses(one) for one in configs) > 1
+            several = done >= FEWEST_ROUNDS and sum(not self.loses(one) for one in configs) > 1
             last = self.seconds([self.winner], beside) if several else 0.0
             if before is None and not budget.affords_round(order, budget.round_window, last):
                 break
             for config, judged in zip(order, before or (self._probe(one) for one in order), strict=True):
-                racer = self.racers.get(config, ConfigSummary(config=config))
-                racer = dataclasses.replace(racer, is_behind=False)
-                self.racers[config] = racing.with_round(racer, number + done, judged)
+                candidate = self.candidates.get(config, ConfigSummary(config=config))
+                candidate = dataclasses.replace(candidate, is_behind=False)
+                self.candidates[config] = with_round(candidate, number + done, judged)
                 self.added |= {config} if config in running else set()
                 self.has_run = True
             if self.has_failed(self.winner):

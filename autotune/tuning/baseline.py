@@ -8,14 +8,18 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from autotune.context.search_context import SearchContext
+from autotune.core.notices import notice
+from autotune.core.records import StudyRequest
 from autotune.core.requests import ProbeBudget
-from autotune.core.results import ProbeResult, Trial
-from autotune.preparation.prepare import check_scored, fault
-from autotune.study import layout as disk
-from autotune.study.baseline_rate import doubt, has_too_few, is_known, is_narrow, unknown
+from autotune.core.results import Outcome, ProbeResult, Trial, Verdict
+from autotune.errors import UsageError
+from autotune.objectives import objective_of
+from autotune.preparation.prepare import error_of_failure
+from autotune.study import disk
+from autotune.study.baseline_rate import has_too_few, is_known, is_narrow, why_doubtful, why_unknown
 from autotune.study.history import FATAL_AT_BASELINE
-from autotune.study.interference import BACK_OFF_SECONDS, Judged, is_spoiled
 from autotune.study.pace import starting_seconds
+from autotune.study.valid_probes import BACK_OFF_SECONDS, Judged, is_spoiled
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.units import format_seconds, format_share
 
@@ -41,8 +45,10 @@ def measure_baseline(context: SearchContext) -> None:
         known = trial, _ = _probed(context)
         if trial.result.outcome in FATAL_AT_BASELINE:
             assert trial.result.failure is not None, "only OK has none"
-            raise fault(trial.result.outcome, trial.result.failure, disk.log_of(context.folder, trial.number))
-    check_scored(*known, context.request)
+            raise error_of_failure(
+                trial.result.outcome, trial.result.failure, disk.log_of(context.folder, trial.number)
+            )
+    _check_scored(*known, context.request)
     if where := describe_seconds(known[0].result):
         context.reporter.detail(where)
     verdicts = {trial.number: verdict for trial, verdict in history.judged}
@@ -63,6 +69,13 @@ def describe_seconds(result: ProbeResult) -> str:
         f"A probe takes {format_seconds(result.elapsed_seconds)} here: {format_seconds(training)} of training with "
         f"{format_seconds(step)} a step{waiting}, and {format_seconds(starting)} to start."
     )
+
+
+def _check_scored(baseline: Trial, verdict: Verdict, request: StudyRequest) -> None:
+    """Raise `UsageError` if the baseline ran and this machine did not measure what the objective needs."""
+    if baseline.result.outcome is Outcome.OK and verdict.value is None:
+        objective = objective_of(request.goal)
+        raise UsageError(f"--objective {objective.name} is not possible here. {notice(objective.missing).text}")
 
 
 def probe_nearest(context: SearchContext) -> None:
@@ -87,7 +100,7 @@ def _probed(context: SearchContext) -> Judged:
         tried = history.baseline_probes
         asked = window(tried, usual, MOST_REPEATING * budget.seconds)
         if pause:
-            doubts = f"Probe {tried[-1].number}: {doubt(tried[-1])}."
+            doubts = f"Probe {tried[-1].number}: {why_doubtful(tried[-1])}."
             wait = pause if is_spoiled(tried[-1].result) else 0.0
             needed = wait + history.expected_seconds(asked, config)
             if budget.left_seconds < needed:
@@ -95,7 +108,7 @@ def _probed(context: SearchContext) -> Judged:
                 break
             share = MOST_FOR_THIRD if len(tried) > 1 else MOST_FOR_SECOND
             if budget.elapsed_seconds + needed > share * budget.seconds:
-                context.reporter.note(f"{unknown(tried)} {GOES_ON}")
+                context.reporter.note(f"{why_unknown(tried)} {GOES_ON}")
                 break
             context.reporter.note(f"{doubts} The baseline is measured again.")
             if wait:
@@ -106,7 +119,7 @@ def _probed(context: SearchContext) -> Judged:
         if is_known(history.baseline_probes):
             break
     else:
-        context.reporter.note(f"{unknown(history.baseline_probes)} {GOES_ON}")
+        context.reporter.note(f"{why_unknown(history.baseline_probes)} {GOES_ON}")
     return [pair for pair in history.valid if pair[0] in history.baseline_probes][-1]
 
 

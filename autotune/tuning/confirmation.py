@@ -5,8 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from autotune.answer import racing
 from autotune.answer.choice import finalists
+from autotune.answer.confirmation_rounds import (
+    HALVED_AFTER,
+    MOST_ROUNDS,
+    SURE_ROUNDS,
+    USUAL_ROUNDS,
+    confirm_in_rounds,
+    fewest_rounds,
+    finalists_left,
+    probe_count,
+)
 from autotune.answer.no_answer import baseline_alone, nothing_usable
 from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
@@ -15,60 +24,60 @@ from autotune.core.records import Config
 from autotune.core.results import Trial
 from autotune.errors import NoRecommendation
 from autotune.precision.stage import refused_summaries
-from autotune.study.interference import Judged, is_spoiled, severity
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
+from autotune.study.valid_probes import Judged, is_spoiled, severity
 from autotune.tuning.finalists import settled_finalists
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.tuning.reversions import search_scores
 from autotune.tuning.simplification import preferred
 from autotune.units import counted, format_seconds
 
-MOST_RACES = 3  # while nothing holds at all: then memory or the machine is at its edge, and more would not help
+MOST_CONFIRMATIONS = 3  # while nothing holds at all: then memory or the machine is at its edge, and more would not help
 
 
 def confirm(context: SearchContext) -> list[ConfigSummary]:
-    """Race the finalists; return all that were raced, the baseline if it runs, and one of each refused precision.
+    """Measure the finalists in rounds; return them, the baseline if it runs, and one of each refused precision.
 
-    If all finalists fail, the next ones of the search are raced, as far as time allows. Raises `NoRecommendation` if no
-    probe was usable.
+    If all finalists fail, the next ones of the search are confirmed, as far as time allows. Raises `NoRecommendation`
+    if no probe was usable.
     """
-    raced: list[ConfigSummary] = []
+    confirmed: list[ConfigSummary] = []
     baseline: list[ConfigSummary] = []
-    for number in range(MOST_RACES):
+    for number in range(MOST_CONFIRMATIONS):
         chosen = settled_finalists(context)
         baseline = baseline or _baseline(context)  # after the finalists: whether it is refused is known then
         if not chosen and (number or not baseline):
             break
         unconfirmed = [] if chosen else _unconfirmed(context, is_compared=not (baseline and baseline[0].refused))
-        if not (raced or chosen or unconfirmed) and baseline and baseline[0].refused:
+        if not (confirmed or chosen or unconfirmed) and baseline and baseline[0].refused:
             raise NoRecommendation(baseline_alone(baseline[0], context.history, context.folder))
         if unconfirmed or (not chosen and not _has_time_for_baseline(context)):
             baseline = [_as_probed(context, baseline[0])]
-            raced += [_as_probed(context, one) for one in unconfirmed]
-            _tell_unconfirmed(context, raced, baseline[0])
+            confirmed += [_as_probed(context, one) for one in unconfirmed]
+            _tell_unconfirmed(context, confirmed, baseline[0])
             break
         if number:
             reasons = "; ".join(
                 f"{shown_config(one.config.values, moving(context.request))}: {one.failure}"
-                for one in raced
+                for one in confirmed
                 if one.failure
             )
             context.reporter.note(f"All finalists failed when re-measured ({reasons}). Trying the next ones.")
-        finished = _race(context, [*chosen, *(one for one in baseline if not one.failure)])
+        finished = _confirm_in_rounds(context, [*chosen, *(one for one in baseline if not one.failure)])
         baseline = [next((one for one in finished if one.config == old.config), old) for old in baseline]
         latest = [one for one in finished if one.config != context.request.baseline]
-        raced += latest
+        confirmed += latest
         holding = [one for one in (*latest, *baseline) if not one.failure]
         if any(one in holding for one in latest) or (holding and context.budget.spare_seconds < 0):
             break
-    if not raced and not baseline:
+    if not confirmed and not baseline:
         raise NoRecommendation(nothing_usable(context.folder, context.history.judged))
-    return [*raced, *baseline, *refused_summaries(context.history)]
+    return [*confirmed, *baseline, *refused_summaries(context.history)]
 
 
 def _unconfirmed(context: SearchContext, *, is_compared: bool) -> list[ConfigSummary]:
-    """Return who would race the baseline if there were time to measure it again, of those that were probed; if any.
+    """Return the probed configuration to compare with the baseline where there is no time for rounds; if any.
 
     Nobody where others slowed its probe or the baseline's: two probes at different times tell nothing then. Unless
     nothing has to be compared, because the baseline may not be recommended: an answer from a slowed probe is better
@@ -96,9 +105,9 @@ def _baseline(context: SearchContext) -> list[ConfigSummary]:
 
 
 def _has_time_for_baseline(context: SearchContext) -> bool:
-    """Whether the baseline can be measured again when there is nobody to race it."""
+    """Whether the baseline can be measured again when there is nothing to compare it with."""
     seconds = context.budget.least_seconds(context.request.baseline)
-    return context.budget.left_seconds >= racing.fewest_rounds(1) * seconds
+    return context.budget.left_seconds >= fewest_rounds(1) * seconds
 
 
 def _as_probed(context: SearchContext, one: ConfigSummary) -> ConfigSummary:
@@ -113,27 +122,27 @@ def _calmest(context: SearchContext, config: Config) -> Judged | None:
     return min(reversed(ran), key=lambda pair: severity(pair[0].result), default=None)
 
 
-def _tell_unconfirmed(context: SearchContext, raced: Sequence[ConfigSummary], baseline: ConfigSummary) -> None:
+def _tell_unconfirmed(context: SearchContext, confirmed: Sequence[ConfigSummary], baseline: ConfigSummary) -> None:
     alone = context.history.probed == {baseline.config}
     why = "Only the baseline ran, and there" if alone else "There"
     what = f"probe {baseline.trials[0].number} of the baseline is used"
-    if raced:
-        what = f"probes {baseline.trials[0].number} (the baseline) and {raced[0].trials[0].number} are compared"
+    if confirmed:
+        what = f"probes {baseline.trials[0].number} (the baseline) and {confirmed[0].trials[0].number} are compared"
     context.reporter.note(f"{why} is no time to confirm anything: {what}.")
 
 
-def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSummary]:
+def _confirm_in_rounds(context: SearchContext, candidates: list[ConfigSummary]) -> list[ConfigSummary]:
     budget, known = context.budget, len(context.interrupted_confirmation)
-    configs = [one.config for one in racers]
+    configs = [one.config for one in candidates]
     finalist_total = sum(config != context.request.baseline for config in configs)
-    others, fewest = len(configs) - finalist_total, racing.fewest_rounds(len(configs))
-    plan = budget.race_plan(configs, finalist_total, known)
-    window, missing = plan.window, max(0, racing.probe_count(finalist_total, plan.rounds, others) - known)
+    others, fewest = len(configs) - finalist_total, fewest_rounds(len(configs))
+    plan = budget.confirmation_plan(configs, finalist_total, known)
+    window, missing = plan.window, max(0, probe_count(finalist_total, plan.rounds, others) - known)
     briefly = ", measured briefly" if window != budget.round_window else ""
-    more = f", up to {racing.MOST_ROUNDS} rounds if the gain is still open" * (plan.rounds >= racing.USUAL_ROUNDS)
+    more = f", up to {MOST_ROUNDS} rounds if the gain is still open" * (plan.rounds >= USUAL_ROUNDS)
     seconds = format_seconds(missing * plan.probe_seconds)
     context.reporter.note(f"{_announced(finalist_total, others, plan.rounds)}{briefly}, about {seconds}{more}.")
-    least = max(0, racing.probe_count(finalist_total, min(fewest, plan.rounds), others) - known)
+    least = max(0, probe_count(finalist_total, min(fewest, plan.rounds), others) - known)
     begun = 0
 
     def probe(config: Config) -> Judged:
@@ -152,8 +161,8 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
         context.reporter.detail(f"{slow} Trying once more.")
         return probe_with_retry(context, trial.config, "confirm", window=window, repeats=trial.number)
 
-    return racing.race(
-        racers, plan.rounds, probe, context.request, resumed=context.interrupted_confirmation, again=again,
+    return confirm_in_rounds(
+        candidates, plan.rounds, probe, context.request, resumed=context.interrupted_confirmation, again=again,
         affords=lambda running, is_open: budget.affords_round(
             running, window, 0.0 if is_open else budget.ablation_seconds
         ),
@@ -162,11 +171,11 @@ def _race(context: SearchContext, racers: list[ConfigSummary]) -> list[ConfigSum
 
 def _announced(finalists: int, others: int, rounds: int) -> str:
     """`Confirming 9 configurations in up to 12 interleaved rounds of separate processes, the slower half ...`."""
-    most = "up to " if rounds > racing.SURE_ROUNDS else ""
+    most = "up to " if rounds > SURE_ROUNDS else ""
     halved = [
         str(after)
-        for after in racing.HALVED_AFTER
-        if after < rounds and racing.finalists_left(finalists, after) < racing.finalists_left(finalists, after - 1)
+        for after in HALVED_AFTER
+        if after < rounds and finalists_left(finalists, after) < finalists_left(finalists, after - 1)
     ]
     left = f", the slower half dropped after {' and '.join(halved)}" if halved else ""
     count = counted(finalists + others, "configuration")

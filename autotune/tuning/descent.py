@@ -22,7 +22,7 @@ from autotune.core.stats import MOST_PROBE_NOISE
 from autotune.knobs import KNOBS
 from autotune.knobs import knob as named
 from autotune.knobs.base import Knob, MemoryEffect
-from autotune.study.interference import Judged
+from autotune.study.valid_probes import Judged
 
 
 def scored(judged: Sequence[Judged]) -> list[tuple[Trial, float]]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Collection
 from contextvars import copy_context
 from functools import partial
 
@@ -13,47 +12,34 @@ from msgspec.structs import replace
 from autotune import interrupts
 from autotune.answer.compile_advice import with_compile_advice
 from autotune.answer.recommend import recommend
-from autotune.answer.resumed_confirmation import interrupted
-from autotune.context.budget import TimeBudget
 from autotune.context.progress_writer import ProgressWriter
 from autotune.context.reporter import Reporter
 from autotune.context.search_context import SearchContext
-from autotune.context.time_guard import TimeGuard
-from autotune.context.trades import Trades
 from autotune.core.notices import Notice
 from autotune.core.records import Config
 from autotune.gradient_noise.stage import measure_gradient_noise, with_batch_advice
 from autotune.launch.base import Launcher
 from autotune.machine.interference import ForeignCores, foreign_cores
-from autotune.memory.prediction import MemoryPrediction
 from autotune.memory.stage import predict_memory
-from autotune.objectives import objective_of
-from autotune.preparation.open_study import OpenStudy, open_study
+from autotune.preparation.open_study import open_study
 from autotune.preparation.settings import Settings
-from autotune.profile.in_search import profile_baseline, with_slow_lines
-from autotune.sampler.encoding import Encoding
-from autotune.sampler.guard import Guard
-from autotune.sampler.optuna import GuardedSampler, hardware, make_sampler
-from autotune.sampler.structured import Knee, Knowledge
-from autotune.study import layout as disk
-from autotune.study.answers import answered_probes, keep_answer
+from autotune.profile.stage import profile_baseline, with_slow_lines
+from autotune.study import disk
+from autotune.study.answers import keep_answer
 from autotune.study.history import History
 from autotune.study.recommendation import Recommendation
-from autotune.study.store import Store
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import view_of
 from autotune.tuning.ablation import ablate
 from autotune.tuning.baseline import measure_baseline, probe_nearest
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.exploration import bound_the_rest, explore
+from autotune.tuning.opened_context import Outside, opened_context
 from autotune.tuning.opening import note_short_budget, tell_opening
-from autotune.tuning.probing import learn
 from autotune.tuning.quiet import wait_for_quiet
 from autotune.tuning.refinement import refine_batch, refine_global_batch, refine_memory
 from autotune.tuning.second_machine import confirm_elsewhere
 from autotune.tuning.simplification import simplify
-
-SEED_STEP = 100_003  # a prime: runs with other numbers of earlier probes have other seeds
 
 
 def search(
@@ -70,23 +56,19 @@ def search(
     once the answer is kept, an interrupt ends only the ablation.
     """
     began = clock() if began is None else began
-    asked = (settings, launcher, reporter, clock, pause, foreign_cores, began)
-    return copy_context().run(_search, *asked)  # knobs that the target declares are those of this search alone
+    outside = Outside(clock=clock, began=began, pause=pause, foreign_cores=foreign_cores)
+    # In a context of its own: knobs that the target declares are those of this search alone.
+    return copy_context().run(_search, settings, launcher, reporter, outside)
 
 
-def _search(
-    settings: Settings, launcher: Launcher, reporter: Reporter, clock: Callable[[], float],
-    pause: Callable[[float], None], foreign_cores: ForeignCores, began: float,
-) -> Recommendation:  # fmt: skip
+def _search(settings: Settings, launcher: Launcher, reporter: Reporter, outside: Outside) -> Recommendation:
     try:
         with open_study(settings, launcher) as study:
             reporter = ProgressWriter(reporter, study.folder, settings.time_budget_seconds)
             history = History.read(study.folder, study.request)
-            is_short = tell_opening(study, history, settings, reporter, clock() - began)
+            is_short = tell_opening(study, history, settings, reporter, outside.clock() - outside.began)
             try:
-                with _context(
-                    study, history, settings, launcher, reporter, clock, pause, foreign_cores, began
-                ) as context:
+                with opened_context(study, history, settings, launcher, reporter, outside) as context:
                     return run(context, notes_budget=not is_short)
             except KeyboardInterrupt:
                 reporter.interrupted(view_of(study.folder, history), settings.resume_command)
@@ -174,45 +156,3 @@ def keep(context: SearchContext, answer: Recommendation) -> Recommendation:
     if text:
         context.reporter.note(text)
     return kept
-
-
-@contextmanager
-def _context(
-    study: OpenStudy, history: History, settings: Settings, launcher: Launcher, reporter: Reporter,
-    clock: Callable[[], float], pause: Callable[[float], None], foreign_cores: ForeignCores, began: float,
-) -> Iterator[SearchContext]:  # fmt: skip
-    """Take up what the study knows, and open its database until the search is over."""
-    folder, request, space = study.folder, study.request, study.space
-    guard, encoding = Guard(space), Encoding(space)
-    for judged in history.judged:
-        learn(guard, judged)
-    for config in disk.read_orphans(folder):
-        guard.note_accident(config)
-    memory = MemoryPrediction(space, history)
-    trades = Trades(space, history, guard, memory)
-    budget = TimeBudget(history, settings.time_budget_seconds, clock, began)
-    time_guard = TimeGuard(trades, budget, history)
-    objective = objective_of(request.goal)
-    knee_share = objective.knee(request.goal)
-    knee = None if knee_share is None else Knee(share=knee_share, least=request.baseline.global_batch_size())
-    has_value_per_sample = objective.value_per_sample(request.goal) is not None
-    value = history.value_per_sample if has_value_per_sample else None
-    seed = settings.seed * SEED_STEP + history.before
-    confirmation, ablation = interrupted(history.judged, answered_probes(folder, request), request.baseline)
-    knowledge = Knowledge(
-        dry_run=memory.of, value_per_sample=value, probe_duration=lambda: history.probe_duration,
-        compiling_seconds=history.compiling_seconds, knee=knee,
-    )  # fmt: skip
-    machine = hardware(request.environment)
-    sampler = make_sampler(settings.sampler, seed, encoding, time_guard, machine, knowledge)
-    store = Store(folder, request, encoding, needs_complete=settings.sampler == "gp")
-    try:
-        yield SearchContext(
-            settings=settings, folder=folder, request=request, space=space, launcher=launcher, reporter=reporter,
-            pause=pause, foreign_cores=foreign_cores, history=history, budget=budget, guard=guard, memory=memory,
-            trades=trades, time_guard=time_guard, store=store, sampler=GuardedSampler(sampler, encoding, time_guard),
-            interrupted_confirmation=confirmation, interrupted_ablation=ablation,
-            code_changed=study.code_changed,
-        )  # fmt: skip
-    finally:
-        store.close()

@@ -11,16 +11,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from autotune.context.search_context import SearchContext
-from autotune.context.trades import Why
+from autotune.context.trades import TradeExclusion
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config
 from autotune.core.requests import ProbeRequest
 from autotune.fleet.records import FleetWorker
 from autotune.sentences import capitalized
-from autotune.study import layout as disk
-from autotune.study.interference import describe_drift, is_reference_due
-from autotune.study.machines import at_home, factor, of_worker, off
+from autotune.study import disk
+from autotune.study.machines import at_home, machine_speed, of_worker, quarantine_reasons
+from autotune.study.valid_probes import describe_drift, is_baseline_due
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.tuning.turns import Turns
 from autotune.units import counted, format_seconds
@@ -35,7 +35,7 @@ UNBELIEVABLE = 1.0  # a bound that says no more than "at most twice as fast" is 
 
 def explore(context: SearchContext) -> None:
     """Probe what the sampler proposes until a rule ends it; on all workers at once, where there are several."""
-    ruled_out = set[Why]()
+    ruled_out = set[TradeExclusion]()
     with Turns(context) as turns:
         while (why := reason_to_stop(state_of(context, turns.running))) is None or turns.running:
             if why is None and turns.has_free_worker():
@@ -90,7 +90,7 @@ def _turn(turns: Turns, context: SearchContext, worker: FleetWorker | None) -> N
     own = history.judged if worker is None else of_worker(history.judged, worker.name)
     since_begun = [trial.config for trial, _ in own if trial.number >= history.first_number]
     is_new = worker is not None and baseline not in since_begun
-    is_due = is_new or is_reference_due(own, baseline, history.typical_seconds)
+    is_due = is_new or is_baseline_due(own, baseline, history.typical_seconds)
     if is_due and _affords_reference(context):
         _probe_reference(turns, context, worker)
     else:
@@ -109,7 +109,9 @@ def _probe_next(context: SearchContext) -> None:
         with suppress(Exception):  # the database may be what failed; the first error is the one to show
             context.store.abandon(number)
         raise
-    result, verdict = at_home(trial.result, verdict, factor(trial.result.worker, context.history.machines))
+    result, verdict = at_home(
+        trial.result, verdict, machine_speed(trial.result.worker, context.history.baseline_rates_by_machine)
+    )
     context.store.tell(number, verdict, result=result, final=trial.number)
 
 
@@ -127,8 +129,12 @@ def _probe_reference(turns: Turns, context: SearchContext, worker: FleetWorker |
         context.reporter.detail(text)
     if worker is None:
         return
-    rates = {name: known[-1][1] for name, known in history.machines.items()}
-    why = off(rates).get(worker.name, "") if verdict.feasible else f"the baseline ends as {trial.result.outcome} there"
+    rates = {name: known[-1][1] for name, known in history.baseline_rates_by_machine.items()}
+    why = (
+        quarantine_reasons(rates).get(worker.name, "")
+        if verdict.feasible
+        else f"the baseline ends as {trial.result.outcome} there"
+    )
     turns.mark(worker, reference=rates.get(worker.name), quarantined=why)
     if why:
         context.reporter.note(f"Worker {worker.name} gets no more probes: {why}.")

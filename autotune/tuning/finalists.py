@@ -11,8 +11,8 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from autotune.answer import racing
 from autotune.answer.choice import FEWEST_FINALISTS
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, MOST_FINALISTS, finalist_margin, probe_count
 from autotune.answer.doubtful_batch import EVIDENT_LOSS, is_batch_doubtful
 from autotune.answer.recommend import LEAST_UNMATCHED_GAIN
 from autotune.context.budget import KNEE_FINALISTS
@@ -28,7 +28,7 @@ from autotune.tuning.simplification import preferred
 
 
 def settled_finalists(context: SearchContext) -> list[ConfigSummary]:
-    """Return whom to race beside the baseline, the first the best; those of a race that is resumed, as they were."""
+    """Return the finalists, the best first, without the baseline; those of a resumed confirmation as they were."""
     chosen = _without_idle_updates(context)
     for also in (_with_neighbours, _with_batch_held, _with_arithmetic_held):
         if chosen and not context.interrupted_confirmation.finalists:
@@ -37,11 +37,11 @@ def settled_finalists(context: SearchContext) -> list[ConfigSummary]:
 
 
 def _finalists(context: SearchContext) -> list[ConfigSummary]:
-    """Return as many finalists as there is time for, after comparing their losses; those of a race that is resumed."""
+    """Return as many finalists as there is time for, after comparing their losses; those of a resumed one."""
     history, budget, resumed = context.history, context.budget, context.interrupted_confirmation.finalists
     if resumed and not any(map(history.refusal, resumed)):
         return [ConfigSummary(config=one, found=history.summary(one).found) for one in resumed]
-    margin, most = racing.margin(history.reference_rates), budget.finalists(racing.MOST_FINALISTS)
+    margin, most = finalist_margin(history.baseline_rates), budget.finalists(MOST_FINALISTS)
     chosen = _beside_baseline(context, most, margin)
     affordable = budget.finalists(len(chosen))
     return chosen if len(chosen) <= affordable else _beside_baseline(context, affordable, margin)
@@ -84,13 +84,13 @@ def _with_neighbours(context: SearchContext, chosen: list[ConfigSummary]) -> lis
             beside.append(ConfigSummary(config=config, found=context.history.summary(config).found))
     finalist_total = max(len(chosen), 1 + len(beside))
     seconds = budget.probe_seconds([first, *(one.config for one in beside), request.baseline], budget.round_window)
-    if budget.left_seconds < racing.probe_count(finalist_total, racing.FEWEST_ROUNDS, 1) * seconds:
+    if budget.left_seconds < probe_count(finalist_total, FEWEST_ROUNDS, 1) * seconds:
         return chosen
     others = [one for one in chosen[1:] if one.config not in [each.config for each in beside]]
-    racers = [chosen[0], *beside, *others][:finalist_total]
-    expected = dict(context.sampler.expected(context.store.study, [one.config for one in racers]))
+    candidates = [chosen[0], *beside, *others][:finalist_total]
+    expected = dict(context.sampler.expected(context.store.study, [one.config for one in candidates]))
     rates = {config: one.samples_per_second for config, one in expected.items()}
-    return [replace(one, expected=rates.get(one.config)) for one in racers]
+    return [replace(one, expected=rates.get(one.config)) for one in candidates]
 
 
 def _with_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
@@ -133,7 +133,7 @@ def _with_held(
     beside = ConfigSummary(config=held, found=history.summary(held).found)
     if len(chosen) > 1:
         return [chosen[0], beside, *chosen[1 : max(2, len(chosen) - 1)]]
-    if budget.left_seconds >= racing.probe_count(2, racing.FEWEST_ROUNDS, 1) * budget.least_seconds(held):
+    if budget.left_seconds >= probe_count(2, FEWEST_ROUNDS, 1) * budget.least_seconds(held):
         return [chosen[0], beside]
     return [beside] if instead else chosen
 
@@ -143,7 +143,7 @@ def _seen_loss(context: SearchContext, taken_back: Reversion, first: Config) -> 
 
 
 def _seeks_knee(context: SearchContext, most: int) -> bool:
-    """Whether a race of so many is about the knee: where the global batch is free and time is short.
+    """Whether a confirmation of so many is about the knee: where the global batch is free and time is short.
 
     Where the gain is not clear by now it is about that, which takes all the rounds that there are.
     """

@@ -2,8 +2,8 @@
 
     step    |forward, backward, loading ................|update|
 
-Two probes of one configuration differ by more than most updates take, so that the rates of steps took a faster update
-for 9 to 375 % of a step of which it was 2 to 6 %. Every probe times its updates; what they save of a step is known.
+Two probes of one configuration differ by more than most updates take: judged by the rates of steps, a faster update
+seemed to save 9 to 375 % of a step, although updates took only 2 to 6 % of it. So every probe times its updates.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from autotune.core.records import Config, Value
 from autotune.core.results import Measurement
 from autotune.knobs import KNOBS
 from autotune.study.history import History
-from autotune.study.interference import is_spoiled
+from autotune.study.valid_probes import is_spoiled
 
 
 def idle_updates(history: History, config: Config, baseline: Config) -> list[str]:

@@ -42,7 +42,7 @@ def note_short_budget(context: SearchContext) -> None:
     budget, remaining = context.budget, len(context.trades.remaining())
     probes = min(budget.missing_finalists, context.settings.probes or FEWEST_FINALISTS, remaining)
     over, minutes = budget.shortage(probes)
-    if not over or not context.history.best:
+    if not over or not context.history.best_score:
         return
     more = f"{counted(probes, 'more probe')} and a short confirmation take"
     wanted = more if probes else "a short confirmation takes"

@@ -15,8 +15,8 @@ from autotune.core.results import Trial
 from autotune.knobs import KNOBS
 from autotune.objectives.verdict import WORDS
 from autotune.sampler.guard import Guard
-from autotune.study import layout as disk
-from autotune.study.interference import (
+from autotune.study import disk
+from autotune.study.valid_probes import (
     BACK_OFF_SECONDS,
     MOST_VAIN_REPEATS,
     REPEATED,
@@ -146,7 +146,7 @@ def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
         number=request.number, purpose=request.purpose, config=request.config, result=result, repeats=request.repeats,
         seed=request.seed,
     )  # fmt: skip
-    best = context.history.best
+    best = context.history.best_score
     verdict = context.history.add(trial)
     learn(context.guard, (trial, verdict))
     if doubtful := doubts(trial):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from autotune.context.search_context import SearchContext
-from autotune.core.interference import MOST_FOREIGN_CORES
+from autotune.core.interference_readings import MOST_FOREIGN_CORES
 from autotune.fleet.base import Fleet
 from autotune.machine.interference import LOOK_SECONDS
-from autotune.study.interference import interference_causes
+from autotune.study.valid_probes import interference_causes
 from autotune.units import format_seconds
 
 MOST_SHARE = 0.1  # of the time budget: rounds are worth more than waiting for longer

@@ -21,7 +21,7 @@ from autotune.core.records import Config, StudyRequest
 from autotune.knobs.changes import BATCH_KNOBS
 from autotune.objectives.base import DESCENT
 from autotune.sampler.prediction import Prediction
-from autotune.study.interference import Judged
+from autotune.study.valid_probes import Judged
 from autotune.tuning.descent import leaner, scored, smaller
 from autotune.tuning.exploration import FEWEST_PROBES, affords_probe
 from autotune.tuning.probing import probe_with_repeat

@@ -12,8 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.answer.choice import MOST_TIE, TIE
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, SURE, SURE_ROUNDS
 from autotune.answer.doubtful_batch import is_taken_back, is_worth_it, least_gain
-from autotune.answer.racing import FEWEST_ROUNDS, SURE, SURE_ROUNDS
 from autotune.answer.ranking import compared
 from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
@@ -24,9 +24,9 @@ from autotune.knobs import KNOBS, knob
 from autotune.knobs.changes import changes_between
 from autotune.objectives import objective_of
 from autotune.study.history import History
-from autotune.study.interference import is_spoiled
 from autotune.study.recommendation import Change
 from autotune.study.summary import ConfigSummary
+from autotune.study.valid_probes import is_spoiled
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -153,14 +153,14 @@ def knobs_of(reversions: Sequence[Reversion]) -> list[str]:
 class WinnerComparison:
     """The winner, the baseline and what was taken back, compared by all rounds that they have run."""
 
-    def __init__(self, racers: Sequence[ConfigSummary], winner: Config, request: StudyRequest) -> None:
-        """Leave out those of the `racers` that failed."""
-        ran = [one for one in racers if not one.failure and one.scores]
+    def __init__(self, candidates: Sequence[ConfigSummary], winner: Config, request: StudyRequest) -> None:
+        """Leave out those of the `candidates` that failed."""
+        ran = [one for one in candidates if not one.failure and one.scores]
         base = next((i for i, one in enumerate(ran) if one.config == request.baseline), None)
         summaries, _, self._scores = compared(ran, base)
         self._summaries = {one.config: one for one in summaries}
         self._places = {one.config: i for i, one in enumerate(ran)}
-        self._failures = {one.config: notice(Code.FAILED, failure=one.failure) for one in racers if one.failure}
+        self._failures = {one.config: notice(Code.FAILED, failure=one.failure) for one in candidates if one.failure}
         self._winner, self._request = winner, request
 
     def ratio(self, config: Config, confidence: float = 0.95) -> tuple[float, float, float]:
@@ -170,8 +170,8 @@ class WinnerComparison:
     def loses(self, config: Config) -> bool:
         """Whether it is measurably worse than the winner: in its score, or in what the objective wants besides.
 
-        What it does without an environment variable has to be surely worse: such a variable is not kept unproven. Nor
-        is another batch that changes what the model learns, which has to be worth more, too.
+        An environment variable, or a batch that changes what the model learns, is kept only if the winner is surely
+        better with it; the batch must also gain more.
         """
         if is_taken_back(self._winner, config, self._request):
             return is_worth_it(self._scores, self._places[self._winner], self._places[config], self._request)

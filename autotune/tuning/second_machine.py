@@ -18,7 +18,7 @@ from autotune.core.stats import MOST_PROBE_NOISE
 from autotune.errors import AutotuneError
 from autotune.fleet.base import Fleet
 from autotune.fleet.records import FleetWorker
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.answers import write_answer
 from autotune.study.recommendation import Recommendation
 from autotune.tuning.probing import probe_with_retry

@@ -5,8 +5,8 @@
           2    without bf16                           what no probe was without yet
     finalist   the one with the fewest changes of those that are nearly as fast
 
-Where there is time the ablation takes changes back after the race (`ablation.py`). A short search has none: there
-this module makes it end with few changes, too (decisions/0045).
+Where there is time the ablation takes changes back after the confirmation (`ablation.py`). A short search has none:
+there this module makes it end with few changes, too (decisions/0045).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from autotune.answer.choice import LUCK_DEVIATIONS, simplest
-from autotune.answer.racing import margin
+from autotune.answer.confirmation_rounds import finalist_margin
 from autotune.context.search_context import SearchContext
 from autotune.core.records import Config
 from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
@@ -47,7 +47,7 @@ Item = TypeVar("Item")
 def simplify(context: SearchContext) -> None:
     """Probe the best without the changes that probably bring nothing, within the budgets of the search.
 
-    Only where speed counts, and where there is no time to take all changes back after the race.
+    Only where speed counts, and where there is no time to take all changes back after the confirmation.
     """
     is_needed = context.objective.is_speed and not context.budget.affords_ablation
     for _ in range(MOST_SIMPLER if is_needed else 0):
@@ -137,7 +137,7 @@ def scores_without_idle_changes(context: SearchContext) -> dict[Config, float]:
     A change whose own probes differ by more than noise is not idle.
     """
     found: dict[Config, list[float]] = {}
-    scores, noise = search_scores(context.history), margin(context.history.reference_rates)
+    scores, noise = search_scores(context.history), finalist_margin(context.history.baseline_rates)
     for config, score in scores.items():
         reduced = without_idle_changes(context, config, score)
         own = scores.get(reduced, score)
@@ -183,5 +183,5 @@ def _loss(context: SearchContext) -> float:
     share = context.objective.knee(context.request.goal)
     if share is not None:
         return max(SIMPLER_LOSS, share)
-    luck = margin(context.history.reference_rates, LUCK_DEVIATIONS)
+    luck = finalist_margin(context.history.baseline_rates, LUCK_DEVIATIONS)
     return max(SIMPLER_LOSS, luck)

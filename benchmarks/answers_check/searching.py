@@ -18,7 +18,7 @@ import psutil
 
 import autotune
 from autotune.report.phrases import headline
-from autotune.study.layout import BEST
+from autotune.study.disk import BEST
 from autotune.study.recommendation import Recommendation
 from benchmarks.answers_check.records import Search
 from benchmarks.answers_check.targets import Target

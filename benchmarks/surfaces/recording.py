@@ -10,13 +10,14 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from autotune.core.records import Config, StudyRequest
-from autotune.core.requests import DryRunRequest, ProbeBudget, ProbeRequest
+from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import ProbeResult
 from autotune.launch.base import Launcher
+from autotune.memory.records import DryRunRequest
 from autotune.memory.stage import asking
 from autotune.preparation.prepare import inspect, settle
 from autotune.sampler.space import SearchSpace
-from autotune.study import layout as disk
+from autotune.study import disk
 from benchmarks.surfaces.surface import Cell, Surface, condensed
 from benchmarks.surfaces.tasks import Task
 

@@ -8,10 +8,11 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from autotune.core.requests import DryRunRequest, InspectRequest, ProbeRequest, Request, ResultT
+from autotune.core.requests import InspectRequest, ProbeRequest, Request, ResultT
 from autotune.core.results import Failure, Inspection, Outcome, Result
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import open_log, store
+from autotune.memory.records import DryRunRequest
 from benchmarks.surfaces.surface import Surface
 
 UNKNOWN = Failure(phase="start", message="this configuration was not recorded", evidence="replayed")

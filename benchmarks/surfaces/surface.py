@@ -14,7 +14,7 @@ from autotune.core.records import PROTOCOL, Config, Record, StudyRequest
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import Alone, Measurement, ProbeResult
 from autotune.knobs import completed, defaults
-from autotune.memory.model import DryRun
+from autotune.memory.records import DryRun
 from autotune.objectives.verdict import judge
 
 MOST_ENTRIES = 8  # of a list with one entry per step: neighbours are added up, so that sums and rates stay as they are
@@ -60,10 +60,10 @@ class Surface(Record, frozen=True, kw_only=True):
         return sum(judge(cell.result, self.request).constraints["memory"] > 0 for cell in self.cells)
 
     @property
-    def contaminated(self) -> int:
+    def is_noticeable(self) -> int:
         """How many probes others noticeably slowed."""
         seen = (cell.result.measurement for cell in self.cells)
-        return sum(bool(m and m.contamination and m.contamination.contaminated) for m in seen)
+        return sum(bool(m and m.interference and m.interference.is_noticeable) for m in seen)
 
     @property
     def probe_seconds(self) -> float:

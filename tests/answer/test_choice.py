@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from autotune.answer import choice
-from autotune.answer.doubtful_batch import worth_their_warning
+from autotune.answer.doubtful_batch import without_unproven_batches
 from autotune.answer.recommend import recommend
 from autotune.core.notices import earlier
 from autotune.core.records import Goal, StudyRequest
@@ -70,7 +70,7 @@ def test_what_is_probably_faster_with_fewer_changes_is_recommended_though_it_nev
     """Two rounds without a change were 24 % faster, not significantly: the change stayed, and the answer said so."""
     small = {"batch_size": 16, "gradient_accumulation_steps": 4}
     winner = config(**small, amp_dtype="bfloat16", channels_last=True)
-    raced = [(BASE, [1230, 1290, 1410], 0), (winner, [1500, 2100, 2020, 2090, 2190], 0)]
+    confirmed = [(BASE, [1230, 1290, 1410], 0), (winner, [1500, 2100, 2020, 2090, 2190], 0)]
     taken_back = [
         (config(64, amp_dtype="bfloat16", channels_last=True), [2770, 2540], 3),
         (config(**small, channels_last=True), [1490, 1700], 3),
@@ -78,7 +78,7 @@ def test_what_is_probably_faster_with_fewer_changes_is_recommended_though_it_nev
     ]
     candidates = [
         _candidate(where, rates, rounds=tuple(range(first, first + len(rates))))
-        for where, rates, first in raced + taken_back
+        for where, rates, first in confirmed + taken_back
     ]
 
     assert _chosen(candidates, study_request()) is candidates[2]
@@ -238,7 +238,7 @@ def test_the_recommended_one_loses_no_more_to_the_best_than_a_tie(world):
         return
 
     running = [one for one, candidate in enumerate(candidates) if not candidate.refused and not candidate.is_behind]
-    running = worth_their_warning(running, [one.config for one in candidates], rounds, request)
+    running = without_unproven_batches(running, [one.config for one in candidates], rounds, request)
     best = max(running, key=rounds.typical_rate, default=winner)
     is_baseline = candidates[winner].config == BASE
     lead, low, _ = rounds.ratio(best, winner, choice.claim_confidence(len(candidates) - 1 if is_baseline else 1))

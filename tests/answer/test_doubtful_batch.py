@@ -4,7 +4,7 @@ import dataclasses
 
 import pytest
 
-from autotune.answer import racing
+from autotune.answer.confirmation_rounds import confirm_in_rounds
 from autotune.answer.recommend import recommend
 from autotune.core.codes import Code
 from autotune.core.records import Config, Goal
@@ -38,12 +38,12 @@ def _candidate(where, rates, peak=GIB):
 
 def _answer(gain, pace=STEADY, held_peak=GIB, **changes):
     """The answer of a race in which another micro-batch is faster by that share."""
-    racers = [
+    candidates = [
         _candidate(BASE, (50.0, 50.1, 49.9, 50.0)),
         _candidate(HELD, (100.0, 100.1, 99.9, 100.0), peak=held_peak),
         _candidate(OTHER, [100 * (1 + gain) * one for one in pace]),
     ]
-    return recommend(racers, _asked(**changes), study="s", probes=1, seconds=1.0)
+    return recommend(candidates, _asked(**changes), study="s", probes=1, seconds=1.0)
 
 
 def _machine(gain):
@@ -98,10 +98,10 @@ def test_the_first_finalist_races_beside_itself_with_the_micro_batch_held(tmp_pa
     for one, purpose in ((BASE, "baseline"), (OTHER, "search")):
         probe_with_retry(search, one, purpose)
 
-    raced = confirm(search)
+    confirmed = confirm(search)
 
-    assert {one.config for one in raced} == {BASE, OTHER, HELD}
-    assert all(len(one.rounds) >= 2 for one in raced)
+    assert {one.config for one in confirmed} == {BASE, OTHER, HELD}
+    assert all(len(one.rounds) >= 2 for one in confirmed)
 
 
 def test_without_time_for_both_the_one_that_holds_it_races(tmp_path):
@@ -127,11 +127,11 @@ def test_rounds_go_on_while_it_is_open_if_it_is_worth_it():
         asked.append(is_open)
         return is_open
 
-    raced = racing.race([ConfigSummary(config=one) for one in rates], 2, probe, _asked(), affords=affords)
+    confirmed = confirm_in_rounds([ConfigSummary(config=one) for one in rates], 2, probe, _asked(), affords=affords)
 
     assert asked == [True]
     assert ran == dict.fromkeys(rates, 3)
-    answer = recommend(raced, _asked(), study="s", probes=1, seconds=1.0)
+    answer = recommend(confirmed, _asked(), study="s", probes=1, seconds=1.0)
     assert answer.params == OTHER.values
 
 
@@ -172,13 +172,13 @@ def _racing(tmp_path, gain, left=1000.0):
     ("gain", "pace", "is_changed"), [(0.04, STEADY, False), (0.08, STEADY, True), (0.08, RESTLESS, False)]
 )
 def test_another_global_batch_has_to_be_worth_what_the_knee_gives_and_no_luck(gain, pace, is_changed):
-    racers = [
+    candidates = [
         _candidate(SMALL, (50.0, 50.1, 49.9, 50.0)),
         _candidate(AS_SMALL, (100.0, 100.1, 99.9, 100.0)),
         _candidate(LARGE, [100 * (1 + gain) * one for one in pace]),
     ]
 
-    answer = recommend(racers, _free(), study="s", probes=1, seconds=1.0)
+    answer = recommend(candidates, _free(), study="s", probes=1, seconds=1.0)
 
     assert answer.params == (LARGE if is_changed else AS_SMALL).values
 
@@ -187,6 +187,6 @@ def test_the_first_finalist_races_beside_itself_with_the_global_batch_held(tmp_p
     assert {LARGE, AS_SMALL} <= _racing(tmp_path, 0.08)
 
 
-@pytest.mark.parametrize(("gain", "raced"), [(0.04, AS_SMALL), (0.5, LARGE)])
-def test_without_time_for_both_a_global_batch_that_does_not_evidently_gain_is_held(tmp_path, gain, raced):
-    assert _racing(tmp_path, gain, left=25.0) == {SMALL, raced}
+@pytest.mark.parametrize(("gain", "confirmed"), [(0.04, AS_SMALL), (0.5, LARGE)])
+def test_without_time_for_both_a_global_batch_that_does_not_evidently_gain_is_held(tmp_path, gain, confirmed):
+    assert _racing(tmp_path, gain, left=25.0) == {SMALL, confirmed}

@@ -8,8 +8,8 @@ from autotune.answer.outliers import without_outliers
 from autotune.answer.resumed_confirmation import ResumedConfirmation
 from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
-from autotune.study.interference import valid_trials
 from autotune.study.summary import ConfigSummary
+from autotune.study.valid_probes import valid_trials
 from tests.worlds import config, good, measured
 
 ONE, TWO, BASE = (config(batch_size=size) for size in (8, 16, 64))
@@ -62,9 +62,9 @@ def test_on_a_noisy_machine_honest_rounds_are_hardly_ever_odd():
 
 
 def test_the_repeat_counts_in_its_round():
-    racers = [_racer(BASE, 60, 100), _racer(ONE, 200, 202), _racer(TWO, 150, 149)]
+    candidates = [_racer(BASE, 60, 100), _racer(ONE, 200, 202), _racer(TWO, 150, 149)]
 
-    base, other, _ = without_outliers(racers, _again(101))
+    base, other, _ = without_outliers(candidates, _again(101))
 
     assert base.rates == pytest.approx([101, 100])
     assert (base.rounds, base.left_out) == ((0, 1), ())
@@ -72,10 +72,10 @@ def test_the_repeat_counts_in_its_round():
 
 
 def test_what_is_as_slow_again_is_how_fast_the_configuration_is_at_times():
-    (base, _) = racers = without_outliers([_racer(BASE, 60, 100, 100), _racer(ONE, 200, 202, 201)], _again(60))
+    (base, _) = candidates = without_outliers([_racer(BASE, 60, 100, 100), _racer(ONE, 200, 202, 201)], _again(60))
 
     assert base.rates == pytest.approx([60, 100, 100])
-    assert without_outliers(racers, _again(100)) == list(racers)
+    assert without_outliers(candidates, _again(100)) == list(candidates)
 
 
 def test_without_time_it_is_left_out_where_two_rounds_remain():

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from autotune.answer.reasons import left_out_warnings, warnings_of
 from autotune.core.codes import Code
-from autotune.core.interference import Contamination
+from autotune.core.interference_readings import HostInterference
 from autotune.core.records import Goal
 from autotune.core.results import Trial
 from autotune.study.summary import ConfigSummary
@@ -49,10 +49,10 @@ def test_an_answer_for_want_of_another_is_no_praise_of_the_baseline(probed, said
 
 
 def test_configurations_that_had_interference_are_told_apart_by_what_is_fixed():
-    busy = {"contamination": Contamination(run_queue_wait_share=0.5, foreign_cores=1.0)}
-    raced = [_winner(busy, batch_size=16, **values) for values in ({"amp_dtype": "bfloat16"}, {})]
+    busy = {"interference": HostInterference(run_queue_wait_share=0.5, foreign_cores=1.0)}
+    confirmed = [_winner(busy, batch_size=16, **values) for values in ({"amp_dtype": "bfloat16"}, {})]
 
-    (warning,) = left_out_warnings(raced, study_request(domains={"amp_dtype": ("bfloat16",)}))
+    (warning,) = left_out_warnings(confirmed, study_request(domains={"amp_dtype": ("bfloat16",)}))
 
     assert warning.numbers["rounds"] == "16×1 bf16 in 1 of 1; 16×1 in 1 of 1"
 

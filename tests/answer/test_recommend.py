@@ -478,9 +478,9 @@ def test_what_the_baseline_computes_in_is_not_doubted():
 
 def test_why_a_little_faster_precision_in_doubt_was_not_chosen_is_said():
     half, full = config(batch_size=64, amp_dtype="bfloat16"), config(batch_size=64, channels_last=True)
-    racers = [_candidate(BASE, 100, 100, 100), _candidate(full, 200, 200, 200), _candidate(half, 208, 208, 208)]
+    candidates = [_candidate(BASE, 100, 100, 100), _candidate(full, 200, 200, 200), _candidate(half, 208, 208, 208)]
 
-    found = _recommended(*racers, losses=(_verdict("inconclusive", "bf16 cannot be judged"),))
+    found = _recommended(*candidates, losses=(_verdict("inconclusive", "bf16 cannot be judged"),))
 
     (reason,) = [one.reason for one in found.runners_up if one.config == half]
     assert reason.text.startswith("4.0% faster, too little for a precision whose losses are undecided (under 5%)")

@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from autotune.answer.recommend import recommend
 from autotune.core import codec
 from autotune.core.codes import Code
-from autotune.core.interference import Contamination
+from autotune.core.interference_readings import HostInterference
 from autotune.core.notices import earlier, notice
 from autotune.report.phrases import headline
 from autotune.study.recommendation import Recommendation
@@ -54,9 +54,9 @@ def _beside_others(candidate, *shares):
     """The same candidate, whose rounds waited for a core for these shares of their time."""
 
     def waited(trial, share):
-        shared = Contamination(run_queue_wait_share=share, foreign_cores=1.0)
+        shared = HostInterference(run_queue_wait_share=share, foreign_cores=1.0)
         return replace(
-            trial, result=replace(trial.result, measurement=replace(trial.result.measurement, contamination=shared))
+            trial, result=replace(trial.result, measurement=replace(trial.result.measurement, interference=shared))
         )
 
     return dataclasses.replace(candidate, trials=tuple(map(waited, candidate.trials, shares)))
@@ -136,9 +136,9 @@ def test_where_too_few_were_tried_to_say_much_the_headline_says_so():
 
 def test_while_it_is_open_nobody_says_that_more_workers_gained_nothing():
     many = config(batch_size=64, num_workers=4)
-    raced = [_candidate(BASE, 100, 130, 90, wait=0.6), _candidate(many, 150, 140, 160, wait=0.4)]
+    confirmed = [_candidate(BASE, 100, 130, 90, wait=0.6), _candidate(many, 150, 140, 160, wait=0.4)]
 
-    found = recommend(raced, study_request(), study="x", probes=9, seconds=1.0, probed={BASE, many})
+    found = recommend(confirmed, study_request(), study="x", probes=9, seconds=1.0, probed={BASE, many})
 
     assert (found.params, found.undecided.config) == (BASE.values, many)
     assert Code.LOADER_BOUND_SEARCH_SHORT in [one.code for one in found.warnings]
@@ -156,11 +156,11 @@ def test_a_larger_global_batch_that_may_gain_a_tenth_is_open_though_the_knee_is_
 
 def test_an_open_answer_asks_for_no_less_than_the_search_has_asked_for(tmp_path):
     search = context(tmp_path)
-    raced = [_candidate(BASE, *NOISY[0]), _candidate(FAST, *NOISY[1])]
+    confirmed = [_candidate(BASE, *NOISY[0]), _candidate(FAST, *NOISY[1])]
 
-    answer = recommendation_of(search, earlier("nothing is known"), raced)
+    answer = recommendation_of(search, earlier("nothing is known"), confirmed)
     search.budget.advised_minutes = 1000 + answer.undecided.minutes_needed
-    advised = recommendation_of(search, earlier("nothing is known"), raced)
+    advised = recommendation_of(search, earlier("nothing is known"), confirmed)
 
     assert advised.undecided.minutes_needed == search.budget.advised_minutes
     assert advised.undecided.rounds_needed == answer.undecided.rounds_needed

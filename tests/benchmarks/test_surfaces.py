@@ -8,12 +8,14 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.core import codec
-from autotune.core.requests import DryRunRequest, InspectRequest, NoiseScaleRequest, ProbeRequest, StabilityRequest
+from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Alone, Inspection, Outcome, ProbeResult
 from autotune.errors import EnvironmentUnfit
+from autotune.gradient_noise.records import NoiseScaleRequest
 from autotune.launch.base import LOG, REQUEST, RESULT
-from autotune.memory.model import DryRun
+from autotune.memory.records import DryRun, DryRunRequest
 from autotune.objectives.verdict import judge
+from autotune.precision.records import PrecisionCheckRequest
 from autotune.testing import FakeLauncher
 from benchmarks import peers
 from benchmarks.surfaces import samplers
@@ -194,7 +196,7 @@ def test_what_a_surface_knows_nothing_of_fails_and_comes_back(surface, tmp_path)
     launcher, one = ReplayLauncher(replace(surface, dry_run=None)), config(batch_size=8)
 
     answers = [
-        launcher.run(StabilityRequest(target="model.py", reference=one, candidate=one, device="cpu"), tmp_path),
+        launcher.run(PrecisionCheckRequest(target="model.py", reference=one, candidate=one, device="cpu"), tmp_path),
         launcher.run(NoiseScaleRequest(target="model.py", config=one, device="cpu"), tmp_path),
         launcher.run(DryRunRequest(target="model.py", config=one, arms=({},), batches=(8,), device="cpu"), tmp_path),
     ]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from autotune.profile import page as profile_page
-from autotune.profile.in_search import slow_lines
+from autotune.profile.stage import slow_lines
 from autotune.report.page import render
 from tests.profiling import profiled, readings, slow
 from tests.reporting import config, failed, ladder, recommendation, trial, view, whole, written

@@ -13,7 +13,7 @@ import pytest
 from autotune.core import codec
 from autotune.core.requests import ProbeRequest
 from autotune.dashboard.server import StudyServer
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.lock import Lock
 from autotune.study.progress import PROGRESS, SearchProgress
 from autotune.testing import FakeLauncher

@@ -9,7 +9,7 @@ from autotune.child import window as windows
 from autotune.child.clock import EventClock, HostClock
 from autotune.child.memory_trace import MemoryTrack
 from autotune.child.warmup import WarmUp
-from autotune.child.window import Window
+from autotune.child.window import ProbeWatch
 from autotune.core.requests import ProbeBudget
 from autotune.targets.base import Order, Step
 
@@ -67,13 +67,13 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
     return made
 
 
-def _window(device: Device, incumbent: float | None = None) -> tuple[Window, EventClock]:
+def _window(device: Device, incumbent: float | None = None) -> tuple[ProbeWatch, EventClock]:
     clock = EventClock("cuda:0", device)
     warm_up, track = WarmUp(BUDGET, tuple), MemoryTrack(lambda: None)
-    return Window(clock, BUDGET, incumbent=incumbent, warm_up=warm_up, track=track), clock
+    return ProbeWatch(clock, BUDGET, incumbent=incumbent, warm_up=warm_up, track=track), clock
 
 
-def _train(window: Window, device: Device) -> None:
+def _train(window: ProbeWatch, device: Device) -> None:
     step = Step(loss=_Loss(), samples=8, tokens=None, micro_batches=1, loader_wait_seconds=0.0, skipped=False)
     command = Order.CONTINUE
     while command is Order.CONTINUE:
@@ -128,7 +128,7 @@ def test_a_window_lasts_as_long_as_the_device_needs_and_not_as_the_queue_of_the_
 
 def test_updates_are_timed_on_the_device_without_waiting_for_it(device: Device) -> None:
     clock, updates = EventClock("cuda:0", device), EventClock("cuda:0", device)
-    window = Window(clock, BUDGET, updates=updates, cycle_ratio=4.0, warm_up=WarmUp(BUDGET, tuple),
+    window = ProbeWatch(clock, BUDGET, updates=updates, cycle_ratio=4.0, warm_up=WarmUp(BUDGET, tuple),
                     track=MemoryTrack(lambda: None))  # fmt: skip
     step = Step(loss=_Loss(), samples=16, tokens=None, micro_batches=2, loader_wait_seconds=0.0, skipped=False)
     command, idle = Order.CONTINUE, []

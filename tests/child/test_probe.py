@@ -117,7 +117,7 @@ def test_short_steps_are_measured_in_blocks_for_as_long_as_others(probe):
     assert measured.steps == measured.steps_per_block * len(measured.samples)
     assert set(measured.samples) == {2 * measured.steps_per_block}
     assert sum(measured.step_seconds) >= SHORT.min_seconds
-    assert 0 < measured.own_seconds_per_step < sum(measured.step_seconds) / measured.steps
+    assert 0 < measured.watching_seconds_per_step < sum(measured.step_seconds) / measured.steps
 
 
 def test_a_probe_that_is_cut_short_has_still_done_all_that_its_memory_is_judged_by(probe):
@@ -186,8 +186,8 @@ def test_without_workers_a_host_tells_computing_and_loading_apart_in_the_window(
 
 def test_a_probe_tells_what_others_did_and_how_its_memory_moved(whole):
     measured = whole.measurement
-    assert 0 <= measured.contamination.run_queue_wait_share <= 1
-    assert measured.contamination.foreign_cores >= 0
+    assert 0 <= measured.interference.run_queue_wait_share <= 1
+    assert measured.interference.foreign_cores >= 0
     assert 0 < len(measured.memory_track) <= 64
     assert measured.memory_track[-1][0] < measured.steps
     most = measured.memory.process_bytes + MIB  # the kernel's counters for the two differ by some pages

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from autotune.child import window as windows
 from autotune.child.memory_trace import MemoryTrack
 from autotune.child.warmup import WarmUp
-from autotune.child.window import UnstableTraining, Window
+from autotune.child.window import ProbeWatch, UnstableTraining
 from autotune.core.requests import ProbeBudget
 from autotune.targets.base import Order, Step
 
@@ -81,7 +81,7 @@ def _drive(window, clock, seconds, most=10_000, loading=0.1, samples=8, step=_st
 
 
 def _window(clock, workers=0, budget=BUDGET, phases=None, loads=False, ready=0, held=lambda: 1, incumbent=None):
-    return Window(
+    return ProbeWatch(
         clock, budget, workers=workers, ready=ready, loads=loads, incumbent=incumbent,
         warm_up=WarmUp(budget, lambda: ()), track=MemoryTrack(held), beat=lambda: None,
         phase=(phases if phases is not None else []).append,
@@ -183,12 +183,12 @@ def test_memory_is_read_at_every_step_end_of_the_window(clock):
 
 def test_what_others_did_is_told_at_the_end(clock):
     window = _window(clock)
-    before = window.contamination
+    before = window.interference
 
     _drive(window, clock, lambda n: 0.1)
 
     assert before is None
-    assert window.contamination is not None
+    assert window.interference is not None
 
 
 def test_slow_first_steps_are_not_in_the_window(clock):
@@ -203,7 +203,7 @@ def test_a_window_that_is_far_slower_than_the_incumbent_stops_early_and_keeps_wh
 
     assert window.ending.cut_short
     assert len(window.steps) == len(clock.intervals()) == 2
-    assert window.contamination is not None
+    assert window.interference is not None
 
 
 def _cycles(clock, window, micro_batch=0.04, update=0.06, cycle=2):
@@ -224,7 +224,7 @@ def _cycles(clock, window, micro_batch=0.04, update=0.06, cycle=2):
 def test_the_optimizers_time_is_told_apart_also_in_blocks_of_short_steps(clock, monkeypatch, short):
     updates = Time()
     monkeypatch.setattr(updates, "mark", lambda: updates.marks.append(clock.time))
-    window = Window(
+    window = ProbeWatch(
         clock,
         BUDGET,
         updates=updates,
@@ -244,7 +244,7 @@ def test_it_is_the_rate_of_full_cycles_that_is_held_against_the_incumbent(clock,
     updates = Time()
     monkeypatch.setattr(updates, "mark", lambda: updates.marks.append(clock.time))
     full = 8 * 8 / (8 * 0.04 + 0.06)  # two micro-batches and the update take 0.14 s: 114 samples/s, eight 168
-    window = Window(
+    window = ProbeWatch(
         clock, BUDGET, updates=updates, cycle_ratio=cycle_ratio, incumbent=full,
         warm_up=WarmUp(BUDGET, lambda: ()), track=MemoryTrack(lambda: 1),
     )  # fmt: skip
@@ -456,15 +456,15 @@ def test_watching_is_told_per_optimizer_step_without_the_settling_before_it(cloc
 
     _drive(
         window, clock, lambda n: 0.0005,
-        step=lambda steps: replace(_step(steps=steps), own_seconds=2e-6 * steps if window.steps else 1.0),
+        step=lambda steps: replace(_step(steps=steps), watching_seconds=2e-6 * steps if window.steps else 1.0),
     )  # fmt: skip
 
-    assert window.own_seconds_per_step == pytest.approx(2e-6)
+    assert window.watching_seconds_per_step == pytest.approx(2e-6)
 
 
 def test_ranks_do_what_rank_0_decides_and_keep_as_many_steps(clock):
     said = []
-    first = Window(
+    first = ProbeWatch(
         clock, BUDGET, loads=True, workers=2, ready=4, warm_up=WarmUp(BUDGET, lambda: ()),
         track=MemoryTrack(lambda: 1), agree=lambda value: said.append(int(value)) or value,
     )  # fmt: skip
@@ -472,7 +472,7 @@ def test_ranks_do_what_rank_0_decides_and_keep_as_many_steps(clock):
     told = iter(said)
     clock.time, clock.marks, clock.told = 0.0, [], 0
     impatient = ProbeBudget(min_warmup_steps=1, min_warmup_seconds=0.0, min_steps=2, min_seconds=0.1, max_seconds=0.2)
-    other = Window(
+    other = ProbeWatch(
         clock, impatient, loads=True, workers=2, ready=4, warm_up=WarmUp(impatient, lambda: ()),
         track=MemoryTrack(lambda: 1), agree=lambda value: next(told),
     )  # fmt: skip

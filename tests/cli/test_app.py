@@ -21,13 +21,13 @@ pytestmark = pytest.mark.slow  # the command as a process of its own
 
 AT_FAULT = """
 import sys
-from autotune.study import layout
+from autotune.study import disk
 from autotune.cli import main
 
 def find(name):
     raise {raised}
 
-layout.find = find
+disk.find = find
 import autotune.study.recommendation
 autotune.study.recommendation.find = find
 sys.argv = ["autotune", "best", "my study"]

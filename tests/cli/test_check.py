@@ -7,7 +7,7 @@ from autotune.cli.check import predict_memory
 from autotune.core import codec
 from autotune.core.records import Goal
 from autotune.core.results import Outcome
-from autotune.memory.model import DryRun
+from autotune.memory.records import DryRun
 from autotune.preparation.prepare import memory_bounds
 from autotune.preparation.settings import Settings
 from autotune.testing import FakeLauncher

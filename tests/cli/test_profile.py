@@ -6,7 +6,7 @@ from importlib.util import find_spec
 import pytest
 
 from autotune.core import codec
-from autotune.profile.stage import Profile
+from autotune.profile.profile import Profile
 from tests.commandline import TARGET, assert_one_clear_error
 from tests.commandline import run_here as run
 

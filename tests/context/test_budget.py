@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.answer.choice import FEWEST_FINALISTS
-from autotune.answer.racing import GOAL_ROUNDS, probe_count
+from autotune.answer.confirmation_rounds import GOAL_ROUNDS, probe_count
 from autotune.context.budget import MOST_ABLATION, MOST_RESERVED, TimeBudget
 from autotune.context.windows import BRIEF, LEAST
 from autotune.core.records import Goal
@@ -32,8 +32,8 @@ def _after(folder, workers, left=0.0):
 def test_time_is_kept_for_eight_brief_rounds_of_all_who_would_race_now(tmp_path, workers, finalists):
     search = _after(tmp_path, workers)
 
-    racers = [search.request.baseline] * 2 + [config(batch_size=64, num_workers=count) for count in workers]
-    seconds = search.budget.probe_seconds(racers, BRIEF)
+    candidates = [search.request.baseline] * 2 + [config(batch_size=64, num_workers=count) for count in workers]
+    seconds = search.budget.probe_seconds(candidates, BRIEF)
     assert search.budget.full_confirmation_seconds == pytest.approx(
         seconds * probe_count(finalists, GOAL_ROUNDS, 1), rel=0.02
     )
@@ -160,7 +160,7 @@ def test_the_race_leaves_the_time_of_the_ablation():
     two = {"amp_dtype": "bfloat16", "num_workers": 4}
     budget, nothing = _of(**two), _of(num_workers=4)
 
-    assert budget.left_seconds - budget.race_seconds == pytest.approx(budget.ablation_seconds) != 0
-    assert nothing.left_seconds == nothing.race_seconds
+    assert budget.left_seconds - budget.confirmation_seconds == pytest.approx(budget.ablation_seconds) != 0
+    assert nothing.left_seconds == nothing.confirmation_seconds
     assert budget.affords_round([BASELINE.config], ProbeBudget(), 590.0)
     assert not budget.affords_round([BASELINE.config], ProbeBudget(), 599.0)

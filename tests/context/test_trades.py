@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from autotune.context.trades import Trades, Why
+from autotune.context.trades import TradeExclusion, Trades
 from autotune.core.records import Goal, Limit, OptimizerFacts
 from autotune.sampler.guard import Guard
 from autotune.study.history import History
@@ -49,7 +49,7 @@ def _recomputed(batch, **values):
 def test_where_a_batch_is_foretold_to_fit_a_trade_can_only_be_slower():
     rule, _, _ = _world(fits_up_to=64)
 
-    assert rule.why(_recomputed(64)) is Why.FITS
+    assert rule.why(_recomputed(64)) is TradeExclusion.FITS
     assert not rule.admits(_recomputed(64))
     assert rule.admits(_recomputed(128)) and rule.admits(config(batch_size=64))
 
@@ -57,7 +57,7 @@ def test_where_a_batch_is_foretold_to_fit_a_trade_can_only_be_slower():
 def test_a_batch_that_was_seen_to_fit_needs_no_prediction():
     rule, _, _ = _world(_ran(0, 128, 1.0))
 
-    assert rule.why(_recomputed(64)) is Why.FITS
+    assert rule.why(_recomputed(64)) is TradeExclusion.FITS
     assert rule.why(_recomputed(256)) is None
     assert rule.why(_recomputed(64, amp_dtype="bfloat16")) is None  # another arm
 
@@ -121,9 +121,9 @@ def test_a_policy_that_was_seen_to_fit_rules_out_all_that_recompute_more():
 @pytest.mark.parametrize(
     ("fixed", "why"),
     [
-        (0.1, Why.SATURATED),  # half of full speed at batch 10: 64 is nearly all of it
+        (0.1, TradeExclusion.SATURATED),  # half of full speed at batch 10: 64 is nearly all of it
         (1.0, None),  # at batch 100: a larger batch may gain more than recomputing costs
-        (0.0, Why.SATURATED),
+        (0.0, TradeExclusion.SATURATED),
     ],
 )
 def test_larger_batches_are_worth_a_trade_only_while_what_is_fixed_weighs(fixed, why):
@@ -132,7 +132,7 @@ def test_larger_batches_are_worth_a_trade_only_while_what_is_fixed_weighs(fixed,
     assert rule.why(_recomputed(512)) is why
 
 
-@pytest.mark.parametrize(("held", "why"), [(None, Why.SATURATED), (1024, None)])
+@pytest.mark.parametrize(("held", "why"), [(None, TradeExclusion.SATURATED), (1024, None)])
 def test_what_grows_with_a_held_global_batch_may_be_the_optimizer_s_share(held, why):
     """Half of full speed at batch 110, or at 123 if a step's optimizer takes as long as what is fixed: 118 decides."""
     steps = {batch: 1 if held is None else held // batch for batch in (16, 64, 1024)}
@@ -197,10 +197,10 @@ def _on_a_cpu(goal=FREE):
 @pytest.mark.parametrize(
     ("values", "why"),
     [
-        ({"num_workers": 0}, Why.CORES),
-        ({"num_workers": 2}, Why.CORES),
+        ({"num_workers": 0}, TradeExclusion.CORES),
+        ({"num_workers": 2}, TradeExclusion.CORES),
         ({"num_workers": 3}, None),  # two threads and three workers on four cores
-        ({"num_workers": 0, "num_threads": 4}, Why.CORES),
+        ({"num_workers": 0, "num_threads": 4}, TradeExclusion.CORES),
         ({"num_workers": 1, "num_threads": 4}, None),
     ],
 )
@@ -241,14 +241,14 @@ def _updating(share):
     return rule, [one for one in found.configs if one["fused_optimizer"] is not None]
 
 
-@pytest.mark.parametrize(("share", "why"), [(0.02, Why.UPDATE), (0.1, None), (None, None)])
+@pytest.mark.parametrize(("share", "why"), [(0.02, TradeExclusion.UPDATE), (0.1, None), (None, None)])
 def test_another_update_is_not_probed_where_updates_are_a_small_part_of_a_step(share, why):
     rule, others = _updating(share)
 
     assert others
     assert {rule.why(one) for one in others if one["omp_wait_policy"] is None and not one["num_workers"]} == {why}
     said = [line for line in rule.exclusions(set()) if "update takes 2.0% of a step" in line]
-    assert len(said) == (why is Why.UPDATE)
+    assert len(said) == (why is TradeExclusion.UPDATE)
 
 
 def test_what_remains_follows_every_probe_and_every_accident():

@@ -10,8 +10,9 @@ import pytest
 
 from autotune.core import codec
 from autotune.core.measurements import MEASUREMENTS
-from autotune.core.requests import InspectRequest, NoiseScaleRequest, Request
+from autotune.core.requests import InspectRequest, Request
 from autotune.core.results import Inspection, Outcome
+from autotune.gradient_noise.records import NoiseScaleRequest
 from autotune.launch.base import RESULT, Launcher
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.testing import FakeLauncher

@@ -143,7 +143,7 @@ SAID = [
     (notice(Code.FASTER_PRECISION_UNDECIDED, share=0.04, better='faster', least=0.05),
      '4.0% faster, too little for a precision whose losses are undecided (under 5%)'),
     (notice(Code.FASTER_OTHER_MICRO_BATCH, share=0.04, better='faster', least=0.05),
-     '4.0% faster, too little or too uncertain for another batch to learn from (under 5%)'),
+     '4.0% faster, not surely 5% or more, which another batch to learn from must be'),
     (notice(Code.FASTER_BESIDE_OTHERS, share=9.0, better='faster'),
      '900% faster, in rounds in which others kept the baseline from the cores'),
     (notice(Code.LOSSES_NOT_CHECKED),

@@ -18,7 +18,7 @@ from autotune.dashboard import serve
 from autotune.dashboard.server import StudyServer
 from autotune.dashboard.site import MOST_LOG_BYTES, Site
 from autotune.errors import StudyNotFound, UsageError
-from autotune.study.layout import STUDIES
+from autotune.study.disk import STUDIES
 from tests.commandline import start
 from tests.reporting import ladder, recommendation, written
 from tests.serving import ask, serving

@@ -15,7 +15,7 @@ from autotune.core.notices import earlier
 from autotune.core.results import Outcome
 from autotune.dashboard import server as serving_it
 from autotune.dashboard.server import MOST_CONNECTIONS, StudyServer
-from autotune.study import layout as disk
+from autotune.study import disk
 from tests.pages import Page
 from tests.reporting import config, failed, ladder, recommendation, request, trial, written
 from tests.serving import ask, serving

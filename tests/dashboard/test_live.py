@@ -14,7 +14,7 @@ from autotune.core import codec
 from autotune.core.requests import ProbeRequest
 from autotune.dashboard.reading import read_view
 from autotune.dashboard.site import MOST_KEPT_PAGES, Site
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.lock import Lock
 from tests.reporting import ladder, measured, recommendation, trial, written
 from tests.serving import ask, serving

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.study import layout as disk
-from autotune.study.interference import is_spoiled
+from autotune.study import disk
+from autotune.study.valid_probes import is_spoiled
 from autotune.tuning.baseline import GOES_ON
 from tests import commandline
 from tests.end_to_end.conftest import SEARCH

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from autotune.core.records import Config
-from autotune.core.requests import StabilityRequest
 from autotune.knobs import defaults
 from autotune.knobs.declared import declaration, declaring
 from autotune.precision.arithmetic import full_precision
+from autotune.precision.records import PrecisionCheckRequest
 from tests.commandline import assert_one_clear_error, briefly, run_here
 from tests.session_launcher import SessionLauncher
 from tests.worlds import facts
@@ -205,7 +205,7 @@ def test_losses_of_a_declared_value_are_compared_like_those_of_a_dtype(
     reference = Config(values=defaults() | {"batch_size": 8, "mixer": "slow"})
 
     def losses(value: str) -> tuple[list[float | None], list[float | None]]:
-        asked = StabilityRequest(
+        asked = PrecisionCheckRequest(
             target=str(tmp_path / "model.py"), reference=reference, device="cpu", steps=5,
             candidate=Config(values=reference.values | {"mixer": value}), seeds=(1,),
         )  # fmt: skip

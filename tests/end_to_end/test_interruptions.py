@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from autotune.core.records import Config
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.units import counted
 from tests.commandline import TARGET, listing, probes, processes, start, start_on_terminal, wait_until
 

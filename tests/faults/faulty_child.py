@@ -18,20 +18,13 @@ from autotune.core import codec
 from autotune.core.forking import Ready
 from autotune.core.measurements import decode
 from autotune.core.records import Environment, TargetFacts
-from autotune.core.requests import DryRunRequest, InspectRequest, NoiseScaleRequest, ProbeRequest, StabilityRequest
-from autotune.core.results import (
-    Failure,
-    Inspection,
-    LossRun,
-    Measurement,
-    MemoryPeak,
-    Outcome,
-    ProbeResult,
-    StabilityResult,
-)
-from autotune.gradient_noise.records import GradientSample, NoiseScaleResult
+from autotune.core.requests import InspectRequest, ProbeRequest
+from autotune.core.results import Failure, Inspection, Measurement, MemoryPeak, Outcome, ProbeResult
+from autotune.gradient_noise.records import GradientSample, NoiseScaleRequest, NoiseScaleResult
 from autotune.launch.base import REQUEST, RESULT
-from autotune.memory.model import Arm, DryRun
+from autotune.memory.model import Arm
+from autotune.memory.records import DryRun, DryRunRequest
+from autotune.precision.records import LossRun, PrecisionCheckRequest, PrecisionCheckResult
 
 OK = ProbeResult(
     outcome=Outcome.OK,
@@ -44,7 +37,7 @@ OK = ProbeResult(
         memory=MemoryPeak(process_bytes=1),
     ),
 )
-COMPARISON = StabilityResult(outcome=Outcome.OK, runs=(LossRun(role="reference", seed=0, losses=(1.0, 0.9)),))
+COMPARISON = PrecisionCheckResult(outcome=Outcome.OK, runs=(LossRun(role="reference", seed=0, losses=(1.0, 0.9)),))
 GRADIENTS = NoiseScaleResult(
     outcome=Outcome.OK,
     sample=GradientSample(losses=(1.0, 0.9), has_fallen=True, samples=(8,), squared_norms=(2.0,), alignments=(2.0,)),
@@ -230,7 +223,7 @@ def main(arguments: Sequence[str]) -> int:
     progress.phase("load")
     FAULTS[request.target or "ok"](progress)
     results = {
-        ProbeRequest: OK, InspectRequest: INSPECTION, StabilityRequest: COMPARISON, NoiseScaleRequest: GRADIENTS,
+        ProbeRequest: OK, InspectRequest: INSPECTION, PrecisionCheckRequest: COMPARISON, NoiseScaleRequest: GRADIENTS,
         DryRunRequest: DRY_RUN,
     }  # fmt: skip
     codec.write(FOLDER / RESULT, results.get(type(request)) or type(request).kind().result(outcome=Outcome.OK))

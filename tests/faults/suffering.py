@@ -19,7 +19,7 @@ from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Isolation, Outcome, ProbeResult
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.study import layout as disk
+from autotune.study import disk
 from tests.faults.targets import Fault
 
 TAG = "_AUTOTUNE_PROBE"

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from autotune.core.records import Config, Value
-from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest, StabilityRequest
+from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
 from autotune.core.results import Isolation, Outcome, ProbeResult
 from autotune.knobs import defaults
 from autotune.launch.base import LOG
 from autotune.launch.subprocess import SubprocessLauncher
+from autotune.precision.records import PrecisionCheckRequest
 from tests.faults.conftest import MARK, marked, tag_of
 from tests.faults.rank_faults import FAULTS, RankFault, target
 
@@ -111,7 +112,7 @@ class TestForkedRanks:
         (tmp_path / "model.py").write_text(target(HEALTHY))
         (tmp_path / "probe").mkdir()
         config = Config(values=defaults() | {"batch_size": 16})
-        request = StabilityRequest(
+        request = PrecisionCheckRequest(
             target="model.py", reference=config, candidate=config, device="cpu", steps=100_000, max_seconds=0.5, ranks=2
         )
 

@@ -16,7 +16,7 @@ import pytest
 
 from autotune.core.requests import ProbeRequest
 from autotune.launch.base import REQUEST, RESULT
-from autotune.study import layout as disk
+from autotune.study import disk
 from tests.faults.suffering import LANES, SHORT, carrying, partial_files
 from tests.faults.targets import HEALTHY, LONG_WINDOW, in_build, in_sample, in_step, on_import
 

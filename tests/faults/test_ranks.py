@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from autotune.core.records import Config, Value
-from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest, StabilityRequest
-from autotune.core.results import Inspection, Outcome, ProbeResult, StabilityResult
+from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
+from autotune.core.results import Inspection, Outcome, ProbeResult
 from autotune.knobs import defaults
 from autotune.launch.base import LOG
 from autotune.launch.subprocess import SubprocessLauncher
+from autotune.precision.records import PrecisionCheckRequest, PrecisionCheckResult
 from tests.faults.conftest import MARK, marked
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is left of a probe is looked up in /proc")
@@ -113,12 +114,12 @@ def test_losses_of_ranks_are_compared_as_means(launcher, tmp_path):
     (tmp_path / "probe").mkdir()
     config = Config(values=defaults() | {"batch_size": 8})
     target = f"-- {TORCHRUN} train.py {{batch_size=8}} --lr '1 2'"
-    request = StabilityRequest(
+    request = PrecisionCheckRequest(
         target=target, reference=config, candidate=config, device="cpu", steps=5, seeds=(0,), max_seconds=60.0,
         roles=("reference",),
     )  # fmt: skip
 
-    found: StabilityResult = launcher.run(request, tmp_path / "probe")
+    found: PrecisionCheckResult = launcher.run(request, tmp_path / "probe")
 
     assert found.outcome is Outcome.OK, found.failure
     assert [(run.role, run.losses) for run in found.runs] == [("reference", (1.5,) * 5)]
@@ -190,12 +191,12 @@ class TestAccelerate:
         (tmp_path / "probe").mkdir()
         start = f"{ACCELERATE} --num_processes 1 --mixed_precision {{amp_dtype:accelerate=no}}"
         reference = Config(values=defaults() | {"batch_size": 8, "amp_dtype": None})
-        request = StabilityRequest(
+        request = PrecisionCheckRequest(
             target=f"-- {start} train.py {{batch_size=8}}", reference=reference,
             candidate=Config(values=reference.values | {"amp_dtype": "bfloat16"}), device="cpu", steps=5, roles=(role,),
         )  # fmt: skip
 
-        found: StabilityResult = launcher.run(request, tmp_path / "probe")
+        found: PrecisionCheckResult = launcher.run(request, tmp_path / "probe")
 
         assert found.outcome is Outcome.OK, found.failure
         assert [run.losses for run in found.runs] == [losses]

@@ -13,7 +13,7 @@ from autotune.core import codec
 from autotune.core.results import Isolation, Outcome, ProbeResult
 from autotune.errors import EnvironmentUnfit
 from autotune.launch.base import LOG, RESULT
-from autotune.study import layout as disk
+from autotune.study import disk
 from tests.faults.suffering import WELL, House, Suffered, left_running, partial_files, suffer_all
 from tests.faults.targets import FAULTS, LIKE, Fault, in_step
 

@@ -3,7 +3,7 @@
 from autotune.fleet.state import read_workers, write_workers
 from autotune.report.fleet import worker_rows
 from autotune.report.page import render
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
 from tests.fleet.simulated import SimulatedFleet

@@ -6,9 +6,9 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.core.codes import Code
-from autotune.core.interference import Contamination
+from autotune.core.interference_readings import HostInterference
 from autotune.errors import EnvironmentUnfit
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.machines import drift_corrected
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
@@ -140,8 +140,8 @@ def test_a_search_without_a_fleet_names_no_worker(tmp_path):
 def test_other_work_on_the_machine_of_the_search_is_of_no_interest_to_workers(tmp_path):
     def interfered(name, result):
         measured = result.measurement
-        busy = Contamination(run_queue_wait_share=0.5, foreign_cores=2.0)
-        measured = measured and replace(measured, contamination=busy)
+        busy = HostInterference(run_queue_wait_share=0.5, foreign_cores=2.0)
+        measured = measured and replace(measured, interference=busy)
         return usual(name, replace(result, measurement=measured))
 
     fleet, told = SimulatedFleet({"a": 1.0, "b": 1.0}), Listener()

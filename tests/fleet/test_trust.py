@@ -7,12 +7,13 @@ import pytest
 
 from autotune.core import codec
 from autotune.core.records import Config
-from autotune.core.requests import InspectRequest, ProbeRequest, ProfileRequest
+from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.errors import AutotuneError, StudyError, UsageError
 from autotune.fleet.address import checked_address, printable_address
 from autotune.fleet.database import Database
 from autotune.fleet.records import QueuedStudy
 from autotune.fleet.trust import accepted, check_class, own_target
+from autotune.profile.records import ProfileRequest
 from autotune.targets.source import digest_of
 from autotune.testing.launcher_contract import example
 from tests.worlds import environment

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.requests import DryRunRequest, ProbeBudget, ProbeRequest
+from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome
 from autotune.launch.subprocess import SubprocessLauncher
+from autotune.memory.records import DryRunRequest
 from tests.worlds import config
 
 SHORT = ProbeBudget(min_seconds=0.3, max_seconds=1.0, min_warmup_seconds=0.1)

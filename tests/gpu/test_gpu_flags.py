@@ -4,11 +4,12 @@ import pytest
 import torch
 
 from autotune.core.records import Config
-from autotune.core.requests import InspectRequest, StabilityRequest
+from autotune.core.requests import InspectRequest
 from autotune.knobs import defaults, knob, plan_of
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.precision.arithmetic import full_precision, reference_phrase
 from autotune.precision.judge import judge
+from autotune.precision.records import PrecisionCheckRequest
 from autotune.targets import resolve
 from autotune.targets.base import check_effect
 from autotune.testing.knob_contract import circumstances
@@ -81,7 +82,7 @@ def test_every_value_that_is_offered_trains_and_is_seen(target, found, tmp_path)
             dtype = "bfloat16" if name == "sdpa_backend" else None
             if dtype and value not in (None, *found.facts.attention[dtype]):
                 continue
-            request = StabilityRequest(
+            request = PrecisionCheckRequest(
                 target=target,
                 reference=config(batch_size=32),
                 candidate=config(batch_size=32, amp_dtype=dtype, **{name: value}),

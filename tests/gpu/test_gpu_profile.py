@@ -7,12 +7,11 @@ from typing import Any
 
 import pytest
 
-from autotune.core.requests import ProfileRequest
 from autotune.core.results import Outcome
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.profile.judge import findings
 from autotune.profile.memory_judge import peak_bytes, rows
-from autotune.profile.records import ProfileResult
+from autotune.profile.records import ProfileRequest, ProfileResult
 from tests.worlds import config
 
 READING = """

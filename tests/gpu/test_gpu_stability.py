@@ -2,9 +2,9 @@
 
 import pytest
 
-from autotune.core.requests import StabilityRequest
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.precision.judge import judge
+from autotune.precision.records import PrecisionCheckRequest
 from tests.worlds import config
 
 TARGET = """
@@ -32,7 +32,7 @@ def _compared(place, dtype, text):
     target.write_text(text)
     folder = place / "0000"
     folder.mkdir()
-    request = StabilityRequest(
+    request = PrecisionCheckRequest(
         target=str(target),
         reference=config(batch_size=32),
         candidate=config(batch_size=32, amp_dtype=dtype),

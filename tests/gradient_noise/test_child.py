@@ -6,11 +6,10 @@ import torch
 from autotune.child.__main__ import main
 from autotune.child.lifeline import Progress
 from autotune.core import codec
-from autotune.core.requests import NoiseScaleRequest
 from autotune.core.results import Outcome
 from autotune.gradient_noise.child import AVERAGED_LOSSES, FEWEST_MICRO_BATCHES, SKETCH, Sketches, measure
 from autotune.gradient_noise.estimate import estimate
-from autotune.gradient_noise.records import NoiseScaleResult
+from autotune.gradient_noise.records import NoiseScaleRequest, NoiseScaleResult
 from autotune.launch.base import REQUEST, RESULT
 from tests.targets_support import clean_imports, write
 from tests.worlds import config

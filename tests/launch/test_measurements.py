@@ -12,7 +12,7 @@ from autotune.core.requests import Kind
 from autotune.core.results import Outcome
 from autotune.launch.base import REQUEST
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.testing import FakeLauncher
 from autotune.testing.launcher_contract import example
 

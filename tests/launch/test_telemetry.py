@@ -14,7 +14,7 @@ from typing import Any
 import psutil
 import pytest
 
-from autotune.core.interference import GpuUse
+from autotune.core.interference_readings import GpuUse
 from autotune.core.records import Config
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import ProbeResult

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from autotune.core.interference import MOST_WAIT_SHARE, Contamination
+from autotune.core.interference_readings import MOST_WAIT_SHARE, HostInterference
 from autotune.machine.interference import Look, interference_between
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's counters are read from /proc")
@@ -37,7 +37,7 @@ print((seen.run_queue_wait_share, seen.foreign_cores))
 SAMPLE = """
 import os, sys, time
 from types import SimpleNamespace
-from autotune.profile.samples import Samples
+from autotune.profile.measuring.samples import Samples
 os.sched_setaffinity(0, {int(sys.argv[1])})
 
 class Dataset:
@@ -121,8 +121,8 @@ def test_others_on_the_same_core_contaminate_a_measurement(core: str) -> None:
     with competitors(2, core):
         wait, foreign = answer(ALONE, core)
 
-    found = Contamination(run_queue_wait_share=wait, foreign_cores=foreign)
-    assert found.contaminated
+    found = HostInterference(run_queue_wait_share=wait, foreign_cores=foreign)
+    assert found.is_noticeable
     assert wait > 0.4  # two thirds, if the three share evenly
     assert 0.3 < foreign < 1.1
     assert found.slowdown > 1.6
@@ -150,7 +150,7 @@ def test_what_is_not_the_probes_own_is_foreign() -> None:
 
     found = interference_between(before, after)
 
-    assert found == Contamination(run_queue_wait_share=0.25, foreign_cores=0.5)
+    assert found == HostInterference(run_queue_wait_share=0.25, foreign_cores=0.5)
 
 
 def test_counters_that_disagree_by_a_tick_are_no_negative_work() -> None:
@@ -158,11 +158,11 @@ def test_counters_that_disagree_by_a_tick_are_no_negative_work() -> None:
 
     found = interference_between(before, Look(now=1.0, waited=None, busy=1.99, own=2.0))
 
-    assert found == Contamination(run_queue_wait_share=None, foreign_cores=0.0)
+    assert found == HostInterference(run_queue_wait_share=None, foreign_cores=0.0)
 
 
 @pytest.mark.parametrize(
-    ("wait", "foreign", "contaminated"),
+    ("wait", "foreign", "is_noticeable"),
     [
         (0.5, 0.5, True),
         (0.5, 0.0, False),  # its own workers
@@ -173,11 +173,11 @@ def test_counters_that_disagree_by_a_tick_are_no_negative_work() -> None:
     ],
 )
 def test_waiting_and_others_together_make_a_contamination(
-    wait: float | None, foreign: float | None, contaminated: bool
+    wait: float | None, foreign: float | None, is_noticeable: bool
 ) -> None:
-    assert Contamination(run_queue_wait_share=wait, foreign_cores=foreign).contaminated is contaminated
+    assert HostInterference(run_queue_wait_share=wait, foreign_cores=foreign).is_noticeable is is_noticeable
 
 
 def test_the_slowdown_follows_from_the_wait() -> None:
-    assert Contamination(run_queue_wait_share=0.67).slowdown == pytest.approx(3.0, rel=0.02)
-    assert Contamination().slowdown == 1.0
+    assert HostInterference(run_queue_wait_share=0.67).slowdown == pytest.approx(3.0, rel=0.02)
+    assert HostInterference().slowdown == 1.0

@@ -13,9 +13,9 @@ from torch._subclasses import FakeTensorMode
 from autotune.child.lifeline import Progress
 from autotune.core.codes import Code
 from autotune.core.notices import notice
-from autotune.core.requests import DryRunRequest
 from autotune.core.results import Outcome
 from autotune.memory import child
+from autotune.memory.records import DryRunRequest
 from autotune.memory.tensor_tracker import Ledger
 from autotune.targets.checkpointing import checkpoint_blocks
 from autotune.targets.fake_batches import CannotPredict, Rebatched

@@ -6,12 +6,12 @@ import pytest
 
 from autotune.core.notices import earlier
 from autotune.core.records import Goal, Limit
-from autotune.core.requests import DryRunRequest
 from autotune.core.results import Failure, Outcome
-from autotune.memory.model import ON_HOST, Arm, DryRun
+from autotune.memory.model import ON_HOST, Arm
 from autotune.memory.prediction import MemoryPrediction
+from autotune.memory.records import DryRun, DryRunRequest
 from autotune.memory.stage import arms, asking, describe_dry_run, predict_memory
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.history import History
 from autotune.testing import FakeLauncher
 from tests.worlds import (
@@ -35,7 +35,7 @@ LONG = 600.0
 
 
 def _said(listener):
-    return [note for note in listener.notes if note.startswith("Dry run")]
+    return [note for note in listener.notes if note.startswith("Memory prediction")]
 
 
 def _search(folder, launcher=None, **settings):
@@ -49,7 +49,7 @@ def test_a_search_says_which_batches_are_predicted_to_fit(tmp_path):
     listener = _search(tmp_path)
 
     assert _said(listener) == [
-        "Dry run: batches up to 512 fit with bf16 or fp16, batches up to 256 fit with fp32 (predicted)."
+        "Memory prediction: batches up to 512 fit with bf16 or fp16, batches up to 256 fit with fp32."
     ]
 
 
@@ -78,9 +78,7 @@ def test_where_it_fails_the_search_goes_on_without_it(tmp_path):
 
     listener = _search(tmp_path, broken)
 
-    assert _said(listener) == [
-        "Dry run: memory cannot be predicted (a scripted crashed). The search goes on without it."
-    ]
+    assert _said(listener) == ["Memory prediction: not possible (a scripted crashed). The search goes on without it."]
     assert listener.answer is not None
 
 
@@ -180,9 +178,11 @@ def test_what_fits_beside_a_measured_peak_is_fewer_batches_on_a_host(tmp_path):
         )
         notes += listener.notes
 
-    assert notes[0] == "Dry run: batches up to 136 fit (predicted)."
+    assert notes[0] == "Memory prediction: batches up to 136 fit."
     # the upper end: an arm that was not probed may hold more for each byte of its tensors
-    assert notes[1].startswith("Dry run: batches up to 104 fit with fp32 nchw, batches up to 80 fit with fp32 nhwc or ")
+    assert notes[1].startswith(
+        "Memory prediction: batches up to 104 fit with fp32 nchw, batches up to 80 fit with fp32 nhwc or "
+    )
 
 
 def test_a_baseline_without_a_peak_leaves_the_prediction_as_it_is(tmp_path):
@@ -251,7 +251,7 @@ def test_a_dtype_and_a_trade_are_named_and_what_is_not_done_is_not():
 
     sentence = describe_dry_run(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(1000))
 
-    assert "with bf16 ckpt" in sentence and "with fp32 (predicted)" in sentence
+    assert "with bf16 ckpt" in sentence and "with fp32." in sentence
 
 
 def test_a_trade_alone_is_named_by_its_column_where_it_is_not_done():
@@ -262,7 +262,9 @@ def test_a_trade_alone_is_named_by_its_column_where_it_is_not_done():
 
     sentence = describe_dry_run(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(1200))
 
-    assert sentence.startswith("Dry run: all batches fit with ckpt, batches up to 1024 fit with no checkpointing")
+    assert sentence.startswith(
+        "Memory prediction: all batches fit with ckpt, batches up to 1024 fit with no checkpointing"
+    )
 
 
 def test_gradients_that_accumulate_are_asked_for_where_a_configuration_has_them():
@@ -276,15 +278,15 @@ def test_gradients_that_accumulate_are_asked_for_where_a_configuration_has_them(
     [
         (
             (Arm(values={"amp_dtype": None}, points=((8, 1), (4096, 2))),),
-            "Dry run: all batches fit (predicted).",
+            "Memory prediction: all batches fit.",
         ),
         (
             (Arm(values={"amp_dtype": None}, points=((8, 100), (4096, 200))),),
-            "Dry run: no batch fits (predicted).",
+            "Memory prediction: no batch fits.",
         ),
         (
             (Arm(values={"amp_dtype": None}, reason=earlier("contents decide")),),
-            "Dry run: memory cannot be predicted, because contents decide. The search goes on without it.",
+            "Memory prediction: not possible, because contents decide. The search goes on without it.",
         ),
     ],
 )
@@ -296,5 +298,5 @@ def test_a_dry_run_that_died_is_told_by_its_own_words():
     died = DryRun(outcome=Outcome.TIMEOUT, failure=Failure(phase="measure", message="no sign of life", evidence=""))
 
     assert describe_dry_run(died, FREE, lambda arm, batch: True) == (
-        "Dry run: memory cannot be predicted (no sign of life). The search goes on without it."
+        "Memory prediction: not possible (no sign of life). The search goes on without it."
     )

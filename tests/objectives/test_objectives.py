@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from autotune.answer.choice import finalists
 from autotune.answer.recommend import recommend
 from autotune.core.codes import Code
-from autotune.core.interference import GpuUse
+from autotune.core.interference_readings import GpuUse
 from autotune.core.notices import earlier
 from autotune.core.option import Option
 from autotune.core.records import Config, Goal

@@ -8,11 +8,10 @@ from autotune.answer.global_batch import global_batch_change
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.records import Goal
-from autotune.core.requests import NoiseScaleRequest
 from autotune.core.results import Outcome
 from autotune.errors import EnvironmentUnfit, UsageError
 from autotune.gradient_noise.estimate import batch_range
-from autotune.gradient_noise.records import NoiseScale, NoiseScaleResult
+from autotune.gradient_noise.records import NoiseScale, NoiseScaleRequest, NoiseScaleResult
 from autotune.gradient_noise.stage import describe_advice, describe_noise, measure_gradient_noise, with_batch_advice
 from autotune.launch.base import RESULT
 from autotune.objectives import objective_of
@@ -22,7 +21,7 @@ from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard
 from autotune.sampler.optuna import make_sampler
 from autotune.sampler.structured import Knowledge
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.history import History
 from autotune.study.recommendation import BatchAdvice, Recommendation
 from autotune.study.summary import ConfigSummary

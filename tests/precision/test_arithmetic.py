@@ -8,11 +8,11 @@ from autotune.answer.choice import FEWEST_FINALISTS
 from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.records import Config, Goal, Limit
-from autotune.core.requests import StabilityRequest
 from autotune.core.results import LossVerdict
 from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import MemoryEffect, SwitchKnob
 from autotune.precision.arithmetic import full_precision, names, precision_of, reference_phrase
+from autotune.precision.records import PrecisionCheckRequest
 from autotune.precision.stage import precise_finalists
 from autotune.report.losses import _verdict
 from autotune.testing import FakeLauncher
@@ -55,7 +55,7 @@ def _config(**values):
 
 def _asked(**values):
     candidate = _config(**values)
-    return StabilityRequest(
+    return PrecisionCheckRequest(
         target="model.py", reference=full_precision(candidate, facts()), candidate=candidate, device="cuda:0"
     )
 
@@ -143,7 +143,7 @@ def test_an_answer_of_an_earlier_version_that_knew_fewer_knobs_still_has_its_ver
 def _paired(candidate, **found):
     of = facts(found=found)
     whole = {**defaults(), **candidate}
-    return StabilityRequest(
+    return PrecisionCheckRequest(
         target="model.py",
         reference=full_precision(Config(values=whole), of),
         candidate=Config(values=whole),

@@ -8,12 +8,12 @@ import torch
 
 from autotune.child.lifeline import Progress
 from autotune.core.codes import Code
-from autotune.core.requests import ROLES, StabilityRequest
-from autotune.core.results import Outcome, StabilityResult
+from autotune.core.results import Outcome
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Plan
 from autotune.precision.child import compare_losses, train
 from autotune.precision.judge import judge
+from autotune.precision.records import ROLES, PrecisionCheckRequest, PrecisionCheckResult
 from tests.targets_support import clean_imports, write
 from tests.worlds import config
 
@@ -95,7 +95,7 @@ def optimizer(params): return torch.optim.SGD(params, lr=0.002, momentum=0.9)
 
 def _request(folder, text, dtype, workers=0, **changes):
     target = str(write(folder, text))
-    return StabilityRequest(
+    return PrecisionCheckRequest(
         target=target,
         reference=config(batch_size=32, num_workers=workers),
         candidate=config(batch_size=32, num_workers=workers, amp_dtype=dtype),
@@ -131,7 +131,7 @@ def _compared_with(request, plan):
             )
             for role in ROLES
         )  # fmt: skip
-    return judge(request, StabilityResult(outcome=Outcome.OK, runs=runs))
+    return judge(request, PrecisionCheckResult(outcome=Outcome.OK, runs=runs))
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
@@ -346,7 +346,7 @@ def test_objects_of_an_imported_module_are_new_in_every_run(tmp_path, monkeypatc
     write(tmp_path, "from pkg.train import dataset, loss, model, optimizer\n", "script.py")
     monkeypatch.chdir(tmp_path)
     target = reference if reference == "pkg.train" else str(tmp_path / "script.py")
-    request = StabilityRequest(
+    request = PrecisionCheckRequest(
         target=target, reference=config(batch_size=32), candidate=config(batch_size=32, amp_dtype="bfloat16"),
         device="cpu", max_seconds=60.0, steps=5, seeds=(0,),
     )  # fmt: skip

@@ -6,12 +6,12 @@ import random
 import msgspec
 import pytest
 
-from autotune.core.requests import StabilityRequest
-from autotune.core.results import Failure, LossRun, Outcome, StabilityResult
+from autotune.core.results import Failure, Outcome
 from autotune.core.stats import mean_bounds
 from autotune.knobs import KNOBS
 from autotune.precision.arithmetic import full_precision, names, precision_of
 from autotune.precision.judge import LAST, Thresholds, judge, pooled, settled
+from autotune.precision.records import LossRun, PrecisionCheckRequest, PrecisionCheckResult
 from tests.worlds import config, facts
 
 STEPS = 50
@@ -21,7 +21,7 @@ FALL = sum(CURVE[:3]) / 3 - sum(CURVE[-10:]) / 10
 
 def _request(**changes):
     return msgspec.structs.replace(
-        StabilityRequest(
+        PrecisionCheckRequest(
             target="model.py",
             reference=config(batch_size=16),
             candidate=config(batch_size=16, amp_dtype="float16"),
@@ -46,7 +46,7 @@ def _runs(candidate=CURVE, *, seed=0, reference=CURVE, perturbed=None, **changes
 
 
 def _judged(*runs, request=None, lines=None):
-    result = StabilityResult(outcome=Outcome.OK, runs=runs)
+    result = PrecisionCheckResult(outcome=Outcome.OK, runs=runs)
     return judge(request or _request(), result, lines or Thresholds())
 
 
@@ -238,7 +238,7 @@ def test_no_runs_at_all_say_nothing():
 def test_a_comparison_that_failed_is_inconclusive_and_says_why():
     failure = Failure(phase="build", message="ZeroDivisionError", evidence="model.py:3")
 
-    verdict = judge(_request(), StabilityResult(outcome=Outcome.USER_ERROR, failure=failure))
+    verdict = judge(_request(), PrecisionCheckResult(outcome=Outcome.USER_ERROR, failure=failure))
 
     assert verdict.verdict == "inconclusive"
     assert verdict.reason.text == "fp16 could not be compared with fp32: ZeroDivisionError (model.py:3)"
@@ -300,7 +300,7 @@ def test_the_bounds_of_a_mean_are_students():
 
 
 def test_the_last_comparison_of_an_arithmetic_counts():
-    bad, good = (StabilityResult(outcome=Outcome.OK, runs=_runs(_behind(share))) for share in (0.05, 0.0))
+    bad, good = (PrecisionCheckResult(outcome=Outcome.OK, runs=_runs(_behind(share))) for share in (0.05, 0.0))
     other = _request(candidate=config(batch_size=16, amp_dtype="bfloat16"))
 
     verdicts = settled([(_request(), bad), (other, bad), (_request(), good)])
@@ -311,7 +311,7 @@ def test_the_last_comparison_of_an_arithmetic_counts():
 def test_seeds_that_were_compared_one_after_the_other_are_judged_together():
     def asked(*seeds):
         runs = [run for seed in seeds for run in _runs(_behind(0.01 * seed), seed=seed)]
-        return _request(seeds=seeds), StabilityResult(outcome=Outcome.OK, runs=tuple(runs))
+        return _request(seeds=seeds), PrecisionCheckResult(outcome=Outcome.OK, runs=tuple(runs))
 
     ((request, result),) = pooled([asked(0), asked(1, 2)])
 

@@ -6,20 +6,20 @@ import pytest
 from autotune.answer.choice import FEWEST_FINALISTS
 from autotune.core.codes import Code
 from autotune.core.records import Goal
-from autotune.core.requests import ROLES, StabilityRequest
-from autotune.core.results import Failure, Outcome, StabilityResult
+from autotune.core.results import Failure, Outcome
 from autotune.errors import EnvironmentUnfit, NoRecommendation
 from autotune.precision.duration import SEED_SECONDS, STEPS
 from autotune.precision.judge import THRESHOLDS
+from autotune.precision.records import ROLES, PrecisionCheckRequest, PrecisionCheckResult
 from autotune.precision.stage import following, precise_finalists, refused_summaries
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.history import History
 from autotune.testing import FakeLauncher
 from autotune.testing.simulated_results import paired_losses
 from tests.worlds import Listener, config, context, failed, measured, study_request, trial
 
 SEEDS = tuple(range(4, 16))
-FIRST = StabilityRequest(
+FIRST = PrecisionCheckRequest(
     target="model.py",
     reference=config(batch_size=32),
     candidate=config(batch_size=32, amp_dtype="bfloat16"),
@@ -31,7 +31,7 @@ FIRST = StabilityRequest(
 
 
 def _failed(outcome):
-    return StabilityResult(outcome=outcome, failure=Failure(phase="measure", message="no", evidence="by hand"))
+    return PrecisionCheckResult(outcome=outcome, failure=Failure(phase="measure", message="no", evidence="by hand"))
 
 
 def _ran(request=FIRST, *, bad=False, wobble=0.0, spread=0.0):
@@ -47,7 +47,7 @@ def _ran(request=FIRST, *, bad=False, wobble=0.0, spread=0.0):
     runs = tuple(
         msgspec.structs.replace(run, losses=changed(run)) for run in paired_losses(request, bad=bad)
     )  # fmt: skip
-    return StabilityResult(outcome=Outcome.OK, runs=runs)
+    return PrecisionCheckResult(outcome=Outcome.OK, runs=runs)
 
 
 def _following(*attempts, first=FIRST):
@@ -118,7 +118,7 @@ def test_more_seeds_are_compared_only_where_they_fit_into_the_time():
 def test_a_comparison_that_was_cut_short_is_worth_another_only_with_much_more_time():
     short = msgspec.structs.replace(FIRST, max_seconds=10.0)
     runs = tuple(msgspec.structs.replace(run, losses=run.losses[:5]) for run in _ran().runs)
-    cut = (short, StabilityResult(outcome=Outcome.OK, runs=runs))
+    cut = (short, PrecisionCheckResult(outcome=Outcome.OK, runs=runs))
 
     assert _following(cut, first=msgspec.structs.replace(FIRST, max_seconds=19.0)) is None
     assert _following(cut, first=msgspec.structs.replace(FIRST, max_seconds=21.0)).max_seconds == 21.0
@@ -175,8 +175,8 @@ def test_a_comparison_is_between_configurations_that_differ_in_arithmetic_only_a
 def test_every_comparison_is_kept_in_the_study(tmp_path):
     search = _search(tmp_path)
 
-    assert disk.attempts(tmp_path, StabilityRequest.kind()) == ()
-    assert _compared(search) == disk.attempts(tmp_path, StabilityRequest.kind()) != ()
+    assert disk.attempts(tmp_path, PrecisionCheckRequest.kind()) == ()
+    assert _compared(search) == disk.attempts(tmp_path, PrecisionCheckRequest.kind()) != ()
 
 
 def test_the_batch_starts_below_what_is_known_not_to_fit(tmp_path):
@@ -189,7 +189,7 @@ def test_what_does_not_fit_is_compared_at_a_smaller_batch(tmp_path):
     def too_large(request):
         return Outcome.OOM_DEVICE if request.reference.batch_size > 16 else None
 
-    search = _search(tmp_path, launcher=FakeLauncher(faults={StabilityRequest: too_large}))
+    search = _search(tmp_path, launcher=FakeLauncher(faults={PrecisionCheckRequest: too_large}))
 
     assert len(_compared(search)) == 3
     (verdict,) = search.history.loss_verdicts
@@ -221,7 +221,7 @@ def test_losses_of_a_command_are_compared_by_a_process_for_each_run_of_one_seed(
     (request, result), *others = search.history.precision_checks
     assert not others
     assert (request.seeds, [run.role for run in result.runs]) == ((7,), list(ROLES))
-    asked = [one for one, _ in disk.attempts(tmp_path, StabilityRequest.kind())]
+    asked = [one for one, _ in disk.attempts(tmp_path, PrecisionCheckRequest.kind())]
     assert [one.roles for one in asked] == [(role,) for role in ROLES]
     assert sum(one.max_seconds + 3.0 for one in asked) == pytest.approx(request.max_seconds)  # each starts anew
 
@@ -235,12 +235,12 @@ def test_a_command_whose_precision_learns_less_gives_way(tmp_path):
 
 
 def test_a_comparison_of_a_command_ends_with_the_first_run_that_fails(tmp_path):
-    launcher = FakeLauncher(faults={StabilityRequest: lambda request: Outcome.TIMEOUT})
+    launcher = FakeLauncher(faults={PrecisionCheckRequest: lambda request: Outcome.TIMEOUT})
 
     search = _search(tmp_path, target="-- python train.py {bf16:flag=false}", launcher=launcher)
 
     _finalists(search)
-    asked = [one for one, _ in disk.attempts(tmp_path, StabilityRequest.kind())]
+    asked = [one for one, _ in disk.attempts(tmp_path, PrecisionCheckRequest.kind())]
     assert {one.roles for one in asked} == {("reference",)}
     assert [one.verdict for one in search.history.loss_verdicts] == ["inconclusive"]
 
@@ -293,7 +293,9 @@ def test_what_the_study_holds_is_not_compared_again(tmp_path):
 def test_an_unfit_machine_ends_the_search_and_is_not_held_against_the_dtype(tmp_path):
     with pytest.raises(EnvironmentUnfit):
         _finalists(
-            _search(tmp_path, launcher=FakeLauncher(faults={StabilityRequest: lambda request: Outcome.ENVIRONMENT}))
+            _search(
+                tmp_path, launcher=FakeLauncher(faults={PrecisionCheckRequest: lambda request: Outcome.ENVIRONMENT})
+            )
         )
 
     assert History.read(tmp_path, study_request()).precision_checks == ()

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from autotune.cli.dry_run import plan
+from autotune.cli.dry_run import print_preview
 from autotune.core.records import Finding, Goal, Limit, StepFacts
 from autotune.preparation.header import held_phrase, opening_lines
 from autotune.preparation.not_searched import not_searched
@@ -308,7 +308,7 @@ def test_a_dry_run_says_of_a_short_time_budget_what_a_search_says(tmp_path, monk
     launcher = FakeLauncher(facts=in_turn, environment=environment(device="cpu", device_name="a CPU"))
     monkeypatch.setattr("autotune.launch.subprocess.SubprocessLauncher", lambda **_: nullcontext(launcher))
 
-    plan(Settings(target="model.py", time_budget_seconds=30), time.monotonic() - 3600, as_json=False)
+    print_preview(Settings(target="model.py", time_budget_seconds=30), time.monotonic() - 3600, as_json=False)
 
     told = capsys.readouterr().out
     assert "a probe takes about 30 s here" in told  # of four steps: nothing is timed alone

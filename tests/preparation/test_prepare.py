@@ -5,7 +5,7 @@ import pytest
 from autotune.core.records import Limit
 from autotune.core.results import Failure, Inspection, Outcome
 from autotune.errors import EnvironmentUnfit, TargetError, UsageError
-from autotune.preparation.prepare import baseline_config, fault, inspect, memory_bounds, settle
+from autotune.preparation.prepare import baseline_config, error_of_failure, inspect, memory_bounds, settle
 from autotune.preparation.settings import Settings
 from autotune.testing import ENVIRONMENT, FakeLauncher
 from tests.worlds import GIB, config, environment, facts
@@ -221,7 +221,7 @@ def test_a_machine_that_lacks_what_was_asked_is_unfit(tmp_path):
 def test_a_target_that_asks_for_another_device_is_shown_its_line():
     failure = Failure(phase="build", message="no CUDA", evidence="", user_frame="model.py:3 in model")
 
-    said = str(fault(Outcome.ENVIRONMENT, failure, None))
+    said = str(error_of_failure(Outcome.ENVIRONMENT, failure, None))
 
     assert said.startswith("model.py:3 in model: no CUDA. The target uses a device that")
 
@@ -229,7 +229,7 @@ def test_a_target_that_asks_for_another_device_is_shown_its_line():
 def test_any_other_end_says_how_and_where():
     failure = Failure(phase="build", message="killed by signal 11", evidence="exit status -11")
 
-    error = fault(Outcome.CRASHED, failure, None)
+    error = error_of_failure(Outcome.CRASHED, failure, None)
 
     assert isinstance(error, TargetError)
     assert "ended with crashed in phase build: killed by signal 11 (exit status -11)." in str(error)
@@ -239,7 +239,8 @@ def test_a_setting_of_today_that_cannot_run_is_told_once_without_our_own_words()
     failure = Failure(phase="warm-up", message="ValueError: batch_size=0", evidence="batch_size=0")
 
     assert (
-        str(fault(Outcome.INVALID_CONFIG, failure, None)) == "The target cannot run as it is: ValueError: batch_size=0."
+        str(error_of_failure(Outcome.INVALID_CONFIG, failure, None))
+        == "The target cannot run as it is: ValueError: batch_size=0."
     )
 
 

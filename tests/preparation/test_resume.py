@@ -18,8 +18,7 @@ from autotune.preparation.open_study import begin, check_alike, check_resumable,
 from autotune.preparation.prepare import settle
 from autotune.preparation.settings import Settings, goal_names
 from autotune.sampler.space import build
-from autotune.study import identity
-from autotune.study import layout as disk
+from autotune.study import disk, identity
 from autotune.study.lock import Lock
 from autotune.study.recommendation import load_result
 from autotune.testing import FakeLauncher

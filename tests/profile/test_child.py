@@ -6,11 +6,11 @@ import pytest
 import torch
 
 from autotune.child.lifeline import Progress
-from autotune.core.requests import ProfileRequest
 from autotune.core.results import Outcome
 from autotune.profile.child import measure
 from autotune.profile.judge import findings
-from autotune.profile.trace import STEPS, TRACE
+from autotune.profile.measuring.trace import STEPS, TRACE
+from autotune.profile.records import ProfileRequest
 from tests.targets_support import COMPLETE, HEAD, clean_imports, write
 from tests.worlds import config
 

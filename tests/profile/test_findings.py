@@ -6,9 +6,9 @@ import pytest
 import torch
 
 from autotune.child.clock import HostClock
-from autotune.profile import comparison
-from autotune.profile.comparison import MOST_ROUNDS, agreed_share
-from autotune.profile.loading import _gain
+from autotune.profile.measuring import comparison
+from autotune.profile.measuring.comparison import MOST_ROUNDS, agreed_share
+from autotune.profile.measuring.loading import _gain
 from tests.profile.test_child import FLOPS, profiled
 from tests.targets_support import HEAD
 

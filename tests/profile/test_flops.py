@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.profile.flops import operations_counted
-from autotune.profile.traffic import Traffic
+from autotune.profile.measuring.flops import operations_counted
+from autotune.profile.measuring.traffic import Traffic
 
 BATCH, TOKENS, WIDTH, LAYERS, WORDS, INNER, HEADS = 2, 16, 32, 3, 100, 64, 4
 IDS = torch.randint(WORDS, (BATCH, TOKENS), generator=torch.Generator().manual_seed(0))

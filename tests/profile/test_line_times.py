@@ -2,9 +2,9 @@
 
 import sys
 
-from autotune.profile import line_times
-from autotune.profile.line_times import LineTimes
-from autotune.profile.stopwatch import Stopwatch
+from autotune.profile.measuring import line_times
+from autotune.profile.measuring.line_times import LineTimes
+from autotune.profile.measuring.stopwatch import Stopwatch
 
 
 def test_a_look_that_the_timer_interrupts_counts_no_time_twice_or_below_zero(monkeypatch):

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from autotune.profile.calls import CALLS, SELECTIONS
-from autotune.profile.loader_order import step_seconds
+from autotune.profile.measuring.calls import CALLS, SELECTIONS
+from autotune.profile.measuring.loader_order import step_seconds
 
 
 def test_batches_that_are_alike_come_as_fast_in_order_as_otherwise():

@@ -4,14 +4,14 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.child.lifeline import Progress
-from autotune.core.requests import DryRunRequest, ProfileRequest
 from autotune.core.results import Failure, Outcome
 from autotune.machine.heap import held_bytes
 from autotune.memory.child import predict_peaks
-from autotune.memory.model import DryRun
+from autotune.memory.records import DryRun, DryRunRequest
 from autotune.profile.child import measure
 from autotune.profile.memory_judge import disagreement, peak_bytes, rows, saved_by
 from autotune.profile.memory_stage import with_shapes
+from autotune.profile.records import ProfileRequest
 from tests.profile.test_table import lines
 from tests.targets_support import COMPLETE, HEAD, clean_imports, write
 from tests.worlds import config

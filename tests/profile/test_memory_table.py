@@ -5,14 +5,14 @@ from msgspec.structs import replace
 
 from autotune.core.memory_breakdown import BlockBytes, Breakdown, ModuleBytes
 from autotune.core.memory_peak import MemoryPeak
-from autotune.core.requests import ProfileRequest
 from autotune.core.results import Failure, Outcome
 from autotune.errors import TargetError
-from autotune.memory.model import Arm, DryRun
+from autotune.memory.model import Arm
+from autotune.memory.records import DryRun
 from autotune.profile.memory_judge import largest_modules, peak_bytes, rows
 from autotune.profile.memory_records import HeapUse, MemoryUse, StateBytes
 from autotune.profile.memory_stage import with_shapes
-from autotune.profile.records import ProfileResult
+from autotune.profile.records import ProfileRequest, ProfileResult
 from tests.profile.test_table import lines, result
 from tests.worlds import config
 

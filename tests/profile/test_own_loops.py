@@ -4,10 +4,10 @@ import re
 
 import pytest
 
-from autotune.core.requests import ProfileRequest
 from autotune.core.results import Outcome
 from autotune.profile.judge import findings
-from autotune.profile.own_passes import LEFT_OUT
+from autotune.profile.measuring.own_passes import LEFT_OUT
+from autotune.profile.records import ProfileRequest
 from tests.worlds import config
 
 pytestmark = pytest.mark.slow

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from autotune.profile.padding import Padding
+from autotune.profile.measuring.padding import Padding
 
 IDS = torch.tensor([[5, 6, 7, 0], [5, 0, 0, 0]])
 

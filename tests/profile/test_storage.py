@@ -7,11 +7,10 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.child.lifeline import Progress
-from autotune.core.requests import ProfileRequest
 from autotune.core.results import Failure, Outcome
 from autotune.profile.child import measure
 from autotune.profile.page import render
-from autotune.profile.records import ProfileResult
+from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.profile.storage_judge import is_cold, moved, rate, storage_doubts, storage_sentence, total_bytes
 from autotune.profile.storage_records import StorageUse
 from autotune.profile.storage_stage import with_storage

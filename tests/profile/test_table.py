@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.core.interference import Contamination
+from autotune.core.interference_readings import HostInterference
 from autotune.core.results import Outcome
 from autotune.profile.records import (
     PARTS,
@@ -112,7 +112,7 @@ def test_what_was_not_counted_and_not_told_apart_is_said():
 
 @pytest.mark.parametrize(("wait", "cores", "told"), [(0.45, 0.93, True), (0.45, 0.0, False), (0.01, 0.93, False)])
 def test_work_of_others_is_said(wait, cores, told):
-    said = doubt(result(contamination=Contamination(run_queue_wait_share=wait, foreign_cores=cores)))
+    said = doubt(result(interference=HostInterference(run_queue_wait_share=wait, foreign_cores=cores)))
 
     assert said.startswith("Other processes kept 0.9 cores busy, and the steps waited 45% ") if told else said == ""
     assert doubt(result()) == ""

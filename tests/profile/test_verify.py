@@ -3,10 +3,10 @@
 import pytest
 
 from autotune.profile.advice import tried
-from autotune.profile.comparison import median_interval
 from autotune.profile.judge import findings
+from autotune.profile.measuring.comparison import median_interval
+from autotune.profile.measuring.verify import CHANGES, NOT_REPEATED
 from autotune.profile.records import MeasuredGain
-from autotune.profile.verify import CHANGES, NOT_REPEATED
 from tests.profile.test_child import profiled
 from tests.profile.test_table import finding
 from tests.targets_support import HEAD

@@ -7,21 +7,21 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.core import codec
-from autotune.core.interference import Contamination
+from autotune.core.interference_readings import HostInterference
 from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Failure, Outcome
 from autotune.core.rounds import Rounds
 from autotune.errors import RaceFailed, StudyError, StudyNotFound, UsageError
-from autotune.races.contestants import NamedContestant
+from autotune.preparation.named_training import NamedTraining
 from autotune.races.race import race
 from autotune.races.records import RaceResult, verdict_on
 from autotune.races.settings import RaceSettings
 from autotune.report.race_text import notes
-from autotune.study.layout import find
+from autotune.study.disk import find
 from autotune.testing import FACTS, FakeLauncher
 from benchmarks.race_power import Simulated, simulated
 
-BUSY = Contamination(run_queue_wait_share=0.4, foreign_cores=1.0)
+BUSY = HostInterference(run_queue_wait_share=0.4, foreign_cores=1.0)
 
 
 @pytest.fixture(autouse=True)
@@ -106,7 +106,7 @@ class Interference(Simulated):
             return result
         measured = result.measurement
         slow = tuple(1.6 * seconds for seconds in measured.step_seconds)
-        return replace(result, measurement=replace(measured, step_seconds=slow, contamination=BUSY))
+        return replace(result, measurement=replace(measured, step_seconds=slow, interference=BUSY))
 
 
 def test_a_probe_with_interference_is_repeated_and_does_not_count(tmp_path):
@@ -306,7 +306,7 @@ def test_a_setting_that_cannot_be_meant_is_refused(wrong):
 
 
 def _named(target):
-    return NamedContestant(label=target, target=target)
+    return NamedTraining(label=target, target=target)
 
 
 def _race(folder, machine, settings=None):

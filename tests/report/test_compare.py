@@ -16,7 +16,7 @@ from autotune.core.records import Goal, Value
 from autotune.core.results import Trial
 from autotune.report.compare import Comparison, Ratio, compare
 from autotune.report.compare_text import caution, comparison_block, render_comparison, sentence, shared_rows
-from autotune.study import layout as disk
+from autotune.study import disk
 from tests.commandline import run_here as run
 from tests.reporting import (
     ENVIRONMENT,

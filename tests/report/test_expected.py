@@ -13,7 +13,7 @@ from autotune.errors import UsageError
 from autotune.report.expected import deviation, expectation, probe_block
 from autotune.report.page import render
 from autotune.sampler.prediction import Prediction
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.view import StudyView
 from tests.reporting import GIB, config, failed, measured, recommendation, trial, written
 
@@ -79,7 +79,9 @@ def test_show_prints_prediction_beside_measurement(study: StudyView) -> None:
 def test_what_watching_cost_is_shown_where_it_is_more_than_a_trifle(tmp_path: Path, share: float, told: bool) -> None:
     result = measured(300.0, GIB)
     seconds = sum(result.measurement.step_seconds) / len(result.measurement.step_seconds)
-    changed = msgspec.structs.replace(result.measurement, steps_per_block=10, own_seconds_per_step=share * seconds / 10)
+    changed = msgspec.structs.replace(
+        result.measurement, steps_per_block=10, watching_seconds_per_step=share * seconds / 10
+    )
     probes = (trial(0, config(64), msgspec.structs.replace(result, measurement=changed)),)
     view = written(tmp_path / "resnet", probes, recommendation())
 

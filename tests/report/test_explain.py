@@ -16,7 +16,7 @@ from autotune.report.explain_text import explain_block, notes, sentences_of, unm
 from autotune.report.gain import Gain, gain_phrase
 from autotune.report.page import render
 from autotune.report.setting_effects import Effects
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.recommendation import Change, Confirmation
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView
@@ -120,7 +120,7 @@ def test_rounds_are_known_no_better_than_the_windows_that_they_were_measured_in(
             trial(10 * at + number, one, measured(rate, half_width=half_width), "confirm")
             for at, (one, rates) in enumerate(found) for number, rate in enumerate(rates)
         )  # fmt: skip
-        raced = tuple(
+        confirmed = tuple(
             Confirmation(
                 config=one,
                 samples_per_second=rates[0],
@@ -131,7 +131,7 @@ def test_rounds_are_known_no_better_than_the_windows_that_they_were_measured_in(
             )
             for at, (one, rates) in enumerate(found)
         )
-        gain = explained(view(trials, replace(best, rounds=2, confirmations=raced)))["channels_last"].inside
+        gain = explained(view(trials, replace(best, rounds=2, confirmations=confirmed)))["channels_last"].inside
         assert gain is not None and gain.low is not None and gain.high is not None
         return gain.low, gain.high
 

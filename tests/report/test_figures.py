@@ -11,8 +11,9 @@ import pytest
 from autotune.core.codes import Code
 from autotune.core.notices import earlier, notice
 from autotune.core.records import Goal
-from autotune.core.results import Alone, Outcome, StabilityResult
+from autotune.core.results import Alone, Outcome
 from autotune.precision.chart import paired_losses, precision
+from autotune.precision.records import PrecisionCheckResult
 from autotune.report.bottleneck import bottleneck
 from autotune.report.changes import changes_of, worth, worth_lines
 from autotune.report.chart import Absence, Chart
@@ -225,7 +226,7 @@ def test_a_dtype_that_learns_less_or_breaks_is_called_so() -> None:
 def test_numerics_tells_why_a_comparison_failed_or_that_there_was_none() -> None:
     asked, _ = paired()
     failure = failed().failure
-    lost = StabilityResult(outcome=Outcome.OOM_DEVICE, failure=failure)
+    lost = PrecisionCheckResult(outcome=Outcome.OOM_DEVICE, failure=failure)
 
     absence = paired_losses([(asked, lost)], tolerance=0.02)
 

@@ -2,7 +2,8 @@
 
 from autotune.core.notices import earlier
 from autotune.core.results import Failure, Outcome
-from autotune.memory.model import Arm, DryRun
+from autotune.memory.model import Arm
+from autotune.memory.records import DryRun
 from autotune.memory.table import memory_block
 
 MIB = 2**20

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from autotune.core.interference import Contamination, GpuUse
+from autotune.core.interference_readings import GpuUse, HostInterference
 from autotune.core.notices import earlier
 from autotune.core.results import Outcome
-from autotune.profile.in_search import slow_lines
+from autotune.profile.stage import slow_lines
 from autotune.report import phrases
 from autotune.report.answer import answer_block
 from autotune.report.blocks import trials_table
@@ -260,12 +260,12 @@ def test_where_everything_failed_the_traceback_is_shown() -> None:
 
 
 def test_what_others_did_meanwhile_stands_behind_the_row_of_each_probe() -> None:
-    waits = Contamination(run_queue_wait_share=0.2, foreign_cores=1.5)
+    waits = HostInterference(run_queue_wait_share=0.2, foreign_cores=1.5)
     use = GpuUse(
         readings=9, utilization=0.8, used_bytes=2**30, power_watts=512, sm_clock_mhz=(980, 1980),
         throttle_reasons=("power cap",), foreign_processes=(1, 2),
     )  # fmt: skip
-    result = msgspec.structs.replace(measured(90, contamination=waits), gpu=use)
+    result = msgspec.structs.replace(measured(90, interference=waits), gpu=use)
 
     page = Page(render(view((trial(0, config(), result),)))).text
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from autotune.core.requests import ProfileRequest
 from autotune.core.results import Outcome
 from autotune.profile.judge import findings
+from autotune.profile.records import ProfileRequest
 from tests.worlds import config
 
 pytestmark = pytest.mark.slow

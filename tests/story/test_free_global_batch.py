@@ -10,7 +10,7 @@ from autotune.errors import NoRecommendation
 from autotune.report.answer import sentences
 from autotune.report.page import render
 from autotune.sampler.space import build
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.recommendation import at_global_batch, load_best, load_result
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine

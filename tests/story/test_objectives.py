@@ -4,7 +4,7 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.core.codes import Code
-from autotune.core.interference import GpuUse
+from autotune.core.interference_readings import GpuUse
 from autotune.core.records import Config
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome

@@ -5,7 +5,7 @@ from itertools import cycle
 
 import pytest
 
-from autotune.answer.racing import MOST_ROUNDS, USUAL_ROUNDS
+from autotune.answer.confirmation_rounds import MOST_ROUNDS, USUAL_ROUNDS
 from autotune.core.codes import Code
 from autotune.core.records import Limit
 from autotune.core.requests import ProbeRequest
@@ -13,7 +13,7 @@ from autotune.core.results import Outcome
 from autotune.errors import NoRecommendation
 from autotune.preparation.settings import Settings
 from autotune.report.phrases import headline
-from autotune.study.interference import interference_causes
+from autotune.study.valid_probes import interference_causes
 from autotune.study.view import load_view, summaries
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.engine import search

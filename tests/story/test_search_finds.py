@@ -7,7 +7,7 @@ import msgspec
 import pytest
 
 from autotune.answer.choice import finalists
-from autotune.answer.racing import fewest_rounds, race
+from autotune.answer.confirmation_rounds import confirm_in_rounds, fewest_rounds
 from autotune.answer.recommend import recommend
 from autotune.core import codec
 from autotune.core.records import Config, Goal, Limit
@@ -15,7 +15,7 @@ from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Outcome, Trial
 from autotune.objectives.verdict import judge
 from autotune.sampler.space import build
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.recommendation import Recommendation, load_best, load_result
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import load_view
@@ -285,7 +285,7 @@ def test_among_equals_pure_noise_does_not_displace_the_baseline(tmp_path, noise)
         if all(candidate.config != request.baseline for candidate in candidates):
             candidates.append(ConfigSummary(config=request.baseline, found=None))
 
-        answer = recommend(race(candidates, 2, probe, request), request, study="s", probes=1, seconds=1.0)
+        answer = recommend(confirm_in_rounds(candidates, 2, probe, request), request, study="s", probes=1, seconds=1.0)
 
         kept += answer.params == answer.baseline
 

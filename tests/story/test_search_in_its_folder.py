@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import EnvironmentUnfit, StudyError
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.testing import FakeLauncher
 from tests.worlds import Listener, declared, searched
 

@@ -7,7 +7,7 @@ from autotune.core import codec
 from autotune.core.records import Config, Limit
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.answers import answered_probes, is_better_supported
 from autotune.study.recommendation import Recommendation, Undecided, load_result
 from autotune.testing import FakeLauncher, Machine

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from autotune.core.interference import Contamination
+from autotune.core.interference_readings import HostInterference
 from autotune.core.records import StepFacts
 from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Outcome
@@ -48,9 +48,9 @@ class World(FakeLauncher):
         result = self._probe(request)
         if not self._busy or result.measurement is None:
             return result
-        shared = Contamination(run_queue_wait_share=0.5, foreign_cores=1.0)
+        shared = HostInterference(run_queue_wait_share=0.5, foreign_cores=1.0)
         return msgspec.structs.replace(
-            result, measurement=msgspec.structs.replace(result.measurement, contamination=shared)
+            result, measurement=msgspec.structs.replace(result.measurement, interference=shared)
         )
 
     def run(self, request, folder):

@@ -7,9 +7,9 @@ from autotune.core import codec
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.launch.base import REQUEST, RESULT
 from autotune.preparation.settings import Settings
-from autotune.study import layout as disk
-from autotune.study.interference import valid_trials
+from autotune.study import disk
 from autotune.study.recommendation import load_result, read_best
+from autotune.study.valid_probes import valid_trials
 from autotune.study.view import load_view
 from autotune.tuning.baseline import BASELINE_PAUSES_SECONDS, GOES_ON, MOST_FOR_THIRD
 from autotune.tuning.engine import search

@@ -2,10 +2,10 @@
 
 import pytest
 
-from autotune.core.requests import DryRunRequest
 from autotune.errors import UsageError
+from autotune.memory.records import DryRunRequest
 from autotune.preparation.not_searched import OWN_LOOP
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.testing import FakeLauncher
 from tests.worlds import Listener, facts, searched
 

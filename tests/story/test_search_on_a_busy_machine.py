@@ -5,15 +5,15 @@ import pytest
 
 from autotune.core import codec
 from autotune.core.codes import Code
-from autotune.core.interference import Contamination
+from autotune.core.interference_readings import HostInterference
 from autotune.core.records import SEARCH_PURPOSES, Limit
 from autotune.core.requests import ProbeRequest
 from autotune.launch.base import RESULT
 from autotune.preparation.settings import Settings
 from autotune.sampler.encoding import Encoding
 from autotune.sampler.space import build
-from autotune.study.interference import BACK_OFF_SECONDS, MOST_VAIN_REPEATS, REFERENCE_EVERY
 from autotune.study.store import NUMBER, Store
+from autotune.study.valid_probes import BACK_OFF_SECONDS, BASELINE_EVERY, MOST_VAIN_REPEATS
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher
 from autotune.tuning.engine import search
@@ -43,7 +43,7 @@ class Disturbed(FakeLauncher):
             window,
             step_seconds=steps,
             relative_half_width=self._width(request) or window.relative_half_width,
-            contamination=Contamination(run_queue_wait_share=share, foreign_cores=float(share > 0)),
+            interference=HostInterference(run_queue_wait_share=share, foreign_cores=float(share > 0)),
         )
         result = msgspec.structs.replace(result, measurement=window)
         codec.write(folder / RESULT, result)
@@ -136,16 +136,16 @@ def test_the_database_knows_the_probe_that_counts_and_learns_nothing_new_from_a_
 def test_the_baseline_is_probed_again_every_so_often_and_taught_to_nobody(tmp_path):
     listener = Listener()
 
-    _search(tmp_path, Disturbed(), listener, probes=2 * REFERENCE_EVERY + 1)
+    _search(tmp_path, Disturbed(), listener, probes=2 * BASELINE_EVERY + 1)
 
     purposes = [trial.purpose for trial in listener.trials if trial.purpose not in ("confirm", "ablation")]
-    block = ["search"] * REFERENCE_EVERY
+    block = ["search"] * BASELINE_EVERY
     assert purposes == ["baseline", *block, "reference", *block, "reference", "search"]
     assert {trial.config for trial in listener.trials if trial.purpose == "reference"} == {listener.trials[0].config}
     assert not any("machine drift" in note for note in listener.notes)
 
 
-@pytest.mark.parametrize("probes", [1, REFERENCE_EVERY])
+@pytest.mark.parametrize("probes", [1, BASELINE_EVERY])
 def test_a_short_search_does_not_look_for_drift(tmp_path, probes):
     listener = Listener()
 
@@ -157,7 +157,7 @@ def test_a_short_search_does_not_look_for_drift(tmp_path, probes):
 def test_who_was_probed_on_a_slow_machine_leads_if_it_is_faster_all_the_same(tmp_path):
     """The machine loses half of its speed during the first nine probes: by rates alone the earliest would lead."""
     listener = Listener()
-    slowing = Disturbed(speed=lambda request: 1 - min(request.number, REFERENCE_EVERY + 1) / 18)
+    slowing = Disturbed(speed=lambda request: 1 - min(request.number, BASELINE_EVERY + 1) / 18)
 
     # Seed 6: the fastest is probed late enough to be out by its rate alone.
     _search(tmp_path, slowing, listener, probes=14, tune=("amp_dtype", "num_workers", "channels_last"), seed=6)
@@ -169,7 +169,7 @@ def test_who_was_probed_on_a_slow_machine_leads_if_it_is_faster_all_the_same(tmp
 
 
 def test_a_resume_teaches_the_database_no_reference(tmp_path):
-    _search(tmp_path, Disturbed(), Listener(), probes=REFERENCE_EVERY + 1)
+    _search(tmp_path, Disturbed(), Listener(), probes=BASELINE_EVERY + 1)
     _search(tmp_path, Disturbed(), Listener(), probes=1)
 
     view, (known, _) = load_view(tmp_path), _known_to_the_sampler(tmp_path)

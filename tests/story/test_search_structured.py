@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.sampler.space import build
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.testing import FakeLauncher
 from tests.worlds import Interrupted, Listener, declared, searched
 

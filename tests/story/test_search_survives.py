@@ -14,7 +14,7 @@ from autotune.core.results import Outcome
 from autotune.errors import EnvironmentUnfit, NoRecommendation, StudyError, StudyNotFound, TargetError
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.sampler.encoding import Encoding
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.lock import Lock
 from autotune.study.store import NUMBER, Store
 from autotune.study.view import load_view

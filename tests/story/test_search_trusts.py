@@ -6,12 +6,12 @@ from msgspec.structs import replace
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.records import Limit
-from autotune.core.requests import StabilityRequest
 from autotune.core.results import Outcome
 from autotune.errors import NoRecommendation
 from autotune.precision.chart import paired_losses
+from autotune.precision.records import PrecisionCheckRequest
 from autotune.report.losses import losses_phrase
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher
@@ -76,7 +76,7 @@ def test_if_only_refused_dtypes_were_allowed_there_is_no_recommendation(tmp_path
 
 
 def test_a_comparison_that_cannot_be_made_excludes_nobody_and_is_a_warning(tmp_path):
-    launcher = FakeLauncher(facts=declared(), faults={StabilityRequest: lambda request: Outcome.TIMEOUT})
+    launcher = FakeLauncher(facts=declared(), faults={PrecisionCheckRequest: lambda request: Outcome.TIMEOUT})
 
     answer = searched(tmp_path, launcher, **SMALL)
 
@@ -92,7 +92,7 @@ def test_a_crash_in_the_comparison_costs_one_repetition(tmp_path):
         crashed.append(request)
         return Outcome.CRASHED if len(crashed) == 1 else None
 
-    answer = searched(tmp_path, FakeLauncher(facts=declared(), faults={StabilityRequest: once}), **SMALL)
+    answer = searched(tmp_path, FakeLauncher(facts=declared(), faults={PrecisionCheckRequest: once}), **SMALL)
 
     assert answer.stability.code is Code.LOSSES_MATCH
     assert crashed[0] == crashed[1]
@@ -118,11 +118,11 @@ def test_a_wider_tolerance_lets_it_pass(tmp_path):
 
 def test_a_resumed_search_compares_nothing_twice_and_remembers_the_refusal(tmp_path):
     searched(tmp_path, FakeLauncher(facts=declared(), bad_dtypes=["bfloat16", "float16"]), **SMALL)
-    before = disk.attempts(tmp_path, StabilityRequest.kind())
+    before = disk.attempts(tmp_path, PrecisionCheckRequest.kind())
 
     answer = searched(tmp_path, FakeLauncher(facts=declared()), **SMALL)
 
-    assert disk.attempts(tmp_path, StabilityRequest.kind()) == before
+    assert disk.attempts(tmp_path, PrecisionCheckRequest.kind()) == before
     assert answer.params["amp_dtype"] is None
     assert any(other.reason.code is Code.LEARNS_LESS for other in answer.runners_up)
 
@@ -184,7 +184,7 @@ def test_a_kept_baseline_with_its_codes_own_arithmetic_is_not_said_to_be_compare
 def test_without_time_to_compare_the_doubt_names_the_reference(tmp_path):
     facts = replace(declared(), found={"tf32": True})
     alone = {**SMALL, "limits": {"amp_dtype": Limit(values=("bfloat16",)), "num_workers": Limit(values=(4,))}}
-    launcher = FakeLauncher(facts=facts, faults={StabilityRequest: lambda request: Outcome.CRASHED})
+    launcher = FakeLauncher(facts=facts, faults={PrecisionCheckRequest: lambda request: Outcome.CRASHED})
 
     answer = searched(tmp_path, launcher, **alone)
 

@@ -3,24 +3,24 @@
 import msgspec
 import pytest
 
-from autotune.core.interference import Contamination
+from autotune.core.interference_readings import HostInterference
 from autotune.core.results import Trial
-from autotune.study.interference import (
-    REFERENCE_EVERY,
+from autotune.study.machines import drift_corrected
+from autotune.study.valid_probes import (
+    BASELINE_EVERY,
+    baseline_rates,
     describe_drift,
     drift_factor,
-    is_reference_due,
-    references,
+    is_baseline_due,
 )
-from autotune.study.machines import drift_corrected
 from tests.worlds import bad, config, good, measured
 
 BASELINE, OTHER = config(batch_size=64), config(batch_size=32)
 
 
-def _trial(number, purpose, *, seconds=5.0, contamination=None):
+def _trial(number, purpose, *, seconds=5.0, interference=None):
     result = msgspec.structs.replace(measured(), elapsed_seconds=seconds)
-    window = msgspec.structs.replace(result.measurement, contamination=contamination)
+    window = msgspec.structs.replace(result.measurement, interference=interference)
     where = OTHER if purpose == "search" else BASELINE
     result = msgspec.structs.replace(result, measurement=window)
     return Trial(number=number, purpose=purpose, config=where, result=result)
@@ -41,16 +41,16 @@ def _after(searches, *, baseline=100.0, seconds=5.0):
 
 
 def test_the_baseline_is_due_after_so_many_search_probes_and_not_before():
-    assert not is_reference_due(_after(REFERENCE_EVERY - 1), BASELINE, 5.0)
-    assert is_reference_due(_after(REFERENCE_EVERY), BASELINE, 5.0)
+    assert not is_baseline_due(_after(BASELINE_EVERY - 1), BASELINE, 5.0)
+    assert is_baseline_due(_after(BASELINE_EVERY), BASELINE, 5.0)
 
 
 def test_it_is_due_again_only_after_as_many_more():
-    judged = [*_after(REFERENCE_EVERY), (_trial(9, "reference"), good(100.0))]
+    judged = [*_after(BASELINE_EVERY), (_trial(9, "reference"), good(100.0))]
 
-    assert not is_reference_due(judged, BASELINE, 5.0)
-    assert is_reference_due(
-        [*judged, *[(_trial(n, "search"), good(1.0)) for n in range(10, 10 + REFERENCE_EVERY)]], BASELINE, 5.0
+    assert not is_baseline_due(judged, BASELINE, 5.0)
+    assert is_baseline_due(
+        [*judged, *[(_trial(n, "search"), good(1.0)) for n in range(10, 10 + BASELINE_EVERY)]], BASELINE, 5.0
     )
 
 
@@ -65,15 +65,15 @@ def test_it_is_due_again_only_after_as_many_more():
     ids=["infeasible", "slow", "none", "failed since"],
 )
 def test_a_baseline_that_cannot_serve_is_never_due(judged):
-    assert not is_reference_due(judged, BASELINE, 5.0)
+    assert not is_baseline_due(judged, BASELINE, 5.0)
 
 
 def test_a_move_that_no_other_has_shown_is_looked_at_again_at_once_and_only_once():
     moved, again = (_trial(9, "reference"), good(85.0)), (_trial(10, "reference"), good(100.0))
 
-    assert is_reference_due([*_after(REFERENCE_EVERY), moved], BASELINE, 5.0)
-    assert not is_reference_due([*_after(REFERENCE_EVERY), moved, again], BASELINE, 5.0)
-    assert not is_reference_due([*_after(REFERENCE_EVERY), (_trial(9, "reference"), good(97.0))], BASELINE, 5.0)
+    assert is_baseline_due([*_after(BASELINE_EVERY), moved], BASELINE, 5.0)
+    assert not is_baseline_due([*_after(BASELINE_EVERY), moved, again], BASELINE, 5.0)
+    assert not is_baseline_due([*_after(BASELINE_EVERY), (_trial(9, "reference"), good(97.0))], BASELINE, 5.0)
 
 
 def test_between_two_references_the_machine_moved_evenly():
@@ -111,10 +111,10 @@ def test_a_probe_on_a_slow_machine_is_worth_more_than_it_showed():
 
 
 def test_a_reference_that_others_disturbed_says_nothing_about_the_machine():
-    busy = Contamination(run_queue_wait_share=0.5, foreign_cores=1.0)
-    judged = [*_judged(("baseline", 100.0)), (_trial(1, "reference", contamination=busy), good(50.0))]
+    busy = HostInterference(run_queue_wait_share=0.5, foreign_cores=1.0)
+    judged = [*_judged(("baseline", 100.0)), (_trial(1, "reference", interference=busy), good(50.0))]
 
-    assert references(judged, BASELINE) == [(0, 100.0)]
+    assert baseline_rates(judged, BASELINE) == [(0, 100.0)]
 
 
 def test_a_move_is_told_once_it_shows_and_never_where_it_does_not():

@@ -12,7 +12,7 @@ from autotune.core.requests import ProbeRequest
 from autotune.errors import StudyError, StudyNotFound
 from autotune.knobs import defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.view import load_view
 from tests.reporting import recommendation
 from tests.worlds import config, failed, measured, study_request

@@ -4,25 +4,25 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.core import codec
-from autotune.core.interference import Contamination
+from autotune.core.interference_readings import HostInterference
 from autotune.core.notices import earlier
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome
 from autotune.core.stats import typical_rate
 from autotune.launch.base import REQUEST, RESULT
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.history import History
 from autotune.study.summary import Compared, ConfigSummary, Status
 from tests.worlds import bad, config, facts, failed, good, measured, study_request, trial
 
 BASELINE = trial(measured(100.0), 0, "baseline", batch_size=64)
-BUSY = Contamination(run_queue_wait_share=0.3, foreign_cores=1.0)
+BUSY = HostInterference(run_queue_wait_share=0.3, foreign_cores=1.0)
 
 
 def _busy(rate):
     result = measured(rate)
-    return replace(result, measurement=replace(result.measurement, contamination=BUSY))
+    return replace(result, measurement=replace(result.measurement, interference=BUSY))
 
 
 def _history(*trials):
@@ -35,7 +35,7 @@ def test_what_is_added_is_judged_and_raises_the_version():
     verdict = history.add(trial(failed(), 1))
 
     assert not verdict.feasible
-    assert (history.version, history.before, history.first_number) == (1, 1, 1)
+    assert (history.version, history.count_before, history.first_number) == (1, 1, 1)
     assert history.judged[-1][1] == verdict
 
 
@@ -54,7 +54,7 @@ def test_a_probe_that_was_superseded_is_neither_the_best_nor_what_others_must_be
     history = _history(BASELINE, disturbed, repeat)
 
     assert [one.number for one, _ in history.valid] == [0, 2]
-    assert history.best == pytest.approx(150.0)
+    assert history.best_score == pytest.approx(150.0)
     assert history.incumbent(config(num_workers=4), 3) == pytest.approx(150.0)
 
 

@@ -18,11 +18,12 @@ from autotune.cli import main
 from autotune.core import codec
 from autotune.core.notices import earlier
 from autotune.core.records import Finding
-from autotune.core.requests import ProbeRequest, StabilityRequest
+from autotune.core.requests import ProbeRequest
 from autotune.core.results import Failure, LossVerdict, Outcome, ProbeResult, Trial
 from autotune.knobs.wording import Framework
+from autotune.precision.records import PrecisionCheckRequest
 from autotune.sampler.prediction import Prediction
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.recommendation import Achieved, RunnerUp
 from tests.commandline import run
 from tests.pages import Page
@@ -84,7 +85,7 @@ def study(folder: Path, said: Said, kept: bool = True) -> Path:
         ),
     )  # fmt: skip
     compared, answer = paired()
-    place = disk.make(folder / StabilityRequest.FOLDER / "0000")
+    place = disk.make(folder / PrecisionCheckRequest.FOLDER / "0000")
     codec.write(place / "request.json", replace(compared, target=said("model.py")))
     codec.write(place / "result.json", answer)
     if kept:

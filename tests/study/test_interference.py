@@ -3,24 +3,24 @@
 import msgspec
 import pytest
 
-from autotune.core.interference import Contamination, GpuUse
+from autotune.core.interference_readings import GpuUse, HostInterference
 from autotune.core.results import Outcome
 from autotune.study.history import History
-from autotune.study.interference import MOST_VAIN_REPEATS, interference_causes, is_spoiled, severity, valid_trials
+from autotune.study.valid_probes import MOST_VAIN_REPEATS, interference_causes, is_spoiled, severity, valid_trials
 from autotune.testing import FakeLauncher
 from autotune.tuning.probing import probe_with_repeat
 from tests.worlds import Listener, bad, config, context, failed, good, measured, study_request, trial
 
-CALM = Contamination(run_queue_wait_share=0.01, foreign_cores=0.5)
+CALM = HostInterference(run_queue_wait_share=0.01, foreign_cores=0.5)
 
 
 def _busy(share=0.2):
-    return Contamination(run_queue_wait_share=share, foreign_cores=1.0)
+    return HostInterference(run_queue_wait_share=share, foreign_cores=1.0)
 
 
-def _probe(contamination=None, gpu=None):
+def _probe(interference=None, gpu=None):
     result = measured()
-    window = msgspec.structs.replace(result.measurement, contamination=contamination)
+    window = msgspec.structs.replace(result.measurement, interference=interference)
     return msgspec.structs.replace(result, measurement=window, gpu=gpu)
 
 
@@ -36,7 +36,7 @@ def _gpu(**changes):
 
 
 @pytest.mark.parametrize(
-    ("contamination", "gpu", "words"),
+    ("interference", "gpu", "words"),
     [
         (_busy(), None, "1.0 cores busy, and the probe waited 20%"),
         (None, _gpu(foreign_processes=(7, 8), foreign_share=0.3), "other processes took 30% of its GPU's time"),
@@ -45,14 +45,14 @@ def _gpu(**changes):
         (None, _gpu(utilization=0.99, sm_clock_mhz=(1400, 1500)), "between 1400 and 1500 MHz"),
     ],
 )
-def test_what_disturbed_a_probe_is_told(contamination, gpu, words):
-    (told,) = interference_causes(_probe(contamination, gpu))
+def test_what_disturbed_a_probe_is_told(interference, gpu, words):
+    (told,) = interference_causes(_probe(interference, gpu))
 
     assert words in told
 
 
 @pytest.mark.parametrize(
-    ("contamination", "gpu"),
+    ("interference", "gpu"),
     [
         (None, None),
         (CALM, _gpu(utilization=0.99, sm_clock_mhz=(1470, 1500))),
@@ -61,11 +61,11 @@ def test_what_disturbed_a_probe_is_told(contamination, gpu, words):
         (CALM, _gpu(sm_clock_mhz=(345, 1980))),
         (CALM, _gpu(foreign_processes=(4242,), foreign_share=0.0)),  # an idle notebook holds its context
         (CALM, _gpu(foreign_processes=(4242,))),  # a GPU that does not tell who computes
-        (Contamination(), _gpu()),
+        (HostInterference(), _gpu()),
     ],
 )
-def test_what_is_normal_or_unknown_is_no_disturbance(contamination, gpu):
-    assert interference_causes(_probe(contamination, gpu)) == ()
+def test_what_is_normal_or_unknown_is_no_disturbance(interference, gpu):
+    assert interference_causes(_probe(interference, gpu)) == ()
 
 
 def test_a_probe_without_a_window_can_have_been_disturbed_on_its_card():

@@ -17,7 +17,7 @@ from autotune.core import codec
 from autotune.core.requests import ProbeRequest
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.objectives.verdict import judge
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.lock import Lock
 from autotune.study.store import NUMBER
 from tests.study.test_study import REQUEST, _sampler, _store

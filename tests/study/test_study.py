@@ -14,7 +14,7 @@ from autotune.sampler.encoding import Encoding
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard
 from autotune.sampler.optuna import GuardedSampler, make_sampler
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.store import NUMBER, Store
 from tests.worlds import config, failed, measured, space, study_request
 

@@ -13,7 +13,7 @@ from autotune.core.results import Outcome
 from autotune.errors import TargetError
 from autotune.knobs import defaults
 from autotune.launch.base import Launcher
-from autotune.study import layout as disk
+from autotune.study import disk
 from tests.targets_support import inspect, paired_losses, refused, start, watch, write
 
 pytest.importorskip("lightning", reason="needs lightning, which is tuned for and not needed")

@@ -287,7 +287,7 @@ def test_what_watching_costs_is_told_with_every_step(tmp_path: Path, accumulatio
 
     session.train(recorder := watch(4))
 
-    assert all(step.own_seconds > 0 for step in recorder.steps)
+    assert all(step.watching_seconds > 0 for step in recorder.steps)
 
 
 def test_the_graph_of_a_single_micro_batch_is_the_user_s_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,7 +18,7 @@ from autotune.errors import TargetError
 from autotune.knobs import defaults
 from autotune.knobs.training_arguments import UNSET, present, training_arguments
 from autotune.launch.base import Launcher
-from autotune.study import layout as disk
+from autotune.study import disk
 from tests.targets_support import inspect, paired_losses, start, watch, write
 
 pytestmark = pytest.mark.filterwarnings("default")  # what it warns of is not ours to mend

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from autotune.core.records import Value
-from autotune.core.requests import DryRunRequest
+from autotune.memory.records import DryRunRequest
 from autotune.targets.base import Order
 from autotune.targets.loop import Training
 from autotune.testing.target_contract import clean_imports

@@ -8,19 +8,19 @@ from typing import Any
 import msgspec
 import pytest
 
-from autotune.answer import racing
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, confirm_in_rounds
 from autotune.context.budget import TimeBudget
 from autotune.core.codes import Code
-from autotune.core.interference import Contamination
+from autotune.core.interference_readings import HostInterference
 from autotune.core.notices import earlier, notice
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome, ProbeResult
 from autotune.errors import EnvironmentUnfit
-from autotune.study import layout as disk
-from autotune.study.interference import BACK_OFF_SECONDS
+from autotune.study import disk
 from autotune.study.recommendation import read_best
 from autotune.study.summary import ConfigSummary
+from autotune.study.valid_probes import BACK_OFF_SECONDS
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher
 from autotune.testing.machine import Machine
@@ -100,13 +100,13 @@ def ablated(folder, launcher, listener=None, *, winner=WINNER, learned=(), known
     search = dataclasses.replace(search, store=Ignored(), sampler=NoModel())
     for one in learned:
         search.guard.learn(one)
-    racers = [ConfigSummary(config=winner), ConfigSummary(config=request.baseline)]
-    raced = racing.race(racers, 4, lambda one: probe_with_repeat(search, one, "confirm"), request)
-    first = recommendation_of(search, CERTIFICATE, raced)
+    candidates = [ConfigSummary(config=winner), ConfigSummary(config=request.baseline)]
+    confirmed = confirm_in_rounds(candidates, 4, lambda one: probe_with_repeat(search, one, "confirm"), request)
+    first = recommendation_of(search, CERTIFICATE, confirmed)
     began, one = launcher.clock(), search.history.expected_seconds(search.budget.round_window)
     budget = TimeBudget(search.history, rounds_of_time * one, launcher.clock, began)
     search = dataclasses.replace(search, budget=budget)
-    return ablate(search, raced, first, partial(recommendation_of, search, CERTIFICATE)), first
+    return ablate(search, confirmed, first, partial(recommendation_of, search, CERTIFICATE)), first
 
 
 def _worths(answer):
@@ -150,7 +150,7 @@ def test_a_change_that_is_surely_worth_something_leaves_after_two_rounds(tmp_pat
     answer, _ = ablated(tmp_path, launcher)
 
     counts = {one.config: len(one.trials) for one in answer.confirmations}
-    assert counts[config(64, num_workers=4, channels_last=True)] == racing.FEWEST_ROUNDS
+    assert counts[config(64, num_workers=4, channels_last=True)] == FEWEST_ROUNDS
 
 
 @pytest.mark.parametrize(("rounds", "untested"), [(0, 3), (4.5, 2), (6.5, 1), (40, 0)])
@@ -273,9 +273,9 @@ class Disturbed(FakeLauncher):
         answer = super().run(request, folder)
         if not isinstance(request, ProbeRequest) or request.purpose != "ablation":
             return answer
-        shared = Contamination(run_queue_wait_share=0.5, foreign_cores=1.0)
+        shared = HostInterference(run_queue_wait_share=0.5, foreign_cores=1.0)
         return msgspec.structs.replace(
-            answer, measurement=msgspec.structs.replace(answer.measurement, contamination=shared)
+            answer, measurement=msgspec.structs.replace(answer.measurement, interference=shared)
         )
 
 
@@ -319,9 +319,9 @@ def test_what_a_change_is_expected_to_be_worth_is_known_from_probes_that_differ_
 
 def test_what_others_spoiled_tells_nothing_of_a_change_unless_they_spoiled_nearly_all(tmp_path):
     """A fused update seemed to be worth 4.75 times, because a burst of other work met the two probes without it."""
-    shared = Contamination(run_queue_wait_share=0.47, foreign_cores=0.9)
+    shared = HostInterference(run_queue_wait_share=0.47, foreign_cores=0.9)
     slow = measured(42)
-    spoiled = msgspec.structs.replace(slow, measurement=msgspec.structs.replace(slow.measurement, contamination=shared))
+    spoiled = msgspec.structs.replace(slow, measurement=msgspec.structs.replace(slow.measurement, interference=shared))
     without = config(**{**WINNER.values, "channels_last": False})
     burst = [trial(measured(100), 0, "baseline", batch_size=64), trial(measured(200), 1, **WINNER.values)]
     burst.append(trial(spoiled, 2, **without.values))
@@ -368,8 +368,8 @@ def test_an_ablation_that_was_killed_goes_on_where_it_was(tmp_path, at):
 
     assert {one.purpose for one in second.trials} == {"ablation"}
     ran = [sum(one.purpose == "ablation" for one in each.trials) for each in (whole, first, second)]
-    racers = 1 + len(expected.changes) + 1
-    assert ran[1] + ran[2] < ran[0] + racers  # less than one round is lost
+    candidates = 1 + len(expected.changes) + 1
+    assert ran[1] + ran[2] < ran[0] + candidates  # less than one round is lost
     assert answer.params == expected.params
     assert all(one.ratio is not None for one in answer.changes)
 
@@ -377,7 +377,7 @@ def test_an_ablation_that_was_killed_goes_on_where_it_was(tmp_path, at):
 def test_an_answer_that_is_open_again_is_not_said_to_have_dropped_its_changes(tmp_path):
     """As seen beside a load: "Dropped, without a measurable gain: batch_size 2048x1", and then "undecided"."""
     listener, baseline = Listener(), config(64)
-    rounds = SimpleNamespace(winner=WINNER, racers={WINNER: ConfigSummary(config=WINNER)})
+    rounds = SimpleNamespace(winner=WINNER, candidates={WINNER: ConfigSummary(config=WINNER)})
     new = SimpleNamespace(params=baseline.values, baseline=baseline.values)
     taken = [Reversion(knobs=("channels_last",), config=config(64, amp_dtype="bfloat16", num_workers=4))]
 
@@ -391,7 +391,9 @@ def _after_one_round(folder, probes, winner):
     rounds = _Ablation(context(folder, trials=probes), (), winner)
     for one in probes[2:]:
         verdict = good(one.result.measurement.samples_per_second)
-        rounds.racers[one.config] = ConfigSummary(config=one.config, trials=(one,), verdicts=(verdict,), rounds=(0,))
+        rounds.candidates[one.config] = ConfigSummary(
+            config=one.config, trials=(one,), verdicts=(verdict,), rounds=(0,)
+        )
     return rounds
 
 
@@ -423,7 +425,7 @@ def test_rounds_that_do_not_decide_are_read_with_the_probes_of_the_search(tmp_pa
     rounds = _Ablation(context(tmp_path, trials=probes), (), WINNER)
     for one, (_, *own) in rates.items():
         ran = tuple(probe for probe in probes if probe.config == one and probe.purpose == "ablation")
-        rounds.racers[one] = ConfigSummary(config=one, trials=ran, verdicts=tuple(map(good, own)), rounds=(0, 1))
+        rounds.candidates[one] = ConfigSummary(config=one, trials=ran, verdicts=tuple(map(good, own)), rounds=(0, 1))
 
     assert rounds.has_enough(other)
     assert not rounds.comparison.loses(other)

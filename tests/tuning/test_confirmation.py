@@ -9,14 +9,14 @@ from autotune.answer.recommend import recommend
 from autotune.context.windows import BRIEF, LEAST
 from autotune.core import codec
 from autotune.core.codes import Code
-from autotune.core.interference import Contamination
+from autotune.core.interference_readings import HostInterference
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome
 from autotune.errors import NoRecommendation
 from autotune.launch.base import REQUEST
 from autotune.report.phrases import headline
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.probing import probe_with_retry
@@ -43,8 +43,10 @@ def test_a_race_measures_briefly_and_least_where_time_is_too_short_for_three_rou
 
     confirm(search)
 
-    raced = [t.number for t, _ in search.history.judged if t.purpose == "confirm"]
-    asked = [codec.read(tmp_path / disk.PROBES / f"{number:04d}" / REQUEST, ProbeRequest).budget for number in raced]
+    confirmed = [t.number for t, _ in search.history.judged if t.purpose == "confirm"]
+    asked = [
+        codec.read(tmp_path / disk.PROBES / f"{number:04d}" / REQUEST, ProbeRequest).budget for number in confirmed
+    ]
     assert set(asked) == {window}
     assert any("measured briefly" in note for note in listener.notes) is (window == LEAST)
 
@@ -71,13 +73,13 @@ def test_the_plan_is_told_in_a_line(tmp_path, left, said, open_gain):
     listener = Listener()
     search = _after(tmp_path, (1, 2, 4, 8), listener, left)
 
-    raced = confirm(search)
+    confirmed = confirm(search)
 
     (plan,) = [note for note in listener.notes if note.startswith("Confirming")]
     assert plan.startswith(said)
     assert plan.endswith(", up to 24 rounds if the gain is still open.") is open_gain
     assert "at most" not in plan
-    assert raced[-1].config == study_request().baseline
+    assert confirmed[-1].config == study_request().baseline
 
 
 def test_without_time_the_one_probe_of_a_baseline_alone_stands(tmp_path):
@@ -213,5 +215,5 @@ class Disturbed(FakeLauncher):
         self._left = tuple(left)
         if not is_slow:
             return result
-        shared = Contamination(run_queue_wait_share=0.5, foreign_cores=1.0)
-        return replace(result, measurement=replace(result.measurement, contamination=shared))
+        shared = HostInterference(run_queue_wait_share=0.5, foreign_cores=1.0)
+        return replace(result, measurement=replace(result.measurement, interference=shared))

@@ -5,8 +5,8 @@ import dataclasses
 import pytest
 
 from autotune.context.budget import TimeBudget
-from autotune.core.requests import StabilityRequest
 from autotune.core.results import Outcome
+from autotune.precision.records import PrecisionCheckRequest
 from autotune.testing import FakeLauncher
 from autotune.tuning.finalists import settled_finalists
 from tests.worlds import config, context, measured, trial
@@ -22,7 +22,7 @@ def _settled(tmp_path, held_rate=None, launcher=None, left=None):
         trial(measured(rate), number, "search" if number else "baseline", **one.values)
         for number, (one, rate) in enumerate(rates.items())
     ]
-    launcher = launcher or FakeLauncher(faults={StabilityRequest: lambda request: Outcome.TIMEOUT})
+    launcher = launcher or FakeLauncher(faults={PrecisionCheckRequest: lambda request: Outcome.TIMEOUT})
     search = context(tmp_path, launcher, trials=trials)
     found = settled_finalists(search)
     if left is not None:  # the losses were compared by now
@@ -39,6 +39,6 @@ def test_where_losses_match_it_races_alone(tmp_path):
     assert _settled(tmp_path, launcher=FakeLauncher()) == [DOUBTED]
 
 
-@pytest.mark.parametrize(("rate", "raced"), [(155.0, HELD), (120.0, DOUBTED), (None, DOUBTED)])
-def test_without_time_for_both_what_is_undecided_races_if_it_gained_enough(tmp_path, rate, raced):
-    assert _settled(tmp_path, rate, left=20.0) == [raced]
+@pytest.mark.parametrize(("rate", "confirmed"), [(155.0, HELD), (120.0, DOUBTED), (None, DOUBTED)])
+def test_without_time_for_both_what_is_undecided_races_if_it_gained_enough(tmp_path, rate, confirmed):
+    assert _settled(tmp_path, rate, left=20.0) == [confirmed]

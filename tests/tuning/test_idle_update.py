@@ -3,7 +3,7 @@
 import pytest
 from msgspec.structs import replace
 
-from autotune.core.interference import Contamination
+from autotune.core.interference_readings import HostInterference
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.idle_update import idle_updates
 from tests.worlds import config, context, measured, trial
@@ -17,8 +17,8 @@ def _timed(number, where, rate, *updates, purpose="search", waited=0.0):
     """A probe with that rate, and with these seconds of updates, as shares of the baseline's step."""
     ran = measured(rate)
     seconds = tuple(share * 64 / 100 for share in updates)
-    shared = Contamination(run_queue_wait_share=waited, foreign_cores=1.0)
-    kept = replace(ran.measurement, update_seconds=seconds, contamination=shared)
+    shared = HostInterference(run_queue_wait_share=waited, foreign_cores=1.0)
+    kept = replace(ran.measurement, update_seconds=seconds, interference=shared)
     return trial(replace(ran, measurement=kept), number, purpose, **where.values)
 
 
@@ -61,10 +61,10 @@ def test_what_was_not_timed_or_only_by_another_number_of_threads_is_not_known(tm
     assert idle_updates(untimed, FUSED, BASE) == idle_updates(alone, threads, BASE) == []
 
 
-@pytest.mark.parametrize(("own", "raced"), [(0.05, {BASE, BF16}), (0.01, {BASE, FUSED})])
-def test_no_finalist_has_an_idle_update(tmp_path, own, raced):
+@pytest.mark.parametrize(("own", "confirmed"), [(0.05, {BASE, BF16}), (0.01, {BASE, FUSED})])
+def test_no_finalist_has_an_idle_update(tmp_path, own, confirmed):
     trials = (_timed(0, BASE, 100, 0.05, purpose="baseline"), _timed(1, FUSED, 200, own))
 
     found = confirm(context(tmp_path, trials=trials))
 
-    assert {one.config for one in found} == raced
+    assert {one.config for one in found} == confirmed

@@ -1,4 +1,4 @@
-"""The knee of a free global batch: what rounds and the model say of it, and who is raced for it."""
+"""The knee of a free global batch: what rounds and the model say of it, and who is confirmed for it."""
 
 import math
 
@@ -127,7 +127,7 @@ def test_a_minute_races_the_neighbours_of_the_knee_and_no_cliff_is_recommended(t
 
     rates = {size: launcher.throughput(config(batch_size=size, num_workers=0)) for size in (256, 512, 1024)}
     assert launcher.throughput(Config(values=answer.params)) >= 0.9 * max(rates.values())
-    raced = {one.config.batch_size for one in load_view(tmp_path).trials if one.purpose == "confirm"} - {32}
-    assert len(raced) == 3
-    assert all(math.log2(one).is_integer() for one in raced)
+    confirmed = {one.config.batch_size for one in load_view(tmp_path).trials if one.purpose == "confirm"} - {32}
+    assert len(confirmed) == 3
+    assert all(math.log2(one).is_integer() for one in confirmed)
     assert launcher.clock() <= 1.1 * 60

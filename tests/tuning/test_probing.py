@@ -7,7 +7,7 @@ from autotune.context.windows import BRIEF, SEARCH
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.sampler.observation import observed
-from autotune.study import layout as disk
+from autotune.study import disk
 from autotune.study.history import FIRST_GUESS_SECONDS
 from autotune.testing import FakeLauncher
 from autotune.tuning.probing import probe_with_retry

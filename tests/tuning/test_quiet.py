@@ -5,7 +5,7 @@ import dataclasses
 import msgspec
 import pytest
 
-from autotune.core.interference import Contamination
+from autotune.core.interference_readings import HostInterference
 from autotune.tuning.quiet import LATEST, wait_for_quiet
 from tests.worlds import Listener, context, measured, trial
 
@@ -17,7 +17,7 @@ def _trials(*shares):
             result := measured(),
             measurement=msgspec.structs.replace(
                 result.measurement,
-                contamination=Contamination(run_queue_wait_share=share, foreign_cores=float(share > 0)),
+                interference=HostInterference(run_queue_wait_share=share, foreign_cores=float(share > 0)),
             ),
         )
         for share in shares

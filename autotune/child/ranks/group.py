@@ -26,10 +26,9 @@ from typing import Any, NoReturn
 import psutil
 
 from autotune.child.lifeline import Progress
-from autotune.child.ranks.rank_processes import OfALauncher, RankProcesses, lives, processes_for, send
+from autotune.child.ranks.rank_processes import LauncherRanks, RankProcesses, lives, processes_for, send
 from autotune.child.ranks.rank_results import (
     MAIN_THREAD,
-    ResultT,
     died,
     failure_that_caused_the_others,
     hung,
@@ -38,7 +37,7 @@ from autotune.child.ranks.rank_results import (
     request_of_rank,
 )
 from autotune.core import codec
-from autotune.core.requests import Request
+from autotune.core.requests import Request, ResultT
 from autotune.launch.base import REQUEST, RESULT
 from autotune.targets.commands.hygiene import RANKS_FOLDER
 
@@ -167,7 +166,7 @@ class _Group:
     def _check_their_number(self) -> None:
         """Raise `TargetError` where a distributed launcher started other ranks than its command says."""
         started = {rank.world_size or len(self.ranks) for rank in self.ranks} - {len(self.ranks)}
-        if started and isinstance(self.processes, OfALauncher):
+        if started and isinstance(self.processes, LauncherRanks):
             raise other_ranks(self.processes.launch, started.pop())
 
     def _pass_on(self) -> None:

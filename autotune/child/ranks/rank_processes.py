@@ -21,17 +21,18 @@ import psutil
 
 from autotune.child.ranks.rank_results import exit_status, failed_to_start
 from autotune.core.records import Config
-from autotune.core.requests import Request, StabilityRequest
+from autotune.core.requests import Request
 from autotune.errors import EnvironmentUnfit, TargetError
 from autotune.machine.host import process_bytes
 from autotune.machine.interference import LEADER
+from autotune.machine.nvml import VISIBLE_DEVICES
+from autotune.precision.records import PrecisionCheckRequest
 from autotune.targets import variables
 from autotune.targets.commands.command import Command, is_command
 from autotune.targets.commands.distributed import Launch
 from autotune.targets.commands.program import configured
-from autotune.targets.ranks.world import RANKS_FOLDER
+from autotune.targets.ranks.world import RANKS_FOLDER_VARIABLE
 
-VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"
 END_SECONDS = 10.0  # for a distributed launcher to tell how its ranks ended, once they are all dead
 ONE_MACHINE = "127.0.0.1"
 
@@ -70,7 +71,7 @@ class RankProcesses(Protocol):
         ...
 
 
-class OfALauncher:
+class LauncherRanks:
     """Ranks that the distributed launcher of a command starts: it is run as it was typed, with us for its script."""
 
     def __init__(self, request: Request[Any], folder: Path) -> None:
@@ -119,7 +120,7 @@ class OfALauncher:
             self._process.wait()
 
 
-class OfOurOwn:
+class LocalRanks:
     """Ranks that this process starts itself, as torchrun would, but from what it has imported already if it can.
 
     They meet by a file in `folder`: a port could be taken by somebody else meanwhile. Each has the GPU of its number.
@@ -177,7 +178,7 @@ class OfOurOwn:
     def _environ(self, number: int, port: int) -> dict[str, str]:
         """Return the variables of a rank, those that torchrun sets among them: user code may read them."""
         size = str(self.count)
-        ours = {LEADER: str(os.getpid()), RANKS_FOLDER: str(self._folder)}
+        ours = {LEADER: str(os.getpid()), RANKS_FOLDER_VARIABLE: str(self._folder)}
         ours |= {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
         ours |= {"GROUP_RANK": "0", "MASTER_ADDR": ONE_MACHINE, "MASTER_PORT": str(port)}
         if self._is_cuda:
@@ -212,7 +213,7 @@ class OfOurOwn:
 
 def processes_for(request: Request[Any], folder: Path, become: Callable[[Path], NoReturn]) -> RankProcesses:
     """Return what starts the ranks of that request."""
-    return OfALauncher(request, folder) if is_command(request.target or "") else OfOurOwn(request, folder, become)
+    return LauncherRanks(request, folder) if is_command(request.target or "") else LocalRanks(request, folder, become)
 
 
 def lives(pid: int) -> bool:
@@ -232,7 +233,7 @@ def send(pid: int | None, number: int = signal.SIGKILL) -> None:
 
 def _config(request: Request[Any]) -> Config | None:
     """Return what the distributed launcher's own options are to say; None: what is typed."""
-    if isinstance(request, StabilityRequest):
+    if isinstance(request, PrecisionCheckRequest):
         return request.candidate if request.roles == ("candidate",) else request.reference
     return getattr(request, "config", None)
 

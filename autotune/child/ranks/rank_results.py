@@ -6,30 +6,28 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean
-from typing import Any, TypeVar, cast
+from typing import Any, cast
 
 from msgspec.structs import replace
 
-from autotune.core.requests import ProbeRequest, Request
+from autotune.core.requests import ProbeRequest, Request, ResultT
 from autotune.core.results import (
     Alone,
     Failure,
     Inspection,
-    LossRun,
     Measurement,
     MemoryPeak,
     Outcome,
     ProbeResult,
     RankReading,
     Result,
-    StabilityResult,
 )
 from autotune.errors import TargetError
+from autotune.precision.records import LossRun, PrecisionCheckResult
 from autotune.targets.commands.distributed import Launch
-from autotune.targets.commands.log import log_tail, with_last_lines
+from autotune.targets.commands.log import own_log_tail, with_last_lines
 from autotune.targets.tracebacks import is_users
 
-ResultT = TypeVar("ResultT", bound=Result)
 # What a rank says when another one is gone: gloo, NCCL, and the store of `torch.distributed` (torch 2.13).
 _PEER_GONE = re.compile(
     r"Connection (closed|reset|refused|was likely closed)|Broken pipe|remote process exited|ncclRemoteError|"
@@ -67,8 +65,8 @@ def merged(results: Sequence[ResultT], outer_bytes: int) -> ResultT:
         facts = first.facts and replace(first.facts, ranks=len(results))
         total = None if None in used else sum(one or 0 for one in used) + outer_bytes
         return cast("ResultT", replace(first, facts=facts, process_bytes=total))
-    if isinstance(first, StabilityResult):
-        runs = zip(*(one.runs for one in cast("Sequence[StabilityResult]", results)), strict=False)
+    if isinstance(first, PrecisionCheckResult):
+        runs = zip(*(one.runs for one in cast("Sequence[PrecisionCheckResult]", results)), strict=False)
         return cast("ResultT", replace(first, runs=tuple(map(_mean_run, runs))))
     return cast("ResultT", _measured(cast("Sequence[ProbeResult]", results), outer_bytes))
 
@@ -88,7 +86,7 @@ def _measured(results: Sequence[ProbeResult], outer_bytes: int) -> ProbeResult:
         noisy=any(one.noisy for one in all_of_them),
         shapes_vary=any(one.shapes_vary for one in all_of_them),
         # Of the fastest in it: the others also wait there for that one's word, which is no watching.
-        own_seconds_per_step=_least(one.own_seconds_per_step for one in all_of_them),
+        watching_seconds_per_step=_least(one.watching_seconds_per_step for one in all_of_them),
         busy_seconds=(),
         ranks=tuple(_reading(one) for one in all_of_them),
     )
@@ -200,7 +198,7 @@ def died(request: Request[ResultT], number: int, count: int, phase: str) -> Resu
 
 def exit_status(pid: int) -> int | None:
     """Return how a rank ended, by the log of its launch: minus the signal, as `subprocess` has it."""
-    log = log_tail()
+    log = own_log_tail()
     if found := re.findall(_ELASTIC.format(pid=pid), log):
         return int(found[-1])
     found = _ACCELERATE_EXIT.findall(log)

@@ -42,7 +42,7 @@ class Fetching:
         self.data: Any = None  # the dataset that is trained on; None: there is no DataLoader, or no backward pass yet
         self.workers: int | None = None  # of its loader
         self.options: dict[str, Any] = {}  # of it: what goes with workers, and with an accelerator
-        self.own_seconds = 0.0  # spent on looking at batches
+        self.watching_seconds = 0.0  # spent on looking at batches
         self.thread: threading.Thread | None = None  # that trains: only its waits count
         self.replacements: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
             (loading._BaseDataLoaderIter, "__next__", self._fetching),
@@ -112,7 +112,7 @@ class Fetching:
             arrived = time.perf_counter()
             is_waited_for = threading.current_thread() is self.thread
             self._note(iterator, batch, arrived - asked if is_waited_for else 0.0, arrived)
-            self.own_seconds += time.perf_counter() - arrived
+            self.watching_seconds += time.perf_counter() - arrived
             return batch
 
         return fetch

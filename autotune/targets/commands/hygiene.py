@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from autotune.core.requests import Request
+from autotune.machine.nvml import VISIBLE_DEVICES
 from autotune.targets.commands.command import is_command
 
 INJECTED = str(Path(__file__).with_name("injected"))  # what every Python process loads first that is started
@@ -33,7 +34,7 @@ def environ(request: Request[Any]) -> dict[str, str]:
     """Return the variables of a process that is to run a command; none for other targets."""
     if not is_command(request.target or ""):
         return {}
-    return QUIET | ({"CUDA_VISIBLE_DEVICES": ""} if request.device == "cpu" else {})
+    return QUIET | ({VISIBLE_DEVICES: ""} if request.device == "cpu" else {})
 
 
 def python_path() -> str:

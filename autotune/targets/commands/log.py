@@ -11,7 +11,7 @@ _TAIL_BYTES = 2**16
 
 def last_lines() -> str:
     """Return the end of it, indented; empty where it cannot be read."""
-    return "\n".join(f"    {line}" for line in log_tail()[-2000:].splitlines()[-LAST_LINES:])
+    return "\n".join(f"    {line}" for line in own_log_tail()[-2000:].splitlines()[-LAST_LINES:])
 
 
 def with_last_lines(text: str) -> str:
@@ -20,7 +20,7 @@ def with_last_lines(text: str) -> str:
     return f"{text}\nIts last lines:\n{lines}" if lines else text
 
 
-def log_tail() -> str:
+def own_log_tail() -> str:
     """Return its last 64 KiB; empty where it cannot be read."""
     try:
         with _LOG.open("rb") as log:

@@ -21,6 +21,7 @@ from autotune import telling
 from autotune.errors import TargetError
 from autotune.targets.commands.fetching import Fetched, Fetching
 from autotune.targets.commands.syntax import calls
+from autotune.targets.installed import is_installed
 
 MOST_STEPS_WITHOUT_CALL = 50  # of an optimizer: the program does not call it after all
 _OTHERS = {
@@ -29,7 +30,6 @@ _OTHERS = {
     "torch",
     "numpy",
 }  # where no training loop of the user's is
-_INSTALLED = {"site-packages", "dist-packages"}  # folders of pip and of Debian
 _IMPORT = re.compile(r"(?:^|[;:])[ \t]*(?:from\s+([\w.]+)\s+)?import\s+(?:\(([^)]*)\)|([^\n(;]+))", re.MULTILINE)
 _COMMENT = re.compile(r"#.*")
 
@@ -126,8 +126,8 @@ def _of_the_program() -> Iterator[ast.Module]:
         values = tuple(vars(module).values())
         held = (one.__name__ if isinstance(one, ModuleType) else getattr(one, "__module__", None) for one in values)
         names = {name for name in held if isinstance(name, str)}
-        is_installed = bool(_INSTALLED & set(Path(getattr(module, "__file__", None) or "").parts))
-        if not is_installed or any(one is package or one is telling.step for one in values):
+        is_library = is_installed(Path(getattr(module, "__file__", None) or ""))
+        if not is_library or any(one is package or one is telling.step for one in values):
             text = _text(module)
             names |= set(_imported(text))
             if "autotune" in text:

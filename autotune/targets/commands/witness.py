@@ -152,8 +152,8 @@ class Witness:
                 self._is_in_backward = False
             began = time.perf_counter()
             self._trained_on(tensors)
-            self._report.watched(time.perf_counter() - began + self.batches.own_seconds)
-            self.batches.own_seconds = 0.0
+            self._report.watched(time.perf_counter() - began + self.batches.watching_seconds)
+            self.batches.watching_seconds = 0.0
             return result
 
         return backward

@@ -16,20 +16,20 @@ from autotune.targets.kinds.trainer import read as trainer
 from autotune.targets.loaded import Loaded, picked
 from autotune.targets.own_loop import OwnLoop
 from autotune.targets.ranks.world import world
-from autotune.targets.reference import Reference
+from autotune.targets.reference import TargetPlace
 
 # Asked in this order, until one does not answer None. Each is given the module, imported, and what its functions may
 # ask for (`named_arguments.py`): batch_size, num_workers, device, knobs.
 KINDS: tuple[Callable[[Loaded, Mapping[str, Any]], Contract | OwnLoop | None], ...] = (lightning, trainer, functions)
 
 
-def load(reference: Reference, offered: Mapping[str, Any], phase: Callable[[str], None]) -> Contract | OwnLoop:
+def load(reference: TargetPlace, offered: Mapping[str, Any], phase: Callable[[str], None]) -> Contract | OwnLoop:
     """Import the target and recognise its kind. `phase` is told `load` and `build`. Raises `TargetError`."""
     return _load(reference, offered, phase, None)[0]
 
 
 def load_declaring(
-    reference: Reference, offered: Mapping[str, Any], phase: Callable[[str], None], asked: Sequence[Declaration]
+    reference: TargetPlace, offered: Mapping[str, Any], phase: Callable[[str], None], asked: Sequence[Declaration]
 ) -> tuple[Contract | OwnLoop, tuple[Declaration, ...]]:
     """Do the same, and return the knobs that the target declares, with those of `asked`, which its functions take.
 
@@ -39,7 +39,10 @@ def load_declaring(
 
 
 def _load(
-    reference: Reference, offered: Mapping[str, Any], phase: Callable[[str], None], asked: Sequence[Declaration] | None
+    reference: TargetPlace,
+    offered: Mapping[str, Any],
+    phase: Callable[[str], None],
+    asked: Sequence[Declaration] | None,
 ) -> tuple[Contract | OwnLoop, tuple[Declaration, ...]]:
     phase("load")
     if reference.command is not None:

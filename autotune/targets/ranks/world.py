@@ -16,7 +16,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-RANKS_FOLDER = "AUTOTUNE_RANKS_FOLDER"  # environment variable: the folder in which ranks that were started here meet
+RANKS_FOLDER_VARIABLE = (
+    "AUTOTUNE_RANKS_FOLDER"  # environment variable: the folder in which ranks that were started here meet
+)
 STORE = "store"  # file in that folder by which the ranks find one another: no port that others may take
 _host_group: Any = None  # of gloo, once this process has joined
 
@@ -33,7 +35,7 @@ class World:
 
 def world() -> World:
     """Return the place of this process, by RANK, WORLD_SIZE and LOCAL_RANK; alone where they are not of our making."""
-    folder = os.environ.get(RANKS_FOLDER)
+    folder = os.environ.get(RANKS_FOLDER_VARIABLE)
     if not folder:
         return World()
     rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])

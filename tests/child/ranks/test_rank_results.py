@@ -5,7 +5,8 @@ from msgspec.structs import replace
 
 from autotune.child.ranks.rank_results import failure_that_caused_the_others, hung, merged, request_of_rank
 from autotune.core.requests import ProbeRequest
-from autotune.core.results import Failure, LossRun, MemoryPeak, Outcome, ProbeResult, StabilityResult
+from autotune.core.results import Failure, MemoryPeak, Outcome, ProbeResult
+from autotune.precision.records import LossRun, PrecisionCheckResult
 from tests.worlds import config, failed, measured
 
 MIB = 2**20
@@ -51,7 +52,7 @@ def _compared(losses, norms, skipped=()):
         role="candidate", seed=0, losses=losses, gradient_norms=norms, zero_gradient_shares=(0.1,) * len(norms),
         skipped_steps=skipped, loss_scale=512.0,
     )  # fmt: skip
-    return StabilityResult(outcome=Outcome.OK, runs=(run,))
+    return PrecisionCheckResult(outcome=Outcome.OK, runs=(run,))
 
 
 def test_losses_are_means_over_the_ranks_as_far_as_all_came():

@@ -12,10 +12,10 @@ from msgspec.structs import replace
 
 from autotune.child.lifeline import Progress
 from autotune.core.records import Config, TargetFacts, Value
-from autotune.core.requests import StabilityRequest
 from autotune.errors import TargetError
 from autotune.knobs import defaults, plan_of
 from autotune.precision.child import compare_losses
+from autotune.precision.records import PrecisionCheckRequest
 from autotune.targets import resolve
 from autotune.targets.base import Step, check_effect
 from autotune.targets.commands import log, tally
@@ -744,7 +744,7 @@ for x, y in batches(shuffle=True):
 def test_runs_of_a_command_begin_alike_and_see_the_same_batches(tmp_path, text):
     config = Config(values=defaults() | {"batch_size": 8})
     half = Config(values=config.values | {"amp_dtype": "bfloat16"})
-    request = StabilityRequest(
+    request = PrecisionCheckRequest(
         target=command(tmp_path, text, "{bf16:flag=false}"), reference=config, candidate=half, device="cpu", steps=6
     )
 

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from autotune.targets.ranks.world import RANKS_FOLDER, World, agreed, gathered, join, world
+from autotune.targets.ranks.world import RANKS_FOLDER_VARIABLE, World, agreed, gathered, join, world
 from tests.ranks import on_ranks
 
 TORCHRUN = {"RANK": "1", "WORLD_SIZE": "2", "LOCAL_RANK": "1"}
 
 
 def test_a_process_that_nobody_made_a_rank_is_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(RANKS_FOLDER, raising=False)
+    monkeypatch.delenv(RANKS_FOLDER_VARIABLE, raising=False)
 
     join("cpu")
 
@@ -29,7 +29,7 @@ def test_the_ranks_of_a_users_own_launcher_are_not_ours(monkeypatch: pytest.Monk
 
 
 def test_a_rank_knows_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name, value in {**TORCHRUN, RANKS_FOLDER: str(tmp_path)}.items():
+    for name, value in {**TORCHRUN, RANKS_FOLDER_VARIABLE: str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
 
     assert world() == World(rank=1, size=2, local_rank=1, folder=tmp_path)

@@ -1,0 +1,295 @@
+"""The confirmation: interleaved rounds among the finalists, from which the slower ones drop out until it is decided.
+
+    finalists whoever may be as fast as the best of the search, for all that one probe can tell; eight at most
+    round 1   A B C D E F G H base
+          2   base H G F E D C B A     every other round in reverse (ABBA), so that drift meets all alike
+          3   A B C D E F G H base     then the faster half goes on
+          6   ...                      and of those again: two, and the baseline for the speed-up
+    until it is decided, or the time is used up
+
+Of the rules tried on simulated machines with the noise measured here, the one with the least regret at equal cost
+(docs/notes/search.md 4; `benchmarks/confirmation_rounds.py`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+
+from autotune.answer import doubtful_batch
+from autotune.answer.choice import FEWEST_FINALISTS, TIE, claim_confidence, differ_in_batch, preferences
+from autotune.answer.outliers import without_outliers
+from autotune.answer.resumed_confirmation import ResumedConfirmation
+from autotune.core.records import Config, Goal, StudyRequest
+from autotune.core.results import Trial
+from autotune.core.rounds import Rounds
+from autotune.core.stats import PROBE_NOISE
+from autotune.objectives import objective_of
+from autotune.study.summary import ConfigSummary, rounds_of
+from autotune.study.valid_probes import Judged, interference_causes, is_spoiled
+
+MOST_FINALISTS = 8
+LAST = 2  # who run to the end, however many began
+HALVED_AFTER = (3, 6)  # rounds
+FEWEST_ROUNDS = 2  # one has no interval
+FEWEST_FREEDOM = 3  # of the noise: Student's 95 % is 3.2 standard errors with three, 12.7 with one (two rounds of two)
+GOAL_ROUNDS = 8  # of the last two: on a quiet machine they tell 2 % apart with a power of 0.92 (docs/notes/search.md 4)
+# Eight leave the recommended a regret of 1.9 %, twelve 1.2 %, for a sixth more (benchmarks/confirmation_rounds.py).
+USUAL_ROUNDS = 12
+MOST_ROUNDS = 24  # where it is still open if the fastest beats the baseline: twice as many narrow the interval by 1.4
+SURE_ROUNDS = 3  # before it may be decided: two rounds agree by luck now and then
+SURE = 0.99  # confidence of what ends a confirmation: it is asked anew after every round
+KNOWN_LOSS = 0.005  # expected of the choice, beyond a tie: the rounds end there (benchmarks/confirmation_rounds.py)
+SLOWER = 1.01  # who is surely slower by more than 1 % need not be measured again
+FINALIST_DEVIATIONS = 3.0  # of the difference of two probes: who is slower by more is not confirmed
+PRIOR_PROBES = 4  # repeats after which the reference's own spread weighs as much as the prior (docs/notes/search.md 3)
+
+
+def finalists_left(finalists: int, number: int) -> int:
+    """Return how many of `finalists` run in round `number`, the first being 0."""
+    for halving in HALVED_AFTER:
+        if number >= halving and finalists > LAST:
+            finalists = max(LAST, finalists // 2)
+    return finalists
+
+
+def probe_count(finalists: int, rounds: int, others: int) -> int:
+    """Return the probes of a confirmation; `others` (the baseline) run in every round."""
+    return sum(finalists_left(finalists, number) + others for number in range(rounds))
+
+
+def fewest_rounds(configurations: int) -> int:
+    """Return the fewest rounds for an interval that can say something, by the configurations: 4, 3, 2, 2, ..."""
+    rivals = max(configurations - 1, 0)
+    return max(FEWEST_ROUNDS, 1 + math.ceil(FEWEST_FREEDOM / rivals)) if rivals else FEWEST_ROUNDS
+
+
+def finalist_count(available: int, others: int, affordable: float, fewest: int = FEWEST_FINALISTS) -> int:
+    """Return how many finalists begin: as many as eight rounds allow with `affordable` probes, `fewest` at least.
+
+    Whether a confirmation begins at all, and for how many rounds, is for the budget to say (decisions/0047).
+    """
+    few, most = min(available, fewest), min(available, MOST_FINALISTS)
+    return next((n for n in range(most, few, -1) if probe_count(n, GOAL_ROUNDS, others) <= affordable), few)
+
+
+def finalist_margin(references: Sequence[float], deviations: float = FINALIST_DEVIATIONS) -> float:
+    """Return by which share a configuration may have measured slower than the best and still be as fast.
+
+    By `deviations` standard deviations of the difference of two probes (docs/notes/search.md 4). That of one probe is
+    estimated from `references` (rates of one configuration, probed again and again), drawn towards 3 % while few.
+    """
+    logs = [math.log(rate) for rate in references]
+    mean = sum(logs) / max(len(logs), 1)
+    squares = sum((value - mean) ** 2 for value in logs) + PRIOR_PROBES * PROBE_NOISE**2
+    deviation = math.sqrt(squares / (PRIOR_PROBES + max(len(logs) - 1, 0)))
+    return 1 - math.exp(-deviations * math.sqrt(2) * deviation)
+
+
+def survivors(
+    rounds: Rounds, running: Sequence[int], keep: int, cautions: Mapping[int, tuple[float, ...]], tie: float = TIE
+) -> list[int]:
+    """Return the `keep` configurations that go on of those `running`, in their order: the fastest ones.
+
+    Those that fall behind by no more than `tie` are as good as the fastest: of them the more cautious come first.
+    """
+    gaps, near = rounds.gaps(running), math.log(1 - tie)
+    fastest = max(running, key=lambda one: gaps[one])
+    equal = sorted((one for one in running if near <= gaps[one]), key=lambda one: (cautions[one], -gaps[one]))
+    slower = sorted((one for one in running if gaps[one] < near), key=lambda one: -gaps[one])
+    chosen = list(dict.fromkeys((fastest, *equal, *slower)))[:keep]
+    return [one for one in running if one in chosen]
+
+
+def is_good_enough(rounds: Rounds, running: Sequence[int], baseline: int | None) -> bool:
+    """Whether so little is expected to be lost by the choice as it is now that further rounds do not pay.
+
+    Not before the halvings are over: sooner, luck claimed gains where there were none (decisions/0024). The choice is
+    the baseline where it is as good as the fastest, else the fastest, which must then surely beat it. What may be lost
+    to each rival is added up, which over-estimates it. For plain speed only: other objectives choose otherwise.
+    """
+    gaps = rounds.gaps(running)
+    fastest = max(running, key=lambda one: gaps[one])
+    stays = baseline is not None and gaps[baseline] >= math.log(1 - TIE)
+    chosen = baseline if baseline is not None and stays else fastest
+    rivals = [one for one in running if one not in (chosen, baseline)]
+    if any(rounds.count(chosen, one) < HALVED_AFTER[-1] for one in running):
+        return False
+    if baseline is not None and not stays:
+        sure = 1 - (1 - SURE) / (1 + len(rivals))  # the fastest of several: Bonferroni's correction
+        if rounds.ratio(fastest, baseline, sure)[1] <= 1:
+            return False
+    return sum(rounds.expected_loss(chosen, one, TIE) for one in rivals) < KNOWN_LOSS
+
+
+def is_decided(rounds: Rounds, running: Sequence[int], tie: float = TIE) -> bool:
+    """Whether further rounds would change nothing: every rival of the fastest is surely slower, or surely as good."""
+    gaps = rounds.gaps(running)
+    fastest = max(running, key=lambda one: gaps[one])
+    slower = SLOWER if tie <= TIE else 1 / (1 - tie)
+    for rival in running:
+        if rival == fastest:
+            continue
+        _, low, high = rounds.ratio(fastest, rival, SURE)
+        is_settled = low > slower or (low >= 1 - tie and high <= 1 / (1 - tie))
+        if rounds.count(fastest, rival) < SURE_ROUNDS or not is_settled:
+            return False
+    return True
+
+
+def confirm_in_rounds(
+    finalists: Sequence[ConfigSummary], rounds: int, probe: Callable[[Config], Judged], request: StudyRequest, *,
+    affords: Callable[[Sequence[Config], bool], bool] | None = None, resumed: ResumedConfirmation | None = None,
+    again: Callable[[Trial], Judged | None] = lambda trial: None,
+) -> list[ConfigSummary]:  # fmt: skip
+    """Measure all that are still in the confirmation once per round, and return them with their rounds.
+
+    What fails is not measured again; a probe with interference, its repeat included, does not decide where others of
+    its configuration can. What is far slower than all its other rounds is measured `again` (None: there is no time), or
+    left out. The slower half drops out after rounds three and six, though never the baseline; if all that went on
+    failed, those that dropped out are recalled. It ends sooner when it is decided, or, after the fewest rounds, when
+    time no longer `affords` another; later while it does and the gain is open, or the batch (its second argument):
+    what another batch is worth, or in three rounds the global batch. `resumed` and earlier rounds of a baseline count.
+    """
+    baseline = request.baseline
+    candidates = {one.config: one for one in finalists}
+    first = max((number + 1 for one in finalists for number in one.rounds), default=0)
+    fewest = fewest_rounds(len(candidates))
+    for done in range(MOST_ROUNDS if affords or rounds >= USUAL_ROUNDS else rounds):
+        number = first + done
+        running = [one for one in candidates.values() if not (one.failure or one.is_behind)]
+        rivals = [one for one in candidates.values() if one.config != baseline]
+        claims = sum(not one.failure for one in rivals)  # as the answer counts them
+        is_batch_open = _have_met(running) and doubtful_batch.is_batch_open(running, request)
+        is_batch_open |= done < SURE_ROUNDS and differ_in_batch([one.config for one in running], request)
+        if not running or not (done < rounds or is_batch_open or _is_open(running, baseline, request.goal, claims)):
+            break
+        configs = [one.config for one in running][:: 1 if number % 2 == 0 else -1]
+        before = resumed.round(configs) if resumed else None
+        enough = done >= fewest or (done >= FEWEST_ROUNDS and _is_clear(running, baseline, request.goal, claims))
+        if before is None and affords and (enough or done >= rounds) and not affords(configs, is_batch_open):
+            break
+        for config, judged in zip(configs, before or map(probe, configs), strict=True):
+            candidates[config] = with_round(candidates[config], number, judged)
+        looked = [candidates[config] for config in configs if not candidates[config].failure]
+        candidates |= {one.config: one for one in without_outliers(looked, again)}
+        changed = _after_round(list(candidates.values()), [one.config for one in running], done + 1, request)
+        if changed is None:
+            break
+        candidates |= {one.config: one for one in changed}
+    return [*candidates.values()]
+
+
+def _after_round(
+    candidates: Sequence[ConfigSummary], ran: Sequence[Config], done: int, request: StudyRequest
+) -> list[ConfigSummary] | None:
+    """Return the contenders after `done` rounds, with who drops out or is recalled; None: it is decided."""
+    holding = [one for one in candidates if one.config in ran and not one.failure]
+    contenders = [one for one in holding if one.config != request.baseline]
+    finalists = sum(one.config != request.baseline for one in candidates)
+    if finalists and not contenders:
+        contenders = [one for one in candidates if one.is_behind and not one.failure]
+        if not contenders and done >= FEWEST_ROUNDS:
+            return None
+    elif done >= SURE_ROUNDS and _has_winner(holding, request):
+        return None
+    going = _faster_half(contenders, finalists_left(finalists, done), request)
+    return [replace(one, is_behind=one.config not in going) for one in contenders]
+
+
+def with_round(candidate: ConfigSummary, number: int, judged: Judged) -> ConfigSummary:
+    """Return the candidate after one more round, without the rounds that interference makes doubtful.
+
+    All rounds with interference are left out if two remain, else those that it spoiled if one remains; but none that
+    was faster than all of these, for others can only slow a probe down. What was left out never has to come back, for
+    later rounds can only add to what remains.
+    """
+    trials, verdicts = (*candidate.trials, judged[0]), (*candidate.verdicts, judged[1])
+    rounds = (*candidate.rounds, number)
+    pairs = list(zip(trials, verdicts, strict=True))
+    counts = [not (verdict.feasible and interference_causes(trial.result)) for trial, verdict in pairs]
+    if sum(counts) < FEWEST_ROUNDS:
+        counts = [not (verdict.feasible and is_spoiled(trial.result)) for trial, verdict in pairs]
+    if not any(counts):
+        counts = [True] * len(counts)
+    fastest = max((verdict.value or 0.0 for (_, verdict), one in zip(pairs, counts, strict=True) if one), default=0.0)
+    counts = [one or (v.value or 0.0) > fastest for (_, v), one in zip(pairs, counts, strict=True)]
+    return replace(
+        candidate,
+        trials=tuple(itertools.compress(trials, counts)),
+        verdicts=tuple(itertools.compress(verdicts, counts)),
+        rounds=tuple(itertools.compress(rounds, counts)),
+        left_out=(*candidate.left_out, *itertools.compress(trials, [not one for one in counts])),
+    )
+
+
+def rounds_without_interference(candidate: ConfigSummary) -> int:
+    """Return in how many of its rounds there was no interference."""
+    return sum(not interference_causes(trial.result) for trial in candidate.trials)
+
+
+def tie(goal: Goal) -> float:
+    """Return by which share of the best score a configuration may fall behind and still win."""
+    slack = objective_of(goal).slack(goal)
+    return max(TIE, objective_of(goal).knee(goal) or 0.0) if slack is None else slack
+
+
+def _is_clear(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, claims: int) -> bool:
+    """Whether two rounds are enough if more overrun the budget: surely faster than the baseline, or no gain."""
+    names = [one.config for one in running]
+    if baseline not in names or len(names) < 2 or objective_of(goal).slack(goal) is not None:
+        return False
+    if not _have_enough_rounds(running):
+        return False
+    estimate, low, _ = _over_baseline(running, baseline, claims)
+    return low > 1 or estimate <= 1 + TIE
+
+
+def _is_open(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, claims: int) -> bool:
+    """Whether more rounds may still tell if the fastest beats the baseline."""
+    if baseline not in [one.config for one in running] or objective_of(goal).slack(goal) is not None:
+        return False
+    estimate, low, _ = _over_baseline(running, baseline, claims)
+    return low <= 1 and estimate > 1 + TIE
+
+
+def _over_baseline(running: Sequence[ConfigSummary], baseline: Config, claims: int) -> tuple[float, float, float]:
+    """Return the score of the fastest of `claims` over the baseline's, with its interval; zeros without a rival."""
+    scores = rounds_of(running)
+    base = [one.config for one in running].index(baseline)
+    rivals = [i for i, one in enumerate(running) if i != base and not one.refused]
+    ratios = [scores.ratio(i, base, claim_confidence(claims)) for i in rivals]
+    return max(ratios, default=(0.0, 0.0, 0.0))
+
+
+def _faster_half(contenders: Sequence[ConfigSummary], keep: int, request: StudyRequest) -> set[Config]:
+    """Return the `keep` configurations that go on; all of them as long as they cannot be compared."""
+    if len(contenders) <= keep or not _have_met(contenders):
+        return {one.config for one in contenders}
+    scores = rounds_of(contenders)
+    keys = dict(enumerate(preferences(contenders, request)))
+    going = survivors(scores, range(len(contenders)), keep, keys, tie(request.goal))
+    return {contenders[one].config for one in going}
+
+
+def _have_met(candidates: Sequence[ConfigSummary]) -> bool:
+    """Whether there is a round that counts for all of them; else they cannot be compared yet."""
+    return bool(candidates) and bool(set.intersection(*(set(one.rounds) for one in candidates)))
+
+
+def _have_enough_rounds(candidates: Sequence[ConfigSummary]) -> bool:
+    """Whether enough rounds were without interference to end sooner than planned."""
+    return _have_met(candidates) and all(rounds_without_interference(one) >= FEWEST_ROUNDS for one in candidates)
+
+
+def _has_winner(holding: Sequence[ConfigSummary], request: StudyRequest) -> bool:
+    if not _have_enough_rounds([one for one in holding if not one.refused]):
+        return False
+    scores = rounds_of(holding)
+    running = [i for i, one in enumerate(holding) if not one.refused]
+    baseline = next((i for i in running if holding[i].config == request.baseline), None)
+    near, objective = tie(request.goal), objective_of(request.goal)
+    is_plain = near <= TIE and objective.slack(request.goal) is None
+    return is_decided(scores, running, near) or (is_plain and is_good_enough(scores, running, baseline))

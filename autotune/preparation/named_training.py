@@ -1,0 +1,177 @@
+"""Trainings as the user names them, and what is measured of each: contestants of a race, or what is profiled.
+
+model.py, pkg.train, model.py:build    training code, with the settings that it declares
+"python train.py --bs 64"              a command
+studies/model                          the target of a study with its recommended settings
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from os import PathLike, fspath
+from pathlib import Path
+
+from msgspec import structs
+
+from autotune.core.records import Environment, StudyRequest, TargetFacts, Value
+from autotune.errors import EnvironmentUnfit, NoRecommendation, RaceFailed, TargetError, UsageError
+from autotune.knobs.limits import typed
+from autotune.launch.base import Launcher
+from autotune.preparation.prepare import inspect, settle
+from autotune.preparation.settings import Settings
+from autotune.sentences import first_few
+from autotune.study.disk import STUDIES, is_study
+from autotune.study.recommendation import load_result
+from autotune.targets import resolve, source
+from autotune.targets.commands.command import ACCUMULATION, PREFIX, Command, is_command
+from autotune.targets.commands.placeholder import escaped, names_a_knob
+from autotune.targets.commands.typed import typed_target
+
+MOST_NAMED = 5  # studies in an error
+Name = str | PathLike[str] | Sequence[str]  # of a training
+
+
+@dataclass(frozen=True, kw_only=True)
+class NamedTraining:
+    """A training as it was named; nothing of it has been looked at yet."""
+
+    label: str
+    target: str
+    values: Mapping[str, Value] = field(default_factory=dict)  # of a study's recommendation
+    changed: Mapping[str, Value] = field(default_factory=dict)  # settings that were asked for
+    revision: str = ""  # of the code; empty: the working tree
+    ranks: int = 1  # processes that train together, as in the study; those of a command are its launcher's
+
+    def with_settings(self, changed: Mapping[str, Value]) -> NamedTraining:
+        """Return the same with other settings."""
+        return replace(self, label=f"{self.label} with {typed(changed)}", changed=changed)
+
+    def at(self, revision: str) -> NamedTraining:
+        """Return the same with the code of another revision."""
+        return replace(self, label=f"{self.label} at {revision}", revision=revision)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SettledTraining:
+    """A training that was looked at: its configuration is the baseline of its request."""
+
+    label: str
+    commit: str
+    request: StudyRequest
+    launcher: Launcher
+
+
+def named_training(name: Name) -> NamedTraining:
+    """Return the training that `name` names. Raises `TargetError`, and `UsageError` for a study without an answer."""
+    if isinstance(name, Sequence) and not isinstance(name, str):
+        words = [str(word) for word in name]
+        target = typed_target(words, {}, is_typed_command=True).text
+        return NamedTraining(label=_with_todays_values(" ".join(words), words), target=target)
+    text = fspath(name)
+    if is_study(Path(text)) or is_study(STUDIES / text):
+        try:
+            best = load_result(text)
+        except NoRecommendation as error:
+            raise UsageError(str(error)) from error  # its exit status is that of a verdict
+        ranks = best.facts.ranks if best.facts and not is_command(best.target) else 1
+        return NamedTraining(label=text, target=best.target, values=best.params, ranks=ranks)
+    is_typed_command = len(text.split()) > 1 and not _is_file(text)
+    target = typed_target([f"{PREFIX}{text}" if is_typed_command else text], {}, is_typed_command=False).text
+    try:
+        resolve(target)  # a missing file is an error before a folder is made for the race
+    except TargetError as error:
+        if is_typed_command or text.endswith(".py"):
+            raise
+        raise TargetError(f"There is no study {text}. {error} {_studies()}") from error
+    if target.isidentifier() and not Path(target).exists() and find_spec(target) is None:
+        raise TargetError(
+            f"{text} is neither a study nor a module. The name was probably mistyped, or is that of a file without its "
+            f".py. {_studies()}"
+        )
+    label = _with_todays_values(text, Command.split(text)) if is_typed_command else text
+    return NamedTraining(label=label, target=target)
+
+
+def _with_todays_values(label: str, words: list[str]) -> str:
+    """Return the label of a command, with what it says today where placeholders stand."""
+    if "{" not in label:
+        return label
+    command = Command.of(words if any(map(names_a_knob, words)) else list(map(escaped, words)))
+    defaults = {one.knob.name: one.knob.default for one in command.placeholders if one.knob}
+    return " ".join(command.recommended(defaults | command.baseline))
+
+
+def may_declare(name: Name, knob: str) -> bool:
+    """Return whether the training may declare a knob of that name; one that is not there does not."""
+    try:
+        one = named_training(name)
+    except TargetError:
+        return False
+    return knob in one.values or source.may_declare(one.target, knob)
+
+
+def inspect_training(
+    one: NamedTraining, target: str, device: str | None, seed: int, folder: Path, launcher: Launcher
+) -> tuple[Environment, TargetFacts]:
+    """Take one real step of the training in `folder`. Raises `RaceFailed` if it does not run."""
+    try:
+        return inspect(target, device, seed, folder, launcher, ranks=one.ranks)[:2]
+    except TargetError as error:
+        raise RaceFailed(
+            f"{one.label} does not train, so the race ends. Correct it, or leave it out. {error}",
+            traceback=error.traceback,
+        ) from error
+    except EnvironmentUnfit as error:
+        raise EnvironmentUnfit(f"{one.label}: {error}") from error
+
+
+def settle_training(
+    one: NamedTraining, target: str, commit: str, seed: int, found: tuple[Environment, TargetFacts],
+    launcher: Launcher,
+) -> SettledTraining:  # fmt: skip
+    """Return the training with its configuration. Raises `UsageError` if its settings cannot be set."""
+    environment, facts = found
+    values, is_held = _with_derived({**one.values, **one.changed}, target, facts)
+    settings = Settings.of(
+        target=target, device=environment.device, baseline=values, global_batch="keep" if is_held else "free",
+        headroom=0.0, stability="off", seed=seed,
+    )  # fmt: skip
+    request, _ = settle(settings, environment, facts)
+    for name, value in one.changed.items():
+        if request.baseline[name] != value or (facts.settable is not None and name not in facts.settable):
+            raise UsageError(
+                f"{name}={value} has no effect on {one.label}. Its code or its command probably decides that by "
+                f"itself. `autotune check` lists what can be set; leave this out."
+            )
+    digest = "" if commit else request.target_digest
+    return SettledTraining(
+        label=one.label, commit=commit, request=structs.replace(request, target_digest=digest), launcher=launcher
+    )
+
+
+def _studies() -> str:
+    """Return which studies there are, to choose from."""
+    names = sorted(one.name for one in STUDIES.iterdir() if is_study(one)) if STUDIES.is_dir() else []
+    if not names:
+        return f"There are no studies in {STUDIES} here."
+    return f"The studies in {STUDIES} are {first_few(names, MOST_NAMED)}."
+
+
+def _is_file(text: str) -> bool:
+    with suppress(OSError):  # a command can be too long for a name
+        return Path(text).is_file()
+    return False
+
+
+def _with_derived(values: Mapping[str, Value], target: str, facts: TargetFacts) -> tuple[dict[str, Value], bool]:
+    """Return settings with the accumulation that the script derives from them, and whether it does."""
+    if not (target.startswith(PREFIX) and Command.parse(target).derives_accumulation):
+        return dict(values), False
+    today: dict[str, Value] = {"batch_size": 1, ACCUMULATION: 1, **(facts.baseline or {})}
+    samples, batch = int(today["batch_size"] or 1) * int(today[ACCUMULATION] or 1), values.get("batch_size")
+    if isinstance(batch, int) and batch > 0 and samples % batch == 0:
+        return {**values, ACCUMULATION: samples // batch}, True
+    return dict(values), True

@@ -1,0 +1,191 @@
+"""The calls of the user's code that make the host wait, copy, write or clean up, each with its line and its time.
+
+Functions are replaced while steps are watched: where they are defined, and in the user's modules that imported them by
+name (`from copy import deepcopy`). Hooks of the user's are replaced in the modules and parameters that call them.
+"""
+
+from __future__ import annotations
+
+import builtins
+import copy
+import gc
+import sys
+import time
+from collections.abc import Callable, Iterator, MutableMapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
+
+from autotune.profile.measuring.stopwatch import Stopwatch, freeing_seconds, replaced
+from autotune.profile.measuring.user_lines import UserLine, calling_line, line_of, user_modules
+from autotune.profile.records import SlowLine, Slowness
+from autotune.targets.own_step import StepOptimizer
+
+_READS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__")
+_SHOWN = {"__float__": "float(tensor)", "__int__": "int(tensor)", "__bool__": "bool(tensor)", "__index__": "an index"}
+Watched = tuple[Any, str, Slowness, str]  # whose, its name, what it is, and how it is shown
+CALLS: tuple[Watched, ...] = (
+    *((Tensor, name, "host read", _SHOWN.get(name, f".{name}()")) for name in _READS),
+    *((torch, name, "host tensor", f"torch.{name}()") for name in ("tensor", "as_tensor", "from_numpy")),
+    (gc, "collect", "collector", "gc.collect()"),
+    (torch.cuda, "empty_cache", "cache", "torch.cuda.empty_cache()"),
+    (torch.cuda, "synchronize", "cache", "torch.cuda.synchronize()"),
+    (torch, "save", "saving", "torch.save()"),
+    (builtins, "print", "printing", "print()"),
+    (Tensor, "__repr__", "printing", "a tensor that is shown"),
+    (copy, "deepcopy", "copying", "copy.deepcopy()"),
+    (StepOptimizer, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"),
+    (torch.nn.Module, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"),
+)
+# Of an accelerator: how many values there are is known when they are computed, and the host waits for that; it waits
+# while memory is locked, too.
+SELECTIONS: tuple[Watched, ...] = (
+    *((owner, "nonzero", "host read", "nonzero()") for owner in (torch, Tensor)),
+    *((owner, "masked_select", "host read", "masked_select()") for owner in (torch, Tensor)),
+    *((owner, "unique", "host read", "unique()") for owner in (torch, Tensor)),
+    (Tensor, "__getitem__", "host read", "a boolean mask"),
+    (torch, "where", "host read", "torch.where(condition)"),
+    (Tensor, Tensor.pin_memory.__name__, "pinning", ".pin_memory()"),  # not the knob of that name
+)
+_METRICS = ("Metric", "MetricCollection")
+_MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
+_PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
+LONG_SECONDS = 0.001  # of making a list, from which on freeing it is measured, too
+
+
+def metrics() -> list[Watched]:
+    """Return the metrics of torchmetrics, if it was imported."""
+    library = sys.modules.get("torchmetrics")
+    return [(getattr(library, name), "forward", "metric", "a metric") for name in _METRICS if library is not None]
+
+
+@dataclass
+class _Seen:
+    kind: Slowness
+    what: str
+    count: int = 0
+    seconds: float = 0.0
+
+
+class Calls:
+    """What was called, by line."""
+
+    def __init__(
+        self, model: torch.nn.Module, stopwatch: Stopwatch, device: str, calls: tuple[Watched, ...] = CALLS
+    ) -> None:
+        self._model, self._stopwatch = model, stopwatch
+        self._watched = (*calls, *metrics(), *(() if device == "cpu" else SELECTIONS))
+        self._seen: dict[tuple[UserLine, str], _Seen] = {}
+        self._of_step = list[tuple[UserLine, Slowness, str, float]]()
+        self._evaluation: tuple[UserLine, float] | None = None  # where, and when it began
+        self.is_inside = False  # a call that is counted
+        self.sets_to_none = False  # whatever the user asked zero_grad for
+        self.after: Callable[[], None] = lambda: None  # done at the end of each call
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch until the end."""
+        with ExitStack() as stack:
+            for owner, name, kind, what in self._watched:
+                call = getattr(owner, name)
+                watching = self._watching(call, kind, what)
+                stack.enter_context(replaced(owner, name, watching))
+                for module in user_modules() if isinstance(owner, ModuleType) else ():
+                    for known in [known for known, value in vars(module).items() if value is call]:
+                        stack.enter_context(replaced(module, known, watching))
+            for hooks, key, hook, line in hooks_of_users(self._model):
+                hooks[key] = self._watching(hook, "hook", line.function, line)
+                stack.callback(hooks.__setitem__, key, hook)
+            # The model's call is not replaced: operations within would be called by ours. A copy would have its hooks.
+            stack.callback(register_module_forward_pre_hook(self._evaluation_begins).remove)
+            stack.callback(register_module_forward_hook(self._evaluation_ends).remove)
+            yield
+
+    def step(self, *, counts: bool) -> None:
+        """One optimizer step has ended; without `counts` its calls are no step's, but an evaluation's."""
+        for line, kind, what, seconds in self._of_step if counts else ():
+            seen = self._seen.setdefault((line, what), _Seen(kind, what))
+            seen.count, seen.seconds = seen.count + 1, seen.seconds + seconds
+        self._of_step.clear()
+
+    def result(self, steps: int) -> list[SlowLine]:
+        """Return what was called in so many steps."""
+        return [
+            SlowLine(
+                kind=one.kind, place=line.place, code=line.text, what=one.what, count=one.count / steps,
+                seconds=one.seconds / steps,
+            )
+            for (line, _), one in self._seen.items()
+        ]  # fmt: skip
+
+    def _watching(
+        self, call: Callable[..., Any], kind: Slowness, what: str, always: UserLine | None = None
+    ) -> Callable[..., Any]:
+        """Return what does the same, and counts for the line that calls it, or for `always`."""
+
+        def watching(*arguments: Any, **options: Any) -> Any:
+            if kind == "zeroing" and self.sets_to_none and not _sets_to_none(arguments, options):
+                return call(arguments[0])
+            # Samples are made of arrays and read from tensors: what that takes is the time of loading.
+            if self.is_inside or self._stopwatch.current == "data" or not _counts(what, arguments, options):
+                return call(*arguments, **options)
+            line = always or calling_line(sys._getframe(1), through_torch=True)
+            if line is None:
+                return call(*arguments, **options)
+            self.is_inside, began = True, time.perf_counter()
+            try:
+                return call(*arguments, **options)
+            finally:
+                seconds = time.perf_counter() - began
+                if what == ".tolist()" and seconds > LONG_SECONDS:
+                    seconds += freeing_seconds(partial(call, *arguments, **options))
+                self._note(line, kind, what, seconds)
+
+        return watching
+
+    def _note(self, line: UserLine, kind: Slowness, what: str, seconds: float) -> None:
+        self.is_inside = False
+        self._of_step.append((line, kind, what, seconds))
+        self.after()
+
+    def _evaluation_begins(self, model: torch.nn.Module, inputs: Any) -> None:
+        """Where the model that trains is called without gradients, everything within counts for that line."""
+        if model is not self._model or self.is_inside or torch.is_grad_enabled():
+            return
+        line = calling_line(sys._getframe(1), through_torch=True)
+        if line is not None:
+            self.is_inside, self._evaluation = True, (line, time.perf_counter())
+
+    def _evaluation_ends(self, model: torch.nn.Module, inputs: Any, outputs: Any) -> None:
+        if model is self._model and self._evaluation is not None:
+            line, began = self._evaluation
+            self._evaluation = None
+            self._note(line, "evaluating", "the model", time.perf_counter() - began)
+
+
+def _counts(what: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    """Return whether a call with these arguments is what is looked for."""
+    if what.startswith("zero_grad("):
+        return not _sets_to_none(arguments, options)
+    if what == "a boolean mask":
+        index = arguments[1] if isinstance(arguments[1], tuple) else (arguments[1],)
+        return any(isinstance(one, Tensor) and one.dtype is torch.bool for one in index)
+    return what != "torch.where(condition)" or len(arguments) + len(options) == 1
+
+
+def hooks_of_users(model: torch.nn.Module) -> list[tuple[MutableMapping[Any, Any], Any, Callable[..., Any], UserLine]]:
+    """Return the hooks of the user's on modules and on gradients of parameters, each with what holds it and its key."""
+    holders = [getattr(module, name) for module in model.modules() for name in _MODULE_HOOKS]
+    holders += [getattr(one, name, None) for one in model.parameters() for name in _PARAMETER_HOOKS]
+    hooks = [(holder, key, hook) for holder in holders if holder for key, hook in holder.items()]
+    return [(holder, key, hook, line) for holder, key, hook in hooks if (line := line_of(hook)) is not None]
+
+
+def _sets_to_none(arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
+    return bool(options["set_to_none"] if "set_to_none" in options else arguments[1] if len(arguments) > 1 else True)

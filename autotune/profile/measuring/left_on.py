@@ -1,0 +1,80 @@
+"""Settings of torch that are for debugging and were left on: where the user set them, and steps without them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any, NamedTuple
+
+import torch
+
+from autotune.profile.measuring.stopwatch import replaced
+from autotune.profile.measuring.user_lines import UserLine, calling_line
+
+
+class _Setting(NamedTuple):
+    shown: str
+    function: str  # of torch, that sets it: its first argument is whether it is on
+    is_on: Callable[[], bool]
+    options: Callable[[], dict[str, bool]]  # as they are now
+
+
+SETTINGS = (
+    _Setting(
+        "anomaly detection is", "set_anomaly_enabled", torch.is_anomaly_enabled,
+        lambda: {"check_nan": torch.is_anomaly_check_nan_enabled()},
+    ),
+    _Setting(
+        "deterministic algorithms are", "use_deterministic_algorithms", torch.are_deterministic_algorithms_enabled,
+        lambda: {"warn_only": torch.is_deterministic_algorithms_warn_only_enabled()},
+    ),
+)  # fmt: skip
+
+
+class LeftOn:
+    """Knows who set them; watches from before the user's code is imported to the end."""
+
+    def __init__(self) -> None:
+        self.lines: dict[str, UserLine] = {}  # that put it on last, by what is shown of a setting
+        self._put_on = set[str]()  # since steps are watched
+        self._off = ""  # what is held off, whatever the user's code says
+        self._set: dict[str, Callable[..., None]] = {one.shown: getattr(torch, one.function) for one in SETTINGS}
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch until the end."""
+        with ExitStack() as stack:
+            for one in SETTINGS:
+                stack.enter_context(replaced(torch, one.function, self._setting(one)))
+            yield
+
+    def forget(self) -> None:
+        """From now on it counts what is put on: by the user's steps."""
+        self._put_on.clear()
+
+    def found(self) -> list[str]:
+        """Return what is on, or was put on by a step."""
+        return [one.shown for one in SETTINGS if one.is_on() or one.shown in self._put_on]
+
+    def without(self, shown: str) -> Callable[[bool], None]:
+        """Return what holds it off and lets it be on again."""
+        (one,) = (one for one in SETTINGS if one.shown == shown)
+        was_on, options = one.is_on(), one.options()
+
+        def leave_out(is_without: bool) -> None:
+            self._off = shown if is_without else ""
+            if was_on:
+                self._set[shown](not is_without, **options)
+
+        return leave_out
+
+    def _setting(self, one: _Setting) -> Callable[..., None]:
+        def setting(mode: bool, *arguments: Any, **options: Any) -> None:
+            line = calling_line(sys._getframe(1), through_torch=True) if mode else None
+            if line is not None:
+                self.lines[one.shown] = line
+                self._put_on.add(one.shown)
+            self._set[one.shown](mode and self._off != one.shown, *arguments, **options)
+
+        return setting

@@ -1,0 +1,110 @@
+"""What the user's lines cost, from what was watched within steps."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+import torch
+
+from autotune.profile.judge import LEAST_SHARE
+from autotune.profile.measuring import flops
+from autotune.profile.measuring.line_times import LineTimes, by_function
+from autotune.profile.measuring.operations import Called, Operations, added
+from autotune.profile.measuring.user_lines import UserLine
+from autotune.profile.records import SlowLine, Slowness
+
+DOUBLE_SIZE = 512  # of the square matrices whose products compare float64 with float32
+WATCHING_SECONDS = 10e-6  # that watching adds between two operations, at most: half of it was seen
+
+
+class LineFindings:
+    """The findings of one pass of `steps` steps; `parts` are the seconds of a step's parts without watching."""
+
+    def __init__(
+        self, operations: Operations, lines: LineTimes, steps: int, parts: Mapping[str, float], device: str
+    ) -> None:
+        self._operations, self._lines, self._steps, self._parts = operations, lines, steps, parts
+        self._device = device
+        self._passes = parts["forward"] + parts["backward"]
+
+    def all(self) -> list[SlowLine]:
+        """Return what was seen, whatever it costs."""
+        loops = self._loops()
+        within = {one.place.partition(" in ")[2] for one in loops}
+        python = [one for one in self._python() if one.place.partition(" in ")[2] not in within]
+        return [*loops, *python, *self._doubles(), *self._casts(), *self._clones(), *self._growing()]
+
+    def _beside(self, line: UserLine, seconds: float) -> float:
+        """Return what `seconds` of all steps, between operations of that line, are in one step that is not watched."""
+        count = sum(one.count for (of, _, _), one in self._operations.called.items() if of == line)
+        return max(0.0, seconds - count * WATCHING_SECONDS) / self._steps
+
+    def _python(self) -> list[SlowLine]:
+        """What lines compute, or wait, outside of torch: not what others had their core."""
+        found = []
+        for part, seconds in self._lines.parts.items():
+            own = Counter[UserLine]()
+            for line in seconds.busy:
+                passed = seconds.busy[line] + seconds.idle[line]
+                own[line] = self._beside(line, passed * seconds.factor)  # type: ignore[assignment]
+            for line, of_function in by_function(own).items():
+                kind: Slowness = "waiting" if seconds.idle[line] > seconds.busy[line] else "python"
+                found.append(self._line(kind, line, line.function, 1.0, min(of_function, self._parts[part])))
+        return found
+
+    def _loops(self) -> list[SlowLine]:
+        """A line's share of both passes is that of the forward pass."""
+        lines, between = self._operations.loops(), self._lines.parts["forward"].all
+        counts = Counter[UserLine]()
+        for line, (_, called) in lines.items():
+            counts[line] = called.seconds / self._steps + self._beside(line, between[line])  # type: ignore[assignment]
+        return [
+            self._line(
+                "loop", line, lines[line][0], lines[line][1].count / self._steps,
+                min(1.0, seconds / self._parts["forward"]) * self._passes,
+            )
+            for line, seconds in by_function(counts).items()
+        ]  # fmt: skip
+
+    def _doubles(self) -> list[SlowLine]:
+        """Their share of both passes is that of the operations; float32 is taken to be as much faster as a product."""
+        line, inside = self._operations.doubling(), self._operations.inside["forward"]
+        share = self._operations.doubled.total() / inside if inside else 0.0
+        if line is None or share < LEAST_SHARE:
+            return []
+        single, double = (
+            flops.peak_flops(self._device, dtype, DOUBLE_SIZE) for dtype in (torch.float32, torch.float64)
+        )
+        return [self._line("float64", line, "", 1.0, self._passes * share * max(0.0, 1 - double / single))]
+
+    def _casts(self) -> list[SlowLine]:
+        """Only where the way back is in the same steps: one way may be what the model needs."""
+        found, casts = [], self._operations.casts
+        for (source, made), lines in casts.items():
+            back = casts.get((made, source))
+            if back and (str(source) < str(made)) and torch.float64 not in (source, made):
+                both = [*lines.items(), *back.items()]
+                line = max(both, key=lambda one: one[1].seconds)[0]
+                what = f"{source} to {made}".replace("torch.", "")
+                found.append(self._called("casting", line, what, added(called for _, called in both)))
+        return found
+
+    def _clones(self) -> list[SlowLine]:
+        return [
+            self._called("clone", line, "clone()", called)
+            for line, called in self._operations.needless.items()
+            if line not in self._operations.changed
+        ]
+
+    def _growing(self) -> list[SlowLine]:
+        return [
+            self._called("growing", line, f"{name}()", called)
+            for (line, name), called in self._operations.growing().items()
+        ]
+
+    def _called(self, kind: Slowness, line: UserLine, what: str, called: Called) -> SlowLine:
+        return self._line(kind, line, what, called.count / self._steps, called.seconds / self._steps)
+
+    def _line(self, kind: Slowness, line: UserLine, what: str, count: float, seconds: float) -> SlowLine:
+        return SlowLine(kind=kind, place=line.place, code=line.text, what=what, count=count, seconds=seconds)

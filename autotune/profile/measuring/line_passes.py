@@ -1,0 +1,177 @@
+"""The passes over the steps of any training: parts timed alone, then calls, then what is between operations.
+
+A pass is a generator: each `yield` is one optimizer step. What it puts into the training it takes out at its end.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Generator, Iterable
+from functools import cached_property
+from typing import Any
+
+import torch
+from msgspec.structs import replace
+from torch.optim import Optimizer
+
+from autotune.child.memory_trace import track_on
+from autotune.core.memory_growth import FEWEST_READINGS, memory_growth
+from autotune.core.results import Outcome
+from autotune.machine.interference import interference_between, look
+from autotune.profile.measuring.backward_watch import BackwardWatch
+from autotune.profile.measuring.calls import CALLS, Calls, Watched
+from autotune.profile.measuring.left_on import LeftOn
+from autotune.profile.measuring.line_findings import LineFindings
+from autotune.profile.measuring.line_times import LineTimes
+from autotune.profile.measuring.operations import FEWEST_GROWING, Operations
+from autotune.profile.measuring.stopwatch import Stopwatch
+from autotune.profile.records import PARTS, Part, PartSeconds, ProfileRequest, ProfileResult, SlowLine
+from autotune.targets.base import Step
+from autotune.units import format_bytes
+
+Passing = Generator[None, Step, Any]
+MOST_STEPS = 400  # of one pass: three seconds of steps of 8 ms
+MOST_SECONDS = 10.0  # of a pass, where its fewest steps do not take longer
+MOST_TIMES = 10  # as many seconds as were asked for, likewise
+
+
+class LinePasses:
+    """Those passes, and what they found."""
+
+    PYTHON_IN: tuple[Part, ...] = ("forward", "optimizer")  # the parts in which Python outside of torch is looked at
+    CALLS: tuple[Watched, ...] = CALLS
+
+    def __init__(
+        self, device: str, left_on: LeftOn, asked: ProfileRequest, model: Callable[[], torch.nn.Module],
+        optimizers: Callable[[], Iterable[Optimizer]],
+    ) -> None:  # fmt: skip
+        """`model` and `optimizers` are asked for when the first steps were taken."""
+        self._device, self._left_on, self._seconds, self._model = device, left_on, asked.seconds, model
+        self._most_seconds = min(MOST_SECONDS, MOST_TIMES * asked.seconds) if asked.extent == "whole" else asked.seconds
+        self.stopwatch, self._track = Stopwatch(device), track_on(device)
+        self._backward = BackwardWatch(optimizers)
+        self._watched = 0  # steps in which calls were
+        self._between = 0  # steps from the middle of the timed ones to the first in which calls were watched
+        self._found = ProfileResult(outcome=Outcome.OK)
+
+    @cached_property
+    def _calls(self) -> Calls:
+        return Calls(self._model(), self.stopwatch, self._device, self.CALLS)
+
+    def _steps(
+        self, *, least: int, enough: int, seconds: float, each: Callable[[Step], None] = lambda step: None
+    ) -> Generator[None, Step, int]:
+        """Take `enough` steps and for so many seconds, but only `least` where that takes too long; return the count."""
+        began = time.perf_counter()
+        for count in range(1, MOST_STEPS + 1):
+            each((yield))
+            self._track.step()  # also while warming up: growth has to go on to the end
+            after = time.perf_counter() - began
+            if count >= least and ((count >= enough and after > seconds) or after > self._most_seconds):
+                break
+        return count
+
+    def _time_parts(self) -> Passing:
+        samples = list[int]()
+
+        def each(step: Step) -> None:
+            self.stopwatch.step(counts=_counts(step))
+            if _counts(step):
+                samples.append(step.samples)
+
+        before = look()
+        self._timing(True)
+        self.stopwatch.start()
+        taken = yield from self._steps(least=5, enough=32, seconds=self._seconds, each=each)
+        self._timing(False)
+        seconds, each_step = self.stopwatch.stop()
+        steps = len(each_step)
+        self._found = replace(
+            self._found,
+            interference=interference_between(before, look()),
+            steps=steps,
+            step_seconds=each_step,
+            samples=sum(samples) / steps,
+            parts=tuple(PartSeconds(part=part, seconds=seconds.get(part, 0.0) / steps) for part in PARTS),
+        )
+        self._between = taken // 2
+
+    def _timing(self, is_on: bool) -> None:
+        """Parts begin or end to be timed."""
+
+    def _watch_lines(self) -> Passing:
+        yield from self._watch_calls()
+        yield from self._watch_operations()
+
+    def _watch_calls(self) -> Passing:
+        self._left_on.forget()
+
+        def each(step: Step) -> None:
+            self._watched += _counts(step)
+            self._calls.step(counts=_counts(step))
+
+        with self._backward.watched(), self._calls.watched():
+            yield from self._steps(least=3, enough=10, seconds=self._seconds / 3, each=each)
+        self._add(*self._calls.result(self._watched))
+
+    def _watch_operations(self) -> Passing:
+        """What is between operations, and which tensors stay: with the calls left out, that were looked at before."""
+        if threading.current_thread() is not threading.main_thread():
+            self._leave_out("Python time is not looked at: training does not run in the main thread.")
+            return
+        lines = LineTimes(self.stopwatch, self.PYTHON_IN)
+        operations = Operations(lines)
+        lines.is_counted_elsewhere, self._calls.after = lambda: self._calls.is_inside, lines.restart
+        pauses = list[Step]()
+
+        def each(step: Step) -> None:
+            operations.step()
+            pauses.extend(() if _counts(step) else (step,))
+
+        with self._calls.watched(), operations.watched():
+            steps = yield from self._steps(least=FEWEST_GROWING, enough=12, seconds=self._seconds / 2, each=each)
+        if pauses and "other" in lines.parts:
+            del lines.parts["other"]
+            self._leave_out("Python between steps is not told: an evaluation or a checkpoint was among them.")
+        if self._device == "cpu":
+            self._add(*LineFindings(operations, lines, steps, self._part_seconds(), self._device).all())
+        else:
+            self._leave_out("Python time and float64 are not looked at on an accelerator, which computes meanwhile.")
+        self._add(*self._growth(operations))
+
+    def _growth(self, operations: Operations) -> list[SlowLine]:
+        """Memory that grows: by the graphs of earlier steps, where those do, else by tensors that stay."""
+        if len(self._track.readings) < FEWEST_READINGS:
+            self._leave_out("Whether memory grows is not known: there was time for too few steps.")
+        growth, kept = memory_growth(self._track.readings), operations.kept()
+        graph = self._backward.growing(self._between, self._part_seconds()["backward"])
+        if graph is not None:
+            return [replace(graph, bytes=growth)]
+        if growth and kept is not None:
+            line, holder = kept
+            return [
+                SlowLine(
+                    kind="growth", place=line.place, code=line.text, what=holder, count=1.0, seconds=0.0, bytes=growth
+                )
+            ]
+        if growth:  # large lists that come and go look like it where there is time for few steps
+            self._leave_out(
+                f"Memory grew by {format_bytes(growth)} a step, and no tensor was seen to stay: "
+                f"perhaps the allocator's."
+            )
+        return []
+
+    def _part_seconds(self) -> dict[str, float]:
+        return {one.part: one.seconds for one in self._found.parts}
+
+    def _add(self, *lines: SlowLine) -> None:
+        self._found = replace(self._found, findings=(*self._found.findings, *lines))
+
+    def _leave_out(self, sentence: str) -> None:
+        self._found = replace(self._found, left_out=(*self._found.left_out, sentence))
+
+
+def _counts(step: Step) -> bool:
+    """Return whether nothing was in it that is no part of steps, such as an evaluation."""
+    return not step.paused_seconds

@@ -1,0 +1,118 @@
+"""The time of the main thread by the user's line, in parts of a step: a timer looks four times a millisecond.
+
+    user's line ─ Python ─► operation ─ torch ─► user's line ─ Python, NumPy, files ─► ...
+                     ▲                                  ▲
+                     └── counted for the line ──────────┘  by the signal, and by who calls `look`
+
+All time since the last look counts for the line that runs. Where the thread computed is told from where it waited, and
+from where others had its core, for which no line can help.
+"""
+
+from __future__ import annotations
+
+import resource
+import signal
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import FrameType
+
+from autotune.profile.measuring.stopwatch import Stopwatch
+from autotune.profile.measuring.user_lines import UserLine, nearest_line
+from autotune.profile.records import Part
+
+TICK_SECONDS = 0.00025  # of the timer: a line that takes a hundredth of a step of 50 ms is seen in every step
+
+
+@dataclass
+class LineSeconds:
+    """The seconds of one part of all steps together."""
+
+    total: float = 0.0  # of what was looked at
+    unseen: float = 0.0  # after the last look of a part, up to its end
+    busy: Counter[UserLine] = field(default_factory=Counter)  # it computed, and called no code of torch's
+    idle: Counter[UserLine] = field(default_factory=Counter)  # likewise, and waited for something else than a core
+    all: Counter[UserLine] = field(default_factory=Counter)  # whatever the line called
+
+    @property
+    def factor(self) -> float:
+        """What times of lines are multiplied by: what was not seen is taken to be spread as what was."""
+        return 1 + self.unseen / self.total if self.total else 1.0
+
+
+class LineTimes:
+    """Counts from its entering to its end, in the parts that it is told; enter it in the main thread."""
+
+    def __init__(self, stopwatch: Stopwatch, parts: tuple[Part, ...]) -> None:
+        self._stopwatch, self._part = stopwatch, ""
+        self.parts: dict[str, LineSeconds] = {part: LineSeconds() for part in parts}
+        self._last: tuple[float, float, int] | None = None  # as of `_now`; None: in another part
+        self.is_counted_elsewhere: Callable[[], bool] = lambda: False
+
+    @property
+    def part(self) -> str:
+        """The part that is looked at now; empty: another one."""
+        return self._part
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Look until the end."""
+        before = signal.signal(signal.SIGALRM, lambda number, frame: self.look(frame))
+        signal.setitimer(signal.ITIMER_REAL, TICK_SECONDS, TICK_SECONDS)
+        self._stopwatch.listeners.append(self._part_changed)
+        self.restart()
+        try:
+            yield
+        finally:
+            self._stopwatch.listeners.remove(self._part_changed)
+            signal.setitimer(signal.ITIMER_REAL, 0.0)
+            if threading.current_thread() is threading.main_thread():  # else a program ended within its steps
+                signal.signal(signal.SIGALRM, before)
+
+    def restart(self) -> None:
+        """What was done since the last look is not counted: another part of a step, or what others count."""
+        self._last = None
+        part = self._stopwatch.current
+        self._part = part if part in self.parts else ""
+        self._last = _now() if self._part else None
+
+    def _part_changed(self) -> None:
+        last, self._last = self._last, None
+        if last is not None and not self.is_counted_elsewhere():
+            self.parts[self._part].unseen += time.perf_counter() - last[0]
+        self.restart()
+
+    def look(self, frame: FrameType | None) -> None:
+        """The time since the last look belongs to the line that runs.
+
+        The timer may interrupt this: it finds no last look then, for the same time would count twice, or below zero.
+        """
+        if self._last is None or self.is_counted_elsewhere():
+            return
+        last, self._last = self._last, None
+        now, seconds = _now(), self.parts[self._part]
+        passed, busy, waits = (after - before for after, before in zip(now, last, strict=True))
+        seconds.total += passed
+        line, is_through_torch = nearest_line(frame)
+        if line is not None:
+            seconds.all[line] += passed  # type: ignore[assignment]  # a counter of seconds, as the others
+            if not is_through_torch:
+                seconds.busy[line] += busy  # type: ignore[assignment]
+                seconds.idle[line] += (passed - busy) * (waits > 0)  # type: ignore[assignment]  # else others had its core
+        self._last = _now()  # what looking took is no line's
+
+
+def _now() -> tuple[float, float, int]:
+    """Return the time, the time that this thread had a core, and how often it gave it up itself."""
+    return time.perf_counter(), time.thread_time(), resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+
+
+def by_function(lines: Counter[UserLine]) -> dict[UserLine, float]:
+    """Return the seconds of every function, by the line of it that took most."""
+    functions = defaultdict[tuple[str, str], Counter[UserLine]](Counter)
+    for line, seconds in lines.items():
+        functions[line.file, line.function][line] = seconds
+    return {of.most_common(1)[0][0]: sum(of.values()) for of in functions.values()}

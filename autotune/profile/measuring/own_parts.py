@@ -1,0 +1,95 @@
+"""The parts of a step of the user's own loop, as far as they can be observed from outside.
+
+    other ─► data ─► other ─► forward ─────────────► backward ─► optimizer ─► other
+              │                └ from the first call of a module to the backward pass: loss and metrics, too
+              └ a DataLoader that is waited for
+
+Copying to the device is part of `other`. Modules that begin a forward pass are found while warming up, by a hook of all
+modules, and have hooks of their own from then on: what they call takes no longer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch.nn.modules.module import register_module_forward_pre_hook
+from torch.optim import Optimizer
+from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils.data import DataLoader
+from torch.utils.data import dataloader as loading
+
+from autotune.profile.measuring.stopwatch import Stopwatch, replaced
+from autotune.profile.records import Part
+
+_AROUND: tuple[tuple[Any, str, Part], ...] = (
+    (loading._BaseDataLoaderIter, "__next__", "data"),
+    (DataLoader, "__iter__", "data"),
+    (torch.autograd, "backward", "backward"),  # `Tensor.backward` calls it, too
+    (torch.autograd, "grad", "backward"),
+    (Optimizer, "zero_grad", "optimizer"),
+)
+
+
+class OwnParts:
+    """Tells a stopwatch of the parts."""
+
+    def __init__(self, stopwatch: Stopwatch) -> None:
+        self._stopwatch = stopwatch
+        self._first = dict[int, torch.nn.Module]()  # modules that began a forward pass, by identity
+        self._hooks = ExitStack()
+        self.optimizers = list[Optimizer]()  # that took a step, in the order of their first
+
+    @contextmanager
+    def told_apart(self) -> Iterator[None]:
+        """Tell of them until the end; enter it before the loop begins."""
+        with ExitStack() as stack, self._hooks:
+            self._hooks.callback(register_module_forward_pre_hook(self._called).remove)
+            for owner, name, part in _AROUND:
+                stack.enter_context(replaced(owner, name, self._around(getattr(owner, name), part)))
+            # Before those of a witness, which are told last that a step is over.
+            stack.callback(register_optimizer_step_pre_hook(self._begin_update).remove)
+            stack.callback(register_optimizer_step_post_hook(self._end_update).remove)
+            yield
+
+    def found(self) -> None:
+        """The steps so far had all modules that begin a forward pass: the others need no hook."""
+        self._hooks.close()
+        for module in self._first.values():
+            self._hooks.callback(module.register_forward_pre_hook(self._called).remove)
+
+    def end_forward(self) -> None:
+        """The forward pass is over, if one goes on."""
+        if self._stopwatch.current == "forward":
+            self._stopwatch.end()
+
+    def _called(self, module: torch.nn.Module, _: Any) -> None:
+        """A forward pass begins: within the optimizer's step where that is given a closure."""
+        if torch.compiler.is_compiling() or not torch.is_grad_enabled():
+            return
+        if self._stopwatch.current in ("other", "optimizer"):
+            self._first[id(module)] = module
+            self._stopwatch.begin("forward")
+
+    def _around(self, call: Any, part: Part) -> Any:
+        timed = self._stopwatch.during(part, call)
+
+        def around(*arguments: Any, **options: Any) -> Any:
+            if self._stopwatch.current == part:  # of another optimizer, or a loader of loaders
+                return call(*arguments, **options)
+            self.end_forward()
+            return timed(*arguments, **options)
+
+        return around
+
+    def _begin_update(self, optimizer: Optimizer, *_: Any) -> None:
+        if not any(one is optimizer for one in self.optimizers):
+            self.optimizers.append(optimizer)
+        self.end_forward()
+        self._stopwatch.begin("optimizer")
+
+    def _end_update(self, *_: Any) -> None:
+        self.end_forward()
+        self._stopwatch.end()

@@ -1,0 +1,89 @@
+"""The passes over a training whose loop is the user's: a command, or a Trainer. What our loop alone allows is left out.
+
+warm-up ─► parts ─► loading ─► calls ─► operations ─► trace
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from torch import nn
+from torch._dynamo.utils import counters
+from torch.optim import Optimizer
+
+from autotune.child import device as devices
+from autotune.errors import TargetError
+from autotune.profile.measuring.calls import CALLS, Watched
+from autotune.profile.measuring.left_on import LeftOn
+from autotune.profile.measuring.line_passes import LinePasses, Passing
+from autotune.profile.measuring.loading import LoadedLines
+from autotune.profile.measuring.own_parts import OwnParts
+from autotune.profile.measuring.trace import traced
+from autotune.profile.records import Part, ProfileRequest, ProfileResult
+from autotune.targets.commands.trained import Trained
+from autotune.targets.own_loop import OwnSession
+
+LEFT_OUT = (
+    "Its loop is its own: copying to the device is part of `other`, and modules, operations of a step, memory, "
+    "storage, and steps without a line are not looked at."
+)
+
+
+class UserLoopPasses(LinePasses):
+    """All passes over one training, and what they found."""
+
+    PYTHON_IN: tuple[Part, ...] = ("forward", "optimizer", "other")  # what a loop does besides is the user's, too
+    CALLS: tuple[Watched, ...] = (*CALLS, (Optimizer, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"))
+
+    def __init__(self, session: OwnSession, device: str, left_on: LeftOn, asked: ProfileRequest) -> None:
+        super().__init__(device, left_on, asked, self._trained, lambda: self.parts.optimizers)
+        self._session, self._output = session, asked.output
+        self.parts = OwnParts(self.stopwatch)
+        self._loading = LoadedLines(None, self.stopwatch)
+
+    def passes(self, phase: Callable[[str], None]) -> Passing:
+        """All passes, in order."""
+        yield from self._steps(least=2, enough=3, seconds=0.0)
+        self.parts.found()
+        yield from self._steps(least=2, enough=4, seconds=min(0.5, self._seconds))
+        devices.synchronize(self._device)
+        phase("measure")
+        yield from self._time_parts()
+        self._leave_out(LEFT_OUT)
+        if counters["frames"]:
+            self._leave_out("Lines are not told apart in a compiled model.")
+        else:
+            yield from self._watch_loading()
+            yield from self._watch_lines()
+        if self._output is not None:
+            for why in (yield from traced(Path(self._output), self.stopwatch, self._device)):
+                self._leave_out(why)
+
+    def ended(self) -> bool:
+        """The loop has come to its end before the passes have; return whether enough was measured."""
+        if self._found.parts:
+            self._leave_out("It ended before all was looked at: let it train for more steps.")
+        return bool(self._found.parts)
+
+    def result(self) -> ProfileResult:
+        """Return what was found."""
+        self._add(*self._loading.result(self._found.samples, self._part_seconds()["data"], self._found.seconds))
+        if self._session.observed().workers:
+            self._leave_out("What loader workers load is not looked at: they are other processes.")
+        return self._found
+
+    def _watch_loading(self) -> Passing:
+        with self._loading.watched():
+            steps = yield from self._steps(least=2, enough=8, seconds=self._seconds / 3)
+        self._loading.stepped(steps)
+        self._between += steps
+
+    def _trained(self) -> nn.Module:
+        model = Trained.of(self.parts.optimizers[0]).model() if self.parts.optimizers else None
+        if model is None:
+            raise TargetError(
+                f"{self._session.label} trains parameters of no module. Which calls are the model's cannot be told. "
+                f"Profile a file of model() and dataset(): autotune profile model.py."
+            )
+        return model

@@ -1,0 +1,165 @@
+"""The passes over one training, of some steps each: what each of them puts into it, and what it finds.
+
+    warm-up ─► parts ─► memory ─► modules and loading ─► calls ─► operations ─► with and without ─► FLOPs ─► trace
+    ─► --verify
+
+Steps are not watched otherwise while their parts are timed; every other pass says where that time went. A pass is a
+generator: each `yield` is one optimizer step. What it puts into the training it takes out at its end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from msgspec.structs import replace
+from torch.optim import Optimizer
+
+from autotune.child import device as devices
+from autotune.profile.judge import findings
+from autotune.profile.measuring import flops
+from autotune.profile.measuring.left_on import LeftOn
+from autotune.profile.measuring.line_passes import LinePasses, Passing
+from autotune.profile.measuring.loading import LoadedLines
+from autotune.profile.measuring.memory_pass import MemoryPass
+from autotune.profile.measuring.module_times import ModuleTimes
+from autotune.profile.measuring.samples import Samples
+from autotune.profile.measuring.sizes import Products
+from autotune.profile.measuring.trace import captured, traced
+from autotune.profile.measuring.traffic import Traffic, limits_of
+from autotune.profile.measuring.user_lines import UserLine
+from autotune.profile.measuring.verify import Verifying
+from autotune.profile.measuring.without import Without
+from autotune.profile.records import ProfileRequest, ProfileResult, SlowLine
+from autotune.targets.loop import Training
+
+VERIFYING_SHARE = 2  # one of so many: there may be several findings, and more rounds tell less
+
+
+class OurLoopPasses(LinePasses):
+    """All passes over one training, and what they found."""
+
+    def __init__(self, training: Training, made_at: list[UserLine], left_on: LeftOn, asked: ProfileRequest) -> None:
+        super().__init__(training.plan.device, left_on, asked, lambda: training.model, self._optimizers)
+        self._training, self._made_at = training, made_at
+        self._extent, self._output = asked.extent, asked.output
+        self.samples = Samples(training.source)
+        self._verify, self._source = asked.verify, training.source
+        self._verifying: Verifying | None = None
+        self._loading = LoadedLines(training.source, self.stopwatch)
+        self._flops: int | None = None
+        self._traffic: Traffic | None = None
+        self._memory = MemoryPass(training, self.stopwatch)
+        self._without: Without | None = None
+
+    def passes(self, phase: Callable[[str], None]) -> Passing:
+        """All passes, in order."""
+        yield from self._steps(least=3, enough=5, seconds=min(0.5, self._seconds))
+        devices.synchronize(self._device)
+        phase("measure")
+        if self._extent == "captured":
+            yield from captured(self.stopwatch)
+            return
+        yield from self._time_parts()
+        if self._extent == "whole":
+            self._between += yield from self._memory.steps()
+        if self._training.plan.compiles:
+            self._leave_out("Modules and lines are not told apart in a compiled model.")
+        elif self._extent == "brief":
+            yield from self._watch_lines()
+        else:
+            yield from self._time_modules()
+            yield from self._watch_lines()
+            yield from self._try_without()
+            if not flops.uncountable(self._training):
+                yield from self._count_operations()
+        if self._output is not None:
+            for why in (yield from traced(Path(self._output), self.stopwatch, self._device)):
+                self._leave_out(why)
+        if self._without is not None and self._verify:
+            yield from self._try_findings(self._without)
+
+    def broke(self, error: Exception) -> bool:
+        """Return whether what the training raised is because findings were tried; say so beside them then."""
+        if self._verifying is None:
+            return False
+        told = f"{type(error).__name__}: {error}".partition("\n")[0]
+        rest = f"steps cannot be taken again: {told}"  # so the training had not been changed
+        if (at := self._verifying.at) is not None:
+            self._tell(at, replace(at, unverified=f"steps end without it: {told}"))
+            rest = "the training had ended before"
+        for one in findings(self._found):
+            if one.gain is None and not one.unverified:
+                self._tell(one, replace(one, unverified=rest))
+        return True
+
+    def result(self) -> ProfileResult:
+        """Return what was found; reads samples beside the training, and measures the peak rate of the device."""
+        if self._extent == "captured":
+            return self._found
+        if self._verifying is None:  # else they were tried, too
+            self._find_loading()
+        if self._extent == "brief":
+            return self._found
+        return replace(
+            self._found,
+            work=flops.work_of(self._training, self._flops),
+            limits=limits_of(self._traffic, self._device) if self._traffic is not None else None,
+            memory=self._memory.result(),
+        )
+
+    def _find_loading(self) -> None:
+        """Read samples beside the training, and find what they cost."""
+        is_brief, waiting, result = self._extent == "brief", self._part_seconds()["data"], self._found
+        if not is_brief:
+            self.samples.read_beside()
+        loading = [] if is_brief else self._loading.result(result.samples, waiting, result.seconds)
+        if (tail := self.samples.result(result.samples, waiting, result.seconds)) is not None:
+            loading = _without_tail(loading, self.samples.tail_seconds)
+            self._add(tail)
+        self._add(*loading)
+
+    def _optimizers(self) -> Iterable[Optimizer]:
+        return self._training.update.optimizers if self._training.update else ()
+
+    def _timing(self, is_on: bool) -> None:
+        self.samples.is_on = is_on
+
+    def _time_modules(self) -> Passing:
+        times = ModuleTimes(self._training.model, self.stopwatch, self._device)
+        with times.hooked(), self._loading.watched():
+            steps = yield from self._steps(least=2, enough=8, seconds=self._seconds / 3)
+        self._loading.stepped(steps)
+        self._between += steps
+        self._found = replace(self._found, modules=times.result(steps))
+
+    def _count_operations(self) -> Passing:
+        products = Products(lambda: self.stopwatch.current)
+        with flops.operations_counted(self._device) as counter, Traffic() as self._traffic, products:
+            yield
+        self._flops = counter.get_total_flops()
+        self._add(*products.slower_than_larger(self._flops, self._device))
+
+    def _try_without(self) -> Passing:
+        trying = Without(self._training, self._calls, self._backward, self._left_on, self._made_at, self._most_seconds)
+        found = yield from trying.try_all(self._found.findings, self._watched)
+        self._found, self._without = replace(self._found, findings=tuple(found)), trying
+
+    def _try_findings(self, without: Without) -> Passing:
+        """Try what costs enough to be told, after all that others look at."""
+        self._find_loading()
+        self._verifying = Verifying(
+            self._training, self._source, without, self._found.seconds, self._most_seconds / VERIFYING_SHARE
+        )
+        yield from self._verifying.try_each(findings(self._found), self._tell)
+
+    def _tell(self, before: SlowLine, after: SlowLine) -> None:
+        self._found = replace(
+            self._found, findings=tuple(after if one is before else one for one in self._found.findings)
+        )
+
+
+def _without_tail(loading: list[SlowLine], tail_seconds: float) -> list[SlowLine]:
+    """Return what loading costs besides slow samples: they take most in the line that takes most."""
+    most = max(loading, key=lambda one: one.seconds, default=None)
+    return [replace(one, seconds=max(0.0, one.seconds - tail_seconds)) if one is most else one for one in loading]

@@ -1,0 +1,169 @@
+"""The time of a step by its parts: wrappers around what our loop calls, which mark where each part begins and ends.
+
+    other ─► data ─► other ─► copy ─► forward ─► other ─► backward ─► optimizer ─► other
+                                       └ in a step of the user's own: backward, optimizer ┘
+
+All time between two marks belongs to the part that was going on, so that the parts add up to the step. The marks are
+those of `child/clock.py`: on CUDA they are events, and nothing waits for them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from autotune.child.clock import clock_for
+from autotune.profile.records import Part
+from autotune.targets.loop import Training
+from autotune.targets.own_step import OwnStep, StepOptimizer
+from autotune.targets.update import Update
+
+
+class Stopwatch:
+    """Knows which part of a step is going on, and, between `start` and `stop`, for how long each did."""
+
+    def __init__(self, device: str) -> None:
+        self._device = device
+        self._open: list[Part] = ["other"]
+        self.listeners: list[Callable[[], None]] = []  # told of each change of part
+        self._is_on = False
+        self._clock = clock_for(device)
+        self._marked = list[Part]()  # the part that each mark began
+        self._ends = list[int]()  # the marks between steps
+        self._left_out = set[int]()  # steps that do not count, by number
+
+    @property
+    def current(self) -> Part:
+        """The part that is going on."""
+        return self._open[-1]
+
+    def start(self) -> None:
+        """Begin to measure: between two steps."""
+        self._clock, self._marked, self._ends, self._left_out = clock_for(self._device), [], [], set()
+        self._is_on = True
+        self.step()
+
+    def step(self, *, counts: bool = True) -> None:
+        """One optimizer step has ended; without `counts` its time is none of a step's, for something else was in it."""
+        if not counts:
+            self._left_out.add(len(self._ends) - 1)
+        self._ends.append(len(self._marked))
+        self._changed()
+
+    def stop(self) -> tuple[dict[Part, float], tuple[float, ...]]:
+        """Return the seconds of each part of all steps together, and those of each step; waits for the device."""
+        self._is_on = False
+        seconds, intervals, steps = dict[Part, float](), self._clock.intervals(), list[float]()
+        for step, (first, last) in enumerate(pairwise(self._ends)):
+            if step not in self._left_out:
+                steps.append(sum(intervals[first:last]))
+                for part, interval in zip(self._marked[first:last], intervals[first:last], strict=True):
+                    seconds[part] = seconds.get(part, 0.0) + interval
+        return seconds, tuple(steps)
+
+    def during(self, part: Part, work: Callable[..., Any]) -> Callable[..., Any]:
+        """Return `work`, which is that part of a step."""
+
+        def timed(*arguments: Any, **options: Any) -> Any:
+            self.begin(part)
+            try:
+                return work(*arguments, **options)
+            finally:
+                self.end()
+
+        return timed
+
+    def begin(self, part: Part) -> None:
+        """A part begins, within the one that goes on."""
+        self._open.append(part)
+        self._changed()
+
+    def end(self) -> None:
+        """The part that began last has ended."""
+        self._open.pop()
+        self._changed()
+
+    def _changed(self) -> None:
+        if self._is_on:
+            self._clock.mark()
+            self._marked.append(self._open[-1])
+        for tell in self.listeners:
+            tell()
+
+
+class _Epoch:
+    """An epoch whose batches are waited for."""
+
+    def __init__(self, batches: Iterator[Any], stopwatch: Stopwatch) -> None:
+        self._batches = batches
+        self._next = stopwatch.during("data", batches.__next__)
+
+    def __iter__(self) -> _Epoch:
+        return self
+
+    def __next__(self) -> Any:
+        return self._next()
+
+
+class _OwnStep:
+    """The user's own step, whose time is that of the forward pass where it is neither of the others."""
+
+    def __init__(self, step: OwnStep, stopwatch: Stopwatch) -> None:
+        self._step, self._call = step, stopwatch.during("forward", step)
+
+    def __call__(self, batch: Any) -> Any:
+        return self._call(batch)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._step, name)
+
+
+@contextmanager
+def parts_told_apart(training: Training, stopwatch: Stopwatch) -> Iterator[None]:
+    """Tell `stopwatch` of the parts of the steps of `training`, which has not begun."""
+    during, source = stopwatch.during, training.source
+    training.source = lambda: _Epoch(during("data", source)(), stopwatch)
+    training.to_device = during("copy", training.to_device)
+    training.loss = during("forward", training.loss)
+    if training.own_step is not None:
+        training.own_step = _OwnStep(training.own_step, stopwatch)  # type: ignore[assignment]  # stands in for it
+    with ExitStack() as stack:
+        for owner, name, part in _OTHERS:
+            stack.enter_context(replaced(owner, name, during(part, getattr(owner, name))))
+        yield
+
+
+_OTHERS: tuple[tuple[Any, str, Part], ...] = (
+    (torch.autograd, "backward", "backward"),  # `Tensor.backward` calls it, too
+    (torch.autograd, "grad", "backward"),
+    (Update, "__call__", "optimizer"),
+    (Update, "take", "optimizer"),
+    (StepOptimizer, "zero_grad", "optimizer"),
+)
+
+
+def freeing_seconds(make: Callable[[], Any]) -> float:
+    """Return the seconds that it takes to free what `make` returns: the pages of a large one go back to the system."""
+    held, began = [make()], time.perf_counter()
+    held.clear()
+    return time.perf_counter() - began
+
+
+@contextmanager
+def replaced(owner: Any, name: str, stand_in: Any) -> Iterator[None]:
+    """Put `stand_in` in the place of an attribute, which a class may have inherited."""
+    is_own = name in vars(owner)
+    before = vars(owner).get(name)
+    setattr(owner, name, stand_in)
+    try:
+        yield
+    finally:
+        if is_own:
+            setattr(owner, name, before)
+        else:
+            delattr(owner, name)
