@@ -107,7 +107,7 @@ def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion])
     """Take changes back as far as there is time; return them all, with why some were not measured.
 
     What is probably worth nothing is taken back together, beside each of the others alone; each of them alone only if
-    that loses. A single change is not run: without it is the baseline, which has confirmed already.
+    that loses. A single change is not run: without it is the baseline, which was confirmed already.
     """
     testable = [one for one in reversions if not one.untested and not rounds.needs_no_rounds(one.config)]
     losses = expected_losses(context, rounds.winner, testable)
