@@ -40,6 +40,7 @@ from autotune.study.valid_probes import Judged, is_crowded
 FEWEST_FINALISTS = 3
 TIE = 0.02  # faster by less is not worth a change
 MOST_TIE = 0.05  # beyond it an interval that includes 0 is lack of rounds, and no tie of two finalists
+RELEVANT = 0.1  # a gain that pays for a change: an interval without it says that there is none worth having
 LEAST_UNPROVEN_GAIN = 0.05  # better than the baseline: is taken unproven, if by its interval it costs TIE at most
 PROBABLY = 0.8  # confidence of an interval, beyond whose upper end one in ten lies
 # That the model of eight probes or more is worth, where it is a question of batches (benchmarks/knee.py).

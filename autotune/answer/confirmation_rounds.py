@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from autotune.answer import doubtful_batch
-from autotune.answer.choice import FEWEST_FINALISTS, TIE, claim_confidence, differ_in_batch, preferences
+from autotune.answer.choice import FEWEST_FINALISTS, RELEVANT, TIE, claim_confidence, differ_in_batch, preferences
 from autotune.answer.outliers import without_outliers
 from autotune.answer.resumed_confirmation import ResumedConfirmation
 from autotune.core.records import Config, Goal, StudyRequest
@@ -150,18 +150,17 @@ def confirm_in_rounds(
     its configuration can. What is far slower than all its other rounds is measured `again` (None: there is no time), or
     left out. The slower half drops out after rounds three and six, though never the baseline; if all that went on
     failed, those that dropped out are recalled. It ends sooner when it is decided, or, after the fewest rounds, when
-    time no longer `affords` another; later while it does and the gain is open, or the batch (its second argument):
-    what another batch is worth, or in three rounds the global batch. `resumed` and earlier rounds of a baseline count.
+    time no longer `affords` another; later while it does and the gain is open, or the batch: what another batch is
+    worth, or in three rounds the global batch. Its second argument: whether the batch is, or a gain that pays is still
+    possible, so that what comes later can wait. `resumed` and earlier rounds of a baseline count.
     """
-    baseline = request.baseline
-    candidates = {one.config: one for one in finalists}
+    baseline, candidates = request.baseline, {one.config: one for one in finalists}
     first = max((number + 1 for one in finalists for number in one.rounds), default=0)
     fewest = fewest_rounds(len(candidates))
     for done in range(MOST_ROUNDS if affords or rounds >= USUAL_ROUNDS else rounds):
         number = first + done
         running = [one for one in candidates.values() if not (one.failure or one.is_behind)]
-        rivals = [one for one in candidates.values() if one.config != baseline]
-        claims = sum(not one.failure for one in rivals)  # as the answer counts them
+        claims = sum(not one.failure for one in candidates.values() if one.config != baseline)  # as the answer does
         is_batch_open = _have_met(running) and doubtful_batch.is_batch_open(running, request)
         is_batch_open |= done < SURE_ROUNDS and differ_in_batch([one.config for one in running], request)
         if not running or not (done < rounds or is_batch_open or _is_open(running, baseline, request.goal, claims)):
@@ -169,7 +168,8 @@ def confirm_in_rounds(
         configs = [one.config for one in running][:: 1 if number % 2 == 0 else -1]
         before = resumed.round(configs) if resumed else None
         enough = done >= fewest or (done >= FEWEST_ROUNDS and _is_clear(running, baseline, request.goal, claims))
-        if before is None and affords and (enough or done >= rounds) and not affords(configs, is_batch_open):
+        late = affords if before is None and (enough or done >= rounds) else None
+        if late and not late(configs, is_batch_open or _may_gain(running, baseline, request.goal, claims)):
             break
         for config, judged in zip(configs, before or map(probe, configs), strict=True):
             candidates[config] = with_round(candidates[config], number, judged)
@@ -238,38 +238,44 @@ def tie(goal: Goal) -> float:
 
 def _is_clear(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, claims: int) -> bool:
     """Whether two rounds are enough if more overrun the budget: surely faster than the baseline, or no gain."""
-    names = [one.config for one in running]
-    if baseline not in names or len(names) < 2 or objective_of(goal).slack(goal) is not None:
+    found = _over_baseline(running, baseline, goal, claims)
+    if found is None or len(running) < 2 or not _have_enough_rounds(running):
         return False
-    if not _have_enough_rounds(running):
-        return False
-    estimate, low, _ = _over_baseline(running, baseline, claims)
-    return low > 1 or estimate <= 1 + TIE
+    return found[1] > 1 or found[0] <= 1 + TIE
 
 
 def _is_open(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, claims: int) -> bool:
     """Whether more rounds may still tell if the fastest beats the baseline."""
-    if baseline not in [one.config for one in running] or objective_of(goal).slack(goal) is not None:
-        return False
-    estimate, low, _ = _over_baseline(running, baseline, claims)
-    return low <= 1 and estimate > 1 + TIE
+    found = _over_baseline(running, baseline, goal, claims)
+    return found is not None and found[1] <= 1 and found[0] > 1 + TIE
 
 
-def _over_baseline(running: Sequence[ConfigSummary], baseline: Config, claims: int) -> tuple[float, float, float]:
-    """Return the score of the fastest of `claims` over the baseline's, with its interval; zeros without a rival."""
-    scores = rounds_of(running)
-    base = [one.config for one in running].index(baseline)
+def _may_gain(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, claims: int) -> bool:
+    """Whether the answer would be undecided now: the interval includes no gain and one that pays for a change."""
+    found = _over_baseline(running, baseline, goal, claims)
+    return found is not None and found[1] <= 1 and found[2] > 1 + RELEVANT
+
+
+def _over_baseline(
+    running: Sequence[ConfigSummary], baseline: Config, goal: Goal, claims: int
+) -> tuple[float, float, float] | None:
+    """Return the score of the fastest of `claims` over the baseline's, with its interval; zeros without a rival.
+
+    None where the baseline does not run, and where the objective gives speed for something else.
+    """
+    names = [one.config for one in running]
+    if baseline not in names or objective_of(goal).slack(goal) is not None:
+        return None
+    scores, base = rounds_of(running), names.index(baseline)
     rivals = [i for i, one in enumerate(running) if i != base and not one.refused]
-    ratios = [scores.ratio(i, base, claim_confidence(claims)) for i in rivals]
-    return max(ratios, default=(0.0, 0.0, 0.0))
+    return max((scores.ratio(i, base, claim_confidence(claims)) for i in rivals), default=(0.0, 0.0, 0.0))
 
 
 def _faster_half(contenders: Sequence[ConfigSummary], keep: int, request: StudyRequest) -> set[Config]:
     """Return the `keep` configurations that go on; all of them as long as they cannot be compared."""
     if len(contenders) <= keep or not _have_met(contenders):
         return {one.config for one in contenders}
-    scores = rounds_of(contenders)
-    keys = dict(enumerate(preferences(contenders, request)))
+    scores, keys = rounds_of(contenders), dict(enumerate(preferences(contenders, request)))
     going = survivors(scores, range(len(contenders)), keep, keys, tie(request.goal))
     return {contenders[one].config for one in going}
 
@@ -287,8 +293,7 @@ def _have_enough_rounds(candidates: Sequence[ConfigSummary]) -> bool:
 def _has_winner(holding: Sequence[ConfigSummary], request: StudyRequest) -> bool:
     if not _have_enough_rounds([one for one in holding if not one.refused]):
         return False
-    scores = rounds_of(holding)
-    running = [i for i, one in enumerate(holding) if not one.refused]
+    scores, running = rounds_of(holding), [i for i, one in enumerate(holding) if not one.refused]
     baseline = next((i for i in running if holding[i].config == request.baseline), None)
     near, objective = tie(request.goal), objective_of(request.goal)
     is_plain = near <= TIE and objective.slack(request.goal) is None

@@ -5,13 +5,11 @@ from __future__ import annotations
 import math
 import statistics
 
-from autotune.answer.choice import TIE, at_knee, confidence, is_crowded_out
+from autotune.answer.choice import RELEVANT, TIE, at_knee, confidence, is_crowded_out
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, MOST_ROUNDS, fewest_rounds
 from autotune.answer.ranking import Ranking, rounded_ratio
 from autotune.objectives import objective_of
 from autotune.study.recommendation import Undecided
-
-RELEVANT = 0.1  # a gain that pays for a change: an interval without it says that there is none worth having
 
 
 def find_undecided(ranking: Ranking, seconds: float) -> Undecided | None:

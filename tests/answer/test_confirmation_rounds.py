@@ -231,6 +231,23 @@ def test_after_two_rounds_of_four_each_must_be_affordable():
     assert len(log) == 3 * 4
 
 
+@pytest.mark.parametrize(("rates", "unsure"), [((80, 110), True), ((80, 82), False), ((140, 150), False)])
+def test_what_comes_after_the_rounds_waits_while_a_gain_that_pays_is_possible(rates, unsure):
+    """As seen: of 60 s 14 were left for an ablation, and the answer was undecided: 0.87 (0.62 to 1.23)."""
+    asked = []
+
+    def affords(running, is_unsure):
+        asked.append(is_unsure)
+        return False
+
+    def rate_of(where, count):
+        return 100.0 if where == BASE else float(rates[count % 2])
+
+    run(_candidates(BASE, ONE), 8, _rated([], rate_of), affords=affords)
+
+    assert asked == [unsure]
+
+
 @pytest.mark.parametrize(("confirmed", "rounds"), [((ONE,), 2), ((ONE, TWO), 4), ((ONE, TWO, THREE), 3)])
 def test_few_rivals_run_the_rounds_that_an_interval_takes_however_late_it_is(confirmed, rounds):
     log = []
