@@ -10,6 +10,7 @@ import pytest
 from autotune.core.results import Outcome
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.profile.judge import findings
+from autotune.profile.measuring.sizes import Product, faster_larger
 from autotune.profile.memory_judge import peak_bytes, rows
 from autotune.profile.records import ProfileRequest, ProfileResult
 from tests.worlds import config
@@ -89,3 +90,11 @@ def test_the_tensors_of_a_step_explain_the_peak_of_the_allocator(tmp_path: Path)
     assert sum(found.values()) == peak_bytes(use)
     assert found["context"] > 100 * 2**20
     assert abs(found["not explained"]) <= 0.03 * peak_bytes(use)
+
+
+def test_a_vocabulary_that_is_no_multiple_of_eight_is_slower_than_a_padded_one() -> None:
+    """That of GPT-2, in the sizes of its head (Karpathy, nanoGPT: 50,304 instead of 50,257)."""
+    other, seconds = faster_larger(Product(4096, 768, 50_257, torch.bfloat16), "cuda")
+
+    assert other in (Product(4096, 768, columns, torch.bfloat16) for columns in (50_264, 50_304))
+    assert seconds > 0

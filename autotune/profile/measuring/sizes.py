@@ -77,7 +77,8 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 
                 known[product] = faster_larger(product, device)
             other, seconds = known[product]
             if other is not None:
-                what = f"a weight of {product.inner:,} × {product.columns:,}, and {other.inner:,} × {other.columns:,}"
+                new, now = (f"{one.inner:,} × {one.columns:,}" for one in (other, product))
+                what = f"a weight of {new} instead of {now}"
                 found.append(
                     SlowLine(
                         kind="sizes", place=line.place, code=line.text, what=what, count=count, seconds=count * seconds

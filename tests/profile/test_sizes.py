@@ -1,0 +1,89 @@
+"""Products that a slightly larger weight makes faster: which are seen, which are timed, and what is told."""
+
+import time
+
+import pytest
+import torch
+from torch import nn
+
+from autotune.profile.advice import seen
+from autotune.profile.measuring import sizes
+from autotune.profile.measuring.sizes import Product, Products
+
+WHOLE = Product(7, 32, 64, torch.float32)
+ODD = Product(7, 30, 50_257, torch.float32)
+
+
+def test_the_weight_is_rounded_up_and_the_batch_is_not():
+    assert ODD.larger(8) == Product(7, 32, 50_264, torch.float32)
+    assert ODD.larger(64) == Product(7, 64, 50_304, torch.float32)
+    assert WHOLE.larger(8) == WHOLE
+
+
+def _counted(*, calls=1):
+    """What was counted in a step of a layer of 30 x 10, with its backward pass."""
+    part = ["forward"]
+    products = Products(lambda: part[0])
+    layer, samples = nn.Linear(30, 10), torch.randn(7, 30)
+    with products:
+        loss = sum(layer(samples).sum() for _ in range(calls))
+        part[0] = "backward"
+        loss.backward()
+    return products
+
+
+def test_products_of_the_forward_pass_are_counted_with_their_line():
+    (((line, product), count),) = _counted(calls=2).counts.items()
+
+    assert (product, count) == (Product(7, 30, 10, torch.float32), 2)
+    assert "layer(samples)" in line.text
+
+
+def test_a_product_without_a_bias_is_one_too():
+    products = Products(lambda: "forward")
+    weight = torch.randn(10, 30)
+    with products:
+        torch.nn.functional.linear(torch.randn(7, 30), weight)
+
+    assert list(products.counts.values()) == [1]
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """A device whose products take the given seconds where the weight is, or is not, in multiples of 8."""
+
+    def install(whole, odd):
+        def training(product, device):
+            return lambda: time.sleep(whole if product == product.larger(8) else odd)
+
+        monkeypatch.setattr(sizes, "_training", training)
+
+    return install
+
+
+def test_a_larger_weight_that_is_faster_is_told_with_what_it_saves(kernels):
+    kernels(whole=0.002, odd=0.004)
+
+    (found,) = _counted(calls=2).slower_than_larger(flops=3 * 2 * 2 * 7 * 30 * 10, device="cpu")
+
+    assert found.kind == "sizes" and found.count == 2
+    assert 0.5 * 2 * 0.002 < found.seconds < 2 * 2 * 0.002
+    assert "a weight of 32 × 16 instead of 30 × 10 would be faster, 2 times a step" in seen(found)
+
+
+def test_one_that_is_no_faster_is_not_told(kernels):
+    kernels(whole=0.003, odd=0.003)
+
+    assert _counted().slower_than_larger(flops=1, device="cpu") == []
+
+
+def test_what_cannot_be_worth_a_hundredth_of_a_step_is_not_even_timed(kernels):
+    kernels(whole=0.0, odd=60.0)
+
+    assert _counted().slower_than_larger(flops=1000 * 3 * 2 * 7 * 30 * 10, device="cpu") == []
+
+
+def test_products_are_timed_for_real_on_this_device():
+    seconds = sizes._in_turn(Product(64, 33, 17, torch.float32), Product(64, 40, 24, torch.float32), "cpu")
+
+    assert len(seconds) >= 12 and all(one > 0 for one in seconds)
