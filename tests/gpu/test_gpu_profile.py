@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from autotune.core.results import Outcome
 from autotune.launch.subprocess import SubprocessLauncher
