@@ -44,9 +44,7 @@ class ConfigSummary:
 
     config: Config
     found: float | None = None  # its score in the search, corrected for drift; None: the search did not measure it
-    expected: float | None = (
-        None  # its score by the sampler's model of all probes before the confirmation; None: not asked
-    )
+    expected: float | None = None  # its score by the sampler's model, before the confirmation; None: not asked
     trials: tuple[Trial, ...] = ()
     verdicts: tuple[Verdict, ...] = ()  # one per trial
     rounds: tuple[int, ...] = ()  # of the confirmation, in which each trial ran; empty: the first ones

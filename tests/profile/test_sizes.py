@@ -87,3 +87,29 @@ def test_products_are_timed_for_real_on_this_device():
     seconds = sizes._in_turn(Product(64, 33, 17, torch.float32), Product(64, 40, 24, torch.float32), "cpu")
 
     assert len(seconds) >= 12 and all(one > 0 for one in seconds)
+
+
+def test_of_a_product_that_memory_would_not_hold_some_rows_are_timed_and_the_rest_is_like_them(kernels):
+    kernels(whole=0.002, odd=0.004)
+    head = Product(2**20, 63, 50_257, torch.float32)
+
+    other, seconds = sizes.faster_larger(head, "cpu")
+
+    rows = head.larger(64).rows_in(sizes.MOST_BYTES)
+    assert 0 < rows < head.rows
+    assert other is not None and other.rows == head.rows
+    assert 0.5 < seconds / (0.002 * head.rows / rows) < 2
+
+
+def test_a_weight_that_is_too_large_for_that_is_not_timed(kernels):
+    kernels(whole=0.0, odd=60.0)
+
+    assert sizes.faster_larger(Product(8, 2**20 - 1, 1023, torch.float32), "cpu") == (None, 0.0)
+
+
+def test_timing_draws_nothing_from_the_random_generator_of_the_training():
+    before = torch.get_rng_state()
+
+    sizes._in_turn(Product(4, 3, 5, torch.float32), Product(4, 8, 8, torch.float32), "cpu")
+
+    assert torch.equal(torch.get_rng_state(), before)

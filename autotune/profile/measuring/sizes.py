@@ -26,6 +26,7 @@ MULTIPLES = (8, 64)
 LEAST_SHARE = 0.01  # of the operations of a step: what is less cannot be worth a hundredth of it
 ROUNDS = 12  # as it is and larger; of fewer than 6, no interval says anything
 MOST_SECONDS = 1.0  # of products, for each size
+MOST_BYTES = 2**29  # of the tensors of one product: of a larger one so many rows are timed, and the rest like them
 
 
 class Product(NamedTuple):
@@ -40,6 +41,11 @@ class Product(NamedTuple):
     def flops(self) -> int:
         """The operations of the forward pass."""
         return 2 * self.rows * self.inner * self.columns
+
+    def rows_in(self, most_bytes: int) -> int:
+        """Return how many rows samples, weight and gradient may have in so many bytes; 0: the weight alone has more."""
+        weight, row = (size * self.dtype.itemsize for size in (self.inner * self.columns, self.inner + self.columns))
+        return max(0, most_bytes - weight) // row
 
     def larger(self, multiple: int) -> Product:
         """Return the product with the sizes of the weight rounded up; the batch is the user's choice."""
@@ -93,10 +99,11 @@ _FACTORS = {torch.ops.aten.mm.default: 0, torch.ops.aten.addmm.default: 1}  # an
 def faster_larger(product: Product, device: str) -> tuple[Product | None, float]:
     """Return the larger product that gains most, and by how many seconds; None, 0.0 where none is surely faster."""
     best: tuple[Product | None, float] = (None, 0.0)
-    for multiple in MULTIPLES:
+    rows = min(product.rows, product.larger(max(MULTIPLES)).rows_in(MOST_BYTES))
+    for multiple in MULTIPLES if rows else ():
         other = product.larger(multiple)
-        seconds = _in_turn(product, other, device)
-        gained = agreed_share(seconds) * min(seconds[::2])
+        seconds = _in_turn(product._replace(rows=rows), other._replace(rows=rows), device)
+        gained = agreed_share(seconds) * min(seconds[::2]) * product.rows / rows
         if gained > best[1]:
             best = other, gained
     return best
@@ -120,8 +127,10 @@ def _in_turn(product: Product, other: Product, device: str) -> list[float]:
 def _training(product: Product, device: str) -> Callable[[], None]:
     """Return what does the product as a linear layer does, with both of its backward pass."""
     rows, inner, columns, dtype = product
+    own = torch.Generator(device).manual_seed(0)  # the training's goes on as if nothing were drawn here
     samples, weight, gradient = (
-        torch.randn(size, device=device).to(dtype) for size in ((rows, inner), (columns, inner), (rows, columns))
+        torch.randn(size, device=device, generator=own).to(dtype)
+        for size in ((rows, inner), (columns, inner), (rows, columns))
     )
 
     def work() -> None:
