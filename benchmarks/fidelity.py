@@ -172,8 +172,8 @@ def name_of(target: str) -> str:
 def cell(
     target: str, config: Config, options: argparse.Namespace
 ) -> tuple[float, list[float], float, int]:  # fmt: skip
-    """Plain samples/s, the ratio of every round, and whether the probes were loader-bound or is_noticeable."""
-    rates, ratios, waits, is_noticeable = [], [], [], 0
+    """Plain samples/s, the ratio of every round, and whether the probes were loader-bound or slowed by others."""
+    rates, ratios, waits, slowed = [], [], [], 0
     for _ in range(options.rounds):
         before = probed(target, config, options.device)
         plain = (timed if is_command(target) else trained)(target, config, options)
@@ -181,8 +181,8 @@ def cell(
         rates.append(plain)
         ratios.append((before.samples_per_second + after.samples_per_second) / 2 / plain)
         waits += [before.data_wait_share, after.data_wait_share]
-        is_noticeable += sum(m.interference is not None and m.interference.is_noticeable for m in (before, after))
-    return statistics.median(rates), ratios, statistics.mean(waits), is_noticeable
+        slowed += sum(m.interference is not None and m.interference.is_noticeable for m in (before, after))
+    return statistics.median(rates), ratios, statistics.mean(waits), slowed
 
 
 def banner(options: argparse.Namespace) -> str:
@@ -218,7 +218,7 @@ def main() -> None:
     if not cells_of:
         sys.exit("no target of them can run here")
     print(banner(options))
-    print("| target | configuration | plain samples/s | probe / plain | waits for data | probes is_noticeable |")
+    print("| target | configuration | plain samples/s | probe / plain | waits for data | probes slowed |")
     print("| --- | --- | --- | --- | --- | --- |")
     errors, overestimates, right, pairs = [], [], 0, 0
     for target, cells in cells_of.items():
@@ -226,7 +226,7 @@ def main() -> None:
         for changes in cells:
             config = Config(values={**defaults(), **changes})
             try:
-                plain, ratios, wait, is_noticeable = cell(target, config, options)
+                plain, ratios, wait, slowed = cell(target, config, options)
             except Died as death:  # the other cells are worth their time
                 print(f"| {name_of(target)} | {described(config.values)} | – | {death} | – | – |", flush=True)
                 continue
@@ -238,7 +238,7 @@ def main() -> None:
             shown = ", ".join(f"{each:.3f}" for each in ratios)
             print(
                 f"| {name_of(target)} | {described(config.values)} | {plain:,.0f} | {shown} | {wait:.0%} "
-                f"| {is_noticeable} of {2 * options.rounds} |",
+                f"| {slowed} of {2 * options.rounds} |",
                 flush=True,
             )
         for one, other in itertools.combinations(range(len(plain_rates)), 2):

@@ -68,7 +68,7 @@ def record_all(tasks: tuple[Task, ...]) -> None:
         gain = f"{rate / baseline:.2f}×" if baseline else "–"
         lines.append(
             row(
-                f"{task.name} ({task.what})", len(surface.cells), surface.out_of_memory, surface.is_noticeable,
+                f"{task.name} ({task.what})", len(surface.cells), surface.out_of_memory, surface.slowed,
                 f"{surface.seconds:.0f} s", described(config.values), f"{rate:,.0f}", gain,
             )
         )  # fmt: skip

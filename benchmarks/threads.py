@@ -59,7 +59,7 @@ def main() -> None:
     configs = configurations(cores)
     probes = interleaved(configs, options.rounds, lambda config: probed(str(ROOT / TARGET), config))
     rates = [rate([measured.samples_per_second for measured in row]) for row in probes]
-    print("| configuration | probes, samples/s | mean | of no workers | waits for data | is_noticeable |")
+    print("| configuration | probes, samples/s | mean | of no workers | waits for data | slowed |")
     print("| --- | --- | --- | --- | --- | --- |")
     for config, row, mean in zip(configs, probes, rates, strict=True):
         shown = ", ".join(f"{measured.samples_per_second:,.0f}" for measured in row)

@@ -26,7 +26,7 @@ from tests.session_launcher import MARK
 
 COMMAND = (sys.executable, "-m", "autotune")
 # Searches that are brief, however long their time budget is, and so need no luck on a slow or busy machine: they
-# measure for a fraction of a second, race for few rounds and hardly wait for others.
+# measure for a fraction of a second, confirm in few rounds and hardly wait for others.
 WINDOW = ProbeBudget(
     min_warmup_seconds=0.1, max_compute_seconds=0.05, max_loader_seconds=0.1, min_seconds=0.2, max_seconds=0.3,
     min_steps=4,

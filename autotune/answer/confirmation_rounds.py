@@ -238,37 +238,37 @@ def tie(goal: Goal) -> float:
 
 def _is_clear(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, claims: int) -> bool:
     """Whether two rounds are enough if more overrun the budget: surely faster than the baseline, or no gain."""
-    found = _over_baseline(running, baseline, goal, claims)
-    if found is None or len(running) < 2 or not _have_enough_rounds(running):
+    ratios = _over_baseline(running, baseline, goal, claims)
+    if ratios is None or len(running) < 2 or not _have_enough_rounds(running):
         return False
-    return found[1] > 1 or found[0] <= 1 + TIE
+    estimate, low, _ = max(ratios, default=(0.0, 0.0, 0.0))
+    return low > 1 or estimate <= 1 + TIE
 
 
 def _is_open(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, claims: int) -> bool:
     """Whether more rounds may still tell if the fastest beats the baseline."""
-    found = _over_baseline(running, baseline, goal, claims)
-    return found is not None and found[1] <= 1 and found[0] > 1 + TIE
+    estimate, low, _ = max(_over_baseline(running, baseline, goal, claims) or [(0.0, 0.0, 0.0)])
+    return low <= 1 and estimate > 1 + TIE
 
 
 def _may_gain(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, claims: int) -> bool:
-    """Whether the answer would be undecided now: the interval includes no gain and one that pays for a change."""
-    found = _over_baseline(running, baseline, goal, claims)
-    return found is not None and found[1] <= 1 and found[2] > 1 + RELEVANT
+    """Whether the answer would be undecided now: an interval includes no gain and one that pays for a change."""
+    ratios = _over_baseline(running, baseline, goal, claims) or []
+    return any(low <= 1 and high > 1 + RELEVANT for _, low, high in ratios)
 
 
 def _over_baseline(
     running: Sequence[ConfigSummary], baseline: Config, goal: Goal, claims: int
-) -> tuple[float, float, float] | None:
-    """Return the score of the fastest of `claims` over the baseline's, with its interval; zeros without a rival.
+) -> list[tuple[float, float, float]] | None:
+    """Return the score of each rival over the baseline's, with its interval, for the fastest of `claims`.
 
     None where the baseline does not run, and where the objective gives speed for something else.
     """
-    names = [one.config for one in running]
-    if baseline not in names or objective_of(goal).slack(goal) is not None:
+    if baseline not in (names := [one.config for one in running]) or objective_of(goal).slack(goal) is not None:
         return None
     scores, base = rounds_of(running), names.index(baseline)
     rivals = [i for i, one in enumerate(running) if i != base and not one.refused]
-    return max((scores.ratio(i, base, claim_confidence(claims)) for i in rivals), default=(0.0, 0.0, 0.0))
+    return [scores.ratio(i, base, claim_confidence(claims)) for i in rivals]
 
 
 def _faster_half(contenders: Sequence[ConfigSummary], keep: int, request: StudyRequest) -> set[Config]:

@@ -13,7 +13,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from autotune.answer import choice, confirmation_rounds
-from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, GOAL_ROUNDS, MOST_FINALISTS, USUAL_ROUNDS, probe_count
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, MOST_FINALISTS, probe_count
 from autotune.context.windows import BRIEF, LEAST, SEARCH, ConfirmationPlan
 from autotune.core.records import Config
 from autotune.core.requests import FEWEST_STEPS, ProbeBudget
@@ -123,7 +123,8 @@ class TimeBudget:
     def full_confirmation_seconds(self) -> float:
         """The seconds of a confirmation of eight rounds among those who would begin it now."""
         among = self._candidates(MOST_FINALISTS)
-        return self.probe_seconds(among, self.round_window) * probe_count(len(among) - 1, GOAL_ROUNDS, 1)
+        probes = probe_count(len(among) - 1, confirmation_rounds.GOAL_ROUNDS, 1)
+        return probes * self.probe_seconds(among, self.round_window)
 
     @property
     def ablation_seconds(self) -> float:
@@ -247,7 +248,7 @@ class TimeBudget:
         others, left, plans = len(candidates) - finalist_total, self.confirmation_seconds, list[ConfirmationPlan]()
         for window in (self.round_window, *self._windows(self.round_window)[-1:]):
             seconds = self.probe_seconds(candidates, window)
-            rounds = range(USUAL_ROUNDS, FEWEST_ROUNDS, -1)
+            rounds = range(confirmation_rounds.USUAL_ROUNDS, FEWEST_ROUNDS, -1)
             fit = (n for n in rounds if (probe_count(finalist_total, n, others) - known) * seconds <= left)
             plans.append(ConfirmationPlan(window=window, rounds=next(fit, FEWEST_ROUNDS), probe_seconds=seconds))
         # The least window may hold a single burst of a loader: rather fewer rounds, as long as they can decide.

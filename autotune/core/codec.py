@@ -73,7 +73,7 @@ def _upgraded(content: Any, kind: Any) -> Any:
         content = one.upgraded(content)
     if not isinstance(content, dict) or not kinds:
         return content
-    parts = {field.name: field.type for one in kinds for field in msgspec.structs.fields(one)}
+    parts = {field.encode_name: field.type for one in kinds for field in msgspec.structs.fields(one)}
     return {name: _upgraded(value, parts.get(name)) for name, value in content.items()}
 
 

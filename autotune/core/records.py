@@ -1,8 +1,8 @@
 """The records that are known before a probe: configuration, goal, environment, target, request of a study.
 
 Every record is frozen, units are in the names (`_seconds`, `_bytes`, `_fraction` in 0..1), and constructing one
-touches nothing outside it. `requests.py` holds what a process is asked, `results.py` what comes back, `codec.py` the
-one JSON form of all.
+touches nothing outside it. `requests.py` and `results.py` hold what a probe and an inspection are asked and return,
+`records.py` of each feature its own; `codec.py` the one JSON form of all.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ def launching(
 ) -> Iterator[Launcher]:  # fmt: skip
     """Open the launcher of a search: of the workers of a `fleet`, or of this machine.
 
-    `note` is given what a person should know of them, and `around`
-    what may be put around the launcher of this machine. Raises `UsageError`, `StudyError` or `EnvironmentUnfit`.
+    `note` is given what a person should know of the workers, and `around` may put something around the launcher of
+    this machine. Raises `UsageError`, `StudyError` or `EnvironmentUnfit`.
     """
     patience, isolation = settings.step_timeout_seconds, settings.isolation
     environ = asked_ranks(settings).environ

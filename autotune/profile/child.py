@@ -1,4 +1,4 @@
-"""The process of a profile: one configuration, trained by our loop, which is looked at in passes (`passes.py`)."""
+"""The process of a profile: one configuration, trained by our loop in passes (`measuring/passes.py`)."""
 
 from __future__ import annotations
 

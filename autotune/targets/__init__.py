@@ -1,8 +1,8 @@
 """The meaning of a reference to training code: `resolve` gives the target behind it, which only a child process opens.
 
 text ─► TargetPlace ─► its module, imported ─► kinds/ ─► a Contract, which our loop trains
-                 │                                 └─► an OwnLoop, which trains by itself
-                 └─► a command ─► commands/ ─────────► another, which is run as it is
+                   │                                 └─► an OwnLoop, which trains by itself
+                   └─► a command ─► commands/ ─────────► another, which is run as it is
 """
 
 from __future__ import annotations

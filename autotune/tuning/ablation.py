@@ -19,7 +19,8 @@ from collections.abc import Callable, Collection, Sequence
 from msgspec.structs import replace
 
 from autotune import interrupts
-from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, GOAL_ROUNDS, with_round
+from autotune.answer import confirmation_rounds
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, with_round
 from autotune.answer.doubtful_batch import is_taken_back
 from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
@@ -157,7 +158,7 @@ def _run_affordable(context: SearchContext, rounds: _Ablation, configs: Sequence
             if not rounds.has_run:
                 context.reporter.note(
                     "The recommendation is kept. Measuring it without its changes, in up to "
-                    f"{GOAL_ROUNDS} interleaved rounds; Ctrl-C skips this."
+                    f"{confirmation_rounds.GOAL_ROUNDS} interleaved rounds; Ctrl-C skips this."
                 )
             rounds.run(may[:count], beside)
             return
@@ -249,7 +250,7 @@ class _Ablation:
         budget, resumed = self._context.budget, self._context.interrupted_ablation
         number = 1 + max((one for candidate in self.candidates.values() for one in candidate.rounds), default=-1)
         running = list(configs)
-        for done in range(GOAL_ROUNDS):
+        for done in range(confirmation_rounds.GOAL_ROUNDS):
             others = [one for one in beside if not self.has_failed(one)]
             order = [self.winner, *running, *others][:: 1 if done % 2 == 0 else -1]
             before = resumed.round(order)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from autotune.answer import confirmation_rounds
 from autotune.answer.choice import finalists
 from autotune.answer.confirmation_rounds import (
     HALVED_AFTER,
-    MOST_ROUNDS,
     SURE_ROUNDS,
-    USUAL_ROUNDS,
     confirm_in_rounds,
     fewest_rounds,
     finalists_left,
@@ -139,7 +138,8 @@ def _confirm_in_rounds(context: SearchContext, candidates: list[ConfigSummary]) 
     plan = budget.confirmation_plan(configs, finalist_total, known)
     window, missing = plan.window, max(0, probe_count(finalist_total, plan.rounds, others) - known)
     briefly = ", measured briefly" if window != budget.round_window else ""
-    more = f", up to {MOST_ROUNDS} rounds if the gain is still open" * (plan.rounds >= USUAL_ROUNDS)
+    is_usual = plan.rounds >= confirmation_rounds.USUAL_ROUNDS
+    more = f", up to {confirmation_rounds.MOST_ROUNDS} rounds if the gain is still open" * is_usual
     seconds = format_seconds(missing * plan.probe_seconds)
     context.reporter.note(f"{_announced(finalist_total, others, plan.rounds)}{briefly}, about {seconds}{more}.")
     least = max(0, probe_count(finalist_total, min(fewest, plan.rounds), others) - known)

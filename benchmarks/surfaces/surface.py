@@ -60,7 +60,7 @@ class Surface(Record, frozen=True, kw_only=True):
         return sum(judge(cell.result, self.request).constraints["memory"] > 0 for cell in self.cells)
 
     @property
-    def is_noticeable(self) -> int:
+    def slowed(self) -> int:
         """How many probes others noticeably slowed."""
         seen = (cell.result.measurement for cell in self.cells)
         return sum(bool(m and m.interference and m.interference.is_noticeable) for m in seen)

@@ -248,6 +248,21 @@ def test_what_comes_after_the_rounds_waits_while_a_gain_that_pays_is_possible(ra
     assert asked == [unsure]
 
 
+def test_a_gain_is_possible_also_where_a_calmer_rival_seems_faster():
+    asked = []
+
+    def affords(running, is_unsure):
+        asked.append(is_unsure)
+        return len(asked) < 4
+
+    def rate_of(where, count):
+        return {BASE: 100.0, ONE: (99.5, 100.5)[count % 2], TWO: (80.0, 118.0)[count % 2]}[where]
+
+    run(_candidates(BASE, ONE, TWO), 8, _rated([], rate_of), affords=affords)
+
+    assert asked == [True] * 4
+
+
 @pytest.mark.parametrize(("confirmed", "rounds"), [((ONE,), 2), ((ONE, TWO), 4), ((ONE, TWO, THREE), 3)])
 def test_few_rivals_run_the_rounds_that_an_interval_takes_however_late_it_is(confirmed, rounds):
     log = []

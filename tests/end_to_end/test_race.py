@@ -70,7 +70,7 @@ class At:
             return self.launcher.run(request, folder)
 
 
-def confirmed(launcher, *names, revision=None):
+def raced(launcher, *names, revision=None):
     # Three rounds decide it; on a busy machine those that others spoiled are left out, and it needs more.
     settings = RaceSettings(rounds=20, time_budget_seconds=600, device="cpu", baseline_commit=revision)
     named = named_contestants(names, [], revision)
@@ -81,7 +81,7 @@ def test_the_slower_of_two_files_is_found(home, forking_launcher):
     (home / "fast.py").write_text(MODEL.format(pause=FAST))
     (home / "slow.py").write_text(MODEL.format(pause=SLOW))
 
-    result = confirmed(forking_launcher, "fast.py", "slow.py")
+    result = raced(forking_launcher, "fast.py", "slow.py")
 
     assert result.verdict == "slower"
     assert result.standings[1].ratio < 0.5
@@ -94,7 +94,7 @@ def test_the_faster_of_two_commands_is_found(home, forking_launcher):
     (home / "train.py").write_text(COMMAND)
     python = f"{sys.executable} train.py"
 
-    result = confirmed(forking_launcher, f"{python} --slow", [sys.executable, "train.py"])
+    result = raced(forking_launcher, f"{python} --slow", [sys.executable, "train.py"])
 
     assert result.verdict == "faster"
     assert result.standings[1].ratio > 2
@@ -112,7 +112,7 @@ def repository(home, then, now):
 def test_the_code_of_now_races_that_of_then(home, forking_launcher):
     repository(home, then=SLOW, now=FAST)
 
-    result = confirmed(forking_launcher, "model.py", revision="HEAD")
+    result = raced(forking_launcher, "model.py", revision="HEAD")
 
     assert result.verdict == "faster"
     assert result.standings[1].ratio > 2

@@ -134,11 +134,14 @@ class OurLoopPasses(LinePasses):
         self._found = replace(self._found, modules=times.result(steps))
 
     def _count_operations(self) -> Passing:
-        products = Products(lambda: self.stopwatch.current)
+        products = Products(self._training.model, lambda: self.stopwatch.current)
         with flops.operations_counted(self._device) as counter, Traffic() as self._traffic, products:
             yield
         self._flops = counter.get_total_flops()
-        self._add(*products.slower_than_larger(self._flops, self._device))
+        try:
+            self._add(*products.slower_than_larger(self._flops, self._found.seconds, self._device))
+        except Exception as error:  # such as memory that the training has: the profile is worth more
+            self._leave_out(f"Sizes of products were not timed: {type(error).__name__}: {error}".partition("\n")[0])
 
     def _try_without(self) -> Passing:
         trying = Without(self._training, self._calls, self._backward, self._left_on, self._made_at, self._most_seconds)

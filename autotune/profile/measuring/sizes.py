@@ -1,7 +1,7 @@
 """Matrix products that take longer than slightly larger ones: vector units and tensor cores want multiples.
 
 A weight of 50,257 rows may take longer than one of 50,304, of which the rest is never used. Each product of the forward
-pass with such a size is timed alone as it is and larger, in turn, with the two products of its backward pass.
+pass with such a weight is timed alone as it is and larger, in turn, with the two products of its backward pass.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from autotune.child import device as devices
@@ -24,9 +25,11 @@ from autotune.profile.records import SlowLine
 # use tensor cores well, on an A100 those in multiples of 64.
 MULTIPLES = (8, 64)
 LEAST_SHARE = 0.01  # of the operations of a step: what is less cannot be worth a hundredth of it
-ROUNDS = 12  # as it is and larger; of fewer than 6, no interval says anything
+FEWEST_ROUNDS, ROUNDS = 6, 12  # as it is and larger; of fewer than 6, no interval says anything
 MOST_SECONDS = 1.0  # of products, for each size
+MOST_SECONDS_IN_ALL = 10.0  # the products that take most come first
 MOST_BYTES = 2**29  # of the tensors of one product: of a larger one so many rows are timed, and the rest like them
+FEWEST_ROWS = 64  # a product of fewer is another one
 
 
 class Product(NamedTuple):
@@ -36,16 +39,19 @@ class Product(NamedTuple):
     inner: int
     columns: int
     dtype: torch.dtype
+    is_transposed: bool = True  # the weight is stored as columns x inner, as that of a linear layer
 
     @property
     def flops(self) -> int:
-        """The operations of the forward pass."""
+        """The operations of the forward pass; the backward pass has twice as many."""
         return 2 * self.rows * self.inner * self.columns
 
-    def rows_in(self, most_bytes: int) -> int:
-        """Return how many rows samples, weight and gradient may have in so many bytes; 0: the weight alone has more."""
+    def most_rows(self, seconds: float) -> int:
+        """Return how many rows are timed, where the whole takes so long: what memory and patience hold; 0: none."""
         weight, row = (size * self.dtype.itemsize for size in (self.inner * self.columns, self.inner + self.columns))
-        return max(0, most_bytes - weight) // row
+        patience = MOST_SECONDS / (2 * ROUNDS) / max(seconds, 1e-9)
+        most = min(max(0, MOST_BYTES - weight) // row, int(patience * self.rows))
+        return self.rows if most >= self.rows else most if most >= FEWEST_ROWS else 0
 
     def larger(self, multiple: int) -> Product:
         """Return the product with the sizes of the weight rounded up; the batch is the user's choice."""
@@ -54,56 +60,74 @@ class Product(NamedTuple):
 
 
 class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2.13
-    """Counts the matrix products in forward pass and loss, by line and size; `part` returns what is going on."""
+    """Counts the products with weights of `model` in forward pass and loss, by line and size.
 
-    def __init__(self, part: Callable[[], str]) -> None:
+    `part` returns what is going on. Products of sparse tensors, and of two that are no weights, do not count: there a
+    size is the batch's or the data's.
+    """
+
+    def __init__(self, model: torch.nn.Module, part: Callable[[], str]) -> None:
         super().__init__()  # type: ignore[no-untyped-call]  # the same
         self._part = part
-        self.counts = Counter[tuple[UserLine, Product]]()
+        self._weights = {tuple(one.shape) for one in model.parameters() if one.dim() == 2}
+        self.counts = Counter[tuple[UserLine | None, Product]]()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Do the operation, and note it if it is such a product."""
         if (at := _FACTORS.get(func)) is not None and self._part() == "forward":
             left, right = args[at], args[at + 1]
-            line = calling_line(sys._getframe(1), through_torch=True)
-            if line is not None:
-                self.counts[line, Product(left.shape[0], left.shape[1], right.shape[1], left.dtype)] += 1
+            if (product := self._product(left, right)) is not None:
+                self.counts[calling_line(sys._getframe(1), through_torch=True), product] += 1
         return func(*args, **(kwargs or {}))
 
-    def slower_than_larger(self, flops: int, device: str) -> list[SlowLine]:
-        """Return the lines whose products would take less time with a larger weight; `flops`: of a whole step.
+    def _product(self, left: Tensor, right: Tensor) -> Product | None:
+        if left.layout is not torch.strided or right.layout is not torch.strided:
+            return None
+        shape, is_transposed = tuple(right.shape), right.stride(0) == 1
+        if (shape[::-1] if is_transposed else shape) not in self._weights:
+            return None
+        return Product(left.shape[0], shape[0], shape[1], left.dtype, is_transposed)
 
-        Three products in all, forward and backward, count for one in the forward pass.
+    def slower_than_larger(self, flops: int, step_seconds: float, device: str) -> list[SlowLine]:
+        """Return the lines whose products would take less time with a larger weight.
+
+        `flops` and `step_seconds` are those of a whole step: of its rate follows how long a product takes.
         """
         found, known = list[SlowLine](), dict[Product, tuple[Product | None, float]]()
-        for (line, product), count in self.counts.items():
+        ends = time.perf_counter() + MOST_SECONDS_IN_ALL
+        for (line, product), count in sorted(self.counts.items(), key=lambda one: -one[1] * one[0][1].flops):
             if product == product.larger(min(MULTIPLES)) or 3 * count * product.flops < LEAST_SHARE * flops:
                 continue
             if product not in known:
-                known[product] = faster_larger(product, device)
+                if time.perf_counter() > ends:
+                    continue
+                known[product] = faster_larger(product, device, 3 * product.flops * step_seconds / flops)
             other, seconds = known[product]
             if other is not None:
                 new, now = (f"{one.inner:,} × {one.columns:,}" for one in (other, product))
-                what = f"a weight of {new} instead of {now}"
                 found.append(
                     SlowLine(
-                        kind="sizes", place=line.place, code=line.text, what=what, count=count, seconds=count * seconds
+                        kind="sizes", place=line.place if line else "", code=line.text if line else "",
+                        what=f"a weight of {new} instead of {now}", count=count, seconds=count * seconds,
                     )
-                )
+                )  # fmt: skip
         return found
 
 
 _FACTORS = {torch.ops.aten.mm.default: 0, torch.ops.aten.addmm.default: 1}  # and where its two factors are
 
 
-def faster_larger(product: Product, device: str) -> tuple[Product | None, float]:
-    """Return the larger product that gains most, and by how many seconds; None, 0.0 where none is surely faster."""
+def faster_larger(product: Product, device: str, seconds: float) -> tuple[Product | None, float]:
+    """Return the larger product that gains most, and by how many seconds; None, 0.0 where none is surely faster.
+
+    `seconds`: what the product takes, about, with its backward pass.
+    """
     best: tuple[Product | None, float] = (None, 0.0)
-    rows = min(product.rows, product.larger(max(MULTIPLES)).rows_in(MOST_BYTES))
+    rows = product.larger(max(MULTIPLES)).most_rows(seconds)
     for multiple in MULTIPLES if rows else ():
         other = product.larger(multiple)
-        seconds = _in_turn(product._replace(rows=rows), other._replace(rows=rows), device)
-        gained = agreed_share(seconds) * min(seconds[::2]) * product.rows / rows
+        timed = _in_turn(product._replace(rows=rows), other._replace(rows=rows), device)
+        gained = agreed_share(timed) * min(timed[::2]) * product.rows / rows
         if gained > best[1]:
             best = other, gained
     return best
@@ -114,7 +138,7 @@ def _in_turn(product: Product, other: Product, device: str) -> list[float]:
     for work in works:
         work()
     ends = time.perf_counter() + MOST_SECONDS
-    while len(seconds) < 2 * ROUNDS and (len(seconds) < 12 or time.perf_counter() < ends):
+    while len(seconds) < 2 * ROUNDS and (len(seconds) < 2 * FEWEST_ROUNDS or time.perf_counter() < ends):
         for work in works:
             devices.synchronize(device)
             began = time.perf_counter()
@@ -125,17 +149,18 @@ def _in_turn(product: Product, other: Product, device: str) -> list[float]:
 
 
 def _training(product: Product, device: str) -> Callable[[], None]:
-    """Return what does the product as a linear layer does, with both of its backward pass."""
-    rows, inner, columns, dtype = product
+    """Return what does the product, with both of its backward pass."""
+    rows, inner, columns, dtype, is_transposed = product
     own = torch.Generator(device).manual_seed(0)  # the training's goes on as if nothing were drawn here
-    samples, weight, gradient = (
-        torch.randn(size, device=device, generator=own).to(dtype)
-        for size in ((rows, inner), (columns, inner), (rows, columns))
+    stored = (columns, inner) if is_transposed else (inner, columns)
+    samples, kept, gradient = (
+        torch.randn(size, device=device, generator=own).to(dtype) for size in ((rows, inner), stored, (rows, columns))
     )
+    weight = kept.t() if is_transposed else kept
 
     def work() -> None:
-        torch.mm(samples, weight.t())
-        torch.mm(gradient, weight)
-        torch.mm(gradient.t(), samples)
+        torch.mm(samples, weight)
+        torch.mm(gradient, weight.t())
+        torch.mm(*((gradient.t(), samples) if is_transposed else (samples.t(), gradient)))
 
     return work

@@ -16,9 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-RANKS_FOLDER_VARIABLE = (
-    "AUTOTUNE_RANKS_FOLDER"  # environment variable: the folder in which ranks that were started here meet
-)
+RANKS_FOLDER_VARIABLE = "AUTOTUNE_RANKS_FOLDER"  # the folder in which ranks that were started here meet
 STORE = "store"  # file in that folder by which the ranks find one another: no port that others may take
 _host_group: Any = None  # of gloo, once this process has joined
 
