@@ -5,7 +5,8 @@
 A machine as in `confirmation_rounds.py` (AR(1) drift, 3 % of noise per probe, one probe in thirty slowed by 10 to 40 %)
 probes one configuration again and again; every ninth probe is a reference, which is repeated where it shows a drift
 that no other has shown. Printed is the standard deviation of the other rates without their own noise: how wrongly a
-search orders configurations that it probed at different times. "Every reference" is what was done before decisions/0048.
+search orders configurations that it probed at different times. "Every reference" is what was done before
+decisions/0048.
 """
 
 from __future__ import annotations
