@@ -7,7 +7,7 @@ A probe is five segments of time: two to start, three measured, of which the med
 segment to segment (AR(1)), the probe adds noise, and one segment in twenty is slowed by an outlier: parameters as
 measured on a shared machine (docs/notes/search.md 4). With `--disturbed` so many probes are also 20 to 60 % slower as a
 whole, and nothing tells why. 24 configurations, the first one being the baseline; their true
-rates spread by 5 %. Selection, race and recommendation are the product's own; regret is how much slower the recommended
+rates spread by 5 %. Selection, rounds and recommendation are the product's own; regret is how much slower the recommended
 configuration is than the truly best one. An answer has flipped where a second search of the same machine recommends
 what is truly more than 2 % faster or slower.
 """
@@ -37,7 +37,7 @@ CONFIGURATIONS = 24
 START, MEASURED = 2, 3  # segments of a probe
 MEMORY, OUTLIERS, SLOWED = 0.97, 0.05, 0.35  # of the drift per segment; share of segments, and their mean slow-down
 DISTURBED = 0.2, 0.6  # what a disturbed probe loses of its rate: between these
-ONE_SHOT_SEGMENTS = 13  # what one probe of each may take when it costs as much as search and race together
+ONE_SHOT_SEGMENTS = 13  # what one probe of each may take when it costs as much as search and confirmation together
 GIB = 2**30
 CONFIGS = [Config(values={**defaults(), "batch_size": 8 * (1 + number)}) for number in range(CONFIGURATIONS)]
 REQUEST = StudyRequest(
@@ -125,7 +125,7 @@ def one_shot(segments: int) -> Rule:
 
 
 def confirmed(leaders: int, rounds: int) -> Rule:
-    """Screen all once, then race so many of them, as the product does it."""
+    """Screen all once, then confirm so many of them, as the product does it."""
 
     def rule(machine: Machine) -> Answer:
         judged = [machine.probe(config, "search") for config in CONFIGS]
@@ -149,16 +149,16 @@ def confirmed(leaders: int, rounds: int) -> Rule:
 
 RULES: dict[str, Rule] = {
     "each probed once": one_shot(MEASURED),
-    "each probed once, at the cost of the race": one_shot(ONE_SHOT_SEGMENTS),
+    "each probed once, at the cost of the confirmation": one_shot(ONE_SHOT_SEGMENTS),
     "1 leader, 2 rounds (no time for more)": confirmed(1, 2),
     "1 leader, 4 rounds": confirmed(1, 4),
     "3 leaders, 2 rounds": confirmed(3, 2),
     "1 leader, 6 rounds": confirmed(1, 6),
     "3 leaders, 4 rounds": confirmed(3, 4),
-    "3 leaders, 3 rounds (before the race)": confirmed(3, 3),
-    "race, 4 leaders, 8 rounds": confirmed(4, 8),
-    "race, 8 leaders, 8 rounds": confirmed(8, 8),
-    "race, 8 leaders, 12 rounds": confirmed(8, 12),
+    "3 leaders, 3 rounds (before this rule)": confirmed(3, 3),
+    "confirmation, 4 leaders, 8 rounds": confirmed(4, 8),
+    "confirmation, 8 leaders, 8 rounds": confirmed(8, 8),
+    "confirmation, 8 leaders, 12 rounds": confirmed(8, 12),
 }
 
 

@@ -2,12 +2,12 @@
 
     python benchmarks/useless_changes.py [--machines 40] [--budget 60] [--noise 0.01] [--starting 0.3] [--batch-norm]
 
-Whole searches on simulated machines in simulated time: the search, race, ablation and choice are the product's own.
+Whole searches on simulated machines in simulated time: exploration, confirmation, ablation and choice are the product's.
 A machine draws what autocast, layout, workers, micro-batch and a fixed cost per step are worth; each of them is worth
 nothing on about half of the machines, and threads and wait policy on all of them. A change of the answer is useless if
 the answer without it is truly slower by less than 2 %. Regret is how much slower the answer is than the truly best
 configuration of the space. Both kinds of search have the same seeds and the same time; the one without ablation
-races for longer.
+confirms for longer.
 
 With `--batch-norm` the models have BatchNorm, the baseline is 16 four times, and another micro-batch is worth nothing
 on a third of the machines, and up to 30 % on the others. Each machine is searched twice with the ablation, with other
@@ -88,7 +88,7 @@ def machine(seed: int, noise: float, *, batch_norm: bool = False) -> tuple[Machi
 def without_ablation() -> Iterator[None]:
     """Search as before there was one: no time is kept for it."""
     with (
-        mock.patch.object(engine, "ablate", lambda context, raced, answer, recommended: answer),
+        mock.patch.object(engine, "ablate", lambda context, confirmed, answer, recommended: answer),
         mock.patch.object(TimeBudget, "ablation_seconds", 0.0),
     ):
         yield

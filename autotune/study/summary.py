@@ -143,15 +143,15 @@ class ConfigSummary:
 
 
 def rounds_of(
-    racers: Sequence[ConfigSummary], kind: Literal["rates", "scores"] = "scores", reference: int | None = None
+    candidates: Sequence[ConfigSummary], kind: Literal["rates", "scores"] = "scores", reference: int | None = None
 ) -> Rounds:
     """Return the rounds that these ran together, by samples/s or by the objective's scores."""
-    rows = [one.by_round(one.rates if kind == "rates" else one.scores) for one in racers]
-    return Rounds(rows, reference, window_noise=window_noise(racers))
+    rows = [one.by_round(one.rates if kind == "rates" else one.scores) for one in candidates]
+    return Rounds(rows, reference, window_noise=window_noise(candidates))
 
 
-def window_noise(racers: Sequence[ConfigSummary]) -> float:
+def window_noise(candidates: Sequence[ConfigSummary]) -> float:
     """Return the standard error of one window, relative: the root mean square of those that are known; 0 if none is."""
-    windows = [window for one in racers for window in one.measurements]
+    windows = [window for one in candidates for window in one.measurements]
     known = [one.relative_half_width / HALF_WIDTH_DEVIATIONS for one in windows if one.relative_half_width is not None]
     return math.sqrt(mean_of_known([error**2 for error in known]) or 0.0)
