@@ -7,7 +7,7 @@ A probe is five segments of time: two to start, three measured, of which the med
 segment to segment (AR(1)), the probe adds noise, and one segment in twenty is slowed by an outlier: parameters as
 measured on a shared machine (docs/notes/search.md 4). With `--disturbed` so many probes are also 20 to 60 % slower as a
 whole, and nothing tells why. 24 configurations, the first one being the baseline; their true
-rates spread by 5 %. Selection, rounds and recommendation are the product's own; regret is how much slower the recommended
+rates spread by 5 %. Selection, rounds and answer are the product's own; regret is how much slower the recommended
 configuration is than the truly best one. An answer has flipped where a second search of the same machine recommends
 what is truly more than 2 % faster or slower.
 """

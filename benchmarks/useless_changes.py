@@ -2,7 +2,7 @@
 
     python benchmarks/useless_changes.py [--machines 40] [--budget 60] [--noise 0.01] [--starting 0.3] [--batch-norm]
 
-Whole searches on simulated machines in simulated time: exploration, confirmation, ablation and choice are the product's.
+Whole searches on simulated machines in simulated time: exploration, confirmation, ablation and choice are ours.
 A machine draws what autocast, layout, workers, micro-batch and a fixed cost per step are worth; each of them is worth
 nothing on about half of the machines, and threads and wait policy on all of them. A change of the answer is useless if
 the answer without it is truly slower by less than 2 %. Regret is how much slower the answer is than the truly best
