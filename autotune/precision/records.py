@@ -9,15 +9,13 @@ from autotune.core.requests import Request
 from autotune.core.results import Result
 
 Role = Literal["reference", "perturbed", "candidate"]
-
-
 ROLES: tuple[Role, ...] = ("reference", "perturbed", "candidate")
 
 
 class LossRun(Record, frozen=True, kw_only=True):
-    """One of the paired runs of a stability test; entries are per optimizer step, None where not finite."""
+    """One of the paired runs of a precision check; entries are per optimizer step, None where not finite."""
 
-    role: Literal["reference", "perturbed", "candidate"]
+    role: Role
     seed: int
     losses: tuple[float | None, ...]
     gradient_norms: tuple[float | None, ...] = ()  # unscaled

@@ -61,17 +61,19 @@ def test_who_is_far_behind_does_not_race(tmp_path):
     assert len(_raced(listener)) == 4  # three at least, and the baseline
 
 
-def test_when_all_finalists_fail_the_next_ones_of_the_search_race_and_it_is_said(tmp_path):
+def _out_of_memory_when_confirmed(*, workers):
+    """A machine on which configurations with so many workers run once, and never again."""
+
+    def fault(asked):
+        return Outcome.OOM_HOST if asked.purpose == "confirm" and asked.config["num_workers"] >= workers else None
+
+    return FakeLauncher(facts=declared(), faults={ProbeRequest: fault})
+
+
+def test_when_all_finalists_fail_the_next_ones_of_the_search_are_confirmed_and_it_is_said(tmp_path):
     """Whatever has more than one worker runs once, and never again."""
     listener = Listener()
-    launcher = FakeLauncher(
-        facts=declared(),
-        faults={
-            ProbeRequest: lambda asked: (
-                Outcome.OOM_HOST if asked.purpose == "confirm" and asked.config["num_workers"] > 1 else None
-            )
-        },
-    )
+    launcher = _out_of_memory_when_confirmed(workers=2)
 
     answer = searched(tmp_path, launcher, listener, **WORKERS, **LONG)
 
@@ -82,16 +84,9 @@ def test_when_all_finalists_fail_the_next_ones_of_the_search_race_and_it_is_said
     assert all(len(one.rounds) >= 2 for one in answer.confirmations)
 
 
-def test_where_all_finalists_fail_the_next_ones_race_as_far_as_time_allows(tmp_path):
+def test_where_all_finalists_fail_the_next_ones_are_confirmed_as_far_as_time_allows(tmp_path):
     listener = Listener()
-    launcher = FakeLauncher(
-        facts=declared(),
-        faults={
-            ProbeRequest: lambda asked: (
-                Outcome.OOM_HOST if asked.purpose == "confirm" and asked.config["num_workers"] else None
-            )
-        },
-    )
+    launcher = _out_of_memory_when_confirmed(workers=1)
 
     answer = searched(tmp_path, launcher, listener, time_budget_seconds=60, sampler="random", **WORKERS)
 

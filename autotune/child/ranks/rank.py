@@ -25,9 +25,8 @@ from autotune.targets.ranks.world import RANKS_FOLDER_VARIABLE
 def take_part(folder: Path, do: Callable[..., Any]) -> NoReturn:
     """Answer the request that lies in this rank's part of `folder`, by `do`; a command's script has the main thread."""
     os.environ.pop("PYTHONSAFEPATH", None)  # it was for this interpreter, not for what the script starts
-    parent = (
-        os.getppid() if RANKS_FOLDER_VARIABLE in os.environ else None
-    )  # a distributed launcher ends its ranks itself
+    # A distributed launcher ends its ranks itself.
+    parent = os.getppid() if RANKS_FOLDER_VARIABLE in os.environ else None
     harden(None, parent)
     own = folder / os.environ.get("RANK", "0")
     if not own.is_dir():  # more ranks were started than the command says; the expected ones report it
