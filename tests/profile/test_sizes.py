@@ -92,6 +92,19 @@ def test_a_larger_weight_that_is_faster_is_told_with_what_it_saves(kernels):
     assert "a weight of 32 × 16 instead of 30 × 10 would be faster, 2 times a step" in seen(found)
 
 
+@pytest.mark.parametrize(("largest", "told", "gain"), [(0.01, 64, 0.02), (0.02, 32, 0.01)])
+def test_the_largest_weight_has_to_be_faster_than_the_one_between(monkeypatch, largest, told, gain):
+    seconds = {30: 0.03, 32: 0.02, 64: largest}
+    monkeypatch.setattr(
+        sizes, "_in_turn", lambda one, other, device: [seconds[one.inner], seconds[other.inner]] * sizes.ROUNDS
+    )
+
+    found, gained = sizes.faster_larger(Product(7, 30, 10, torch.float32), "cpu", 0.03)
+
+    assert found is not None and found.inner == told
+    assert gained == pytest.approx(gain)
+
+
 def test_one_that_is_no_faster_is_not_told(kernels):
     kernels(whole=0.003, odd=0.003)
 

@@ -122,15 +122,14 @@ def faster_larger(product: Product, device: str, seconds: float) -> tuple[Produc
 
     `seconds`: what the product takes, about, with its backward pass.
     """
-    best: tuple[Product | None, float] = (None, 0.0)
+    best, gained = product, 0.0
     rows = product.larger(max(MULTIPLES)).most_rows(seconds)
-    for multiple in MULTIPLES if rows else ():
-        other = product.larger(multiple)
-        timed = _in_turn(product._replace(rows=rows), other._replace(rows=rows), device)
-        gained = agreed_share(timed) * min(timed[::2]) * product.rows / rows
-        if gained > best[1]:
-            best = other, gained
-    return best
+    for other in dict.fromkeys(map(product.larger, MULTIPLES)) if rows else ():
+        # The larger the weight, the more it has to show: it is held against the best of the smaller ones.
+        timed = _in_turn(best._replace(rows=rows), other._replace(rows=rows), device)
+        if share := agreed_share(timed):
+            best, gained = other, gained + share * min(timed[::2]) * product.rows / rows
+    return (best, gained) if gained else (None, 0.0)
 
 
 def _in_turn(product: Product, other: Product, device: str) -> list[float]:
