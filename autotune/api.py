@@ -12,6 +12,7 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal
 
+from autotune.child.lifeline import TAG
 from autotune.context.reporter import Reporter, SilentReporter
 from autotune.core.option import Option
 from autotune.core.records import Stability, Value
@@ -20,7 +21,6 @@ from autotune.errors import UsageError
 from autotune.knobs import OURS
 from autotune.knobs.declared import declaration
 from autotune.knobs.limits import asked_name, full_name, limit
-from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.objectives import ObjectiveName
 from autotune.preparation.launching import FleetAddress, launching
@@ -34,7 +34,7 @@ from autotune.races.worktree import Worktree
 from autotune.sampler.names import SamplerName
 from autotune.study.recommendation import Recommendation
 from autotune.targets import resolve, source
-from autotune.targets.commands.typed import TypedTarget, typed_target
+from autotune.targets.commands.recognition.typed_target import TypedTarget, typed_target
 from autotune.tuning.engine import search as run
 from autotune.units import parse_fraction, parse_seconds
 

@@ -31,6 +31,7 @@ from autotune.core.results import Measurement, MemoryPeak, Outcome, ProbeResult,
 from autotune.core.rounds import Rounds
 from autotune.knobs import defaults
 from autotune.study.summary import ConfigSummary
+from autotune.study.valid_probes import Judged
 from autotune.testing import ENVIRONMENT, FACTS
 
 CONFIGURATIONS = 24
@@ -78,7 +79,7 @@ class Machine:
                 seen.append(self.truth[number] + self._drift + chance.normal(0, noise.noise) - slowed)
         return 1000 * math.exp(statistics.median(seen)) * (1 - lost)
 
-    def probe(self, config: Config, purpose: str = "confirm") -> tuple[Trial, Verdict]:
+    def probe(self, config: Config, purpose: str = "confirm") -> Judged:
         """The same as the product sees it."""
         rate = self.rate(CONFIGS.index(config))
         measurement = Measurement(
@@ -87,12 +88,12 @@ class Machine:
         )  # fmt: skip
         result = ProbeResult(outcome=Outcome.OK, measurement=measurement)
         trial = Trial(number=int(self.probes), purpose=purpose, config=config, result=result)  # type: ignore[arg-type]
-        return trial, Verdict(value=rate, constraints={})
+        return Judged(trial, Verdict(value=rate, constraints={}))
 
-    def again(self, trial: Trial) -> tuple[Trial, Verdict]:
+    def again(self, trial: Trial) -> Judged:
         """The same, of a configuration that seemed too slow."""
         repeat, verdict = self.probe(trial.config)
-        return structs.replace(repeat, repeats=trial.number), verdict
+        return Judged(structs.replace(repeat, repeats=trial.number), verdict)
 
 
 @dataclass(frozen=True, kw_only=True)

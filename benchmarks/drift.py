@@ -55,7 +55,7 @@ def search(
         rate = math.exp(levels[-1] + chance.normal(0, NOISE)) * (1 - lost)
         purpose = "reference" if is_baseline_due(judged, BASELINE, 1.0) else "search" if judged else "baseline"
         trial = Trial(number=len(judged), purpose=purpose, config=BASELINE, result=SEEN)  # type: ignore[arg-type]
-        judged.append((trial, Verdict(value=rate, constraints={})))
+        judged.append(Judged(trial, Verdict(value=rate, constraints={})))
     return judged, levels
 
 

@@ -6,8 +6,8 @@ import pytest
 
 import autotune
 from autotune import api
+from autotune.child.lifeline import TAG
 from autotune.errors import UsageError
-from autotune.launch.processes import TAG
 
 
 @pytest.fixture(autouse=True)

@@ -61,9 +61,9 @@ def finalists(
     be given. Where the global batch is free, those follow that its two answers need (`_ends`).
     """
     results: dict[Config, list[Judged]] = {}
-    for trial, verdict in judged:
-        if verdict.feasible and verdict.value is not None and trial.purpose in SEARCH_PURPOSES:
-            results.setdefault(trial.config, []).append((trial, verdict))
+    for one in judged:
+        if one.verdict.feasible and one.verdict.value is not None and one.trial.purpose in SEARCH_PURPOSES:
+            results.setdefault(one.trial.config, []).append(one)
     latest = {trial.config: verdict for trial, verdict in judged}
     found = {config: summarize(config, own) for config, own in results.items() if latest[config].feasible}
     ranked = sorted(found.values(), key=lambda one: -one.score)

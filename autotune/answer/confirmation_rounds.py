@@ -206,7 +206,7 @@ def with_round(candidate: ConfigSummary, number: int, judged: Judged) -> ConfigS
     was faster than all of these, for others can only slow a probe down. What was left out never has to come back, for
     later rounds can only add to what remains.
     """
-    trials, verdicts = (*candidate.trials, judged[0]), (*candidate.verdicts, judged[1])
+    trials, verdicts = (*candidate.trials, judged.trial), (*candidate.verdicts, judged.verdict)
     rounds = (*candidate.rounds, number)
     pairs = list(zip(trials, verdicts, strict=True))
     counts = [not (verdict.feasible and interference_causes(trial.result)) for trial, verdict in pairs]

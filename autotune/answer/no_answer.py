@@ -44,7 +44,7 @@ def _reason(candidate: ConfigSummary) -> str:
 
 def unanswered(view: StudyView) -> str:
     """Return why a study that is not being searched has no recommendation."""
-    judged = [(trial, view.verdict(trial)) for trial in view.trials]
+    judged = view.judged
     if not judged:
         return "No probe has finished."
     return UNANSWERED if any(verdict.feasible for _, verdict in judged) else nothing_usable(view.folder, judged)
@@ -52,10 +52,10 @@ def unanswered(view: StudyView) -> str:
 
 def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:
     """Return why a search ends without a candidate: what went wrong most often, and where to look."""
-    failed = [pair for pair in judged if not pair[1].feasible]
+    failed = [one for one in judged if not one.verdict.feasible]
     kinds = Counter(map(_kind, failed))
     worst = max(failed, key=lambda pair: kinds[_kind(pair)], default=None)
-    reason = worst[1].why.rstrip(".") if worst else "nothing was probed"
+    reason = worst.verdict.why.rstrip(".") if worst else "nothing was probed"
     full = any(verdict.constraints["memory"] > 0 for _, verdict in judged)
     advice = "; a smaller --batch or a larger --memory-limit may help" if full else ""
     return (
@@ -66,9 +66,10 @@ def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:
 
 def baseline_alone(baseline: ConfigSummary, history: History, folder: Path) -> str:
     """Return why a search ends without an answer where only the baseline ran, and may not be recommended itself."""
-    others = [pair for pair in history.judged if pair[0].config != baseline.config]
-    refused = [why.text.rstrip(".") for pair in others if pair[1].feasible and (why := history.refusal(pair[0].config))]
-    failed = [pair[1].why.partition("\n")[0].rstrip(".") for pair in others if not pair[1].feasible]
+    others = [one for one in history.judged if one.trial.config != baseline.config]
+    may_not = (history.refusal(one.trial.config) for one in others if one.verdict.feasible)
+    refused = [why.text.rstrip(".") for why in may_not if why]
+    failed = [one.verdict.why.partition("\n")[0].rstrip(".") for one in others if not one.verdict.feasible]
     only = f"Nothing that may be recommended ran: the baseline may not ({_reason(baseline)})"
     if not others:
         return (

@@ -39,7 +39,7 @@ class ResumedConfirmation:
     ) -> None:  # fmt: skip
         """Take the study's probes, of which the first `answered` were there when it last came to an answer."""
         since = reversed(judged[answered:])
-        last = [*takewhile(lambda pair: pair[0].purpose == purpose, since)][::-1]
+        last = [*takewhile(lambda one: one.trial.purpose == purpose, since)][::-1]
         candidates = {trial.config for trial, _ in last} - {baseline}
         settled = _settled(last) if last else []
         failed = {trial.config for trial, verdict in settled if not verdict.feasible}
@@ -79,10 +79,10 @@ class ResumedConfirmation:
 
 def _settled(probes: Sequence[Judged]) -> list[Judged]:
     """Return the probes without accidents that were tried once more, and repeats that count in place of the first."""
-    probes = sorted(valid_trials(probes), key=lambda pair: pair[0].repeats or pair[0].number)
+    probes = sorted(valid_trials(probes), key=lambda one: one.trial.repeats or one.trial.number)
     following = [*(trial.config for trial, _ in probes[1:]), None]
     return [
-        (trial, verdict)
-        for (trial, verdict), after in zip(probes, following, strict=True)
-        if not (trial.result.outcome.retried and trial.config == after)
+        one
+        for one, after in zip(probes, following, strict=True)
+        if not (one.trial.result.outcome.retried and one.trial.config == after)
     ]

@@ -39,9 +39,10 @@ from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import COMPILED, cache_of
 from autotune.targets import variables
 from autotune.targets.base import SharedMemoryTooSmall
-from autotune.targets.commands import hygiene, main_thread
+from autotune.targets.commands import hygiene
 from autotune.targets.commands.command import is_command
 from autotune.targets.commands.program import of_ranks
+from autotune.targets.commands.watching import main_thread
 
 Work = Callable[..., Result]  # of a request and its progress
 _PROCESS: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]  # workers inherit it

@@ -89,7 +89,7 @@ def _below(view: StudyView, *, failed: bool) -> Iterator[str]:
     """Yield the lines below the table: the precision checks, and where the logs of what failed are."""
     from autotune.study.disk import log_of
 
-    for compared in view.stability:
+    for compared in view.loss_verdicts:
         is_ok = compared.verdict == "ok"
         if not (is_ok and failed):
             yield compared.reason.text if is_ok else f"{compared.verdict}: {compared.reason.text}"

@@ -100,7 +100,7 @@ def target_text(
     """
     from autotune.cli.output import say
     from autotune.targets.commands.command import PREFIX
-    from autotune.targets.commands.typed import typed_target
+    from autotune.targets.commands.recognition.typed_target import typed_target
 
     if not words and not command:
         raise UsageError(

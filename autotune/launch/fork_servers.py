@@ -22,11 +22,12 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
+from autotune.child.lifeline import TAG
 from autotune.core import codec
 from autotune.core.forking import MESSAGE_BYTES, Born, Ended, ForkRequest, Imports, Ready, Refused, Status
 from autotune.core.requests import Request
 from autotune.launch.imports import imports_of
-from autotune.launch.processes import TAG, insist, kill_all
+from autotune.launch.processes import insist, kill_all
 from autotune.machine.host import process_bytes
 from autotune.targets.commands.program import starts_ranks
 

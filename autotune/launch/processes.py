@@ -12,9 +12,9 @@ from typing import Protocol
 
 import psutil
 
+from autotune.child.lifeline import TAG
 from autotune.errors import EnvironmentUnfit
 
-TAG = "_AUTOTUNE_PROBE"  # environment variable that all processes of one probe carry, with a unique value
 KILLED_WITHIN_SECONDS = 30.0  # a process that outlives SIGKILL this long is stuck inside the kernel
 _SWEEPS = 50  # over all processes, until none is left: one that is being forked is found by the next sweep
 # One that executes a program shows no variables until it has begun: under a millisecond, if it gets a core.

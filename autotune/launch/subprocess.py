@@ -23,6 +23,7 @@ from typing import Any, BinaryIO, Self
 from msgspec.structs import replace
 
 from autotune import interrupts
+from autotune.child.lifeline import TAG
 from autotune.core import codec
 from autotune.core.requests import ProbeRequest, Request, ResultT, patient
 from autotune.core.results import Isolation, Outcome
@@ -34,7 +35,7 @@ from autotune.launch.fork_servers import Forked, ForkServer, ForkServers, NoFork
 from autotune.launch.monitor import Monitor
 from autotune.launch.oom import oom_kills
 from autotune.launch.probe_end import ProbeEnd, judge_end, timed, told_of_kills, with_evidence
-from autotune.launch.processes import TAG, Leader, carries, family, insist, kill_all, only_leader
+from autotune.launch.processes import Leader, carries, family, insist, kill_all, only_leader
 from autotune.launch.telemetry import Telemetry
 from autotune.machine.host import usable_cores
 from autotune.machine.nvml import find_gpu, library

@@ -48,7 +48,7 @@ def precise_finalists(
     history, baseline = context.history, context.request.baseline
     while True:
         judged = history.drift_corrected
-        trusted = [(trial, verdict) for trial, verdict in judged if not history.refusal(trial.config)]
+        trusted = [one for one in judged if not history.refusal(one.trial.config)]
         chosen = finalists(trusted, context.request, most=most, margin=margin)
         if (preferred := first()) is not None:
             others = [one for one in chosen if one.config not in (preferred.config, baseline)]
@@ -84,7 +84,7 @@ def refused_summaries(history: History) -> list[ConfigSummary]:
 def _refused(history: History) -> list[ConfigSummary]:
     found = []
     for verdict in history.loss_verdicts if history.request.goal.stability != "off" else ():
-        own = [pair for pair in history.drift_corrected if precision_of(pair[0].config) == verdict.values]
+        own = [one for one in history.drift_corrected if precision_of(one.trial.config) == verdict.values]
         first = finalists(own, history.request)[:1] if verdict.excludes else []
         found += [dataclasses.replace(one, refused=verdict.reason) for one in first]
     return found

@@ -28,7 +28,7 @@ from autotune.study.recommendation import load_result
 from autotune.targets import resolve, source
 from autotune.targets.commands.command import ACCUMULATION, PREFIX, Command, is_command
 from autotune.targets.commands.placeholder import escaped, names_a_knob
-from autotune.targets.commands.typed import typed_target
+from autotune.targets.commands.recognition.typed_target import typed_target
 
 MOST_NAMED = 5  # studies in an error
 Name = str | PathLike[str] | Sequence[str]  # of a training

@@ -110,7 +110,7 @@ class RaceRun:
         self._tell(f"Probe {trial.number} was far slower than the other rounds of its contestant. Trying once more.")
         at = self._owners[trial.number]
         again = with_retry(lambda: self._probe(at, trial.number), self._tell)
-        return again if again[0].result.measurement is not None else None
+        return again if again.trial.result.measurement is not None else None
 
     def _probe(self, at: int, repeats: int | None = None) -> Judged:
         """Run one probe of a contestant. `repeats`: the number of that which it repeats."""
@@ -124,7 +124,7 @@ class RaceRun:
             number=number, purpose="confirm", config=asked.config, result=result, repeats=repeats, seed=asked.seed
         )
         self._owners[number] = at
-        return trial, self._histories[at].add(trial)
+        return self._histories[at].add(trial)
 
     @property
     def _owed(self) -> int:

@@ -26,8 +26,7 @@ class WorkerRow:
 
 def worker_rows(view: StudyView) -> list[WorkerRow]:
     """Return the workers of a study, the home first; none of a search on one machine."""
-    judged = [(trial, view.verdict(trial)) for trial in view.trials]
-    known = baseline_rates_by_machine(judged, view.request.baseline)
+    known = baseline_rates_by_machine(view.judged, view.request.baseline)
     workers = {worker.name: worker for worker in read_workers(view.folder)}
     names = dict.fromkeys((*known, *(trial.result.worker for trial in view.trials), *workers))
     return [

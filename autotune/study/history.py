@@ -14,7 +14,7 @@ from autotune.core.notices import Notice
 from autotune.core.probe_duration import STEP_UP, ProbeDuration
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.requests import FEWEST_STEPS, ProbeBudget
-from autotune.core.results import LossVerdict, Measurement, Outcome, Trial, Verdict
+from autotune.core.results import LossVerdict, Measurement, Outcome, Trial
 from autotune.gradient_noise.estimate import estimate
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleRequest, NoiseScaleResult
 from autotune.knobs.base import SHORT_CYCLE
@@ -70,12 +70,12 @@ class History:
             dry_run=dry_runs[-1][1] if dry_runs else None,
         )
 
-    def add(self, trial: Trial) -> Verdict:
-        """Judge one more probe among the others, and keep both."""
+    def add(self, trial: Trial) -> Judged:
+        """Judge one more probe among the others, and keep it."""
         verdict = judge_among(trial, (other for other, _ in self.judged), self.request, self.noise_scale)
-        self.judged = (*self.judged, (trial, verdict))
+        self.judged = (*self.judged, judged := Judged(trial, verdict))
         self.version += 1
-        return verdict
+        return judged
 
     def add_precision_check(self, request: PrecisionCheckRequest, result: PrecisionCheckResult) -> None:
         """Keep one more precision check."""
@@ -101,7 +101,7 @@ class History:
     @property
     def search_results(self) -> list[Judged]:
         """The valid probes that a search learns from."""
-        return [pair for pair in self.valid if pair[0].purpose in SEARCH_PURPOSES]
+        return [one for one in self.valid if one.trial.purpose in SEARCH_PURPOSES]
 
     @property
     def first_number(self) -> int:
@@ -121,7 +121,7 @@ class History:
     @property
     def baseline_known(self) -> Judged | None:
         """The first probe of the baseline, whatever it was made for; None if there is none."""
-        return next((pair for pair in self.judged if pair[0].config == self.request.baseline), None)
+        return next((one for one in self.judged if one.trial.config == self.request.baseline), None)
 
     @property
     def baseline_probes(self) -> list[Trial]:
@@ -157,8 +157,8 @@ class History:
 
     def summary(self, config: Config) -> ConfigSummary:
         """Return what the search found of `config`, corrected for drift."""
-        results = [pair for pair in self.drift_corrected if pair[0].config == config]
-        return summarize(config, [pair for pair in results if pair[0].purpose in SEARCH_PURPOSES and pair[1].feasible])
+        results = [one for one in self.drift_corrected if one.trial.config == config and one.verdict.feasible]
+        return summarize(config, [one for one in results if one.trial.purpose in SEARCH_PURPOSES])
 
     def incumbent(self, config: Config, number: int) -> float | None:
         """Return the rate of the fastest other configuration, samples/s, at the speed of the machine at probe `number`.
@@ -278,7 +278,7 @@ class History:
         return known(config)
 
     def _judge(self, trials: Sequence[Trial]) -> tuple[Judged, ...]:
-        return tuple((trial, judge_among(trial, trials, self.request, self.noise_scale)) for trial in trials)
+        return tuple(Judged(trial, judge_among(trial, trials, self.request, self.noise_scale)) for trial in trials)
 
 
 def summarize(config: Config, results: Iterable[Judged]) -> ConfigSummary:

@@ -23,7 +23,7 @@ FEWEST_FOR_MEDIAN = 3  # of two machines nobody knows which one is off: the firs
 
 def of_worker(judged: Sequence[Judged], worker: str) -> list[Judged]:
     """Return the probes of one machine."""
-    return [pair for pair in judged if pair[0].result.worker == worker]
+    return [one for one in judged if one.trial.result.worker == worker]
 
 
 def baseline_rates_by_machine(judged: Sequence[Judged], baseline: Config) -> dict[str, Rates]:
@@ -37,7 +37,7 @@ def drift_corrected(judged: Sequence[Judged], baseline: Config) -> list[Judged]:
     """Return the same probes with the values that they would have had at the first speed of the home."""
     known = baseline_rates_by_machine(judged, baseline)
     return [
-        (trial, verdict if verdict.value is None else replace(verdict, value=verdict.value / speed(trial, known)))
+        Judged(trial, verdict if verdict.value is None else replace(verdict, value=verdict.value / speed(trial, known)))
         for trial, verdict in judged
     ]
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -32,7 +33,13 @@ MOST_SLOWDOWN = 1.1  # by others, of a probe that counts if need be: gains that 
 BASELINE_EVERY = 8  # search probes between two of the baseline (docs/notes/timing.md 3)
 MOST_DRIFT = MOST_PROBE_NOISE  # of the baseline's rate: less is noise between probes (the same note)
 SLOW = 2.0  # times a typical probe: a baseline that takes longer is too expensive to be probed again and again
-Judged = tuple[Trial, Verdict]
+
+
+class Judged(NamedTuple):
+    """A probe of a study, and what the objective says of it."""
+
+    trial: Trial
+    verdict: Verdict
 
 
 def interference_causes(result: ProbeResult) -> tuple[str, ...]:
@@ -102,7 +109,7 @@ def valid_trials(judged: Sequence[Judged]) -> list[Judged]:
             kept, lost = the_one_that_counts(before, trial)
             superseded.add(lost.number)
         last[place] = kept
-    return [(trial, verdict) for trial, verdict in judged if trial.number not in superseded]
+    return [one for one in judged if one.trial.number not in superseded]
 
 
 def _is_repeat(trial: Trial, before: Trial) -> bool:
@@ -134,7 +141,7 @@ def is_baseline_due(judged: Sequence[Judged], baseline: Config, typical_seconds:
     if last is None or last.result.elapsed_seconds > SLOW * typical_seconds:
         return False
     return since >= BASELINE_EVERY or (
-        since == 0 and _stands_alone(baseline_rates(judged, baseline), judged[-1][0].number)
+        since == 0 and _stands_alone(baseline_rates(judged, baseline), judged[-1].trial.number)
     )
 
 
@@ -185,7 +192,7 @@ def _moves(rates: Sequence[tuple[int, float]]) -> list[float]:
 def describe_drift(judged: Sequence[Judged], baseline: Config) -> str:
     """Return what the latest reference says, in a sentence; empty if the machine did not drift."""
     rates = baseline_rates(judged, baseline)
-    change = _moves(rates)[-1] if rates and rates[-1][0] == judged[-1][0].number else 0.0
+    change = _moves(rates)[-1] if rates and rates[-1][0] == judged[-1].trial.number else 0.0
     if abs(change) <= MOST_DRIFT:
         return ""
     return (

@@ -24,11 +24,7 @@ from autotune.study.recommendation import Confirmation, Recommendation, read_bes
 from autotune.study.summary import Compared, ConfigSummary
 from autotune.study.valid_probes import Judged, valid_trials
 
-AGAIN = (
-    "confirm",
-    "ablation",
-    "elsewhere",
-)  # purposes of probes that run in rounds: they measure again, which is no finding
+AGAIN = ("confirm", "ablation", "elsewhere")  # purposes of probes that run in rounds: to measure again is no finding
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # two moments are never compared, and one may be a key
@@ -50,7 +46,7 @@ class StudyView:
         return self.folder.resolve().name
 
     @property
-    def stability(self) -> tuple[LossVerdict, ...]:
+    def loss_verdicts(self) -> tuple[LossVerdict, ...]:
         """The verdict on every precision that was compared with full precision."""
         return settled(self.precision_checks, Thresholds(tolerance=self.request.goal.loss_tolerance))
 
@@ -61,12 +57,17 @@ class StudyView:
 
     def verdict(self, trial: Trial) -> Verdict:
         """Return whether a trial is feasible, its score, and why."""
-        if id(trial) not in self._judged:  # a page asks a dozen times
-            self._judged[id(trial)] = trial, judge_among(trial, self.trials, self.request, self.noise_scale)
-        return self._judged[id(trial)][1]
+        if id(trial) not in self._verdicts:  # a page asks a dozen times
+            self._verdicts[id(trial)] = trial, judge_among(trial, self.trials, self.request, self.noise_scale)
+        return self._verdicts[id(trial)][1]
 
     @cached_property
-    def _judged(self) -> dict[int, tuple[Trial, Verdict]]:
+    def judged(self) -> tuple[Judged, ...]:
+        """All probes with their verdicts."""
+        return tuple(Judged(trial, self.verdict(trial)) for trial in self.trials)
+
+    @cached_property
+    def _verdicts(self) -> dict[int, tuple[Trial, Verdict]]:
         """The verdicts so far, by identity of the trial, which is kept beside so that its identity stays its own."""
         return {}
 
@@ -116,10 +117,10 @@ def summaries(view: StudyView) -> tuple[ConfigSummary, ...]:
     confirmed = {one.config: one for one in best.confirmations} if best else {}
     width = best.relative_half_width if best else None
     probes: dict[Config, list[Judged]] = {}
-    for trial, verdict in valid_trials([(trial, view.verdict(trial)) for trial in view.trials]):
+    for one in valid_trials(view.judged):
         # A reference shows the machine, at times when that had changed; rounds count when all have run.
-        if trial.purpose not in ("reference", "elsewhere") and (best or trial.purpose not in AGAIN):
-            probes.setdefault(trial.config, []).append((trial, verdict))
+        if one.trial.purpose not in ("reference", "elsewhere") and (best or one.trial.purpose not in AGAIN):
+            probes.setdefault(one.trial.config, []).append(one)
     return tuple(
         _summary(config, judged, confirmed.get(config), width)
         for config, judged in probes.items()
@@ -133,7 +134,7 @@ def _summary(
     counted, left_out, compared = judged, [], None
     if confirmation is not None:
         numbers = confirmation.trials
-        counted = [pair for pair in judged if pair[0].number in numbers] or judged
+        counted = [one for one in judged if one.trial.number in numbers] or judged
         left_out = [t for t, _ in judged if t.purpose == "confirm" and numbers and min(numbers) < t.number]
         rate = confirmation.samples_per_second
         compared = Compared(score=rate, samples_per_second=rate, relative_half_width=width)

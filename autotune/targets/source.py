@@ -10,7 +10,7 @@ from pathlib import Path
 from autotune.errors import TargetError
 from autotune.targets.commands.command import Command, is_command
 from autotune.targets.commands.program import Program
-from autotune.targets.commands.shell import program_of, script_of
+from autotune.targets.commands.recognition.shell import program_of, script_of
 from autotune.targets.reference import parse
 
 

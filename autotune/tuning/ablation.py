@@ -281,6 +281,6 @@ class _Ablation:
             context, config, "ablation", window=window,
             has_time=lambda: context.budget.affords_repeat(config, window, 0.0),
         )  # fmt: skip
-        if is_new and not judged[0].result.outcome.retried:
+        if is_new and not judged.trial.result.outcome.retried:
             context.store.add(*judged)
         return judged

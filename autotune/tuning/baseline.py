@@ -40,7 +40,7 @@ def measure_baseline(context: SearchContext) -> None:
     Raises `TargetError` if it cannot run, and `UsageError` if the objective cannot be measured.
     """
     history, known = context.history, context.history.baseline_known
-    runs = known is not None and known[0].result.measurement is not None
+    runs = known is not None and known.trial.result.measurement is not None
     if known is None or (runs and not context.interrupted_confirmation and not is_known(history.baseline_probes)):
         known = trial, _ = _probed(context)
         if trial.result.outcome in FATAL_AT_BASELINE:
@@ -49,7 +49,7 @@ def measure_baseline(context: SearchContext) -> None:
                 trial.result.outcome, trial.result.failure, disk.log_of(context.folder, trial.number)
             )
     _check_scored(*known, context.request)
-    if where := describe_seconds(known[0].result):
+    if where := describe_seconds(known.trial.result):
         context.reporter.detail(where)
     verdicts = {trial.number: verdict for trial, verdict in history.judged}
     context.store.reconcile(tuple(trial for trial, _ in history.valid), verdicts)
@@ -114,13 +114,13 @@ def _probed(context: SearchContext) -> Judged:
             if wait:
                 context.pause(wait)
         judged = probe_with_retry(context, config, "baseline", window=asked)
-        if judged[0].result.measurement is None:
+        if judged.trial.result.measurement is None:
             return judged
         if is_known(history.baseline_probes):
             break
     else:
         context.reporter.note(f"{why_unknown(history.baseline_probes)} {GOES_ON}")
-    return [pair for pair in history.valid if pair[0] in history.baseline_probes][-1]
+    return [one for one in history.valid if one.trial in history.baseline_probes][-1]
 
 
 def window(probes: Sequence[Trial], usual: ProbeBudget, most_seconds: float = math.inf) -> ProbeBudget:

@@ -90,7 +90,7 @@ def _unconfirmed(context: SearchContext, *, is_compared: bool) -> list[ConfigSum
     if not is_compared:
         return may
     compared = [_calmest(context, config) for config in (baseline, *(one.config for one in may))]
-    return [] if any(pair is None or is_spoiled(pair[0].result) for pair in compared) else may
+    return [] if any(one is None or is_spoiled(one.trial.result) for one in compared) else may
 
 
 def _baseline(context: SearchContext) -> list[ConfigSummary]:
@@ -117,8 +117,8 @@ def _as_probed(context: SearchContext, one: ConfigSummary) -> ConfigSummary:
 
 
 def _calmest(context: SearchContext, config: Config) -> Judged | None:
-    ran = [pair for pair in context.history.valid if pair[0].config == config and pair[1].feasible]
-    return min(reversed(ran), key=lambda pair: severity(pair[0].result), default=None)
+    ran = [one for one in context.history.valid if one.trial.config == config and one.verdict.feasible]
+    return min(reversed(ran), key=lambda one: severity(one.trial.result), default=None)
 
 
 def _tell_unconfirmed(context: SearchContext, confirmed: Sequence[ConfigSummary], baseline: ConfigSummary) -> None:

@@ -61,17 +61,17 @@ def with_repeat(
 
     `again` repeats the probe of that number; `detail` is told what is done.
     """
-    causes = interference_causes(first[0].result)
+    causes = interference_causes(first.trial.result)
     if not causes:
         return first
-    text = f"Probe {first[0].number}: {'; '.join(causes)}."
+    text = f"Probe {first.trial.number}: {'; '.join(causes)}."
     if not has_time():
         detail(f"{text} There is no time for another try.")
         return first
     detail(f"{text} Trying once more.")
     pause(BACK_OFF_SECONDS)
-    repeat = again(first[0].number)
-    return first if the_one_that_counts(first[0], repeat[0])[0] is first[0] else repeat
+    repeat = again(first.trial.number)
+    return first if the_one_that_counts(first.trial, repeat.trial)[0] is first.trial else repeat
 
 
 def probe_with_retry(
@@ -89,9 +89,9 @@ def probe_with_retry(
 def with_retry(probe: Callable[[], Judged], note: Callable[[str], None]) -> Judged:
     """Probe, and once more in another process if it looked like an accident."""
     judged = probe()
-    outcome = judged[0].result.outcome
+    outcome = judged.trial.result.outcome
     if outcome.retried:
-        note(f"Probe {judged[0].number} {WORDS[outcome]}: trying once more.")
+        note(f"Probe {judged.trial.number} {WORDS[outcome]}: trying once more.")
         judged = probe()
     return judged
 
@@ -147,13 +147,14 @@ def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
         seed=request.seed,
     )  # fmt: skip
     best = context.history.best_score
-    verdict = context.history.add(trial)
-    learn(context.guard, (trial, verdict))
+    judged = context.history.add(trial)
+    learn(context.guard, judged)
     if doubtful := doubts(trial):
         context.reporter.detail(f"Probe {trial.number}: {doubtful}")
+    verdict = judged.verdict
     improved = verdict.feasible and verdict.value is not None and verdict.value > best
     context.reporter.probed(trial, verdict, improved and trial.purpose in ("baseline", "search"))
-    return trial, verdict
+    return judged
 
 
 def learn(guard: Guard, judged: Judged) -> None:

@@ -54,8 +54,9 @@ def _scores(history: History, purposes: Collection[Purpose]) -> dict[Config, lis
 
     A burst of other work made a change that is worth nothing look like 4.75 times.
     """
-    ran = [one for one in history.drift_corrected if one[0].purpose in purposes and one[1].feasible and one[1].value]
-    calm = [one for one in ran if not is_spoiled(one[0].result)]
+    of_these = [one for one in history.drift_corrected if one.trial.purpose in purposes]
+    ran = [one for one in of_these if one.verdict.feasible and one.verdict.value]
+    calm = [one for one in ran if not is_spoiled(one.trial.result)]
     scores: dict[Config, list[float]] = {}
     for trial, verdict in calm if 2 * len(calm) > len(ran) else ran:
         scores.setdefault(trial.config, []).append(verdict.value or 0.0)

@@ -34,7 +34,7 @@ def confirm_elsewhere(context: SearchContext, answer: Recommendation) -> Recomme
     fleet, winner, baseline = context.launcher, Config(values=answer.params), Config(values=answer.baseline)
     if not isinstance(fleet, Fleet) or winner == baseline or answer.speedup is None:
         return answer
-    worker = _other(fleet, context.history.judged[-1][0].result.worker)
+    worker = _other(fleet, context.history.judged[-1].trial.result.worker)
     if worker is None:
         return answer
     window = context.budget.round_window

@@ -78,7 +78,7 @@ def replayed(name: str, surface: Surface, seed: int) -> Run:
             asked = ProbeRequest(target=request.target, config=config, device="cpu", number=number)
             result = launcher.run(asked, Path(place))
             trial = Trial(number=number, purpose="search", config=config, result=result)
-            verdict = history.add(trial)
+            _, verdict = history.add(trial)
             probed.append(config)
             out_of_memory += verdict.constraints["memory"] > 0
             if verdict.feasible and (verdict.value or 0.0) >= WITHIN * best:

@@ -21,6 +21,7 @@ from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS
 from autotune.sampler.space import change_count
 from autotune.study.summary import ConfigSummary
+from autotune.study.valid_probes import Judged
 from tests.worlds import GIB, bad, config, facts, good, measured, space, study_request
 
 BASE = config(batch_size=64)
@@ -279,8 +280,8 @@ def test_neither_order_nor_units_nor_the_order_of_knobs_change_the_choice(world,
 @settings(max_examples=150, deadline=None)
 def test_the_fastest_and_the_preferred_of_its_equals_are_confirmed(world, most, chance):
     request, candidates = world
-    judged = [(one.trials[0], good(one.rates[0])) for one in candidates]
-    judged = [(msgspec.structs.replace(trial, purpose="search"), verdict) for trial, verdict in judged]
+    judged = [Judged(one.trials[0], good(one.rates[0])) for one in candidates]
+    judged = [Judged(msgspec.structs.replace(trial, purpose="search"), verdict) for trial, verdict in judged]
 
     found = choice.finalists(judged, request, most=most)
 

@@ -12,6 +12,7 @@ from autotune.core.interference_readings import HostInterference
 from autotune.core.records import Goal
 from autotune.core.results import Outcome, Trial
 from autotune.study.summary import ConfigSummary
+from autotune.study.valid_probes import Judged
 from tests.worlds import bad, config, failed, good, measured, study_request
 
 ONE, TWO, THREE, FOUR = (config(batch_size=size) for size in (8, 16, 32, 64))
@@ -32,7 +33,7 @@ def run(candidates, rounds, probe, *, baseline=BASE, **options):
 def _judged(*pairs, purpose="search"):
     """Verdicts by configuration, as a search would have recorded them."""
     return [
-        (Trial(number=number, purpose=purpose, config=where, result=measured()), verdict)
+        Judged(Trial(number=number, purpose=purpose, config=where, result=measured()), verdict)
         for number, (where, verdict) in enumerate(pairs)
     ]
 
@@ -82,7 +83,7 @@ def test_what_failed_when_it_was_last_probed_does_not_lead(last):
 def test_a_crash_that_a_fresh_process_did_not_repeat_does_not_count():
     crash = Trial(number=0, purpose="search", config=ONE, result=failed(Outcome.CRASHED))
 
-    judged = [(crash, bad("crashed")), *_judged((ONE, good(50.0)), (TWO, good(10.0)))]
+    judged = [Judged(crash, bad("crashed")), *_judged((ONE, good(50.0)), (TWO, good(10.0)))]
 
     assert _configs(chosen_finalists(judged, free=False)) == [ONE, TWO]
 
@@ -107,7 +108,7 @@ def _probe_with(log, verdict_of=lambda config, count: good(1.0)):
     def probe(where):
         log.append(where)
         verdict = verdict_of(where, log.count(where))
-        return Trial(number=len(log), purpose="confirm", config=where, result=measured()), verdict
+        return Judged(Trial(number=len(log), purpose="confirm", config=where, result=measured()), verdict)
 
     return probe
 
@@ -298,7 +299,7 @@ def test_a_round_that_was_faster_than_all_undisturbed_ones_was_not_slowed():
         disturbed = HostInterference(run_queue_wait_share=share, foreign_cores=float(share > 0))
         window = msgspec.structs.replace(measured(rate).measurement, interference=disturbed)
         result = msgspec.structs.replace(measured(rate), measurement=window)
-        judged = (Trial(number=number, purpose="confirm", config=FOUR, result=result), good(rate))
+        judged = Judged(Trial(number=number, purpose="confirm", config=FOUR, result=result), good(rate))
         candidate = with_round(candidate, number, judged)
 
     assert candidate.rates == [505.0, 398.0, 531.0]

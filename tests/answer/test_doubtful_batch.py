@@ -10,6 +10,7 @@ from autotune.core.codes import Code
 from autotune.core.records import Config, Goal
 from autotune.core.results import Trial
 from autotune.study.summary import ConfigSummary
+from autotune.study.valid_probes import Judged
 from autotune.testing import FakeLauncher
 from autotune.testing.machine import Machine
 from autotune.tuning.confirmation import confirm
@@ -121,7 +122,8 @@ def test_rounds_go_on_while_it_is_open_if_it_is_worth_it():
     def probe(where):
         ran[where] += 1
         rate = rates[where][ran[where] - 1]
-        return Trial(number=sum(ran.values()), purpose="confirm", config=where, result=measured(rate)), good(rate)
+        one = Trial(number=sum(ran.values()), purpose="confirm", config=where, result=measured(rate))
+        return Judged(one, good(rate))
 
     def affords(running, is_open):
         asked.append(is_open)

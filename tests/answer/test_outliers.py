@@ -9,7 +9,7 @@ from autotune.answer.resumed_confirmation import ResumedConfirmation
 from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
 from autotune.study.summary import ConfigSummary
-from autotune.study.valid_probes import valid_trials
+from autotune.study.valid_probes import Judged, valid_trials
 from tests.worlds import config, good, measured
 
 ONE, TWO, BASE = (config(batch_size=size) for size in (8, 16, 64))
@@ -26,7 +26,7 @@ def _racer(where, *rates):
 def _again(rate):
     def again(trial):
         repeat = Trial(number=99, purpose="confirm", config=trial.config, result=measured(rate), repeats=trial.number)
-        return repeat, good(rate)
+        return Judged(repeat, good(rate))
 
     return again
 
@@ -90,7 +90,8 @@ def test_without_time_it_is_left_out_where_two_rounds_remain():
 
 def test_a_repeat_that_counts_stands_in_its_round_when_the_race_is_resumed():
     def trial(number, where, rate=100.0, repeats=None):
-        return Trial(number=number, purpose="confirm", config=where, result=measured(rate), repeats=repeats), good(rate)
+        one = Trial(number=number, purpose="confirm", config=where, result=measured(rate), repeats=repeats)
+        return Judged(one, good(rate))
 
     order = (ONE, BASE, BASE, ONE)
     judged = [trial(number, where) for number, where in enumerate(order, 1)]

@@ -4,6 +4,7 @@ import pytest
 
 from autotune.answer.resumed_confirmation import ResumedConfirmation, interrupted
 from autotune.core.results import Outcome
+from autotune.study.valid_probes import Judged
 from tests.worlds import bad, config, failed, good, measured, trial
 
 BATCHES = {"A": 8, "B": 16, "C": 32, "base": 64}
@@ -16,7 +17,7 @@ def _configs(names):
 
 def _judged(names, purpose="confirm", first=0):
     return [
-        (trial(measured(), number=first + number, purpose=purpose, batch_size=BATCHES[name]), good(1.0))
+        Judged(trial(measured(), number=first + number, purpose=purpose, batch_size=BATCHES[name]), good(1.0))
         for number, name in enumerate(names.split())
     ]
 
@@ -59,7 +60,7 @@ def test_no_round_is_of_use_where_others_race_or_in_another_order(names):
 def test_of_an_accident_and_its_repeat_the_repeat_counts():
     judged = _after_a_search("A A B base")
     crashed = trial(failed(Outcome.CRASHED), number=4, purpose="confirm", batch_size=BATCHES["A"])
-    judged[4] = (crashed, bad("crashed"))
+    judged[4] = Judged(crashed, bad("crashed"))
 
     found = ResumedConfirmation(judged, baseline=BASE).round(_configs("A B base"))
 
@@ -91,7 +92,9 @@ def test_a_baseline_that_was_measured_again_alone_raced_nobody():
 
 
 def _with_failures(judged, *positions):
-    return [(one, bad("no memory") if place in positions else verdict) for place, (one, verdict) in enumerate(judged)]
+    return [
+        Judged(one, bad("no memory") if place in positions else verdict) for place, (one, verdict) in enumerate(judged)
+    ]
 
 
 def test_a_race_in_which_all_failed_is_over():

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from autotune.child import lifeline
 from autotune.child.lifeline import Progress
-from autotune.launch import processes
 
 
 class Clock:
@@ -84,7 +82,3 @@ def test_a_file_under_the_number_of_the_closed_pipe_is_left_alone(tmp_path: Path
     assert (tmp_path / "mine").read_bytes() == b""
     os.close(read)
     os.close(write)
-
-
-def test_both_sides_of_the_boundary_mean_the_same_tag() -> None:
-    assert lifeline.TAG == processes.TAG

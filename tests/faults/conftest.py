@@ -12,10 +12,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from autotune.child.lifeline import TAG
 from autotune.core.records import Config
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Isolation, ProbeResult
-from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 
 MARK = "_AUTOTUNE_TEST_FOLDER"

@@ -14,11 +14,11 @@ from typing import Any
 import psutil
 import pytest
 
+from autotune.child.lifeline import TAG
 from autotune.core.interference_readings import GpuUse
 from autotune.core.records import Config
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import ProbeResult
-from autotune.launch.processes import TAG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.launch.telemetry import Telemetry, summary
 from autotune.machine.nvml import Glance, find_gpu, glance

@@ -24,6 +24,7 @@ from autotune.preparation.settings import Settings, options
 from autotune.report import phrases
 from autotune.study.recommendation import load_result
 from autotune.study.summary import ConfigSummary
+from autotune.study.valid_probes import Judged
 from autotune.testing import FakeLauncher
 from autotune.tuning.descent import leaner
 from tests.commandline import run
@@ -188,7 +189,7 @@ def test_memory_sends_the_leanest_of_the_fast_enough_to_the_run_off():
     careful = [config(batch_size=batch) for batch in (32, 64, 256)]  # smaller batches, and yet more memory
     peaks = {BASE: (1000, 8), LEAN: (960, 2), TINY: (880, 1)} | {where: (970, 6) for where in careful}
     judged = [
-        (trial(measured(rate, peak=peak * GIB), number, **where.values), good(rate))
+        Judged(trial(measured(rate, peak=peak * GIB), number, **where.values), good(rate))
         for number, (where, (rate, peak)) in enumerate(peaks.items())
     ]
 

@@ -257,7 +257,7 @@ def test_every_probe_has_one_rate_on_page_terminal_and_in_json(name: str, tmp_pa
 
 def test_a_search_without_an_answer_gives_one_reason(tmp_path: Path) -> None:
     study = written(tmp_path / "studies" / "failed", FAILED["failed"]().trials)
-    told = nothing_usable(Path("studies/failed"), [(trial, study.verdict(trial)) for trial in study.trials])
+    told = nothing_usable(Path("studies/failed"), study.judged)
 
     shown = run_here(tmp_path, "show", "failed").stdout
     file = run_here(tmp_path, "report", "failed").stdout.strip()

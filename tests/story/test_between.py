@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from autotune.core.records import Goal, Limit
 from autotune.core.results import Outcome
 from autotune.sampler.prediction import Prediction
+from autotune.study.valid_probes import Judged
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.refinement import promising, values_between
 from tests.worlds import GIB, Listener, bad, config, declared, good, searched, study_request, trial
@@ -20,7 +21,9 @@ def _batches(judged, request=FREE):
 
 
 def _judged(rates):
-    return [(trial(ran(rate), number, batch_size=batch), good(rate)) for number, (batch, rate) in enumerate(rates)]
+    return [
+        Judged(trial(ran(rate), number, batch_size=batch), good(rate)) for number, (batch, rate) in enumerate(rates)
+    ]
 
 
 def test_the_candidates_lie_between_the_best_batch_and_its_neighbours():

@@ -8,6 +8,7 @@ from autotune.core.results import Trial
 from autotune.study.machines import drift_corrected
 from autotune.study.valid_probes import (
     BASELINE_EVERY,
+    Judged,
     baseline_rates,
     describe_drift,
     drift_factor,
@@ -29,14 +30,14 @@ def _trial(number, purpose, *, seconds=5.0, interference=None):
 def _judged(*told_rates):
     """(purpose, rate) in order; no rate: infeasible."""
     return [
-        (_trial(number, purpose), bad() if rate is None else good(rate))
+        Judged(_trial(number, purpose), bad() if rate is None else good(rate))
         for number, (purpose, rate) in enumerate(told_rates)
     ]
 
 
 def _after(searches, *, baseline=100.0, seconds=5.0):
     judged = _judged(("baseline", baseline), *[("search", 50.0)] * searches)
-    judged[0] = (_trial(0, "baseline", seconds=seconds), judged[0][1])
+    judged[0] = Judged(_trial(0, "baseline", seconds=seconds), judged[0][1])
     return judged
 
 
@@ -46,11 +47,11 @@ def test_the_baseline_is_due_after_so_many_search_probes_and_not_before():
 
 
 def test_it_is_due_again_only_after_as_many_more():
-    judged = [*_after(BASELINE_EVERY), (_trial(9, "reference"), good(100.0))]
+    judged = [*_after(BASELINE_EVERY), Judged(_trial(9, "reference"), good(100.0))]
 
     assert not is_baseline_due(judged, BASELINE, 5.0)
     assert is_baseline_due(
-        [*judged, *[(_trial(n, "search"), good(1.0)) for n in range(10, 10 + BASELINE_EVERY)]], BASELINE, 5.0
+        [*judged, *[Judged(_trial(n, "search"), good(1.0)) for n in range(10, 10 + BASELINE_EVERY)]], BASELINE, 5.0
     )
 
 
@@ -60,7 +61,11 @@ def test_it_is_due_again_only_after_as_many_more():
         _after(20, baseline=None),
         _after(20, seconds=11.0),  # more than twice a typical probe
         _after(20)[1:],
-        [*_after(20), (_trial(21, "reference"), bad()), *[(_trial(n, "search"), good(1.0)) for n in range(22, 40)]],
+        [
+            *_after(20),
+            Judged(_trial(21, "reference"), bad()),
+            *[Judged(_trial(n, "search"), good(1.0)) for n in range(22, 40)],
+        ],
     ],
     ids=["infeasible", "slow", "none", "failed since"],
 )
@@ -69,11 +74,11 @@ def test_a_baseline_that_cannot_serve_is_never_due(judged):
 
 
 def test_a_move_that_no_other_has_shown_is_looked_at_again_at_once_and_only_once():
-    moved, again = (_trial(9, "reference"), good(85.0)), (_trial(10, "reference"), good(100.0))
+    moved, again = Judged(_trial(9, "reference"), good(85.0)), Judged(_trial(10, "reference"), good(100.0))
 
     assert is_baseline_due([*_after(BASELINE_EVERY), moved], BASELINE, 5.0)
     assert not is_baseline_due([*_after(BASELINE_EVERY), moved, again], BASELINE, 5.0)
-    assert not is_baseline_due([*_after(BASELINE_EVERY), (_trial(9, "reference"), good(97.0))], BASELINE, 5.0)
+    assert not is_baseline_due([*_after(BASELINE_EVERY), Judged(_trial(9, "reference"), good(97.0))], BASELINE, 5.0)
 
 
 def test_between_two_references_the_machine_moved_evenly():
@@ -112,7 +117,7 @@ def test_a_probe_on_a_slow_machine_is_worth_more_than_it_showed():
 
 def test_a_reference_that_others_disturbed_says_nothing_about_the_machine():
     busy = HostInterference(run_queue_wait_share=0.5, foreign_cores=1.0)
-    judged = [*_judged(("baseline", 100.0)), (_trial(1, "reference", interference=busy), good(50.0))]
+    judged = [*_judged(("baseline", 100.0)), Judged(_trial(1, "reference", interference=busy), good(50.0))]
 
     assert baseline_rates(judged, BASELINE) == [(0, 100.0)]
 

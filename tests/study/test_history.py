@@ -32,7 +32,7 @@ def _history(*trials):
 def test_what_is_added_is_judged_and_raises_the_version():
     history = _history(BASELINE)
 
-    verdict = history.add(trial(failed(), 1))
+    _, verdict = history.add(trial(failed(), 1))
 
     assert not verdict.feasible
     assert (history.version, history.count_before, history.first_number) == (1, 1, 1)

@@ -6,7 +6,14 @@ import pytest
 from autotune.core.interference_readings import GpuUse, HostInterference
 from autotune.core.results import Outcome
 from autotune.study.history import History
-from autotune.study.valid_probes import MOST_VAIN_REPEATS, interference_causes, is_spoiled, severity, valid_trials
+from autotune.study.valid_probes import (
+    MOST_VAIN_REPEATS,
+    Judged,
+    interference_causes,
+    is_spoiled,
+    severity,
+    valid_trials,
+)
 from autotune.testing import FakeLauncher
 from autotune.tuning.probing import probe_with_repeat
 from tests.worlds import Listener, bad, config, context, failed, good, measured, study_request, trial
@@ -82,7 +89,7 @@ def test_the_longer_wait_is_the_worse_disturbance_and_a_foreign_process_worse_th
 
 
 def _standing(*results, purpose="search"):
-    judged = [(trial(result, number, purpose), good(100.0)) for number, result in enumerate(results)]
+    judged = [Judged(trial(result, number, purpose), good(100.0)) for number, result in enumerate(results)]
     return [probe.number for probe, _ in valid_trials(judged)]
 
 
@@ -112,7 +119,7 @@ def test_of_a_round_only_what_says_so_is_a_repeat():
     probes = [trial(_probe(_busy(share)), number, "confirm") for number, share in enumerate((0.1, 0.4, 0.2, 0.3))]
     probes[2] = msgspec.structs.replace(probes[2], repeats=1)
 
-    assert [probe.number for probe, _ in valid_trials([(one, good(1.0)) for one in probes])] == [0, 2, 3]
+    assert [probe.number for probe, _ in valid_trials([Judged(one, good(1.0)) for one in probes])] == [0, 2, 3]
 
 
 @pytest.mark.parametrize(("share", "is_so"), [(0.0, False), (0.05, False), (0.2, True)])
@@ -122,7 +129,10 @@ def test_a_probe_is_spoiled_where_others_cost_it_more_than_a_tenth(share, is_so)
 
 
 def test_a_probe_of_another_configuration_is_no_repeat():
-    judged = [(trial(_probe(_busy()), 0, batch_size=8), good(1.0)), (trial(_probe(), 1, batch_size=16), bad())]
+    judged = [
+        Judged(trial(_probe(_busy()), 0, batch_size=8), good(1.0)),
+        Judged(trial(_probe(), 1, batch_size=16), bad()),
+    ]
 
     assert len(valid_trials(judged)) == 2
 

@@ -16,9 +16,9 @@ from autotune.child.lifeline import Progress, harden
 from autotune.child.ranks.group import PROGRESS, STACKS
 from autotune.core.measurements import decode
 from autotune.launch.base import REQUEST
-from autotune.targets.commands import main_thread
 from autotune.targets.commands.command import is_command
 from autotune.targets.commands.distributed import world_size
+from autotune.targets.commands.watching import main_thread
 from autotune.targets.ranks.world import RANKS_FOLDER_VARIABLE
 
 

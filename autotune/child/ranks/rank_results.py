@@ -25,7 +25,7 @@ from autotune.core.results import (
 from autotune.errors import TargetError
 from autotune.precision.records import LossRun, PrecisionCheckResult
 from autotune.targets.commands.distributed import Launch
-from autotune.targets.commands.log import own_log_tail, with_last_lines
+from autotune.targets.commands.watching.probe_log import own_log_tail, with_last_lines
 from autotune.targets.tracebacks import is_users
 
 # What a rank says when another one is gone: gloo, NCCL, and the store of `torch.distributed` (torch 2.13).

@@ -21,7 +21,7 @@ from autotune.profile.measuring.loading import LoadedLines
 from autotune.profile.measuring.own_parts import OwnParts
 from autotune.profile.measuring.trace import traced
 from autotune.profile.records import Part, ProfileRequest, ProfileResult
-from autotune.targets.commands.trained import Trained
+from autotune.targets.commands.watching.trained_parameters import Trained
 from autotune.targets.own_loop import OwnSession
 
 LEFT_OUT = (

@@ -28,8 +28,7 @@ from autotune.errors import TargetError
 from autotune.knobs import OURS
 from autotune.knobs.declared import DeclaredKnob
 from autotune.targets.commands.distributed import LAUNCHER_NAMES, PYTHON
-from autotune.targets.commands.meaning import meaning_of
-from autotune.targets.commands.names import normal
+from autotune.targets.commands.knob_names import meaning_of
 from autotune.targets.commands.placeholder import (
     ON_OFF,
     PLACEHOLDER,
@@ -37,6 +36,7 @@ from autotune.targets.commands.placeholder import (
     literal,
     too_many_values,
 )
+from autotune.targets.commands.script.argument_names import normal
 
 ACCUMULATION = "gradient_accumulation_steps"
 PREFIX = "-- "  # of a target that is a command

@@ -11,7 +11,7 @@ from typing import Any
 
 from autotune.errors import TargetError
 from autotune.machine.interference import LEADER
-from autotune.targets.commands.declared_arguments import UNKNOWN, Argument, Script
+from autotune.targets.commands.script.declared_arguments import UNKNOWN, Argument, Script
 
 PYTHON = re.compile(r"python(\d+(\.\d+)?)?$")
 HARMLESS_OPTIONS = ("-u", "-B")  # of Python; probes have them anyway

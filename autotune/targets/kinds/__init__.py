@@ -8,7 +8,7 @@ from typing import Any
 from autotune.core.records import Declaration
 from autotune.errors import TargetError
 from autotune.targets import declared_knobs, importing
-from autotune.targets.commands.command_loop import CommandLoop
+from autotune.targets.commands.watching.command_loop import CommandLoop
 from autotune.targets.contract import Contract
 from autotune.targets.kinds.functions import read as functions
 from autotune.targets.kinds.lightning import read as lightning

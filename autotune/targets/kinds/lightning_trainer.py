@@ -2,7 +2,7 @@
 
     Trainer(...), as it is made ─► with the values of the knobs ─► fit ─► train_dataloader ─► its loader, made again
 
-What watches commands watches it, too (`commands/witness.py`).
+What watches commands watches it, too (`commands/watching/witness.py`).
 Not covered: a knob that adds a forward context and has no argument in `Knob.wording`.
 """
 
@@ -25,9 +25,9 @@ from autotune.knobs.observed import Observed
 from autotune.knobs.wording import Framework
 from autotune.targets import optimizer_implementations
 from autotune.targets.batches import move
-from autotune.targets.commands.loader_defaults import LoaderDefaults
-from autotune.targets.commands.main_thread import Guest
-from autotune.targets.commands.witness import Witness
+from autotune.targets.commands.watching.loader_defaults import LoaderDefaults
+from autotune.targets.commands.watching.main_thread import Guest
+from autotune.targets.commands.watching.witness import Witness
 from autotune.targets.contract import Contract
 from autotune.targets.declared_settings import read_settings
 from autotune.targets.importing import as_a_script

@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from autotune.targets.commands.exits import TRAINS
 from autotune.targets.commands.hygiene import INJECTED
 from autotune.targets.commands.injected.autotune_hooks import ARGUMENTS_VARIABLE
+from autotune.targets.commands.watching.exits import TRAINS
 from tests.commandline import stub_training_arguments
 
 TRAINING = """

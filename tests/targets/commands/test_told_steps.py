@@ -13,7 +13,7 @@ from autotune.core.records import Config
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome
 from autotune.knobs import defaults
-from autotune.targets.commands import told
+from autotune.targets.commands.watching import told_steps
 from tests.targets.commands.test_watched_commands import HEAD, TRAIN, command, inspect, refused, steps
 
 BY_HAND = """
@@ -98,8 +98,8 @@ def test_a_loop_in_a_module_that_is_imported_within_a_function_is_looked_into(tm
 )
 def test_a_library_is_not_parsed(tmp_path, monkeypatch, folder, text):
     """Those of one script of transformers took 15 s of each probe where they lay in a folder of Debian or their own."""
-    parsed, parse = list[str](), told._parsed
-    monkeypatch.setattr(told, "_parsed", lambda text: parsed.append(text) or parse(text))
+    parsed, parse = list[str](), told_steps._parsed
+    monkeypatch.setattr(told_steps, "_parsed", lambda text: parsed.append(text) or parse(text))
     (tmp_path / folder).mkdir(exist_ok=True)
     (tmp_path / folder / "library.py").write_text(text)
 

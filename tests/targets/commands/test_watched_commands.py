@@ -18,9 +18,9 @@ from autotune.precision.child import compare_losses
 from autotune.precision.records import PrecisionCheckRequest
 from autotune.targets import resolve
 from autotune.targets.base import Step, check_effect
-from autotune.targets.commands import log, tally
 from autotune.targets.commands.command import Command
-from autotune.targets.commands.recognition import recognise
+from autotune.targets.commands.recognition.recognize import recognise
+from autotune.targets.commands.watching import probe_log, tally
 from autotune.testing.target_contract import Recorder, clean_imports
 from tests.targets_support import watch
 
@@ -111,10 +111,10 @@ def test_what_a_command_does_today_is_its_baseline(tmp_path):
 
 
 def test_the_first_line_of_a_message_is_whole_without_what_the_program_wrote_last(tmp_path, monkeypatch):
-    monkeypatch.setattr(log, "_LOG", tmp_path / "log.txt")
+    monkeypatch.setattr(probe_log, "_LOG", tmp_path / "log.txt")
     (tmp_path / "log.txt").write_text("epoch 9\n")
 
-    assert log.with_last_lines("It ended.") == "It ended.\nIts last lines:\n    epoch 9"
+    assert probe_log.with_last_lines("It ended.") == "It ended.\nIts last lines:\n    epoch 9"
 
 
 @pytest.mark.parametrize(
@@ -421,7 +421,7 @@ for x, y in batches():
 
 EVALUATED = """
 import time
-from autotune.targets.commands import pauses
+from autotune.targets.commands.watching import pauses
 
 clock = 0.0
 class Clock:
@@ -650,7 +650,7 @@ def test_the_last_line_of_one_that_fails_stands_in_the_line_that_tables_show(tmp
     """A value of a placeholder that the script refuses: its own words say more than all guesses."""
     said = "train.py: error: argument --act: invalid choice: 'swish' (choose from 'relu', 'tanh')"
     (tmp_path / "log.txt").write_text(f"usage: train.py [--act ACT]\n{said}\n")
-    monkeypatch.setattr(log, "_LOG", tmp_path / "log.txt")
+    monkeypatch.setattr(probe_log, "_LOG", tmp_path / "log.txt")
 
     first, *rest = refused(tmp_path, "sys.exit(2)\n").splitlines()
     calm = refused(tmp_path, "sys.exit(0)\n").partition("\n")[0]

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from autotune import telling
 from autotune.errors import TargetError
-from autotune.targets.commands.fetching import Fetched, Fetching
-from autotune.targets.commands.syntax import calls
+from autotune.targets.commands.script.syntax import calls
+from autotune.targets.commands.watching.fetching import Fetched, Fetching
 from autotune.targets.installed import is_installed
 
 MOST_STEPS_WITHOUT_CALL = 50  # of an optimizer: the program does not call it after all

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from autotune.targets.commands.autocasts import autocast_dtypes
-from autotune.targets.commands.constants import put_in
-from autotune.targets.commands.names import is_negative
-from autotune.targets.commands.syntax import called, calls, keywords
+from autotune.targets.commands.script.argument_names import is_negative
+from autotune.targets.commands.script.autocasts import autocast_dtypes
+from autotune.targets.commands.script.constants import put_in
+from autotune.targets.commands.script.syntax import called, calls, keywords
 
 UNKNOWN = object()  # a default that only running the script would tell
 DEEPEST = 2  # imports that are followed: a script often keeps its parser in a file beside it

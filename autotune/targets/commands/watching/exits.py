@@ -19,7 +19,7 @@ from typing import Any, NoReturn
 from autotune.errors import TargetError
 from autotune.targets.commands.distributed import LAUNCHER_NAMES
 from autotune.targets.commands.hygiene import OUTPUT, python_path
-from autotune.targets.commands.main_thread import Guest
+from autotune.targets.commands.watching.main_thread import Guest
 
 _RESTARTING = "accelerate/utils/memory.py"  # whose frames are those of `find_executable_batch_size`
 _SPAWNS = (

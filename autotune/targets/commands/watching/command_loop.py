@@ -27,14 +27,14 @@ from autotune.knobs.observed import Observed
 from autotune.targets import variables
 from autotune.targets.commands.command import Command
 from autotune.targets.commands.distributed import world_size
-from autotune.targets.commands.loader_defaults import WORKERS, LoaderDefaults
-from autotune.targets.commands.log import last_lines, with_last_lines
-from autotune.targets.commands.main_thread import Guest
 from autotune.targets.commands.program import Program, configured
-from autotune.targets.commands.reachable import Reachable
-from autotune.targets.commands.script_arguments import ScriptArguments
-from autotune.targets.commands.unseen import BY_HAND
-from autotune.targets.commands.witness import Witness
+from autotune.targets.commands.watching.loader_defaults import WORKERS, LoaderDefaults
+from autotune.targets.commands.watching.main_thread import Guest
+from autotune.targets.commands.watching.probe_log import last_lines, with_last_lines
+from autotune.targets.commands.watching.reachable_knobs import Reachable
+from autotune.targets.commands.watching.script_arguments import ScriptArguments
+from autotune.targets.commands.watching.unseen_parts import BY_HAND
+from autotune.targets.commands.watching.witness import Witness
 from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import OwnLoop, Report
 from autotune.units import counted

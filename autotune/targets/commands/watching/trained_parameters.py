@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from autotune.targets.batches import dtype_name
-from autotune.targets.commands.first_pass import is_channels_last
+from autotune.targets.commands.watching.first_pass import is_channels_last
 
 MOST_VAIN_STEPS = 50  # in a row without a gradient: the optimizer changes parameters in another way
 _HALVES = ("bfloat16", "float16")

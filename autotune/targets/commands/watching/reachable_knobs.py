@@ -12,8 +12,8 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, Reach
 from autotune.knobs.observed import Observed
 from autotune.targets.commands.command import ACCUMULATION, Command
-from autotune.targets.commands.script_arguments import ScriptArguments
-from autotune.targets.commands.witness import Witness
+from autotune.targets.commands.watching.script_arguments import ScriptArguments
+from autotune.targets.commands.watching.witness import Witness
 
 BF16_NEEDS_ARGUMENT = (
     "not tuned: without a GPU, transformers takes bf16 only with use_cpu=True in TrainingArguments. Write it there, "

@@ -6,9 +6,9 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 
 from autotune.knobs.base import Knob
-from autotune.targets.commands.declared_arguments import UNKNOWN, Argument
-from autotune.targets.commands.meaning import meaning_of
-from autotune.targets.commands.names import normal
+from autotune.targets.commands.knob_names import meaning_of
+from autotune.targets.commands.script.argument_names import normal
+from autotune.targets.commands.script.declared_arguments import UNKNOWN, Argument
 
 # Formats that share words: which one is meant by an argument of this name.
 PREFERRED = {"accelerate": "mixed_precision", "digits": "trainer.precision", "torch": "dtype"}

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from autotune.targets.commands.declared_arguments import UNKNOWN, Argument, Script
+from autotune.targets.commands.script.declared_arguments import UNKNOWN, Argument, Script
 
 
 @dataclass(frozen=True, kw_only=True)

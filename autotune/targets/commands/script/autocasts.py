@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from autotune.targets.commands.syntax import calls, keywords
+from autotune.targets.commands.script.syntax import calls, keywords
 
 HALVES = {"float16": "float16", "half": "float16", "bfloat16": "bfloat16"}
 OF_DEVICE = {"cuda": "float16", "cpu": "bfloat16"}  # what autocast takes where no dtype is given (torch 2.13)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from torch import Tensor
 
-from autotune.targets.commands.fetching import Fetched
+from autotune.targets.commands.watching.fetching import Fetched
 from autotune.targets.own_loop import Report
 
 

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from autotune.targets.commands.distributed import Launch
-from autotune.targets.commands.given_arguments import Given
-from autotune.targets.commands.names import normal
+from autotune.targets.commands.recognition.given_arguments import Given
+from autotune.targets.commands.script.argument_names import normal
 
 _ENDINGS = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg")
 _OPTION = re.compile(r"(\w+_)?(config|cfg|conf|recipe|hparams|settings)(_(file|path|name|yaml))?|c|yaml|fname")

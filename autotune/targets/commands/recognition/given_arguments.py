@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from autotune.targets.commands.declared_arguments import Argument
+from autotune.targets.commands.script.declared_arguments import Argument
 
 _KEY = re.compile(r"(?:\+\+?)?([A-Za-z_][\w.@/-]*)=(.*)", re.DOTALL)
 

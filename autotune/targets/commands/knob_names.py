@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
-from autotune.targets.commands.names import NEGATIVE, is_negative, normal
 from autotune.targets.commands.placeholder import NAMES, OUTPUT_DIR, owner_of
+from autotune.targets.commands.script.argument_names import NEGATIVE, is_negative, normal
 
 OUTPUTS = r"(output|out|save|work|results?|log|default_root)_?(dir|folder)|outf|hydra\.run\.dir"
 NOT_TRAINING = frozenset({"eval", "evaluation", "val", "valid", "validation", "test", "predict", "infer", "inference"})

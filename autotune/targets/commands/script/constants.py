@@ -6,7 +6,7 @@ import ast
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
-from autotune.targets.commands.syntax import called, calls, keywords
+from autotune.targets.commands.script.syntax import called, calls, keywords
 
 DECLARING = ("add_argument", "option", "set_defaults")  # calls whose arguments are looked up
 

@@ -5,8 +5,8 @@ import sys
 import pytest
 
 from autotune.errors import TargetError
-from autotune.targets.commands.scripts import trains_when_run
-from autotune.targets.commands.typed import typed_target
+from autotune.targets.commands.recognition.typed_target import typed_target
+from autotune.targets.commands.script.trains_when_run import trains_when_run
 
 GUARD = 'if __name__ == "__main__":\n    main()\n'
 

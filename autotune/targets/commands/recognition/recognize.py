@@ -11,17 +11,17 @@ from autotune.errors import TargetError
 from autotune.knobs.base import Knob
 from autotune.knobs.observed import Observed
 from autotune.targets.commands.command import Command
-from autotune.targets.commands.declared_arguments import UNKNOWN, Argument, Script, read_script, with_globals
-from autotune.targets.commands.doubts import doubt, mistyped, switches, unplaced, unread, valueless
-from autotune.targets.commands.formats import format_of, gates
-from autotune.targets.commands.given_arguments import Given, given
-from autotune.targets.commands.grammars import Grammar, grammar_of
-from autotune.targets.commands.meaning import Meaning, meaning_of, meant
-from autotune.targets.commands.names import is_negative, normal
+from autotune.targets.commands.knob_names import Meaning, meaning_of, meant
 from autotune.targets.commands.placeholder import FLAG, NO_FLAG, OUTPUT_DIR, escaped, literal, names_a_knob
 from autotune.targets.commands.program import Program
-from autotune.targets.commands.settings_files import launch_file, settings_file
-from autotune.targets.commands.shell import program_of, script_of
+from autotune.targets.commands.recognition.doubts import doubt, mistyped, switches, unplaced, unread, valueless
+from autotune.targets.commands.recognition.formats import format_of, gates
+from autotune.targets.commands.recognition.given_arguments import Given, given
+from autotune.targets.commands.recognition.grammars import Grammar, grammar_of
+from autotune.targets.commands.recognition.settings_files import launch_file, settings_file
+from autotune.targets.commands.recognition.shell import program_of, script_of
+from autotune.targets.commands.script.argument_names import is_negative, normal
+from autotune.targets.commands.script.declared_arguments import UNKNOWN, Argument, Script, read_script, with_globals
 
 NOT_AN_ARGUMENT = "no"  # `--map workers=no`: that knob is no argument of this command
 TRUTHS = ("true/false", "True/False", "TRUE/FALSE", "1/0", "yes/no", "on/off", "y/n", "t/f")

@@ -30,18 +30,18 @@ from autotune import telling
 from autotune.errors import TargetError
 from autotune.knobs.observed import Observed
 from autotune.targets import switches, variables
-from autotune.targets.commands import unseen
-from autotune.targets.commands.exits import ExitHooks
-from autotune.targets.commands.fetching import Fetched, Fetching
-from autotune.targets.commands.first_pass import FirstPass
-from autotune.targets.commands.loader_defaults import LoaderDefaults
-from autotune.targets.commands.losses import Losses
-from autotune.targets.commands.main_thread import Guest
-from autotune.targets.commands.pauses import Pauses
-from autotune.targets.commands.recomputed import Recomputed
-from autotune.targets.commands.tally import Tally
-from autotune.targets.commands.told import MicroBatch, ToldSteps
-from autotune.targets.commands.trained import Trained, VainSteps, is_inner_step
+from autotune.targets.commands.watching import unseen_parts
+from autotune.targets.commands.watching.exits import ExitHooks
+from autotune.targets.commands.watching.fetching import Fetched, Fetching
+from autotune.targets.commands.watching.first_pass import FirstPass
+from autotune.targets.commands.watching.loader_defaults import LoaderDefaults
+from autotune.targets.commands.watching.losses import Losses
+from autotune.targets.commands.watching.main_thread import Guest
+from autotune.targets.commands.watching.pauses import Pauses
+from autotune.targets.commands.watching.recomputed import Recomputed
+from autotune.targets.commands.watching.tally import Tally
+from autotune.targets.commands.watching.told_steps import MicroBatch, ToldSteps
+from autotune.targets.commands.watching.trained_parameters import Trained, VainSteps, is_inner_step
 from autotune.targets.own_loop import Report
 
 T = TypeVar("T")
@@ -165,9 +165,9 @@ class Witness:
             self.tally.add_loss(self._losses.of(tensors))
         self.pauses.cancel()
         self.tally.backward()
-        is_late = self.tally.backwards > unseen.MOST_BACKWARDS_WITHOUT_OPTIMIZER
+        is_late = self.tally.backwards > unseen_parts.MOST_BACKWARDS_WITHOUT_OPTIMIZER
         if is_late and not (self.has_optimizer or self._told.are_awaited):
-            self._guest.leave(TargetError(unseen.BY_HAND.format(self._label)))
+            self._guest.leave(TargetError(unseen_parts.BY_HAND.format(self._label)))
         if (fetched := self.batches.take()) is not None:
             self._count(fetched, self._losses.of(tensors))
         elif not self.batches.has_fetched:
@@ -197,7 +197,7 @@ class Witness:
             if self._transforms and not self._is_elsewhere:
                 model = Trained.of(optimizer).model()
                 if model is None:
-                    self._guest.leave(TargetError(unseen.NO_MODULE.format(self._label)))
+                    self._guest.leave(TargetError(unseen_parts.NO_MODULE.format(self._label)))
                 while self._transforms:
                     self._transforms.pop(0)(model)
 
@@ -223,7 +223,7 @@ class Witness:
             return
         self.updates += 1
         self._others[id(optimizer)] += 1
-        if self._counted is None or self._others[id(optimizer)] > unseen.MOST_OTHER_STEPS:
+        if self._counted is None or self._others[id(optimizer)] > unseen_parts.MOST_OTHER_STEPS:
             self._counted = optimizer
         if optimizer is not self._counted:
             self._unfetched.clear()
@@ -287,7 +287,7 @@ class Witness:
         self.tally.step()
         self.batches.step()
         if not self.tally.last:
-            self._guest.leave(TargetError(unseen.NO_BATCH.format(self._label)))
+            self._guest.leave(TargetError(unseen_parts.NO_BATCH.format(self._label)))
         self._report.paused(self.pauses.take())
         if not self._report.step(skipped=skipped):
             self._guest.finish()

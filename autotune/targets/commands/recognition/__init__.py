@@ -1,0 +1,1 @@
+"""What a person typed as a command: which of its words are knobs."""
