@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.child.window_stopping import WindowStopping
-from autotune.context.windows import SEARCH
+from autotune.context.probe_budgets import SEARCH
 from autotune.core.records import SEARCH_PURPOSES
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import Alone, Measurement, Trial

@@ -33,7 +33,7 @@ WINDOW = ProbeBudget(
 )  # fmt: skip
 Values = Mapping[str, Mapping[str, str]]  # what names of a module are to be, as Python's text
 BRIEFLY: Values = {
-    "autotune.objectives.base": {"Objective.window": f"{WINDOW}"},
+    "autotune.objectives.base": {"Objective.probe_budget": f"{WINDOW}"},
     "autotune.context.budget": dict.fromkeys(("SEARCH", "BRIEF", "LEAST"), f"{WINDOW}"),
     "autotune.answer.confirmation_rounds": dict.fromkeys(("USUAL_ROUNDS", "MOST_ROUNDS", "GOAL_ROUNDS"), "4"),
     "autotune.tuning.baseline": {"BASELINE_PAUSES_SECONDS": "(0.0, 0.1, 0.1, 0.1)"},

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 
 from autotune.answer import choice, confirmation_rounds
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, MOST_FINALISTS, probe_count
-from autotune.context.windows import BRIEF, LEAST, SEARCH, ConfirmationPlan
+from autotune.context.probe_budgets import BRIEF, LEAST, SEARCH, ConfirmationPlan
 from autotune.core.records import Config
 from autotune.core.requests import FEWEST_STEPS, ProbeBudget
 from autotune.core.results import Outcome
@@ -74,57 +74,57 @@ class TimeBudget:
         return self.left_seconds - self.reserve_seconds
 
     @property
-    def window(self) -> ProbeBudget:
-        """The window of a probe that is measured for its own sake, as that of the baseline."""
-        return self._objective.window
+    def probe(self) -> ProbeBudget:
+        """The budget of a probe that is measured for its own sake, as that of the baseline."""
+        return self._objective.probe_budget
 
     @property
-    def round_window(self) -> ProbeBudget:
-        """The window of a probe in rounds: more of them tell more than longer ones. Short only for plain speed."""
-        return BRIEF if self._objective.is_speed else self.window
+    def round_probe(self) -> ProbeBudget:
+        """The budget of a probe in rounds: more of them tell more than longer ones. Short only for plain speed."""
+        return BRIEF if self._objective.is_speed else self.probe
 
     @property
-    def search_window(self) -> ProbeBudget:
-        """The window of a search probe, where there is time."""
-        return SEARCH if self._objective.is_speed else self.window
+    def search_probe(self) -> ProbeBudget:
+        """The budget of a search probe, where there is time."""
+        return SEARCH if self._objective.is_speed else self.probe
 
-    def next_window(self, config: Config) -> ProbeBudget:
-        """Return the window of a search probe of `config` that begins now: shorter where time is short."""
-        seconds, windows = self.explorable_seconds, self._windows(self.search_window)
-        return next((one for one in windows if self._searching_seconds(one, config) <= seconds), windows[-1])
+    def next_probe(self, config: Config) -> ProbeBudget:
+        """Return the budget of a search probe of `config` that begins now: less where time is short."""
+        seconds, budgets = self.explorable_seconds, self._and_smaller(self.search_probe)
+        return next((one for one in budgets if self._searching_seconds(one, config) <= seconds), budgets[-1])
 
     def least_seconds(self, config: Config) -> float:
         """Return the seconds of the shortest search probe of `config`."""
-        return self._searching_seconds(self._windows(self.window)[-1], config)
+        return self._searching_seconds(self._and_smaller(self.probe)[-1], config)
 
     @property
-    def first_window(self) -> ProbeBudget:
-        """The window of the first probe, of which only the step that the inspection took is known.
+    def first_probe(self) -> ProbeBudget:
+        """The budget of the first probe, of which only the step that the inspection took is known.
 
         Where steps are long, three of its stages (`child/window.py`) take the longest window each.
         """
         step = self._history.request.facts.step
         seconds, share = step.seconds if step is not None else 0.0, FIRST_SHARE * self.left_seconds
-        stages, windows = 3 * USUAL_STEPS * seconds, self._windows(self.window)
-        fit = (w for w in windows if FEWEST_STEPS * seconds + min(stages, 3 * w.max_seconds) <= share >= w.min_seconds)
-        return next(fit, windows[-1])
+        stages, budgets = 3 * USUAL_STEPS * seconds, self._and_smaller(self.probe)
+        fit = (b for b in budgets if FEWEST_STEPS * seconds + min(stages, 3 * b.max_seconds) <= share >= b.min_seconds)
+        return next(fit, budgets[-1])
 
     @property
     def shortest_confirmation_seconds(self) -> float:
         """The seconds of the shortest confirmation: the fastest and the baseline, two rounds, measured least."""
-        return self._confirmation_seconds(self._windows(self.window)[-1], FEWEST_ROUNDS)
+        return self._confirmation_seconds(self._and_smaller(self.probe)[-1], FEWEST_ROUNDS)
 
     @property
     def short_confirmation_seconds(self) -> float:
         """The seconds of a short confirmation of the same two: four rounds, two where the gain is clear by now."""
-        return self._confirmation_seconds(self.round_window, FEWEST_ROUNDS if self.has_clear_gain else SHORT_ROUNDS)
+        return self._confirmation_seconds(self.round_probe, FEWEST_ROUNDS if self.has_clear_gain else SHORT_ROUNDS)
 
     @property
     def full_confirmation_seconds(self) -> float:
         """The seconds of a confirmation of eight rounds among those who would begin it now."""
         among = self._candidates(MOST_FINALISTS)
         probes = probe_count(len(among) - 1, confirmation_rounds.GOAL_ROUNDS, 1)
-        return probes * self.probe_seconds(among, self.round_window)
+        return probes * self.probe_seconds(among, self.round_probe)
 
     @property
     def ablation_seconds(self) -> float:
@@ -145,7 +145,7 @@ class TimeBudget:
     def _ablation(self) -> tuple[int, float]:
         """The changes of who is best now, and the seconds of the fewest rounds of one configuration."""
         best, baseline = self._candidates(1)[0], self._history.request.baseline
-        seconds = FEWEST_ROUNDS * self.probe_seconds([best, baseline], self.round_window)
+        seconds = FEWEST_ROUNDS * self.probe_seconds([best, baseline], self.round_probe)
         return change_count(best, baseline), seconds  # without a single change it is the baseline, which is measured
 
     @property
@@ -208,21 +208,21 @@ class TimeBudget:
         needed = self._history.typical_seconds if config is None else self.least_seconds(config)
         return needed <= self.spare_seconds
 
-    def affords_repeat(self, config: Config, window: ProbeBudget, keep_seconds: float | None = None) -> bool:
+    def affords_repeat(self, config: Config, budget: ProbeBudget, keep_seconds: float | None = None) -> bool:
         """Return whether a probe can be run again after a pause, with so many seconds left after it.
 
         By default those that the precision check and the shortest confirmation need.
         """
         spare = self.spare_seconds if keep_seconds is None else self.left_seconds - keep_seconds
-        return spare >= BACK_OFF_SECONDS + self._history.expected_seconds(window, config)
+        return spare >= BACK_OFF_SECONDS + self._history.expected_seconds(budget, config)
 
-    def affords_round(self, candidates: Sequence[Config], window: ProbeBudget, keep_seconds: float = 0.0) -> bool:
+    def affords_round(self, candidates: Sequence[Config], budget: ProbeBudget, keep_seconds: float = 0.0) -> bool:
         """Return whether there is time for one more round among these, with so many seconds left after it."""
-        return self.left_seconds - keep_seconds >= len(candidates) * self.probe_seconds(candidates, window)
+        return self.left_seconds - keep_seconds >= len(candidates) * self.probe_seconds(candidates, budget)
 
-    def probe_seconds(self, candidates: Sequence[Config], window: ProbeBudget) -> float:
+    def probe_seconds(self, candidates: Sequence[Config], budget: ProbeBudget) -> float:
         """Return the mean seconds of one probe of a confirmation among these."""
-        return statistics.fmean(self._history.expected_seconds(window, config) for config in candidates)
+        return statistics.fmean(self._history.expected_seconds(budget, config) for config in candidates)
 
     def finalists(self, available: int) -> int:
         """Return how many of so many finalists can be confirmed: 0 if there is no time for any and the baseline runs.
@@ -234,7 +234,7 @@ class TimeBudget:
         if most < self.shortest_confirmation_seconds and self._history.baseline_runs:
             return 0
         candidates, knee = self._candidates(MOST_FINALISTS), self._objective.knee(self._history.request.goal)
-        affordable = self.confirmation_seconds / self.probe_seconds(candidates, self.round_window)
+        affordable = self.confirmation_seconds / self.probe_seconds(candidates, self.round_probe)
         few = choice.FEWEST_FINALISTS if affordable >= THREE_PROBES else 1
         if knee is not None and affordable >= KNEE_PROBES:
             few = KNEE_FINALISTS
@@ -246,11 +246,11 @@ class TimeBudget:
         Its probes measure least where that alone makes room for three rounds.
         """
         others, left, plans = len(candidates) - finalist_total, self.confirmation_seconds, list[ConfirmationPlan]()
-        for window in (self.round_window, *self._windows(self.round_window)[-1:]):
-            seconds = self.probe_seconds(candidates, window)
+        for budget in (self.round_probe, *self._and_smaller(self.round_probe)[-1:]):
+            seconds = self.probe_seconds(candidates, budget)
             rounds = range(confirmation_rounds.USUAL_ROUNDS, FEWEST_ROUNDS, -1)
             fit = (n for n in rounds if (probe_count(finalist_total, n, others) - known) * seconds <= left)
-            plans.append(ConfirmationPlan(window=window, rounds=next(fit, FEWEST_ROUNDS), probe_seconds=seconds))
+            plans.append(ConfirmationPlan(probe_budget=budget, rounds=next(fit, FEWEST_ROUNDS), probe_seconds=seconds))
         # The least window may hold a single burst of a loader: rather fewer rounds, as long as they can decide.
         enough = min(confirmation_rounds.fewest_rounds(len(candidates)), confirmation_rounds.SURE_ROUNDS)
         return next((one for one in plans if one.rounds >= enough), plans[-1])
@@ -265,16 +265,16 @@ class TimeBudget:
         minutes = math.ceil((self.seconds + over + self._checking_seconds(STEPS)) / 60)
         return (over, minutes) if over > 0 else (0.0, 0)
 
-    def _windows(self, wanted: ProbeBudget) -> tuple[ProbeBudget, ...]:
-        """Return this window and shorter ones, longest first; no shorter where something else than speed counts."""
+    def _and_smaller(self, wanted: ProbeBudget) -> tuple[ProbeBudget, ...]:
+        """Return this budget and smaller ones, largest first; no smaller where something else than speed counts."""
         return (wanted, BRIEF, LEAST) if self._objective.is_speed else (wanted,)
 
-    def _searching_seconds(self, window: ProbeBudget, config: Config) -> float:
-        return self._history.expected_seconds(window, config, short_cycles=True)
+    def _searching_seconds(self, budget: ProbeBudget, config: Config) -> float:
+        return self._history.expected_seconds(budget, config, short_cycles=True)
 
-    def _confirmation_seconds(self, window: ProbeBudget, rounds: int) -> float:
+    def _confirmation_seconds(self, budget: ProbeBudget, rounds: int) -> float:
         """Return the seconds of so many rounds of the best so far and the baseline."""
-        return self.probe_seconds(self._candidates(1), window) * probe_count(1, rounds, 1)
+        return self.probe_seconds(self._candidates(1), budget) * probe_count(1, rounds, 1)
 
     @property
     def has_clear_gain(self) -> bool:

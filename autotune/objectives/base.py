@@ -82,7 +82,7 @@ class Objective(ABC):
     missing: Code = Code.NO_SCORE  # why a probe that ran has no score, probably
     uses_noise_scale: bool = False  # the gradient noise scale is measured before the probes
     order_step: float = 1.0  # orders that differ by no more than this factor are the same
-    window: ProbeBudget = ProbeBudget()  # how long to measure one configuration, where its speed does not decide
+    probe_budget: ProbeBudget = ProbeBudget()  # how long to measure one configuration, where its speed does not decide
 
     def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
         """Raise `UsageError` where machine, target or the rest of the goal rule it out; asked before any probe."""

@@ -28,7 +28,7 @@ class Energy(Objective):
     better, worse, best = "more energy-efficient", "less energy-efficient", "most energy-efficient"
     unbeaten = "measurably more energy-efficient"
     missing = Code.NO_ENERGY  # the counter did not answer, or did not move
-    window = ProbeBudget(min_seconds=5.0, max_seconds=8.0, max_steps=10_000)
+    probe_budget = ProbeBudget(min_seconds=5.0, max_seconds=8.0, max_steps=10_000)
 
     def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
         """A GPU whose energy counter answers. Raises `UsageError`."""

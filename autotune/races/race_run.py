@@ -18,7 +18,7 @@ from pathlib import Path
 
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, SURE, SURE_ROUNDS, with_round
 from autotune.answer.outliers import without_outliers
-from autotune.context.windows import BRIEF
+from autotune.context.probe_budgets import BRIEF
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome, Trial
 from autotune.errors import EnvironmentUnfit, RaceFailed

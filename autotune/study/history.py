@@ -180,11 +180,11 @@ class History:
         return statistics.median(seconds) if seconds else FIRST_GUESS_SECONDS
 
     def expected_seconds(
-        self, window: ProbeBudget, config: Config | None = None, *, short_cycles: bool = False
+        self, budget: ProbeBudget, config: Config | None = None, *, short_cycles: bool = False
     ) -> float:
-        """Return the seconds of one more probe of `config` with this window; of any configuration if it is None.
+        """Return the seconds of one more probe of `config` with this budget; of any configuration if it is None.
 
-        Everything but the window takes what it took, and the window what it took within the bounds of the new one, two
+        Everything but the window takes what it took, and the window what it took within the bounds of the budget, two
         steps at least. A configuration that never ran takes what others took, and longer where its steps are longer.
         With `short_cycles` those of a search probe, which may run fewer micro-batches. What compiling takes counts.
         """
@@ -192,22 +192,22 @@ class History:
         longest = self._longest_cycle if short_cycles else math.inf
         if config in self._paces:
             cycle = min(1.0, longest / config.gradient_accumulation_steps)
-            return compiling + statistics.fmean(pace.again(window, cycle * pace.step) for pace in self._paces[config])
+            return compiling + statistics.fmean(pace.again(budget, cycle * pace.step) for pace in self._paces[config])
         if not self._paces:
             return compiling + FIRST_GUESS_SECONDS
         batch = 0 if config is None else config.batch_size * min(longest, config.gradient_accumulation_steps)
-        if (window, batch) not in self._expected:  # asked of hundreds of configurations before every probe
-            self._expected[window, batch] = self._expected_of_others(window, batch)
-        return compiling + self._expected[window, batch]
+        if (budget, batch) not in self._expected:  # asked of hundreds of configurations before every probe
+            self._expected[budget, batch] = self._expected_of_others(budget, batch)
+        return compiling + self._expected[budget, batch]
 
     def compiling_seconds(self, config: Config) -> float:
         """Return the seconds that the next probe of `config` will compile."""
         return (self._compiling if self._paces else CompilingSeconds(())).next(config)
 
-    def _expected_of_others(self, window: ProbeBudget, samples: float) -> float:
+    def _expected_of_others(self, budget: ProbeBudget, samples: float) -> float:
         """Return the seconds of a probe with cycles of so many samples, which never ran; 0: that of others."""
         ran = [(config.global_batch_size(), pace) for config, paces in self._paces.items() for pace in paces]
-        typical = statistics.median(pace.again(window, pace.cycle) for _, pace in ran)
+        typical = statistics.median(pace.again(budget, pace.cycle) for _, pace in ran)
         steps: dict[float, float] = {}
         if (inspected := self.request.facts.step) is not None:  # it was cold, so that any other measurement is better
             steps[self.request.baseline.global_batch_size()] = inspected.seconds

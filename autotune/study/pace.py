@@ -35,9 +35,9 @@ class Pace:
         rest = result.elapsed_seconds - window - compiling_seconds(result)
         return cls(window, window / measured.steps, step, rest, steps)
 
-    def again(self, window: ProbeBudget, cycle: float) -> float:
-        """Return the seconds of the same probe with this window, and cycles of so many seconds."""
-        bounded = min(max(self.window, window.min_seconds), window.max_seconds)
+    def again(self, budget: ProbeBudget, cycle: float) -> float:
+        """Return the seconds of the same probe with this budget, and cycles of so many seconds."""
+        bounded = min(max(self.window, budget.min_seconds), budget.max_seconds)
         others = (self.steps - MEASURED_STEPS) * (cycle - self.cycle)
         return max(0.0, self.rest + others) + max(bounded, MEASURED_STEPS * cycle)
 

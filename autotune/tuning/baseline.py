@@ -95,10 +95,10 @@ def _probed(context: SearchContext) -> Judged:
     goes on: the rounds of the confirmation compare in turn, and say what they cannot tell.
     """
     history, config, budget = context.history, context.request.baseline, context.budget
-    usual = budget.first_window
+    usual = budget.first_probe
     for pause in BASELINE_PAUSES_SECONDS:
         tried = history.baseline_probes
-        asked = window(tried, usual, MOST_REPEATING * budget.seconds)
+        asked = next_probe_budget(tried, usual, MOST_REPEATING * budget.seconds)
         if pause:
             doubts = f"Probe {tried[-1].number}: {why_doubtful(tried[-1])}."
             wait = pause if is_spoiled(tried[-1].result) else 0.0
@@ -113,7 +113,7 @@ def _probed(context: SearchContext) -> Judged:
             context.reporter.note(f"{doubts} The baseline is measured again.")
             if wait:
                 context.pause(wait)
-        judged = probe_with_retry(context, config, "baseline", window=asked)
+        judged = probe_with_retry(context, config, "baseline", probe_budget=asked)
         if judged.trial.result.measurement is None:
             return judged
         if is_known(history.baseline_probes):
@@ -123,8 +123,8 @@ def _probed(context: SearchContext) -> Judged:
     return [one for one in history.valid if one.trial in history.baseline_probes][-1]
 
 
-def window(probes: Sequence[Trial], usual: ProbeBudget, most_seconds: float = math.inf) -> ProbeBudget:
-    """Return the next window: longer once too few or uneven steps, without interference, left the rate unknown.
+def next_probe_budget(probes: Sequence[Trial], usual: ProbeBudget, most_seconds: float = math.inf) -> ProbeBudget:
+    """Return the next budget: longer once too few or uneven steps, without interference, left the rate unknown.
 
     Longer than usual by `most_seconds` at most.
     """

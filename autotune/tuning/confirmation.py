@@ -136,8 +136,8 @@ def _confirm_in_rounds(context: SearchContext, candidates: list[ConfigSummary]) 
     finalist_total = sum(config != context.request.baseline for config in configs)
     others, fewest = len(configs) - finalist_total, fewest_rounds(len(configs))
     plan = budget.confirmation_plan(configs, finalist_total, known)
-    window, missing = plan.window, max(0, probe_count(finalist_total, plan.rounds, others) - known)
-    briefly = ", measured briefly" if window != budget.round_window else ""
+    probe_budget, missing = plan.probe_budget, max(0, probe_count(finalist_total, plan.rounds, others) - known)
+    briefly = ", measured briefly" if probe_budget != budget.round_probe else ""
     is_usual = plan.rounds >= confirmation_rounds.USUAL_ROUNDS
     more = f", up to {confirmation_rounds.MOST_ROUNDS} rounds if the gain is still open" * is_usual
     seconds = format_seconds(missing * plan.probe_seconds)
@@ -150,21 +150,25 @@ def _confirm_in_rounds(context: SearchContext, candidates: list[ConfigSummary]) 
         begun += 1
         kept = max(0, least - begun) * plan.probe_seconds
         return probe_with_repeat(
-            context, config, "confirm", window=window, has_time=lambda: budget.affords_repeat(config, window, kept)
+            context,
+            config,
+            "confirm",
+            probe_budget=probe_budget,
+            has_time=lambda: budget.affords_repeat(config, probe_budget, kept),
         )
 
     def again(trial: Trial) -> Judged | None:
         slow = f"Probe {trial.number} was far slower than the other rounds of its configuration, cause unknown."
-        if not budget.affords_repeat(trial.config, window, max(0, least - begun) * plan.probe_seconds):
+        if not budget.affords_repeat(trial.config, probe_budget, max(0, least - begun) * plan.probe_seconds):
             context.reporter.detail(f"{slow} There is no time for another try.")
             return None
         context.reporter.detail(f"{slow} Trying once more.")
-        return probe_with_retry(context, trial.config, "confirm", window=window, repeats=trial.number)
+        return probe_with_retry(context, trial.config, "confirm", probe_budget=probe_budget, repeats=trial.number)
 
     return confirm_in_rounds(
         candidates, plan.rounds, probe, context.request, resumed=context.interrupted_confirmation, again=again,
         affords=lambda running, is_open: budget.affords_round(
-            running, window, 0.0 if is_open else budget.ablation_seconds
+            running, probe_budget, 0.0 if is_open else budget.ablation_seconds
         ),
     )  # fmt: skip
 

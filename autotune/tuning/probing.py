@@ -30,19 +30,20 @@ Attempt = tuple[int, Path]
 
 def probe_with_repeat(
     context: SearchContext, config: Config, purpose: Purpose, attempt: Attempt | None = None, *,
-    window: ProbeBudget | None = None, has_time: Callable[[], bool] | None = None,
+    probe_budget: ProbeBudget | None = None, has_time: Callable[[], bool] | None = None,
 ) -> Judged:  # fmt: skip
     """Probe, and once more after a while if there was interference; return the one that counts.
 
-    `window` and `has_time` where they are not those of the purpose and of the search.
+    `probe_budget` and `has_time` where they are not those of the purpose and of the search.
     """
-    first = probe_with_retry(context, config, purpose, attempt, window=window)
+    first = probe_with_retry(context, config, purpose, attempt, probe_budget=probe_budget)
     if purpose not in REPEATED or context.history.is_busy:
         return first
     counts = with_repeat(
         first,
-        lambda number: probe_with_retry(context, config, purpose, window=window, repeats=number),
-        has_time=has_time or (lambda: context.budget.affords_repeat(config, window or context.budget.search_window)),
+        lambda number: probe_with_retry(context, config, purpose, probe_budget=probe_budget, repeats=number),
+        has_time=has_time
+        or (lambda: context.budget.affords_repeat(config, probe_budget or context.budget.search_probe)),
         detail=context.reporter.detail,
         pause=context.pause,
     )
@@ -76,12 +77,14 @@ def with_repeat(
 
 def probe_with_retry(
     context: SearchContext, config: Config, purpose: Purpose, attempt: Attempt | None = None, *,
-    window: ProbeBudget | None = None, repeats: int | None = None,
+    probe_budget: ProbeBudget | None = None, repeats: int | None = None,
 ) -> Judged:  # fmt: skip
-    """Probe, and once more in another process if it looked like an accident. `window`: not the purpose's own."""
+    """Probe, and once more in another process if it looked like an accident. `probe_budget`: not the purpose's own."""
     attempts = iter((attempt,))  # the second probe has a folder of its own
     return with_retry(
-        lambda: _probe(context, _asked(context, config, purpose, next(attempts, None), window=window, repeats=repeats)),
+        lambda: _probe(
+            context, _asked(context, config, purpose, next(attempts, None), probe_budget=probe_budget, repeats=repeats)
+        ),
         context.reporter.note,
     )
 
@@ -98,14 +101,23 @@ def with_retry(probe: Callable[[], Judged], note: Callable[[str], None]) -> Judg
 
 def _asked(
     context: SearchContext, config: Config, purpose: Purpose, attempt: Attempt | None, *,
-    window: ProbeBudget | None, repeats: int | None,
+    probe_budget: ProbeBudget | None, repeats: int | None,
 ) -> tuple[ProbeRequest, Path]:  # fmt: skip
     number, folder = attempt or disk.new_attempt(context.folder, ProbeRequest)
     by_speed = purpose == "search" and context.objective.is_speed
-    window = window or (context.budget.next_window(config) if purpose == "search" else context.objective.window)
+    probe_budget = probe_budget or (
+        context.budget.next_probe(config) if purpose == "search" else context.objective.probe_budget
+    )
     incumbent = context.history.incumbent(config, number) if by_speed else None
     asked = probe_request(
-        context.request, config, number, purpose, window, repeats=repeats, short_cycles=by_speed, incumbent=incumbent
+        context.request,
+        config,
+        number,
+        purpose,
+        probe_budget,
+        repeats=repeats,
+        short_cycles=by_speed,
+        incumbent=incumbent,
     )
     return asked, folder
 

@@ -37,8 +37,8 @@ def confirm_elsewhere(context: SearchContext, answer: Recommendation) -> Recomme
     worker = _other(fleet, context.history.judged[-1].trial.result.worker)
     if worker is None:
         return answer
-    window = context.budget.round_window
-    if not context.budget.affords_round([winner, baseline] * ROUNDS, window):
+    probe_budget = context.budget.round_probe
+    if not context.budget.affords_round([winner, baseline] * ROUNDS, probe_budget):
         context.reporter.note(f"There is no time to confirm the answer on a second machine ({worker.name}).")
         return answer
     context.reporter.note(f"Measuring the answer and the baseline once more, on {worker.name}.")
@@ -68,7 +68,7 @@ def _ratio(context: SearchContext, winner: Config, baseline: Config) -> float | 
     scores: dict[Config, list[float]] = {winner: [], baseline: []}
     for number in range(ROUNDS):
         for config in (winner, baseline)[:: 1 if number % 2 == 0 else -1]:
-            _, verdict = probe_with_retry(context, config, "elsewhere", window=context.budget.round_window)
+            _, verdict = probe_with_retry(context, config, "elsewhere", probe_budget=context.budget.round_probe)
             if not verdict.feasible or not verdict.value:
                 return None
             scores[config].append(verdict.value)

@@ -5,7 +5,7 @@ import pytest
 from autotune.answer.choice import FEWEST_FINALISTS
 from autotune.answer.confirmation_rounds import GOAL_ROUNDS, probe_count
 from autotune.context.budget import MOST_ABLATION, MOST_RESERVED, TimeBudget
-from autotune.context.windows import BRIEF, LEAST
+from autotune.context.probe_budgets import BRIEF, LEAST
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeBudget
 from autotune.precision.stage import precise_finalists
@@ -42,7 +42,7 @@ def test_time_is_kept_for_eight_brief_rounds_of_all_who_would_race_now(tmp_path,
 def test_the_least_that_is_kept_are_two_rounds_of_the_fastest_and_the_baseline(tmp_path):
     search = _after(tmp_path, (1,))
 
-    least, brief = (search.history.expected_seconds(window) for window in (LEAST, BRIEF))
+    least, brief = (search.history.expected_seconds(probe_budget) for probe_budget in (LEAST, BRIEF))
     assert search.budget.shortest_confirmation_seconds == pytest.approx(4 * least, rel=0.1)
     assert search.budget.short_confirmation_seconds == pytest.approx(8 * brief, rel=0.1)
     assert search.budget.spare_seconds == -search.budget.shortest_confirmation_seconds

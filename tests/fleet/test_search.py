@@ -62,10 +62,9 @@ def test_probes_of_a_slower_machine_are_compared_by_its_own_baseline(tmp_path):
     searched(tmp_path / "study", fleet, **ASKED)
 
     view = load_view(tmp_path / "study")
-    judged = [(trial, view.verdict(trial)) for trial in view.trials]
     there = [
         (verdict.value, fleet.throughput(trial.config))
-        for trial, verdict in drift_corrected(judged, view.request.baseline)
+        for trial, verdict in drift_corrected(view.judged, view.request.baseline)
         if trial.result.worker == "b" and trial.purpose == "search" and verdict.feasible
     ]
     assert there

@@ -38,7 +38,7 @@ def test_at_the_ends_there_are_fewer(best, candidates):
 
 
 def test_what_was_probed_is_no_candidate_even_where_it_failed():
-    judged = [*_judged([(64, 200.0)]), (trial(ended(), 1, batch_size=96), bad())]
+    judged = [*_judged([(64, 200.0)]), Judged(trial(ended(), 1, batch_size=96), bad())]
 
     assert 96 not in _batches(judged)
 

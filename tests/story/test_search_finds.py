@@ -18,6 +18,7 @@ from autotune.sampler.space import build
 from autotune.study import disk
 from autotune.study.recommendation import Recommendation, load_best, load_result
 from autotune.study.summary import ConfigSummary
+from autotune.study.valid_probes import Judged
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.exploration import PATIENCE
@@ -279,7 +280,7 @@ def test_among_equals_pure_noise_does_not_displace_the_baseline(tmp_path, noise)
             asked = ProbeRequest(target="m.py", config=where, device="cuda:0", number=next(numbers), purpose=purpose)
             result = launcher.run(asked, tmp_path)
             trial = Trial(number=asked.number, purpose=purpose, config=where, result=result)
-            return trial, judge(result, request)
+            return Judged(trial, judge(result, request))
 
         candidates = finalists([probe(where, "search") for where in made.configs], request)
         if all(candidate.config != request.baseline for candidate in candidates):

@@ -131,7 +131,7 @@ def test_the_study_shows_its_comparisons(tmp_path):
     answer = searched(tmp_path, FakeLauncher(facts=declared(), bad_dtypes=["bfloat16"]), **SMALL)
 
     view = load_view(tmp_path)
-    assert view.stability == answer.loss_verdicts
+    assert view.loss_verdicts == answer.loss_verdicts
     assert len(view.precision_checks) == 2
     assert (tmp_path / "stability" / "0000" / "log.txt").is_file()
 

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.answer.recommend import recommend
-from autotune.context.windows import BRIEF, LEAST
+from autotune.context.probe_budgets import BRIEF, LEAST
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.interference_readings import HostInterference
@@ -36,8 +36,8 @@ def _after(folder, workers, listener, left=0.0, **asked):
     return search
 
 
-@pytest.mark.parametrize(("left", "window"), [(600.0, BRIEF), (40.0, BRIEF), (21.0, LEAST)])
-def test_a_race_measures_briefly_and_least_where_time_is_too_short_for_three_rounds(tmp_path, left, window):
+@pytest.mark.parametrize(("left", "probe_budget"), [(600.0, BRIEF), (40.0, BRIEF), (21.0, LEAST)])
+def test_a_race_measures_briefly_and_least_where_time_is_too_short_for_three_rounds(tmp_path, left, probe_budget):
     listener = Listener()
     search = _after(tmp_path, (1, 2, 4), listener, left)
 
@@ -47,8 +47,8 @@ def test_a_race_measures_briefly_and_least_where_time_is_too_short_for_three_rou
     asked = [
         codec.read(tmp_path / disk.PROBES / f"{number:04d}" / REQUEST, ProbeRequest).budget for number in confirmed
     ]
-    assert set(asked) == {window}
-    assert any("measured briefly" in note for note in listener.notes) is (window == LEAST)
+    assert set(asked) == {probe_budget}
+    assert any("measured briefly" in note for note in listener.notes) is (probe_budget == LEAST)
 
 
 def test_where_something_else_than_speed_is_sought_no_window_is_cut(tmp_path):

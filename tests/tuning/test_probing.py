@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from autotune.context.windows import BRIEF, SEARCH
+from autotune.context.probe_budgets import BRIEF, SEARCH
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.sampler.observation import observed
@@ -53,9 +53,9 @@ def test_a_short_probe_predicts_how_long_a_full_one_and_a_brief_one_take(tmp_pat
     probe_with_retry(search, SLOW, "baseline")
     short, _ = probe_with_retry(search, FAST, "search")
 
-    predicted = [search.history.expected_seconds(window, FAST) for window in (ProbeBudget(), BRIEF)]
+    predicted = [search.history.expected_seconds(probe_budget, FAST) for probe_budget in (ProbeBudget(), BRIEF)]
     full, _ = probe_with_retry(search, FAST, "confirm")
-    brief, _ = probe_with_retry(search, FAST, "confirm", window=BRIEF)
+    brief, _ = probe_with_retry(search, FAST, "confirm", probe_budget=BRIEF)
 
     assert predicted == pytest.approx([full.result.elapsed_seconds, brief.result.elapsed_seconds], rel=0.02)
     assert full.result.elapsed_seconds > short.result.elapsed_seconds + 0.5

@@ -1,4 +1,4 @@
-"""The time that a probe measures: longer windows where there is time, shorter ones where there is little."""
+"""The budgets of probes: longer windows where there is time, shorter ones where there is little."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ LEAST = ProbeBudget(
 
 @dataclass(frozen=True, kw_only=True)
 class ConfirmationPlan:
-    """The window of each probe of a confirmation, and the most rounds that are run."""
+    """The budget of each probe of a confirmation, and the most rounds that are run."""
 
-    window: ProbeBudget
+    probe_budget: ProbeBudget
     rounds: int
     probe_seconds: float  # in the mean
