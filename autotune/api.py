@@ -12,9 +12,9 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import Any, Literal
 
-from autotune.child.lifeline import TAG
 from autotune.context.reporter import Reporter, SilentReporter
 from autotune.core.option import Option
+from autotune.core.probe_tag import TAG
 from autotune.core.records import Stability, Value
 from autotune.core.results import Isolation
 from autotune.errors import UsageError

@@ -20,6 +20,7 @@ import psutil
 import typer
 
 from autotune.cli import main
+from autotune.core.probe_tag import TAG
 from autotune.core.requests import ProbeBudget
 from autotune.launch.subprocess import SubprocessLauncher
 from tests.session_launcher import MARK
@@ -27,14 +28,14 @@ from tests.session_launcher import MARK
 COMMAND = (sys.executable, "-m", "autotune")
 # Searches that are brief, however long their time budget is, and so need no luck on a slow or busy machine: they
 # measure for a fraction of a second, confirm in few rounds and hardly wait for others.
-WINDOW = ProbeBudget(
+PROBE_BUDGET = ProbeBudget(
     min_warmup_seconds=0.1, max_compute_seconds=0.05, max_loader_seconds=0.1, min_seconds=0.2, max_seconds=0.3,
     min_steps=4,
 )  # fmt: skip
 Values = Mapping[str, Mapping[str, str]]  # what names of a module are to be, as Python's text
 BRIEFLY: Values = {
-    "autotune.objectives.base": {"Objective.probe_budget": f"{WINDOW}"},
-    "autotune.context.budget": dict.fromkeys(("SEARCH", "BRIEF", "LEAST"), f"{WINDOW}"),
+    "autotune.objectives.base": {"Objective.probe_budget": f"{PROBE_BUDGET}"},
+    "autotune.context.budget": dict.fromkeys(("SEARCH", "BRIEF", "LEAST"), f"{PROBE_BUDGET}"),
     "autotune.answer.confirmation_rounds": dict.fromkeys(("USUAL_ROUNDS", "MOST_ROUNDS", "GOAL_ROUNDS"), "4"),
     "autotune.tuning.baseline": {"BASELINE_PAUSES_SECONDS": "(0.0, 0.1, 0.1, 0.1)"},
     "autotune.tuning.probing": {"BACK_OFF_SECONDS": "0.1"},
@@ -74,7 +75,6 @@ def briefly(*more: Values) -> Iterator[None]:
         yield
 
 
-PROBE_TAG = "_AUTOTUNE_PROBE"
 PATIENCE_SECONDS = 60.0
 
 TARGET = """\
@@ -212,7 +212,7 @@ def probes(home: Path) -> list[psutil.Process]:
     found = []
     for process in processes(home):
         with suppress(psutil.Error):
-            if PROBE_TAG in process.environ():
+            if TAG in process.environ():
                 found.append(process)
     return found
 

@@ -6,7 +6,7 @@ import pytest
 
 import autotune
 from autotune import api
-from autotune.child.lifeline import TAG
+from autotune.core.probe_tag import TAG
 from autotune.errors import UsageError
 
 

@@ -54,7 +54,7 @@ def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:
     """Return why a search ends without a candidate: what went wrong most often, and where to look."""
     failed = [one for one in judged if not one.verdict.feasible]
     kinds = Counter(map(_kind, failed))
-    worst = max(failed, key=lambda pair: kinds[_kind(pair)], default=None)
+    worst = max(failed, key=lambda one: kinds[_kind(one)], default=None)
     reason = worst.verdict.why.rstrip(".") if worst else "nothing was probed"
     full = any(verdict.constraints["memory"] > 0 for _, verdict in judged)
     advice = "; a smaller --batch or a larger --memory-limit may help" if full else ""
@@ -67,8 +67,8 @@ def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:
 def baseline_alone(baseline: ConfigSummary, history: History, folder: Path) -> str:
     """Return why a search ends without an answer where only the baseline ran, and may not be recommended itself."""
     others = [one for one in history.judged if one.trial.config != baseline.config]
-    may_not = (history.refusal(one.trial.config) for one in others if one.verdict.feasible)
-    refused = [why.text.rstrip(".") for why in may_not if why]
+    refusals = (history.refusal(one.trial.config) for one in others if one.verdict.feasible)
+    refused = [why.text.rstrip(".") for why in refusals if why]
     failed = [one.verdict.why.partition("\n")[0].rstrip(".") for one in others if not one.verdict.feasible]
     only = f"Nothing that may be recommended ran: the baseline may not ({_reason(baseline)})"
     if not others:

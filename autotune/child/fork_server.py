@@ -29,10 +29,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from autotune.child.collector import uncollected
-from autotune.child.lifeline import TAG, harden
+from autotune.child.lifeline import harden
 from autotune.child.safety import unsafe
 from autotune.core import codec
 from autotune.core.forking import MESSAGE_BYTES, Born, Ended, ForkRequest, Imports, Ready, Refused
+from autotune.core.probe_tag import TAG
 from autotune.core.records import Record
 from autotune.targets import variables
 

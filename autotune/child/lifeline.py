@@ -1,6 +1,7 @@
 """Keeps a probe from outliving the search that started it, and tells that search which phase the probe is in.
 
-Standard library only: imported before torch, so that a probe that hangs or dies while importing torch is covered too.
+Standard library only, and one constant: imported before torch, so that a probe that hangs or dies while importing torch
+is covered too.
 
     the search ──lifeline pipe──► guard        end of file = the search is gone: kill the probe, then what escaped it
         ▲                          ┆ (forked once, not a child of the probe)
@@ -20,7 +21,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-TAG = "_AUTOTUNE_PROBE"  # environment variable that all processes of one probe carry, with a unique value
+from autotune.core.probe_tag import TAG
+
 EXIT_ORPHANED = 113
 _BEAT_SECONDS = 0.1  # between heartbeats that are written: short steps shall not pay for them
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h

@@ -22,9 +22,9 @@ from typing import Any, Self
 
 from msgspec.structs import replace
 
-from autotune.child.lifeline import TAG
 from autotune.core import codec
 from autotune.core.forking import MESSAGE_BYTES, Born, Ended, ForkRequest, Imports, Ready, Refused, Status
+from autotune.core.probe_tag import TAG
 from autotune.core.requests import Request
 from autotune.launch.imports import imports_of
 from autotune.launch.processes import insist, kill_all

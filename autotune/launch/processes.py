@@ -12,7 +12,7 @@ from typing import Protocol
 
 import psutil
 
-from autotune.child.lifeline import TAG
+from autotune.core.probe_tag import TAG
 from autotune.errors import EnvironmentUnfit
 
 KILLED_WITHIN_SECONDS = 30.0  # a process that outlives SIGKILL this long is stuck inside the kernel

@@ -23,8 +23,8 @@ from typing import Any, BinaryIO, Self
 from msgspec.structs import replace
 
 from autotune import interrupts
-from autotune.child.lifeline import TAG
 from autotune.core import codec
+from autotune.core.probe_tag import TAG
 from autotune.core.requests import ProbeRequest, Request, ResultT, patient
 from autotune.core.results import Isolation, Outcome
 from autotune.errors import EnvironmentUnfit, StudyError

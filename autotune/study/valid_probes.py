@@ -36,7 +36,7 @@ SLOW = 2.0  # times a typical probe: a baseline that takes longer is too expensi
 
 
 class Judged(NamedTuple):
-    """A probe of a study, and what the objective says of it."""
+    """A probe and its verdict."""
 
     trial: Trial
     verdict: Verdict

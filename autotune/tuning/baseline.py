@@ -95,7 +95,7 @@ def _probed(context: SearchContext) -> Judged:
     goes on: the rounds of the confirmation compare in turn, and say what they cannot tell.
     """
     history, config, budget = context.history, context.request.baseline, context.budget
-    usual = budget.first_probe
+    usual = budget.first_budget
     for pause in BASELINE_PAUSES_SECONDS:
         tried = history.baseline_probes
         asked = next_probe_budget(tried, usual, MOST_REPEATING * budget.seconds)

@@ -111,9 +111,9 @@ def _has_time_for_baseline(context: SearchContext) -> bool:
 
 def _as_probed(context: SearchContext, one: ConfigSummary) -> ConfigSummary:
     """Return it with its calmest probe, the latest of those, as its only round: there is no time for another."""
-    pair = _calmest(context, one.config)
-    assert pair is not None, "it ran"
-    return replace(one, trials=(pair[0],), verdicts=(pair[1],))
+    probe = _calmest(context, one.config)
+    assert probe is not None, "it ran"
+    return replace(one, trials=(probe.trial,), verdicts=(probe.verdict,))
 
 
 def _calmest(context: SearchContext, config: Config) -> Judged | None:
@@ -137,7 +137,7 @@ def _confirm_in_rounds(context: SearchContext, candidates: list[ConfigSummary]) 
     others, fewest = len(configs) - finalist_total, fewest_rounds(len(configs))
     plan = budget.confirmation_plan(configs, finalist_total, known)
     probe_budget, missing = plan.probe_budget, max(0, probe_count(finalist_total, plan.rounds, others) - known)
-    briefly = ", measured briefly" if probe_budget != budget.round_probe else ""
+    briefly = ", measured briefly" if probe_budget != budget.round_budget else ""
     is_usual = plan.rounds >= confirmation_rounds.USUAL_ROUNDS
     more = f", up to {confirmation_rounds.MOST_ROUNDS} rounds if the gain is still open" * is_usual
     seconds = format_seconds(missing * plan.probe_seconds)

@@ -117,7 +117,7 @@ def _probe_next(context: SearchContext) -> None:
 
 def _affords_reference(context: SearchContext) -> bool:
     budget = context.budget
-    return context.history.expected_seconds(budget.probe, context.request.baseline) <= budget.explorable_seconds
+    return context.history.expected_seconds(budget.usual_budget, context.request.baseline) <= budget.explorable_seconds
 
 
 def _probe_reference(turns: Turns, context: SearchContext, worker: FleetWorker | None) -> None:

@@ -43,7 +43,7 @@ def probe_with_repeat(
         first,
         lambda number: probe_with_retry(context, config, purpose, probe_budget=probe_budget, repeats=number),
         has_time=has_time
-        or (lambda: context.budget.affords_repeat(config, probe_budget or context.budget.search_probe)),
+        or (lambda: context.budget.affords_repeat(config, probe_budget or context.budget.search_budget)),
         detail=context.reporter.detail,
         pause=context.pause,
     )
@@ -79,7 +79,10 @@ def probe_with_retry(
     context: SearchContext, config: Config, purpose: Purpose, attempt: Attempt | None = None, *,
     probe_budget: ProbeBudget | None = None, repeats: int | None = None,
 ) -> Judged:  # fmt: skip
-    """Probe, and once more in another process if it looked like an accident. `probe_budget`: not the purpose's own."""
+    """Probe, and once more in another process if it looked like an accident.
+
+    `probe_budget`: where it is not the purpose's own.
+    """
     attempts = iter((attempt,))  # the second probe has a folder of its own
     return with_retry(
         lambda: _probe(
@@ -106,7 +109,7 @@ def _asked(
     number, folder = attempt or disk.new_attempt(context.folder, ProbeRequest)
     by_speed = purpose == "search" and context.objective.is_speed
     probe_budget = probe_budget or (
-        context.budget.next_probe(config) if purpose == "search" else context.objective.probe_budget
+        context.budget.next_budget(config) if purpose == "search" else context.objective.probe_budget
     )
     incumbent = context.history.incumbent(config, number) if by_speed else None
     asked = probe_request(

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from autotune.child.lifeline import TAG
+from autotune.core.probe_tag import TAG
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fork servers need Linux")
 LOOK = "from autotune.child.safety import unsafe; print(unsafe(own, probes))"
@@ -47,7 +47,7 @@ def test_what_forks_would_have_in_common_is_seen(code: str, reason: str) -> None
 
 
 CARRY = """
-from autotune.child.lifeline import TAG
+from autotune.core.probe_tag import TAG
 from autotune.child.fork_server import _carry
 try:
     _carry("b" * 8)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from autotune.child.lifeline import TAG
 from autotune.cli.defaults import SWITCHES
+from autotune.core.probe_tag import TAG
 from tests.commandline import assert_one_clear_error, listing
 from tests.commandline import run_here as run
 from tests.fuzz import inprocess

@@ -9,6 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.api import race as real
+from autotune.core.probe_tag import TAG
 from autotune.core.records import Config, Declaration
 from autotune.errors import RaceFailed, UsageError
 from benchmarks.race_power import simulated
@@ -140,7 +141,7 @@ def test_a_mistyped_knob_is_told_in_python_too():
 
 
 def test_a_race_within_a_probe_is_refused(monkeypatch):
-    monkeypatch.setenv("_AUTOTUNE_PROBE", "1")
+    monkeypatch.setenv(TAG, "1")
 
     with pytest.raises(UsageError, match=r"autotune\.race\(\) was called in a probe"):
         real("a.py", "b.py")

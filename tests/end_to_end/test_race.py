@@ -11,7 +11,7 @@ import pytest
 from autotune.races import race_run
 from autotune.races.race import named_contestants, race
 from autotune.races.settings import RaceSettings
-from tests.commandline import WINDOW, briefly, probes, processes, start, wait_until
+from tests.commandline import PROBE_BUDGET, briefly, probes, processes, start, wait_until
 from tests.races.test_worktree import git
 
 MODEL = """\
@@ -53,7 +53,7 @@ SLOW, FAST = 0.05, 0.002  # seconds of a step; by far more than a busy machine e
 def home(tmp_path, monkeypatch):
     (tmp_path / "data.txt").write_text("of now")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(race_run, "BRIEF", WINDOW)  # a step is 25 times as long as the other: a glance tells
+    monkeypatch.setattr(race_run, "BRIEF", PROBE_BUDGET)  # a step is 25 times as long as the other: a glance tells
     with briefly():
         yield tmp_path
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from autotune.races import race_run
-from tests.commandline import SHORTEST, TARGET, WINDOW, assert_one_clear_error, processes, run, run_here
+from tests.commandline import PROBE_BUDGET, SHORTEST, TARGET, assert_one_clear_error, processes, run, run_here
 
 RANKS_SEARCH = ("search", "model.py", "--ranks", "2", "-n", "1", "-t", "5m")
 
@@ -81,7 +81,7 @@ def test_check_takes_a_step_with_all_ranks(home):
 
 
 def test_the_efficiency_of_ranks_is_a_table(home, monkeypatch):
-    monkeypatch.setattr(race_run, "BRIEF", WINDOW)
+    monkeypatch.setattr(race_run, "BRIEF", PROBE_BUDGET)
     monkeypatch.setattr(race_run, "interference_causes", lambda _: ())
     monkeypatch.setattr("autotune.tuning.probing.interference_causes", lambda _: ())
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from autotune.child.lifeline import TAG
+from autotune.core.probe_tag import TAG
 from autotune.core.records import Config
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Isolation, ProbeResult

@@ -14,6 +14,7 @@ from typing import Self
 
 import psutil
 
+from autotune.core.probe_tag import TAG
 from autotune.core.records import Config
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Isolation, Outcome, ProbeResult
@@ -22,7 +23,6 @@ from autotune.launch.subprocess import SubprocessLauncher
 from autotune.study import disk
 from tests.faults.targets import Fault
 
-TAG = "_AUTOTUNE_PROBE"
 SHORT = {
     "min_warmup_seconds": 0.0,
     "max_compute_seconds": 0.1,

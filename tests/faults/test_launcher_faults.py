@@ -16,8 +16,8 @@ import psutil
 import pytest
 from msgspec.structs import replace
 
-from autotune.child import lifeline
 from autotune.core import codec
+from autotune.core.probe_tag import TAG
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Isolation, Outcome, ProbeResult
 from autotune.errors import EnvironmentUnfit
@@ -276,7 +276,7 @@ def test_an_impatient_second_interrupt_leaves_no_process_either(
 def test_what_shows_no_variables_while_it_starts_a_program_is_found_by_a_second_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    environ = {**os.environ, lifeline.TAG: "of this test"}
+    environ = {**os.environ, TAG: "of this test"}
     leader, stray = (subprocess.Popen(["sleep", "60"], env=environ, start_new_session=True) for _ in range(2))
     blind, look = iter([True]), processes.tagged
     monkeypatch.setattr(processes, "tagged", lambda tag: [] if next(blind, False) else look(tag))

@@ -14,7 +14,7 @@ from autotune.machine import compilers
 from autotune.machine.compilers import missing_for_compiling
 from autotune.report.doctor import examine
 from autotune.sampler.grid import Grid
-from autotune.targets.commands.knob_names import meaning_of
+from autotune.targets.commands.argument_meaning import meaning_of
 from autotune.testing import ENVIRONMENT
 from autotune.testing.knob_contract import CPU, circumstances
 from tests.worlds import config, facts

@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 import pytest
 
-from autotune.child.lifeline import TAG
 from autotune.core.interference_readings import GpuUse
+from autotune.core.probe_tag import TAG
 from autotune.core.records import Config
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import ProbeResult

@@ -273,7 +273,7 @@ def _descent(rates, slack=0.05):
 
 def _probed(where, rates):
     rate = rates(where.batch_size)
-    return trial(measured(rate, peak=GIB + where.batch_size), 0, **where.values), good(rate)
+    return Judged(trial(measured(rate, peak=GIB + where.batch_size), 0, **where.values), good(rate))
 
 
 def test_a_descent_halves_its_way_to_the_smallest_batch_that_is_fast_enough():

@@ -92,9 +92,11 @@ def test_a_larger_weight_that_is_faster_is_told_with_what_it_saves(kernels):
     assert "a weight of 32 × 16 instead of 30 × 10 would be faster, 2 times a step" in seen(found)
 
 
-@pytest.mark.parametrize(("largest", "told", "gain"), [(0.01, 64, 0.02), (0.02, 32, 0.01)])
-def test_the_largest_weight_has_to_be_faster_than_the_one_between(monkeypatch, largest, told, gain):
-    seconds = {30: 0.03, 32: 0.02, 64: largest}
+@pytest.mark.parametrize(
+    ("between", "largest", "told", "gain"), [(0.02, 0.01, 64, 0.02), (0.02, 0.02, 32, 0.01), (0.03, 0.02, 64, 0.01)]
+)
+def test_the_largest_weight_has_to_be_faster_than_the_one_between(monkeypatch, between, largest, told, gain):
+    seconds = {30: 0.03, 32: between, 64: largest}
     monkeypatch.setattr(
         sizes, "_in_turn", lambda one, other, device: [seconds[one.inner], seconds[other.inner]] * sizes.ROUNDS
     )
@@ -103,6 +105,17 @@ def test_the_largest_weight_has_to_be_faster_than_the_one_between(monkeypatch, l
 
     assert found is not None and found.inner == told
     assert gained == pytest.approx(gain)
+
+
+def test_where_both_multiples_give_one_size_it_is_timed_once(monkeypatch):
+    timed = []
+    monkeypatch.setattr(
+        sizes, "_in_turn", lambda one, other, device: timed.append(other) or [0.03, 0.02] * sizes.ROUNDS
+    )
+
+    sizes.faster_larger(Product(7, 63, 63, torch.float32), "cpu", 0.03)
+
+    assert timed == [Product(7, 64, 64, torch.float32)]
 
 
 def test_one_that_is_no_faster_is_not_told(kernels):

@@ -53,7 +53,7 @@ CLEAN = sorted(path.stem for path in TRAININGS.glob("clean_*.py"))
 
 @pytest.fixture
 def profiled(forking_launcher, tmp_path_factory, request):
-    tries = getattr(request.node, "execution_count", 1)  # counts from 1 where failures run again
+    attempt = getattr(request.node, "execution_count", 1)  # counts from 1 where failures run again
 
     def profile(name, seconds=0.2):
         written = re.search(r"^baseline = (\{.*\})", (TRAININGS / f"{name}.py").read_text(), re.MULTILINE)
@@ -64,7 +64,7 @@ def profiled(forking_launcher, tmp_path_factory, request):
             config=config(**{"batch_size": 64, "num_threads": 1, **baseline}),
             device="cpu",
             # Beside tests that have the cores, steps differ more and take longer: what failed is looked at for longer.
-            seconds=tries * seconds,
+            seconds=attempt * seconds,
         )
         result = forking_launcher.run(asked, tmp_path_factory.mktemp(name))
         assert result.outcome is Outcome.OK, result.failure

@@ -9,7 +9,7 @@ from autotune.launch.base import REQUEST, RESULT
 from autotune.preparation.settings import Settings
 from autotune.study import disk
 from autotune.study.recommendation import load_result, read_best
-from autotune.study.valid_probes import Judged, valid_trials
+from autotune.study.valid_probes import valid_trials
 from autotune.study.view import load_view
 from autotune.tuning.baseline import BASELINE_PAUSES_SECONDS, GOES_ON, MOST_FOR_THIRD
 from autotune.tuning.engine import search
@@ -129,7 +129,8 @@ def test_a_baseline_with_uneven_steps_is_measured_for_longer(tmp_path):
     assert [one.purpose for one in asked] == ["baseline", "baseline"]
     assert asked[0].budget == ProbeBudget()
     assert asked[1].budget.max_seconds > asked[0].budget.max_seconds
-    assert [t.number for t, _ in valid_trials([Judged(t, None) for t in _baselines(tmp_path)])] == [1]
+    counted = valid_trials(load_view(tmp_path).judged)
+    assert [trial.number for trial, _ in counted if trial.purpose == "baseline"] == [1]
 
 
 class Slow(Disturbed):

@@ -205,7 +205,7 @@ def test_every_mistake_of_a_placeholder_has_its_message(placeholder: str, expect
 
 def test_other_arguments_of_such_a_command_are_recognised_all_the_same(tmp_path: Path) -> None:
     from autotune.targets.commands.command import Command
-    from autotune.targets.commands.recognition.recognize import recognise
+    from autotune.targets.commands.recognition.recognise import recognise
 
     script = tmp_path / "train.py"
     script.write_text(

@@ -9,6 +9,7 @@ from autotune.answer.choice import differ_in_batch
 from autotune.answer.recommend import recommend
 from autotune.core.codes import Code
 from autotune.core.records import Config, Goal, Limit
+from autotune.study.valid_probes import Judged
 from autotune.study.view import load_view
 from autotune.testing import FACTS, FakeLauncher, Machine
 from autotune.testing.machine import ENVIRONMENT
@@ -73,7 +74,7 @@ def test_rounds_that_contradict_the_model_count_for_more():
 
 
 def _probe(number, size, rate):
-    return trial(measured(rate, samples=size), number, batch_size=size), good(rate)
+    return Judged(trial(measured(rate, samples=size), number, batch_size=size), good(rate))
 
 
 def test_above_a_batch_that_is_fast_enough_within_noise_alone_the_next_larger_is_probed():

@@ -1,7 +1,8 @@
 """Matrix products that take longer than slightly larger ones: vector units and tensor cores want multiples.
 
 A weight of 50,257 rows may take longer than one of 50,304, of which the rest is never used. Each product of the forward
-pass with such a weight is timed alone as it is and larger, in turn, with the two products of its backward pass.
+pass with such a weight is timed alone as it is and larger, in turn, with the two products of its backward pass. A still
+larger one is timed in turn with the fastest so far.
 """
 
 from __future__ import annotations
@@ -118,7 +119,7 @@ _FACTORS = {torch.ops.aten.mm.default: 0, torch.ops.aten.addmm.default: 1}  # an
 
 
 def faster_larger(product: Product, device: str, seconds: float) -> tuple[Product | None, float]:
-    """Return the larger product that gains most, and by how many seconds; None, 0.0 where none is surely faster.
+    """Return the largest that is surely faster than all smaller ones, and by how many seconds; None, 0.0 if none is.
 
     `seconds`: what the product takes, about, with its backward pass.
     """

@@ -27,8 +27,8 @@ from autotune.core.records import Declaration, Value
 from autotune.errors import TargetError
 from autotune.knobs import OURS
 from autotune.knobs.declared import DeclaredKnob
+from autotune.targets.commands.argument_meaning import meaning_of
 from autotune.targets.commands.distributed import LAUNCHER_NAMES, PYTHON
-from autotune.targets.commands.knob_names import meaning_of
 from autotune.targets.commands.placeholder import (
     ON_OFF,
     PLACEHOLDER,

@@ -9,7 +9,7 @@ from autotune.errors import TargetError
 from autotune.targets.commands.command import Command
 from autotune.targets.commands.distributed import LAUNCHERS, launch_of
 from autotune.targets.commands.program import read
-from autotune.targets.commands.recognition.recognize import recognise
+from autotune.targets.commands.recognition.recognise import recognise
 
 TORCHRUN, ACCELERATE = LAUNCHERS
 ACCELERATED = """

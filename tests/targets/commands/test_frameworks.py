@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.targets.commands.command import Command
-from autotune.targets.commands.recognition.recognize import recognise
+from autotune.targets.commands.recognition.recognise import recognise
 from tests.targets.commands.test_watched_commands import TRAIN, command, inspect, refused, steps
 
 GAN = """

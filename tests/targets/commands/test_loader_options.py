@@ -6,7 +6,7 @@ import pytest
 
 from autotune.core.records import Value
 from autotune.errors import TargetError
-from autotune.targets.commands.recognition.recognize import recognise
+from autotune.targets.commands.recognition.recognise import recognise
 from tests.targets.commands.test_watched_commands import TRAIN, inspect, steps
 
 OPTIONS = {"num_workers", "prefetch_factor", "persistent_workers"}

@@ -9,8 +9,8 @@ import pytest
 
 from autotune.errors import TargetError
 from autotune.knobs import defaults
-from autotune.targets.commands.knob_names import meaning_of
-from autotune.targets.commands.recognition.recognize import recognise
+from autotune.targets.commands.argument_meaning import meaning_of
+from autotune.targets.commands.recognition.recognise import recognise
 
 ARGPARSE = """
 import argparse

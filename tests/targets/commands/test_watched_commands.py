@@ -19,7 +19,7 @@ from autotune.precision.records import PrecisionCheckRequest
 from autotune.targets import resolve
 from autotune.targets.base import Step, check_effect
 from autotune.targets.commands.command import Command
-from autotune.targets.commands.recognition.recognize import recognise
+from autotune.targets.commands.recognition.recognise import recognise
 from autotune.targets.commands.watching import probe_log, tally
 from autotune.testing.target_contract import Recorder, clean_imports
 from tests.targets_support import watch

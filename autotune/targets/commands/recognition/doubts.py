@@ -7,7 +7,7 @@ from difflib import get_close_matches
 from typing import Any
 
 from autotune.knobs.base import Knob
-from autotune.targets.commands.knob_names import Meaning
+from autotune.targets.commands.argument_meaning import Meaning
 
 ALIKE = 0.8  # of 1, by difflib: a letter or a dash is missing, or two are swapped
 

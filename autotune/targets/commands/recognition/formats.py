@@ -6,7 +6,7 @@ import re
 from collections.abc import Collection, Iterator, Mapping
 
 from autotune.knobs.base import Knob
-from autotune.targets.commands.knob_names import meaning_of
+from autotune.targets.commands.argument_meaning import meaning_of
 from autotune.targets.commands.script.argument_names import normal
 from autotune.targets.commands.script.declared_arguments import UNKNOWN, Argument
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from autotune.errors import TargetError
 from autotune.targets.commands.command import Command, is_command
 from autotune.targets.commands.placeholder import unfinished
-from autotune.targets.commands.recognition.recognize import recognise
+from autotune.targets.commands.recognition.recognise import recognise
 from autotune.targets.commands.script.trains_when_run import trains_when_run
 
 

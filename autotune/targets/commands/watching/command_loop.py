@@ -32,7 +32,7 @@ from autotune.targets.commands.watching.loader_defaults import WORKERS, LoaderDe
 from autotune.targets.commands.watching.main_thread import Guest
 from autotune.targets.commands.watching.probe_log import last_lines, with_last_lines
 from autotune.targets.commands.watching.reachable_knobs import Reachable
-from autotune.targets.commands.watching.script_arguments import ScriptArguments
+from autotune.targets.commands.watching.training_arguments import ScriptArguments
 from autotune.targets.commands.watching.unseen_parts import BY_HAND
 from autotune.targets.commands.watching.witness import Witness
 from autotune.targets.model_facts import model_facts

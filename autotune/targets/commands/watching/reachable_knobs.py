@@ -12,7 +12,7 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, Reach
 from autotune.knobs.observed import Observed
 from autotune.targets.commands.command import ACCUMULATION, Command
-from autotune.targets.commands.watching.script_arguments import ScriptArguments
+from autotune.targets.commands.watching.training_arguments import ScriptArguments
 from autotune.targets.commands.watching.witness import Witness
 
 BF16_NEEDS_ARGUMENT = (

@@ -10,8 +10,8 @@ from typing import Any
 from autotune.errors import TargetError
 from autotune.knobs.base import Knob
 from autotune.knobs.observed import Observed
+from autotune.targets.commands.argument_meaning import Meaning, meaning_of, meant
 from autotune.targets.commands.command import Command
-from autotune.targets.commands.knob_names import Meaning, meaning_of, meant
 from autotune.targets.commands.placeholder import FLAG, NO_FLAG, OUTPUT_DIR, escaped, literal, names_a_knob
 from autotune.targets.commands.program import Program
 from autotune.targets.commands.recognition.doubts import doubt, mistyped, switches, unplaced, unread, valueless
