@@ -44,10 +44,11 @@ def _reason(candidate: ConfigSummary) -> str:
 
 def unanswered(view: StudyView) -> str:
     """Return why a study that is not being searched has no recommendation."""
-    judged = view.judged
-    if not judged:
+    if not view.judged:
         return "No probe has finished."
-    return UNANSWERED if any(verdict.feasible for _, verdict in judged) else nothing_usable(view.folder, judged)
+    return (
+        UNANSWERED if any(verdict.feasible for _, verdict in view.judged) else nothing_usable(view.folder, view.judged)
+    )
 
 
 def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:

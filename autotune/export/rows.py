@@ -32,7 +32,7 @@ SUMMARY = (
 
 def rows(view: StudyView) -> list[Row]:
     """One row per finished probe, all with the same names; None where something was not measured."""
-    return [_row(trial, view.verdict(trial), view.recommendation) for trial in view.trials]
+    return [_row(trial, verdict, view.recommendation) for trial, verdict in view.judged]
 
 
 def knob_names() -> tuple[str, ...]:

@@ -179,7 +179,7 @@ class TerminalReporter:
         """Say what is kept and how to go on, even if quiet."""
         self.close()
         lines = [f"Interrupted. The study keeps {counted(len(view.trials), 'probe')} in {view.folder}."]
-        judged = ((trial, view.verdict(trial)) for trial in view.trials if trial.purpose != "confirm")
+        judged = (one for one in view.judged if one.trial.purpose != "confirm")
         usable = [(verdict.value or 0.0, trial) for trial, verdict in judged if verdict.feasible]
         if usable:
             best = max(usable, key=lambda pair: pair[0])[1]  # of all runs, not of this one only

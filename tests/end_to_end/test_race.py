@@ -53,7 +53,7 @@ SLOW, FAST = 0.05, 0.002  # seconds that a step sleeps; beside other tests its f
 def home(tmp_path, monkeypatch):
     (tmp_path / "data.txt").write_text("of now")
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(race_run, "BRIEF", PROBE_BUDGET)  # a step is 25 times as long as the other: a glance tells
+    monkeypatch.setattr(race_run, "BRIEF", PROBE_BUDGET)  # a step sleeps 25 times as long as the other: a glance tells
     with briefly():
         yield tmp_path
 

@@ -92,19 +92,36 @@ def test_a_larger_weight_that_is_faster_is_told_with_what_it_saves(kernels):
     assert "a weight of 32 × 16 instead of 30 × 10 would be faster, 2 times a step" in seen(found)
 
 
-@pytest.mark.parametrize(
-    ("between", "largest", "told", "gain"), [(0.02, 0.01, 64, 0.02), (0.02, 0.02, 32, 0.01), (0.03, 0.02, 64, 0.01)]
-)
-def test_the_largest_weight_has_to_be_faster_than_the_one_between(monkeypatch, between, largest, told, gain):
-    seconds = {30: 0.03, 32: between, 64: largest}
+def _timed(monkeypatch, **seconds):
+    """Products whose two weights, `of_30_and_32` rows and so on, take those seconds when they are timed in turn."""
     monkeypatch.setattr(
-        sizes, "_in_turn", lambda one, other, device: [seconds[one.inner], seconds[other.inner]] * sizes.ROUNDS
+        sizes, "_in_turn", lambda one, other, device: [*seconds[f"of_{one.inner}_and_{other.inner}"]] * sizes.ROUNDS
     )
+
+
+def test_the_largest_weight_has_to_be_faster_than_the_one_between(monkeypatch):
+    by_chance = (0.03, 0.019)  # other work came between the products of 30 rows and those of 64
+    _timed(monkeypatch, of_30_and_32=(0.03, 0.02), of_32_and_64=(0.02, 0.02), of_30_and_64=by_chance)
 
     found, gained = sizes.faster_larger(Product(7, 30, 10, torch.float32), "cpu", 0.03)
 
-    assert found is not None and found.inner == told
-    assert gained == pytest.approx(gain)
+    assert found is not None and (found.inner, gained) == (32, pytest.approx(0.01))
+
+
+def test_what_the_largest_weight_saves_beside_the_one_between_is_added(monkeypatch):
+    _timed(monkeypatch, of_30_and_32=(0.03, 0.02), of_32_and_64=(0.02, 0.01))
+
+    found, gained = sizes.faster_larger(Product(7, 30, 10, torch.float32), "cpu", 0.03)
+
+    assert found is not None and (found.inner, gained) == (64, pytest.approx(0.02))
+
+
+def test_where_the_one_between_is_no_faster_the_largest_is_held_against_the_weight_as_it_is(monkeypatch):
+    _timed(monkeypatch, of_30_and_32=(0.03, 0.03), of_30_and_64=(0.03, 0.02))
+
+    found, gained = sizes.faster_larger(Product(7, 30, 10, torch.float32), "cpu", 0.03)
+
+    assert found is not None and (found.inner, gained) == (64, pytest.approx(0.01))
 
 
 def test_where_both_multiples_give_one_size_it_is_timed_once(monkeypatch):
