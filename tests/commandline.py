@@ -159,7 +159,9 @@ def run_here(
         variables(environment(home, **more)),
         mock.patch.object(sys, "argv", ["autotune", *words]),
         mock.patch("typer.main.get_command", TREE),
+        # Where commands import it from when they run, and where it was imported before, perhaps by another test.
         mock.patch("autotune.launch.subprocess.SubprocessLauncher", launcher or lent),
+        mock.patch("autotune.preparation.launching.SubprocessLauncher", launcher or lent),
         mock.patch("signal.signal"),  # `search` takes SIGTERM for itself
         mock.patch("os.nice"),  # `dashboard` takes the lowest priority, and never gives it back
         chdir(home),
