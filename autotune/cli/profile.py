@@ -11,10 +11,11 @@ import typer
 
 from autotune import interrupts
 from autotune.cli.output import plain_console, say
-from autotune.cli.target import Device
+from autotune.cli.target import Device, Devices, Ranks
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
+    from autotune.preparation.named_training import NamedTraining
     from autotune.profile.records import ProfileRequest
 
 
@@ -35,6 +36,8 @@ def profile(
         typer.Option("--config", "-c", help="With these settings: batch=64,amp=bf16. [default: the baseline's]"),
     ] = None,
     device: Device = None,
+    devices: Devices = None,
+    ranks: Ranks = None,
     json_output: Annotated[bool, typer.Option("--json", help="All that was measured, as JSON.")] = False,
     output: Annotated[
         Path | None,
@@ -64,6 +67,7 @@ def profile(
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.named_training import may_declare
+    from autotune.preparation.settings import read_devices
     from autotune.profile.output import make_profile_folder, write_profile
     from autotune.profile.profile import named_target
     from autotune.profile.profile import profile as run
@@ -75,14 +79,17 @@ def profile(
             "--nsys needs a folder for its report. Without --output nothing is written. Give one: --output FOLDER."
         )
     name = target if len(target) > 1 else target[0]  # several words are a command
-    changed = Options(context, partial(may_declare, name)).pairs("--config", config)
-    named = named_target(name, best=best, changed=changed)
+    options = Options(context, partial(may_declare, name))
+    changed = options.pairs("--config", config)
+    device, ranks, gpus = _asked_ranks(name, device, ranks, options.parsed("--devices", devices, read_devices))
+    named = named_target(name, best=best, changed=changed, ranks=ranks)
+    _refuse_of_ranks(named, {"--nsys": nsys, "--verify": verify})
     if output is not None:
         make_profile_folder(output)
     if not json_output:
         more = ", and longer to try what is found" if verify else ""
         say(f"Training for about half a minute, to see where a step goes{more}.", stderr=True)
-    with SubprocessLauncher() as launcher:
+    with SubprocessLauncher(environ=gpus) as launcher:
         found = run(named, device, SayingLauncher(launcher), output, verify=verify)
     missing = write_profile(output, found) if output is not None else ""
     if json_output:
@@ -96,6 +103,33 @@ def profile(
         _tell_files(output, missing)
     if output is not None and nsys:
         _run_nsys(output, found.asked)
+
+
+def _asked_ranks(
+    name: str | list[str], device: str | None, ranks: int | None, devices: str | None
+) -> tuple[str | None, int | None, dict[str, str]]:
+    """Return the device, how many ranks (None: it was not asked), and the variables that give each its GPU."""
+    from autotune.preparation.named_training import named_training
+    from autotune.preparation.ranks import asked_ranks
+    from autotune.preparation.settings import Settings
+
+    if ranks is None and devices is None:
+        return device, None, {}
+    settings = Settings.of(target=named_training(name).target, device=device, ranks=ranks, devices=devices)
+    asked = asked_ranks(settings)
+    return asked.device, asked.count, asked.environ
+
+
+def _refuse_of_ranks(named: NamedTraining, options: dict[str, bool]) -> None:
+    """Raise `UsageError` for an option that was given and is for one process, where several train."""
+    from autotune.targets.commands.program import starts_ranks
+
+    for option in (name for name, is_given in options.items() if is_given):
+        if named.ranks > 1 or starts_ranks(named.target):
+            raise UsageError(
+                f"{option} looks at one process, and {named.label} trains by several. The others would wait for it "
+                f"for ever. Leave {option} out, or profile one of them: autotune profile SCRIPT --ranks 1."
+            )
 
 
 def _tell_files(output: Path, missing: str) -> None:

@@ -77,6 +77,16 @@ FINDING_TEXTS: Mapping[Slowness, FindingText] = {
         "computes gradients of {what} too, which its optimizer forgets without a step",
         "requires_grad_(False) for them in this part of the step, as toggling optimizers does",
     ),
+    "collective": FindingText(
+        "{what} waits for all ranks{often}",
+        "add it up on each rank, and exchange it now and then; gradients by DistributedDataParallel",
+        "another rank would wait for it",
+    ),
+    "graph search": FindingText(
+        "{what} looks through the graph{often}, and every parameter got a gradient (estimate: the search alone)",
+        "leave it out",
+        "it is set when the model is wrapped",
+    ),
     "switch": FindingText(
         "{what} on",
         "leave it off where nothing is searched for",

@@ -25,7 +25,9 @@ ROW, GAP = 26, 3  # pixels of a row of the strip, and below it
 MOST_DEPTH = 4  # rows of modules: what lies deeper counts for the module that it is in
 LEAST_PIXELS = 1.5  # of a block: narrower ones cannot be seen
 ROOM = 10  # pixels of a block beside its name
-SERIES: Mapping[Part, int] = {"data": 4, "copy": 1, "forward": 0, "backward": 2, "optimizer": 3, "other": 5}
+SERIES: Mapping[Part, int] = {
+    "data": 4, "copy": 1, "forward": 0, "backward": 2, "communication": 6, "optimizer": 3, "other": 5,
+}  # fmt: skip
 COLOURS = 9  # of report/chart.css
 LEAST_DRAWN = 0.001  # of the peak: what takes less cannot be seen in the bar
 LIMIT = "limit"

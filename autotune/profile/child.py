@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -17,8 +17,9 @@ from autotune.child.lifeline import Progress
 from autotune.child.run import seed_all
 from autotune.core.results import Outcome
 from autotune.knobs import completed, plan_of
+from autotune.profile.measuring.communication import GraphSearches, exchange_told_apart
 from autotune.profile.measuring.left_on import LeftOn
-from autotune.profile.measuring.line_passes import Passing
+from autotune.profile.measuring.line_passes import FromTheStart, Passing
 from autotune.profile.measuring.opened_files import fresh_caches
 from autotune.profile.measuring.own_passes import UserLoopPasses
 from autotune.profile.measuring.passes import OurLoopPasses
@@ -28,19 +29,21 @@ from autotune.profile.measuring.user_lines import UserLine, calling_line
 from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.targets import resolve, variables
 from autotune.targets.base import Order, Step, Watch
+from autotune.targets.commands.distributed import world_size
 from autotune.targets.loop import Training
 from autotune.targets.own_loop import OwnSession
 
-_unfinished = list[Passing]()  # of a loop that ended before; the process ends soon
+# Of a loop that ended before, and of ranks that go on because the others wait for them; the process ends soon.
+_unfinished = list[Passing | ExitStack]()
 
 
 def measure(request: ProfileRequest, progress: Progress) -> ProfileResult:
     """Return where the steps of the configuration go. Raises whatever the user's code, torch or the machine raise."""
     if request.extent == "storage":
         return _storage(request, progress)
-    left_on = LeftOn()
-    with left_on.watched():
-        return _measured(request, progress, left_on)
+    from_the_start = FromTheStart(LeftOn(), GraphSearches())
+    with from_the_start.left_on.watched(), from_the_start.searches.noted():
+        return _measured(request, progress, from_the_start)
 
 
 def _storage(request: ProfileRequest, progress: Progress) -> ProfileResult:
@@ -56,7 +59,7 @@ def _storage(request: ProfileRequest, progress: Progress) -> ProfileResult:
     return ProfileResult(outcome=Outcome.OK, storage=found)
 
 
-def _measured(request: ProfileRequest, progress: Progress, left_on: LeftOn) -> ProfileResult:
+def _measured(request: ProfileRequest, progress: Progress, from_the_start: FromTheStart) -> ProfileResult:
     device = devices.choose_device(request.device)
     seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
@@ -70,11 +73,12 @@ def _measured(request: ProfileRequest, progress: Progress, left_on: LeftOn) -> P
     import_module("torch._dynamo")  # as in a probe: the first step would
     gc.unfreeze()
     if isinstance(session, OwnSession):
-        return _watched(session, UserLoopPasses(session, device, left_on, request), progress)
+        return _watched(session, UserLoopPasses(session, device, from_the_start, request), progress)
     assert isinstance(session, Training)
-    profiling = OurLoopPasses(session, made_at, left_on, request)
+    profiling = OurLoopPasses(session, made_at, from_the_start, request)
     progress.phase("warm-up")
     with (
+        exchange_told_apart(profiling.stopwatch),
         parts_told_apart(session, profiling.stopwatch),
         profiling.samples.watched(),
         closing(profiling.passes(progress.phase)) as passes,
@@ -93,8 +97,12 @@ def _watched(session: OwnSession, profiling: UserLoopPasses, progress: Progress)
     progress.phase("warm-up")
     passes = profiling.passes(progress.phase)
     _unfinished.append(passes)  # closing it in another thread would end its watching there
-    with profiling.parts.told_apart():
+    with ExitStack() as to_end:
+        to_end.enter_context(exchange_told_apart(profiling.stopwatch))
+        to_end.enter_context(profiling.parts.told_apart())
         session.train(OwnStepping(passes, progress.beat, profiling))
+        if world_size() > 1:
+            _unfinished.append(to_end.pop_all())
     progress.beat()
     return profiling.result()
 

@@ -8,13 +8,15 @@ from msgspec.structs import replace
 
 from autotune.profile.module_tree import is_inside, parts_of
 from autotune.profile.records import ModuleSeconds, Part, ProfileResult, SlowLine
-from autotune.units import format_speedup
+from autotune.units import format_ms, format_speedup
 
 LEAST_SHARE = 0.01  # of a step: what costs less is not worth an edit
+LEAST_LATE = 0.1  # of a step: a rank that waits so much less than another is late, and else ranks are alike
 EXPANDED_SHARE = 0.25  # of forward and backward pass: a module that takes more is shown by its parts
 _REMEDIES: Mapping[Part, tuple[str, str]] = {
     "data": ("Waiting for data", "loader workers, or a faster dataset,"),
     "copy": ("Copying batches to the device", "pinned memory"),
+    "communication": ("Waiting for other ranks", "exchanging less, or hiding it behind the backward pass,"),
     "optimizer": ("The optimizer", "a faster update, such as a fused one,"),
     "other": ("What is between the parts of a step", "leaving it out"),
 }
@@ -46,6 +48,25 @@ def bottleneck(result: ProfileResult) -> str:
         return f"Model and loss take {computing:.0%} of a step: {most}."
     what, remedy = _REMEDIES[largest]
     return f"{what} takes {others[largest]:.0%} of a step: {remedy} can give at most {_factor(others[largest])}."
+
+
+def late_rank(result: ProfileResult) -> str:
+    """Return which rank waits for which, and for what part of its step, in a sentence; empty: none is late.
+
+    That part is the one that takes the late rank longest beyond what it takes the rank that waits most.
+    """
+    seconds = [{one.part: one.seconds for one in parts} for parts in result.ranks]
+    waits = [one.get("communication", 0.0) for one in seconds]
+    if not waits or max(waits) - waits[result.rank] <= LEAST_LATE * result.seconds:
+        return ""
+    waiting = waits.index(max(waits))
+    late, other = seconds[result.rank], seconds[waiting]
+    more = {part: late[part] - other.get(part, 0.0) for part in late if part != "communication"}
+    part = max(more, key=lambda one: more[one])
+    return (
+        f"Rank {waiting} waits {format_ms(max(waits) - waits[result.rank])} ms a step longer than rank {result.rank}, "
+        f"where `{part}` takes {format_ms(more[part])} ms more."
+    )
 
 
 def bounds(result: ProfileResult) -> dict[str, float]:

@@ -19,7 +19,6 @@ from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.profile.storage_stage import with_storage
 from autotune.study.disk import is_study
 from autotune.targets import resolve
-from autotune.targets.commands.program import starts_ranks
 
 SEED = 0
 
@@ -44,22 +43,15 @@ class Profile(Record, frozen=True, kw_only=True):
         return self.asked.device
 
 
-def named_target(name: Name, *, best: bool, changed: Mapping[str, Value]) -> NamedTraining:
+def named_target(name: Name, *, best: bool, changed: Mapping[str, Value], ranks: int | None = None) -> NamedTraining:
     """Return the target that `name` names (a study: with its recommendation), with settings.
 
-    `best`: those that the study of this target recommends. Raises `TargetError`, `UsageError` and `StudyError`.
+    `best`: those that the study of this target recommends; `ranks`: as many train, None: as in the study, else one.
+    Raises `TargetError`, `UsageError` and `StudyError`.
     """
     named = named_training(name)
-    if starts_ranks(named.target):
-        raise UsageError(
-            f"{named.label} starts several ranks. Only one process is profiled, and what it waits for is probably the "
-            f"work of the others. Profile the script by itself: autotune profile -- python SCRIPT."
-        )
-    if named.ranks > 1:
-        raise UsageError(
-            f"{named.label} was measured with {named.ranks} ranks, and a profile looks at one process. What it would "
-            f"find of communication is waiting alone. Profile one process of the file: autotune profile {named.target}."
-        )
+    if ranks is not None:
+        named = replace(named, ranks=ranks)
     if best and not named.values:
         study = Settings.of(target=named.target).folder
         if not is_study(study):
@@ -73,7 +65,7 @@ def named_target(name: Name, *, best: bool, changed: Mapping[str, Value]) -> Nam
                 f"{study} is a study of {found.target}, not of {named.label}. --best looks for the study that a search "
                 f"of the target would write. Name the study itself: autotune profile STUDY."
             )
-        named = replace(named, values=found.values)  # of ranks: one of them, alone
+        named = replace(named, values=found.values, ranks=ranks or found.ranks)
     return named.with_settings(changed) if changed else named
 
 
@@ -85,7 +77,8 @@ def profile(
     Raises `TargetError`, `UsageError` and `EnvironmentUnfit`.
     """
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
-        found = inspect(named.target, device, SEED, Path(place) / "inspect", launcher, keeps_log=False)[:2]
+        looked_in = Path(place) / "inspect"
+        found = inspect(named.target, device, SEED, looked_in, launcher, keeps_log=False, ranks=named.ranks)[:2]
         request = settle_training(named, named.target, "", SEED, found, launcher).request
         asked = ProfileRequest(
             target=named.target,
@@ -96,11 +89,14 @@ def profile(
             settable=request.facts.settable,
             output=None if output is None else str(output.resolve()),
             verify=verify,
+            ranks=named.ranks,
         )
         folder = Path(place) / asked.FOLDER
         folder.mkdir()
         result = launcher.run(asked, folder)
-        has_parts = not request.facts.owns_loop  # else neither a run on shapes nor a reading of its data is possible
+        has_parts = (
+            not request.facts.owns_loop and named.ranks == 1
+        )  # else neither a run on shapes nor a reading of its data is possible
         if has_parts and (result.failure is None or result.outcome.out_of_memory):
             result = with_shapes(result, asked, on_shapes(asked, request.domains, launcher, Path(place)))
             result = with_storage(result, asked, launcher, Path(place))

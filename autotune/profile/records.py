@@ -16,8 +16,9 @@ from autotune.core.results import Result
 from autotune.profile.memory_records import MemoryUse
 from autotune.profile.storage_records import StorageUse
 
-Part = Literal["data", "copy", "forward", "backward", "optimizer", "other"]
-PARTS: tuple[Part, ...] = ("data", "copy", "forward", "backward", "optimizer", "other")
+# communication: what is waited for other ranks, and not hidden behind the backward pass
+Part = Literal["data", "copy", "forward", "backward", "communication", "optimizer", "other"]
+PARTS: tuple[Part, ...] = ("data", "copy", "forward", "backward", "communication", "optimizer", "other")
 NO_LINE = "no line of yours"  # where a cost has none
 REPLAYED_STEPS = 4  # of `--verify`, taken again: what one step did shows in the losses of the next
 
@@ -36,6 +37,8 @@ Slowness = Literal[
     "zeroing",  # zero_grad(set_to_none=False)
     "untrained",  # gradients for parameters that no optimizer steps
     "unused",  # gradients for the parameters of another optimizer, which forgets them
+    "collective",  # torch.distributed.all_reduce() and the like, called by the user
+    "graph search",  # find_unused_parameters, and every parameter gets a gradient
     "switch",  # anomaly detection or deterministic algorithms are on
     "graph",  # a backward pass goes through the graphs of the steps before
     "growing",  # an operation works on more with every step
@@ -122,6 +125,8 @@ class ProfileResult(Result, frozen=True, kw_only=True):
     step_seconds: tuple[float, ...] = ()  # of each of them
     samples: float = 0.0  # per optimizer step
     parts: tuple[PartSeconds, ...] = ()
+    rank: int = 0  # of several, whose readings these are: the others wait longer for it than it for them
+    ranks: tuple[tuple[PartSeconds, ...], ...] = ()  # the parts of each rank, in their order; empty: one process
     modules: tuple[ModuleSeconds, ...] = ()  # empty: not told apart
     work: Work | None = None
     limits: Limits | None = None  # None: operations were not counted

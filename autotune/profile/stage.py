@@ -92,8 +92,6 @@ def _unfit(context: SearchContext, baseline: ProbeResult | None) -> str:
     facts = context.request.facts
     if facts.owns_loop:
         return "the target trains in a loop of its own"
-    if facts.ranks > 1:
-        return "a profile looks at one process, and several train together"
     if any(one.compiles and context.request.baseline[one.name] != one.default for one in KNOBS):
         return "the baseline is compiled"
     if baseline is None or baseline.measurement is None:
@@ -115,7 +113,8 @@ def _profiled(context: SearchContext, baseline: ProbeResult) -> str:
     asked = ProfileRequest(
         target=request.target, config=request.baseline, device=request.environment.device, seed=request.seed,
         seconds=SECONDS, extent="brief", memory_limit_bytes=request.enforced_limit_bytes,
-        settable=request.facts.settable, budget=ProbeBudget(total_deadline_seconds=deadline),
+        settable=request.facts.settable, ranks=request.facts.ranks,
+        budget=ProbeBudget(total_deadline_seconds=deadline),
     )  # fmt: skip
     try:
         found = context.launcher.run(asked, disk.new_attempt(context.folder, ProfileRequest)[1])

@@ -8,7 +8,16 @@ from autotune.core.records import Config
 from autotune.harmless import plain
 from autotune.knobs import KNOBS
 from autotune.profile.advice import instead, seen, tried
-from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, bounds, expensive_modules, findings, share_of_parts
+from autotune.profile.judge import (
+    LEAST_SHARE,
+    at_most,
+    bottleneck,
+    bounds,
+    expensive_modules,
+    findings,
+    late_rank,
+    share_of_parts,
+)
 from autotune.profile.memory_table import memory_block
 from autotune.profile.records import NO_LINE, ProfileResult, Work
 from autotune.profile.storage_judge import storage_doubts, storage_sentence
@@ -29,11 +38,15 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     rate = format_rate(result.samples / result.seconds)
     steps = counted(result.steps, "step")
     samples = f"{round(result.samples, 1):,g}"  # their mean: the last batch of a loop's epoch is smaller
-    rates = f" on {device}: {format_ms(result.seconds)} ms a step of {samples} samples, {rate} samples/s ({steps})"
+    place = f"rank {result.rank} of {len(result.ranks)} on {device}" if result.ranks else device
+    rates = f" on {place}: {format_ms(result.seconds)} ms a step of {samples} samples, {rate} samples/s ({steps})"
     block = Text(f"{_cut(plain(label), WIDTH - len(rates))}{rates}\n")
     block.append(broken_into_lines(plain(settings), "  "), "dim")
     block.append(f"{bottleneck(result)}\n", "bold")
-    block.append_text(_parts(result)).append_text(_modules(result))
+    block.append_text(_parts(result))
+    if late := late_rank(result):
+        block.append(broken_into_lines(late, "  "))
+    block.append_text(_modules(result))
     if result.work is not None:
         block.append(broken_into_lines(work_phrase(result.work, result.seconds), "  "))
     if bound := bound_phrase(result):
@@ -63,13 +76,12 @@ def doubts(result: ProfileResult) -> list[str]:
 
 
 def _parts(result: ProfileResult) -> Text:
-    block = Text("  part            ms  share  if it took no time\n", "dim")
+    block = Text("  part                ms  share  if it took no time\n", "dim")
     longest = max(one.seconds for one in result.parts)
     for one in result.parts:
         if (of_step := share_of_parts(result, one.part)) >= LEAST_SHOWN:
-            block.append(
-                f"  {one.part:<9} {format_ms(one.seconds):>8}  {format_share(of_step):>5}  {at_most(of_step):>17.2f}×  "
-            )
+            shares = f"{format_share(of_step):>5}  {at_most(of_step):>17.2f}×  "
+            block.append(f"  {one.part:<13} {format_ms(one.seconds):>8}  {shares}")
             block.append("█" * round(BAR * one.seconds / longest) + "\n", "cyan")
     return block
 

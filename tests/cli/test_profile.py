@@ -7,10 +7,12 @@ import pytest
 
 from autotune.core import codec
 from autotune.profile.profile import Profile
+from autotune.profile.records import PARTS
 from tests.commandline import TARGET, assert_one_clear_error
 from tests.commandline import run_here as run
 
 pytestmark = pytest.mark.slow
+LAUNCH = ("python", "-m", "torch.distributed.run", "--nproc-per-node", "2")
 
 
 def test_the_answer_fits_40_lines_of_100_columns_and_nothing_is_written(tmp_path):
@@ -36,7 +38,7 @@ def test_json_has_all_readings_and_nothing_else_is_on_standard_output(tmp_path):
     found = json.loads(run(tmp_path, "profile", "model.py", "--json").stdout)
 
     assert found["outcome"] == "ok"
-    assert [one["part"] for one in found["parts"]] == ["data", "copy", "forward", "backward", "optimizer", "other"]
+    assert [one["part"] for one in found["parts"]] == list(PARTS)
     assert found["samples"] == 64
     assert found["memory"]["tensors"]["categories"]["parameters"] > 0
     assert (
@@ -47,7 +49,10 @@ def test_json_has_all_readings_and_nothing_else_is_on_standard_output(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--", "python", "-m", "torch.distributed.run", "--nproc-per-node", "2", "train.py"], "starts several ranks"),
+        (["--verify", "--", *LAUNCH, "train.py"], "--verify looks at one process"),
+        (["model.py", "--ranks", "2", "--nsys", "--output", "found"], "--nsys looks at one process"),
+        (["--ranks", "2", "--", "python", "train.py"], "write them there: -- torchrun"),
+        (["model.py", "--devices", "2,2"], "different positions such as 0,2"),
         (["--", "python", "train.py"], "did not train"),
         (["model.py", "--best"], "There is no study studies/model"),
         (["modle.py"], "Did you mean model.py?"),

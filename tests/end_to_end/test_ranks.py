@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.profile.measuring.passes import OF_RANKS
 from autotune.races import race_run
 from tests.commandline import PROBE_BUDGET, SHORTEST, TARGET, assert_one_clear_error, processes, run, run_here
 
@@ -49,10 +50,12 @@ def test_a_study_of_ranks_goes_on_with_as_many_only(searched):
     assert "the number of ranks (--ranks, --devices) was 2, is 1" in message
 
 
-def test_a_profile_of_ranks_is_refused_with_the_reason(searched):
-    message = assert_one_clear_error(run_here(searched, "profile", "model"))
+def test_a_study_of_ranks_is_profiled_with_as_many(searched):
+    told = run_here(searched, "profile", "model")
 
-    assert "was measured with 2 ranks, and a profile looks at one process" in message
+    assert told.returncode == 0, told.stderr
+    assert " of 2 on cpu: " in told.stdout.splitlines()[0]
+    assert OF_RANKS in told.stderr
 
 
 @pytest.mark.parametrize(

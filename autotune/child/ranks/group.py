@@ -109,7 +109,7 @@ def supervise(
     """
     of_ranks = folder / RANKS_FOLDER
     processes = processes_for(request, of_ranks, become)
-    ranks = [Rank(number, of_ranks, request_of_rank(request, processes.count)) for number in range(processes.count)]
+    ranks = [Rank(one, of_ranks, request_of_rank(request, one, processes.count)) for one in range(processes.count)]
     group = _Group(request, ranks, processes, progress)
     try:
         for number, pid in processes.start().items():

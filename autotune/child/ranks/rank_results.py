@@ -24,6 +24,8 @@ from autotune.core.results import (
 )
 from autotune.errors import TargetError
 from autotune.precision.records import LossRun, PrecisionCheckResult
+from autotune.profile.judge import LEAST_LATE
+from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.targets.commands.distributed import Launch
 from autotune.targets.commands.watching.probe_log import own_log_tail, with_last_lines
 from autotune.targets.tracebacks import is_users
@@ -42,14 +44,19 @@ _FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 _WAITING = re.compile(r"torch/(distributed/|nn/parallel/distributed)|in _engine_run_backward$", re.MULTILINE)
 
 
-def request_of_rank(request: Request[ResultT], count: int) -> Request[ResultT]:
-    """Return the request as one of `count` ranks gets it: they share the host's memory, and the rate to be beaten."""
+def request_of_rank(request: Request[ResultT], number: int, count: int) -> Request[ResultT]:
+    """Return the request as one of `count` ranks gets it: they share the host's memory, and the rate to be beaten.
+
+    Only rank 0 writes files.
+    """
     limit = request.memory_limit_bytes
     if limit is not None and (request.device or "cpu") == "cpu":  # each has a GPU of its own elsewhere
         request = replace(request, memory_limit_bytes=limit // count)
     if isinstance(request, ProbeRequest) and request.incumbent_samples_per_second is not None:
         own = request.incumbent_samples_per_second / count
         return cast("Request[ResultT]", replace(request, incumbent_samples_per_second=own))
+    if isinstance(request, ProfileRequest) and number > 0:
+        return cast("Request[ResultT]", replace(request, output=None))
     return request
 
 
@@ -68,6 +75,8 @@ def merged(results: Sequence[ResultT], outer_bytes: int) -> ResultT:
     if isinstance(first, PrecisionCheckResult):
         runs = zip(*(one.runs for one in cast("Sequence[PrecisionCheckResult]", results)), strict=False)
         return cast("ResultT", replace(first, runs=tuple(map(_mean_run, runs))))
+    if isinstance(first, ProfileResult):
+        return cast("ResultT", _profiled(cast("Sequence[ProfileResult]", results)))
     return cast("ResultT", _measured(cast("Sequence[ProbeResult]", results), outer_bytes))
 
 
@@ -91,6 +100,20 @@ def _measured(results: Sequence[ProbeResult], outer_bytes: int) -> ProbeResult:
         ranks=tuple(_reading(one) for one in all_of_them),
     )
     return replace(slowest, measurement=whole)
+
+
+def _profiled(results: Sequence[ProfileResult]) -> ProfileResult:
+    """Return the readings of the rank that waits least for the others, for it sets the pace; with the parts of all."""
+    if len(results) == 1:
+        return results[0]
+    waits = [sum(one.seconds for one in result.parts if one.part == "communication") for result in results]
+    last = min(range(len(results)), key=waits.__getitem__)
+    # Ranks that are as fast as another take turns at that: rank 0 is whom people look at.
+    chosen = last if waits[0] - waits[last] > LEAST_LATE * results[0].seconds else 0
+    return replace(
+        results[chosen], rank=chosen, ranks=tuple(one.parts for one in results),
+        samples=sum(one.samples for one in results),
+    )  # fmt: skip
 
 
 def _of_all(alone: Alone | None, factor: float) -> Alone | None:

@@ -19,9 +19,10 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from autotune.profile.measuring.communication import COLLECTIVES
 from autotune.profile.measuring.stopwatch import Stopwatch, freeing_seconds, replaced
 from autotune.profile.measuring.user_lines import UserLine, calling_line, line_of, user_modules
 from autotune.profile.records import SlowLine, Slowness
@@ -42,6 +43,7 @@ CALLS: tuple[Watched, ...] = (
     (copy, "deepcopy", "copying", "copy.deepcopy()"),
     (StepOptimizer, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"),
     (torch.nn.Module, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"),
+    *((distributed, name, "collective", f"torch.distributed.{name}()") for name in COLLECTIVES),
 )
 # Of an accelerator: how many values there are is known when they are computed, and the host waits for that; it waits
 # while memory is locked, too.
@@ -135,7 +137,8 @@ class Calls:
             # Samples are made of arrays and read from tensors: what that takes is the time of loading.
             if self.is_inside or self._stopwatch.current == "data" or not _counts(what, arguments, options):
                 return call(*arguments, **options)
-            line = always or calling_line(sys._getframe(1), through_torch=True)
+            # What torch exchanges within a call of the user's, such as weights that are shared out, is that call's.
+            line = always or calling_line(sys._getframe(1), through_torch=kind != "collective")
             if line is None:
                 return call(*arguments, **options)
             self.is_inside, began = True, time.perf_counter()

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Generator, Iterable
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from msgspec.structs import replace
@@ -21,6 +21,7 @@ from autotune.core.results import Outcome
 from autotune.machine.interference import interference_between, look
 from autotune.profile.measuring.backward_watch import BackwardWatch
 from autotune.profile.measuring.calls import CALLS, Calls, Watched
+from autotune.profile.measuring.communication import GraphSearches
 from autotune.profile.measuring.left_on import LeftOn
 from autotune.profile.measuring.line_findings import LineFindings
 from autotune.profile.measuring.line_times import LineTimes
@@ -36,6 +37,13 @@ MOST_SECONDS = 10.0  # of a pass, where its fewest steps do not take longer
 MOST_TIMES = 10  # as many seconds as were asked for, likewise
 
 
+class FromTheStart(NamedTuple):
+    """What watches from before the user's code is imported."""
+
+    left_on: LeftOn
+    searches: GraphSearches
+
+
 class LinePasses:
     """Those passes, and what they found."""
 
@@ -43,11 +51,12 @@ class LinePasses:
     CALLS: tuple[Watched, ...] = CALLS
 
     def __init__(
-        self, device: str, left_on: LeftOn, asked: ProfileRequest, model: Callable[[], torch.nn.Module],
+        self, device: str, from_the_start: FromTheStart, asked: ProfileRequest, model: Callable[[], torch.nn.Module],
         optimizers: Callable[[], Iterable[Optimizer]],
     ) -> None:  # fmt: skip
         """`model` and `optimizers` are asked for when the first steps were taken."""
-        self._device, self._left_on, self._seconds, self._model = device, left_on, asked.seconds, model
+        self._left_on, self._searches = from_the_start
+        self._device, self._seconds, self._model = device, asked.seconds, model
         self._most_seconds = min(MOST_SECONDS, MOST_TIMES * asked.seconds) if asked.extent == "whole" else asked.seconds
         self.stopwatch, self._track = Stopwatch(device), track_on(device)
         self._backward = BackwardWatch(optimizers)
@@ -68,9 +77,13 @@ class LinePasses:
             each((yield))
             self._track.step()  # also while warming up: growth has to go on to the end
             after = time.perf_counter() - began
-            if count >= least and ((count >= enough and after > seconds) or after > self._most_seconds):
+            if self._agreed(count >= least and ((count >= enough and after > seconds) or after > self._most_seconds)):
                 break
         return count
+
+    def _agreed(self, is_so: bool) -> bool:
+        """Return what holds for all ranks that take these steps together."""
+        return is_so
 
     def _time_parts(self) -> Passing:
         samples = list[int]()
@@ -111,9 +124,12 @@ class LinePasses:
             self._watched += _counts(step)
             self._calls.step(counts=_counts(step))
 
-        with self._backward.watched(), self._calls.watched():
+        with self._backward.watched(), self._calls.watched(), self._searches.watched():
             yield from self._steps(least=3, enough=10, seconds=self._seconds / 3, each=each)
-        self._add(*self._calls.result(self._watched))
+        waited = self._part_seconds()["communication"]  # no call waits longer, but for what is watched on another rank
+        for one in self._calls.result(self._watched):
+            self._add(replace(one, seconds=min(one.seconds, waited)) if one.kind == "collective" else one)
+        self._add(*self._searches.result(self._watched))
 
     def _watch_operations(self) -> Passing:
         """What is between operations, and which tensors stay: with the calls left out, that were looked at before."""

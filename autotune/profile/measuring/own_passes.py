@@ -15,8 +15,7 @@ from torch.optim import Optimizer
 from autotune.child import device as devices
 from autotune.errors import TargetError
 from autotune.profile.measuring.calls import CALLS, Watched
-from autotune.profile.measuring.left_on import LeftOn
-from autotune.profile.measuring.line_passes import LinePasses, Passing
+from autotune.profile.measuring.line_passes import FromTheStart, LinePasses, Passing
 from autotune.profile.measuring.loading import LoadedLines
 from autotune.profile.measuring.own_parts import OwnParts
 from autotune.profile.measuring.trace import traced
@@ -36,8 +35,8 @@ class UserLoopPasses(LinePasses):
     PYTHON_IN: tuple[Part, ...] = ("forward", "optimizer", "other")  # what a loop does besides is the user's, too
     CALLS: tuple[Watched, ...] = (*CALLS, (Optimizer, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"))
 
-    def __init__(self, session: OwnSession, device: str, left_on: LeftOn, asked: ProfileRequest) -> None:
-        super().__init__(device, left_on, asked, self._trained, lambda: self.parts.optimizers)
+    def __init__(self, session: OwnSession, device: str, from_the_start: FromTheStart, asked: ProfileRequest) -> None:
+        super().__init__(device, from_the_start, asked, self._trained, lambda: self.parts.optimizers)
         self._session, self._output = session, asked.output
         self.parts = OwnParts(self.stopwatch)
         self._loading = LoadedLines(None, self.stopwatch)

@@ -18,8 +18,7 @@ from torch.optim import Optimizer
 from autotune.child import device as devices
 from autotune.profile.judge import findings
 from autotune.profile.measuring import flops
-from autotune.profile.measuring.left_on import LeftOn
-from autotune.profile.measuring.line_passes import LinePasses, Passing
+from autotune.profile.measuring.line_passes import FromTheStart, LinePasses, Passing
 from autotune.profile.measuring.loading import LoadedLines
 from autotune.profile.measuring.memory_pass import MemoryPass
 from autotune.profile.measuring.module_times import ModuleTimes
@@ -32,15 +31,20 @@ from autotune.profile.measuring.verify import Verifying
 from autotune.profile.measuring.without import Without
 from autotune.profile.records import ProfileRequest, ProfileResult, SlowLine
 from autotune.targets.loop import Training
+from autotune.targets.ranks import world
 
 VERIFYING_SHARE = 2  # one of so many: there may be several findings, and more rounds tell less
+OF_RANKS = "With several ranks memory, operations of a step, storage, and steps without a line are not looked at."
 
 
 class OurLoopPasses(LinePasses):
     """All passes over one training, and what they found."""
 
-    def __init__(self, training: Training, made_at: list[UserLine], left_on: LeftOn, asked: ProfileRequest) -> None:
-        super().__init__(training.plan.device, left_on, asked, lambda: training.model, self._optimizers)
+    def __init__(
+        self, training: Training, made_at: list[UserLine], from_the_start: FromTheStart, asked: ProfileRequest
+    ) -> None:
+        super().__init__(training.plan.device, from_the_start, asked, lambda: training.model, self._optimizers)
+        self._has_others = world.world().size > 1
         self._training, self._made_at = training, made_at
         self._extent, self._output = asked.extent, asked.output
         self.samples = Samples(training.source)
@@ -61,7 +65,7 @@ class OurLoopPasses(LinePasses):
             yield from captured(self.stopwatch)
             return
         yield from self._time_parts()
-        if self._extent == "whole":
+        if self._extent == "whole" and not self._has_others:
             self._between += yield from self._memory.steps()
         if self._training.plan.compiles:
             self._leave_out("Modules and lines are not told apart in a compiled model.")
@@ -70,11 +74,15 @@ class OurLoopPasses(LinePasses):
         else:
             yield from self._time_modules()
             yield from self._watch_lines()
-            yield from self._try_without()
-            if not flops.uncountable(self._training):
-                yield from self._count_operations()
-        if self._output is not None:
-            for why in (yield from traced(Path(self._output), self.stopwatch, self._device)):
+            if self._has_others:
+                self._leave_out(OF_RANKS)
+            else:
+                yield from self._try_without()
+                if not flops.uncountable(self._training):
+                    yield from self._count_operations()
+        if self._agreed(self._output is not None):
+            folder = None if self._output is None else Path(self._output)
+            for why in (yield from traced(folder, self.stopwatch, self._device)):
                 self._leave_out(why)
         if self._without is not None and self._verify:
             yield from self._try_findings(self._without)
@@ -99,7 +107,7 @@ class OurLoopPasses(LinePasses):
             return self._found
         if self._verifying is None:  # else they were tried, too
             self._find_loading()
-        if self._extent == "brief":
+        if self._extent == "brief" or self._has_others:
             return self._found
         return replace(
             self._found,
@@ -124,6 +132,13 @@ class OurLoopPasses(LinePasses):
 
     def _timing(self, is_on: bool) -> None:
         self.samples.is_on = is_on
+
+    def _agreed(self, is_so: bool) -> bool:
+        """Return what rank 0 says: ranks that take another number of steps would wait for each other for ever."""
+        if not self._has_others:
+            return is_so
+        with self.stopwatch.paused():
+            return bool(world.agreed(is_so))
 
     def _time_modules(self) -> Passing:
         times = ModuleTimes(self._training.model, self.stopwatch, self._device)

@@ -31,9 +31,9 @@ class Stopwatch:
         self._device = device
         self._open: list[Part] = ["other"]
         self.listeners: list[Callable[[], None]] = []  # told of each change of part
-        self._is_on = False
+        self._is_on = self._is_paused = False
         self._clock = clock_for(device)
-        self._marked = list[Part]()  # the part that each mark began
+        self._marked = list[Part | None]()  # the part that each mark began; None: no part of a step
         self._ends = list[int]()  # the marks between steps
         self._left_out = set[int]()  # steps that do not count, by number
 
@@ -61,9 +61,12 @@ class Stopwatch:
         seconds, intervals, steps = dict[Part, float](), self._clock.intervals(), list[float]()
         for step, (first, last) in enumerate(pairwise(self._ends)):
             if step not in self._left_out:
-                steps.append(sum(intervals[first:last]))
+                in_step = 0.0
                 for part, interval in zip(self._marked[first:last], intervals[first:last], strict=True):
-                    seconds[part] = seconds.get(part, 0.0) + interval
+                    if part is not None:
+                        seconds[part] = seconds.get(part, 0.0) + interval
+                        in_step += interval
+                steps.append(in_step)
         return seconds, tuple(steps)
 
     def during(self, part: Part, work: Callable[..., Any]) -> Callable[..., Any]:
@@ -88,10 +91,21 @@ class Stopwatch:
         self._open.pop()
         self._changed()
 
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Measure nothing until the end: what goes on is part of no step."""
+        self._is_paused = True
+        self._changed()
+        try:
+            yield
+        finally:
+            self._is_paused = False
+            self._changed()
+
     def _changed(self) -> None:
         if self._is_on:
             self._clock.mark()
-            self._marked.append(self._open[-1])
+            self._marked.append(None if self._is_paused else self._open[-1])
         for tell in self.listeners:
             tell()
 

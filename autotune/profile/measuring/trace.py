@@ -26,9 +26,16 @@ TRACE, SNAPSHOT = "trace.json", "memory.pickle"  # the names of the files
 RANGE = "autotune::{}"  # the name of a part in a trace
 
 
-def traced(folder: Path, stopwatch: Stopwatch, device: str) -> Generator[None, Step, list[str]]:
-    """Trace a few steps into `folder`; return why what is missing there was not written, a sentence each."""
+def traced(folder: Path | None, stopwatch: Stopwatch, device: str) -> Generator[None, Step, list[str]]:
+    """Trace a few steps into `folder`; return why what is missing there was not written, a sentence each.
+
+    None: another rank traces these steps.
+    """
     why, is_cuda = list[str](), device.startswith("cuda")
+    if folder is None:
+        for _ in range(STEPS * (1 + is_cuda)):
+            yield
+        return why
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_cuda else [])]
     with _ranges(stopwatch, record_function), profile(activities=activities) as profiler:
         for _ in range(STEPS):

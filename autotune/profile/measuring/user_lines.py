@@ -16,6 +16,7 @@ import autotune
 from autotune.targets.tracebacks import is_users
 
 _OURS, _TORCH = (str(Path(str(package.__file__)).resolve().parent) for package in (autotune, torch))
+_SHARDING = f"{_TORCH}/distributed/fsdp/"
 
 
 class UserLine(NamedTuple):
@@ -45,18 +46,19 @@ class UserLine(NamedTuple):
 
 @functools.cache
 def owner(file: str) -> str:
-    """Return whose code is in a file: `user`, `ours`, `torch` or `other`."""
+    """Return whose code is in a file: `user`, `ours`, `torch`, `sharding` (of torch, of weights) or `other`."""
     place = str(Path(file).resolve()) if not file.startswith("<") else file
     if place.startswith(_OURS):
         return "ours"
     if place.startswith(_TORCH):
-        return "torch"
+        return "sharding" if place.startswith(_SHARDING) else "torch"
     return "user" if is_users(Path(file)) else "other"
 
 
 def calling_line(frame: FrameType | None, *, through_torch: bool) -> UserLine | None:
     """Return the innermost of the user's lines that `frame` was called from; None: autotune called it.
 
+    None also for what `fully_shard` does around the modules that the line calls.
     Without `through_torch`, None also where that line called code of torch's, which called on.
     """
     line, is_through_torch = nearest_line(frame)
@@ -70,7 +72,7 @@ def nearest_line(frame: FrameType | None) -> tuple[UserLine | None, bool]:
         match owner(frame.f_code.co_filename):
             case "user":
                 return UserLine.of(frame.f_code, frame.f_lineno), is_through_torch
-            case "ours":
+            case "ours" | "sharding":  # which the user's line did not ask for: it calls a module
                 return None, is_through_torch
             case "torch":
                 is_through_torch = True

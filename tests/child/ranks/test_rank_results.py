@@ -69,10 +69,10 @@ def test_losses_are_means_over_the_ranks_as_far_as_all_came():
 def test_ranks_share_the_memory_and_the_rate_to_beat():
     asked = replace(REQUEST, memory_limit_bytes=1000, incumbent_samples_per_second=300.0)
 
-    of_one = request_of_rank(asked, 2)
+    of_one = request_of_rank(asked, 1, 2)
 
     assert (of_one.memory_limit_bytes, of_one.incumbent_samples_per_second) == (500, 150.0)
-    assert request_of_rank(REQUEST, 2) == REQUEST
+    assert request_of_rank(REQUEST, 1, 2) == REQUEST
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,175 @@
+"""What several ranks wait for one another: the exchange of gradients behind a backward pass, and calls of the user's.
+
+    backward: gradients of this rank are there ─► communication: those of all are ─► optimizer
+    a line of the user's calls torch.distributed.all_reduce() ─► communication
+
+An exchange that goes on while gradients are still computed costs nothing, and belongs to the backward pass: what is
+told apart is exposed. It includes waiting for ranks that are late.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, distributed
+from torch.autograd import Variable
+from torch.nn.parallel import DistributedDataParallel
+
+from autotune.profile.measuring.stopwatch import Stopwatch, replaced
+from autotune.profile.measuring.user_lines import UserLine, calling_line, owner
+from autotune.profile.records import SlowLine
+
+SEARCH = "DistributedDataParallel(find_unused_parameters=True)"
+# What waits for other ranks, as far as this build of torch has it.
+COLLECTIVES = tuple(
+    name
+    for name in (
+        "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all",
+        "all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "gather", "gather_object",
+        "monitored_barrier", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
+        "scatter_object_list", "send",
+    )
+    if hasattr(distributed, name)
+)  # fmt: skip
+
+
+@contextmanager
+def exchange_told_apart(stopwatch: Stopwatch) -> Iterator[None]:
+    """Tell `stopwatch` of communication, until the end; with one rank of nothing."""
+    with ExitStack() as stack:
+        stack.enter_context(replaced(torch.autograd, "backward", _backward(torch.autograd.backward, stopwatch)))
+        for name in COLLECTIVES:
+            stack.enter_context(replaced(distributed, name, _collective(getattr(distributed, name), stopwatch)))
+        yield
+
+
+def _backward(backward: Callable[..., None], stopwatch: Stopwatch) -> Callable[..., None]:
+    """Return a backward pass whose end, after the gradients of this rank are there, is communication.
+
+    The engine runs what was queued at the end of a pass in its order. DDP queues its waiting for the exchange once all
+    gradients are there, and `fully_shard` when the pass comes to the model: what the loss queues comes before both.
+    """
+
+    def timed(tensors: Any, *arguments: Any, **options: Any) -> None:
+        root = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
+        if not (_has_others() and isinstance(root, Tensor) and root.grad_fn is not None):
+            backward(tensors, *arguments, **options)
+            return
+
+        def queue(gradient: Tensor) -> None:
+            Variable._execution_engine.queue_callback(lambda: stopwatch.begin("communication"))
+
+        handle = root.register_hook(queue)  # type: ignore[no-untyped-call]  # torch does not say
+        try:
+            backward(tensors, *arguments, **options)
+        finally:
+            handle.remove()
+            if stopwatch.current == "communication":
+                stopwatch.end()
+
+    return timed
+
+
+def _collective(call: Callable[..., Any], stopwatch: Stopwatch) -> Callable[..., Any]:
+    """Return what does the same, and is communication where the user's code calls it."""
+    timed = stopwatch.during("communication", call)
+
+    def calling(*arguments: Any, **options: Any) -> Any:
+        is_users = owner(sys._getframe(1).f_code.co_filename) == "user"
+        return (timed if is_users else call)(*arguments, **options)
+
+    return calling
+
+
+def _has_others() -> bool:
+    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+
+
+class GraphSearches:
+    """Finds `find_unused_parameters` without need: DDP looks through every graph, and all parameters get a gradient."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, _Wrapper] = {}  # by the identity of what exchanges their gradients
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note each wrapper that is made so, and by which line, until the end."""
+        begin = DistributedDataParallel.__init__
+
+        def noting(wrapper: DistributedDataParallel, *arguments: Any, **options: Any) -> None:
+            begin(wrapper, *arguments, **options)
+            if wrapper.find_unused_parameters and not wrapper.static_graph:
+                line = calling_line(sys._getframe(1), through_torch=True)
+                self._made[id(wrapper.reducer)] = _Wrapper(wrapper, line)
+
+        with replaced(DistributedDataParallel, "__init__", noting):
+            yield
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Time the searches, and see which parameters get a gradient, until the end."""
+        if not self._made:
+            yield
+            return
+        exchanging: Any = distributed.Reducer  # type: ignore[attr-defined]  # torch does not say that it is there
+        search, backward = exchanging.prepare_for_backward, torch.autograd.backward
+
+        def searching(reducer: Any, outputs: list[Tensor]) -> None:
+            began = time.perf_counter()
+            search(reducer, outputs)
+            if (made := self._made.get(id(reducer))) is not None and outputs:
+                made.searched(time.perf_counter() - began)
+
+        def going_back(*arguments: Any, **options: Any) -> None:
+            backward(*arguments, **options)
+            for made in self._made.values():
+                made.went_back()
+
+        with ExitStack() as stack:
+            stack.enter_context(replaced(exchanging, "prepare_for_backward", searching))
+            stack.enter_context(replaced(torch.autograd, "backward", going_back))
+            for made in self._made.values():
+                for one in made.trained.values():
+                    stack.callback(one.register_post_accumulate_grad_hook(made.got_gradient).remove)
+            yield
+
+    def result(self, steps: int) -> list[SlowLine]:
+        """Return those that were searched in so many steps, where every parameter got a gradient every time."""
+        return [
+            SlowLine(
+                kind="graph search", place=line.place if line else "", code=line.text if line else "", what=SEARCH,
+                count=made.searches / steps, seconds=made.seconds / steps,
+            )
+            for made in self._made.values() if made.searches and not made.is_needed for line in (made.line,)
+        ]  # fmt: skip
+
+
+class _Wrapper:
+    """One model in `DistributedDataParallel`, whose graphs are searched."""
+
+    def __init__(self, wrapper: DistributedDataParallel, line: UserLine | None) -> None:
+        self.line = line  # that made it
+        self.trained = {id(one): one for one in wrapper.module.parameters() if one.requires_grad}
+        self.searches, self.seconds = 0, 0.0
+        self.is_needed = False  # a backward pass left a parameter without a gradient
+        self._got = set[int]()
+        self._is_open = False  # a search was not followed by a backward pass yet
+
+    def searched(self, seconds: float) -> None:
+        """One graph was searched: gradients are exchanged in the backward pass that follows."""
+        self.searches, self.seconds, self._is_open = self.searches + 1, self.seconds + seconds, True
+        self._got.clear()
+
+    def got_gradient(self, parameter: Tensor) -> None:
+        """A parameter got one."""
+        self._got.add(id(parameter))
+
+    def went_back(self) -> None:
+        """A backward pass is over."""
+        if self._is_open:
+            self._is_open, self.is_needed = False, self.is_needed or self._got != self.trained.keys()

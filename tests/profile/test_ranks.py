@@ -1,0 +1,236 @@
+"""Several ranks: what they wait for one another is told apart, by the rank that the others wait for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from msgspec.structs import replace
+
+from autotune.child.ranks.rank_results import merged, request_of_rank
+from autotune.core.results import Outcome
+from autotune.profile.judge import findings, late_rank
+from autotune.profile.measuring.passes import OF_RANKS
+from autotune.profile.measuring.stopwatch import Stopwatch
+from autotune.profile.measuring.trace import TRACE
+from autotune.profile.records import PARTS, PartSeconds, ProfileRequest, ProfileResult
+from autotune.profile.table import profile_block
+from tests.session_launcher import SessionLauncher
+from tests.targets_support import COMPLETE, HEAD
+from tests.worlds import config
+
+LAUNCH = "-- python -m torch.distributed.run --nproc-per-node 2 train.py"
+SCRIPT = """
+import sys, time
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+distributed.init_process_group("gloo")
+is_late = distributed.get_rank() == 1
+model = DistributedDataParallel(nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 2)){options})
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = [(torch.randn(64), 1) for _ in range(256)]
+total = torch.zeros(200000)
+for _ in range(1000):
+    for inputs, targets in torch.utils.data.DataLoader(data, batch_size=8):
+        output = model(inputs)
+        {in_forward}
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(output, targets).backward()
+        optimizer.step()
+        {after}
+"""
+Profiled = Callable[..., ProfileResult]
+
+
+@pytest.fixture
+def profiled(forking_launcher: SessionLauncher, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Profiled:
+    """Profiles a file that is called as the target is, or by its command."""
+    monkeypatch.chdir(tmp_path)
+
+    def profile(text: str, *, target: str = "model.py", ranks: int = 2, output: str | None = None) -> ProfileResult:
+        (tmp_path / target.rpartition(" ")[2]).write_text(text)
+        asked = ProfileRequest(
+            target=target, config=config(num_threads=1), device="cpu", seconds=0.3, ranks=ranks, output=output
+        )
+        (folder := tmp_path / "profile").mkdir()
+        return forking_launcher.run(asked, folder)
+
+    return profile
+
+
+def script(options: str = "", in_forward: str = "", after: str = "") -> str:
+    return SCRIPT.format(options=options, in_forward=in_forward or "pass", after=after or "pass")
+
+
+def seconds_of(result: ProfileResult, rank: int) -> dict[str, float]:
+    return {one.part: one.seconds for one in result.ranks[rank]}
+
+
+@pytest.mark.slow
+def test_the_ranks_of_a_file_take_the_same_steps_and_lines_of_it_are_found(profiled, tmp_path):
+    result = profiled(COMPLETE + PLANTED, output=str(tmp_path))
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert [list(seconds_of(result, rank)) for rank in (0, 1)] == [list(PARTS)] * 2
+    found = seconds_of(result, result.rank)
+    assert found["communication"] > 0
+    assert sum(found.values()) == pytest.approx(sum(result.step_seconds) / result.steps)
+    assert result.samples == 2 * 32  # of both ranks
+    assert OF_RANKS in result.left_out
+    assert result.memory is None and result.work is None
+    assert (tmp_path / TRACE).is_file()
+    first = findings(result)[0]
+    assert (first.kind, first.code.endswith("# planted")) == ("host read", True)
+    (search,) = (one for one in result.findings if one.kind == "graph search")
+    assert search.count == pytest.approx(1)
+    assert search.seconds > 0
+
+
+PLANTED = """
+find_unused_parameters = True
+def loss(model, batch):
+    history = batch[0].repeat(2000, 1).tolist()  # planted
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+"""
+
+
+@pytest.mark.slow
+def test_what_shares_out_weights_is_no_line_of_the_users(profiled, forking_launcher, tmp_path):
+    (tmp_path / "model.py").write_text(HEAD + SHARED_OUT)
+    asked = ProfileRequest(
+        target="model.py", config=config(num_threads=1, strategy="fsdp"), device="cpu", seconds=0.3, ranks=2
+    )
+    (folder := tmp_path / "profile").mkdir()
+
+    result = forking_launcher.run(asked, folder)
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert [one for one in result.findings if one.kind == "loop"] == []
+
+
+SHARED_OUT = """
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.parts = nn.ModuleList(nn.Linear(16, 16) for _ in range(8))
+    def forward(self, x):
+        for part in self.parts:
+            x = part(x)
+        return x
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.blocks, self.head = nn.Sequential(*[Block() for _ in range(12)]), nn.Linear(16, 2)
+    def forward(self, x):
+        return self.head(self.blocks(x))
+
+def model(): return Net()
+def dataset(): return [(torch.randn(16), 1) for _ in range(256)]
+"""
+
+
+@pytest.mark.slow
+def test_what_a_command_s_ranks_wait_for_is_found_by_its_lines(profiled):
+    text = script(options=", find_unused_parameters=True", after="distributed.all_reduce(total)  # planted")
+
+    result = profiled(text, target=LAUNCH, ranks=1)
+
+    assert result.outcome is Outcome.OK, result.failure
+    (one,) = (one for one in result.findings if one.kind == "collective")
+    assert one.code.endswith("# planted")
+    assert one.what == "torch.distributed.all_reduce()"
+    assert 0 < one.seconds <= seconds_of(result, result.rank)["communication"]
+    (search,) = (one for one in result.findings if one.kind == "graph search")
+    assert "find_unused_parameters=True" in search.code
+    assert search.count == pytest.approx(1)
+
+
+@pytest.mark.slow
+def test_the_rank_that_the_others_wait_for_is_the_one_that_is_told_of(profiled):
+    text = script(options=", find_unused_parameters=True", in_forward="time.sleep(0.05 * is_late)  # planted")
+    text = text.replace("nn.Sequential(nn.Linear(64, 64), nn.Linear(64, 2))", "Net()")
+
+    result = profiled(text.replace("is_late =", f"{NOW_AND_THEN}\nis_late ="), target=LAUNCH, ranks=1)
+
+    assert result.rank == 1
+    assert "Rank 0 waits " in late_rank(result)
+    assert "where `forward` takes " in late_rank(result)
+    assert seconds_of(result, 0)["communication"] > seconds_of(result, 1)["communication"]
+    assert findings(result)[0].code.endswith("# planted")
+    assert not [one for one in result.findings if one.kind == "graph search"], "it is needed now and then"
+
+
+NOW_AND_THEN = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.usual, self.other, self.steps = nn.Linear(64, 2), nn.Linear(64, 2), 0
+    def forward(self, x):
+        self.steps += 1
+        return self.usual(x) if self.steps % 3 else self.usual(x) + self.other(x)
+"""
+
+
+def _rank(communication: float, **seconds: float) -> ProfileResult:
+    parts = {"communication": communication, **seconds}
+    return ProfileResult(
+        outcome=Outcome.OK, steps=4, step_seconds=(0.1,) * 4, samples=8.0,
+        parts=tuple(PartSeconds(part=part, seconds=parts.get(part, 0.0)) for part in PARTS),
+    )  # fmt: skip
+
+
+def test_of_ranks_the_one_that_waits_least_is_told_with_the_samples_of_all():
+    found = merged([_rank(0.05, forward=0.05), _rank(0.01, forward=0.09)], 0)
+
+    assert (found.rank, found.samples) == (1, 16.0)
+    assert [sum(one.seconds for one in parts) for parts in found.ranks] == pytest.approx([0.1, 0.1])
+    assert late_rank(found) == "Rank 0 waits 40.0 ms a step longer than rank 1, where `forward` takes 40.0 ms more."
+
+
+def test_of_ranks_that_are_as_fast_as_another_it_is_rank_0():
+    found = merged([_rank(0.015, forward=0.085), _rank(0.01, forward=0.09)], 0)
+
+    assert (found.rank, late_rank(found)) == (0, "")
+
+
+def test_the_profile_of_one_rank_is_its_own():
+    alone = _rank(0.0, forward=0.1)
+
+    assert merged([alone], 0) == alone
+    assert late_rank(alone) == ""
+
+
+def test_only_rank_0_writes_files():
+    asked = ProfileRequest(target="model.py", config=config(), device="cuda", output="/there", ranks=2)
+
+    assert [request_of_rank(asked, rank, 2).output for rank in (0, 1)] == ["/there", None]
+
+
+def test_the_first_line_says_which_rank_it_is_and_the_answer_who_waits():
+    found = merged([_rank(0.05, forward=0.05), _rank(0.01, forward=0.09)], 0)
+
+    shown = profile_block("model.py", config(), "cpu", found).plain
+
+    assert "on rank 1 of 2 on cpu: 100 ms a step of 16 samples" in shown.splitlines()[0]
+    assert "Rank 0 waits 40.0 ms a step longer than rank 1" in shown
+    assert not profile_block("model.py", config(), "cpu", replace(found, rank=0, ranks=())).plain.count("rank")
+
+
+def test_a_pause_is_part_of_no_step():
+    stopwatch = Stopwatch("cpu")
+    stopwatch.start()
+    for _ in range(2):
+        with stopwatch.paused():
+            torch.randn(300, 300) @ torch.randn(300, 300)
+        stopwatch.step()
+
+    seconds, steps = stopwatch.stop()
+
+    marks = stopwatch._clock.intervals()
+    assert sum(steps) == pytest.approx(sum(seconds.values()))
+    assert sum(steps) == pytest.approx(sum(marks[0::3]) + sum(marks[2::3]))
