@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -43,6 +44,36 @@ def step(x, y):
     optimizer.zero_grad()
 """
 TRAIN = "for x, y in batches(): step(x, y)\n"
+
+
+def test_a_rank_that_goes_on_for_the_others_keeps_what_its_script_was_given(tmp_path, monkeypatch):
+    monkeypatch.setattr("autotune.targets.commands.watching.command_loop.world_size", lambda: 2)
+    (tmp_path / "late.py").write_text("")
+    told, enough = tmp_path / "told", tmp_path / "enough"
+    text = f"""
+import time
+from pathlib import Path
+for x, y in batches():
+    step(x, y)
+    time.sleep(0.01)
+    if Path({str(enough)!r}).exists(): break
+import late
+Path({str(told)!r}).write_text(sys.argv[1])
+"""
+    config = Config(values=defaults() | {"batch_size": 8})
+    with clean_imports():
+        session = resolve(command(tmp_path, text, "--its-own")).open(
+            config, plan_of(config.values, "cpu"), lambda phase: None
+        )
+        session.train(watch(2))
+
+        enough.touch()
+        give_up = time.monotonic() + 20
+        while not (told.exists() and told.read_text()) and time.monotonic() < give_up:
+            time.sleep(0.02)
+        session._loop.going_on.close()
+
+    assert told.read_text() == "--its-own"
 
 
 class FakeTime:

@@ -55,6 +55,7 @@ class CommandLoop(OwnLoop):
         self._transforms: list[Callable[[Any], Any]] = []
         self._asked: int | None = None
         self._is_today = True
+        self.going_on = ExitStack()  # what stays in a script that goes on until the process is killed
 
     def build(self, config: Config | None, plan: Plan) -> None:
         """Fill in the command's words; its model comes with its run. Raises `TargetError`."""
@@ -112,7 +113,7 @@ class CommandLoop(OwnLoop):
                     f"question. Give the answer as an argument."
                 ) from error
             if guest.goes_on:
-                to_end.pop_all()  # it runs until the process is killed
+                self.going_on = to_end.pop_all()  # what is dropped is taken out, under a script that runs
         if not report.stopped and (status not in (0, None) or not report.ended()):
             raise TargetError(_ended_early(self.label, witness, status))
         self._check_device(witness, plan)
