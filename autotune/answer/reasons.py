@@ -42,15 +42,18 @@ def is_unconfirmed(one: ConfigSummary) -> bool:
 
 def warnings_of(
     winner: ConfigSummary, request: StudyRequest, spread: float, *, busy: bool = False,
-    probed: Collection[Config] = (),
+    probed: Collection[Config] = (), is_open: bool = False,
 ) -> Iterator[Notice]:  # fmt: skip
-    """Yield the warnings that the winner needs, with a next step each; `probed`: all that the study has tried."""
+    """Yield the warnings that the winner needs, with a next step each.
+
+    `probed`: all that the study has tried; `is_open`: whether any of it is faster is not decided.
+    """
     now, before = winner.config.batch_size, request.baseline.batch_size
     if set(probed) == {request.baseline} and any(len(values) > 1 for values in request.domains.values()):
         yield notice(Code.ONLY_BASELINE_TRIED)
     if winner.config != request.baseline and is_unconfirmed(winner):
         yield notice(Code.NOT_CONFIRMED)
-    yield from _loader(winner, request, probed)
+    yield from _loader(winner, request, probed, is_open=is_open)
     yield from _repeated_samples(winner, request)
     yield from _growth(winner, request)
     yield from uneven_ranks(winner.measurements)
@@ -90,7 +93,9 @@ def _growth(winner: ConfigSummary, request: StudyRequest) -> Iterator[Notice]:
         yield notice(Code.MEMORY_GROWS, step_bytes=round(slope), steps_left=left)
 
 
-def _loader(winner: ConfigSummary, request: StudyRequest, probed: Collection[Config]) -> Iterator[Notice]:
+def _loader(
+    winner: ConfigSummary, request: StudyRequest, probed: Collection[Config], *, is_open: bool
+) -> Iterator[Notice]:
     share = winner.data_wait_share
     if share <= LOADER_BOUND or not request.facts.tunes_loader:
         return
@@ -102,7 +107,8 @@ def _loader(winner: ConfigSummary, request: StudyRequest, probed: Collection[Con
     elif not request.facts.takes_workers:
         yield notice(Code.LOADER_BOUND_WORKERS_FIXED, wait_share=share)
     elif tried > own:
-        yield notice(Code.LOADER_BOUND_WORKERS_TRIED, wait_share=share, workers=tried)
+        known = Code.LOADER_BOUND_WORKERS_OPEN if is_open else Code.LOADER_BOUND_WORKERS_TRIED
+        yield notice(known, wait_share=share, workers=tried)
     elif own != most:
         yield notice(Code.LOADER_BOUND_SEARCH_SHORT, wait_share=share, workers=most)
     else:

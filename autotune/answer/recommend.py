@@ -55,7 +55,7 @@ def recommend(
     still_open = find_undecided(ranking, seconds)
     others = [one for one in candidates if not one.refused and one.config != request.baseline]
     is_unknown = still_open is not None or any(map(is_unconfirmed, others))  # what more workers gain
-    warnings = warnings_of(winner, request, ranking.rates.noise, busy=busy, probed=() if is_unknown else probed)
+    warnings = warnings_of(winner, request, ranking.rates.noise, busy=busy, probed=probed, is_open=is_unknown)
     achieved, own_reasons = _achieved(ranking)
     tokens = mean_of_known([one.tokens_per_second for one in winner.measurements])
     batches = {request.global_batch_size(one) for one in (*probed, *(one.config for one in candidates))}

@@ -76,13 +76,14 @@ def doubts(result: ProfileResult) -> list[str]:
 
 
 def _parts(result: ProfileResult) -> Text:
-    block = Text("  part                ms  share  if it took no time\n", "dim")
-    longest = max(one.seconds for one in result.parts)
-    for one in result.parts:
-        if (of_step := share_of_parts(result, one.part)) >= LEAST_SHOWN:
-            shares = f"{format_share(of_step):>5}  {at_most(of_step):>17.2f}×  "
-            block.append(f"  {one.part:<13} {format_ms(one.seconds):>8}  {shares}")
-            block.append("█" * round(BAR * one.seconds / longest) + "\n", "cyan")
+    shown = [one for one in result.parts if share_of_parts(result, one.part) >= LEAST_SHOWN]
+    names, longest = max(len("optimizer"), *(len(one.part) for one in shown)), max(one.seconds for one in shown)
+    block = Text(f"  {'part':<{names}}       ms  share  if it took no time\n", "dim")
+    for one in shown:
+        of_step = share_of_parts(result, one.part)
+        shares = f"{format_share(of_step):>5}  {at_most(of_step):>17.2f}×  "
+        block.append(f"  {one.part:<{names}} {format_ms(one.seconds):>8}  {shares}")
+        block.append("█" * round(BAR * one.seconds / longest) + "\n", "cyan")
     return block
 
 

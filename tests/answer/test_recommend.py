@@ -499,6 +499,7 @@ def test_workers_that_there_was_no_time_to_confirm_are_not_said_to_gain_nothing(
 
     assert Code.LOADER_BOUND_WORKERS_TRIED in told[True]
     assert Code.LOADER_BOUND_WORKERS_TRIED not in told[False]
+    assert Code.LOADER_BOUND_WORKERS_OPEN in told[False]
 
 
 def test_the_global_batch_of_an_answer_is_of_all_ranks():

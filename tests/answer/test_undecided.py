@@ -141,7 +141,11 @@ def test_while_it_is_open_nobody_says_that_more_workers_gained_nothing():
     found = recommend(confirmed, study_request(), study="x", probes=9, seconds=1.0, probed={BASE, many})
 
     assert (found.params, found.undecided.config) == (BASE.values, many)
-    assert Code.LOADER_BOUND_SEARCH_SHORT in [one.code for one in found.warnings]
+    (said,) = (one for one in found.warnings if one.code is Code.LOADER_BOUND_WORKERS_OPEN)
+    assert said.text.endswith(
+        "More workers, up to 4, were tried, and what they gain is not decided. Search longer, or "
+        "when the machine is quiet; or make the samples cheaper."
+    )
 
 
 @pytest.mark.parametrize(("rates", "is_open"), [((99, 130, 80), True), ((101, 102, 100), False)])

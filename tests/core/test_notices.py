@@ -27,6 +27,8 @@ SAID = [
      'Training waits for data 34% of the time. Search longer (up to 8 workers are allowed), or make the samples cheaper.'),
     (notice(Code.LOADER_BOUND_WORKERS_TRIED, wait_share=0.34, workers=8),
      'Training waits for data 34% of the time. More workers, up to 8, were tried and gained nothing: make the samples cheaper.'),
+    (notice(Code.LOADER_BOUND_WORKERS_OPEN, wait_share=0.34, workers=8),
+     'Training waits for data 34% of the time. More workers, up to 8, were tried, and what they gain is not decided. Search longer, or when the machine is quiet; or make the samples cheaper.'),
     (notice(Code.LOADER_BOUND_WORKERS_FIXED, wait_share=0.34),
      'Training waits for data 34% of the time. Let dataloader() take num_workers, which is then tuned, or make the samples cheaper.'),
     (notice(Code.SAMPLES_REPEATED, workers=4, before=0),
