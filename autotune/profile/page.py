@@ -7,7 +7,15 @@ from dataclasses import dataclass
 from autotune.knobs import KNOBS
 from autotune.profile import chart
 from autotune.profile.advice import instead, seen, tried
-from autotune.profile.judge import LEAST_SHARE, at_most, bottleneck, expensive_modules, findings, share_of_parts
+from autotune.profile.judge import (
+    LEAST_SHARE,
+    at_most,
+    bottleneck,
+    expensive_modules,
+    findings,
+    late_rank,
+    share_of_parts,
+)
 from autotune.profile.memory_judge import rows
 from autotune.profile.memory_table import memory_sentences
 from autotune.profile.profile import Profile
@@ -46,6 +54,7 @@ def render(found: Profile) -> str:
         settings=[text for one in KNOBS if (text := one.phrase(found.config.values.get(one.name, one.default)))],
         result=result,
         bottleneck=bottleneck(result),
+        late=late_rank(result),
         strip=strip,
         wide_strip=chart.wide(strip),
         memory=memory,

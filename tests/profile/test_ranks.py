@@ -15,6 +15,8 @@ from autotune.profile.judge import findings, late_rank
 from autotune.profile.measuring.passes import OF_RANKS
 from autotune.profile.measuring.stopwatch import Stopwatch
 from autotune.profile.measuring.trace import TRACE
+from autotune.profile.page import render
+from autotune.profile.profile import Profile
 from autotune.profile.records import PARTS, PartSeconds, ProfileRequest, ProfileResult
 from autotune.profile.table import profile_block
 from tests.session_launcher import SessionLauncher
@@ -219,6 +221,18 @@ def test_the_first_line_says_which_rank_it_is_and_the_answer_who_waits():
     assert "on rank 1 of 2 on cpu: 100 ms a step of 16 samples" in shown.splitlines()[0]
     assert "Rank 0 waits 40.0 ms a step longer than rank 1" in shown
     assert not profile_block("model.py", config(), "cpu", replace(found, rank=0, ranks=())).plain.count("rank")
+
+
+def test_the_page_says_the_same():
+    found = merged([_rank(0.05, forward=0.05), _rank(0.01, forward=0.09)], 0)
+
+    page = render(Profile(
+        label="model.py", machine="Example CPU", memory_limit_bytes=2**30, result=found,
+        asked=ProfileRequest(target="model.py", config=config(), device="cpu", ranks=2),
+    ))  # fmt: skip
+
+    assert "rank 1 of 2" in page
+    assert late_rank(found).replace("`", "&#96;") in page or late_rank(found) in page
 
 
 def test_a_pause_is_part_of_no_step():
