@@ -1,6 +1,7 @@
 """The profile that a search makes of its baseline: once, briefly, and nothing that fails there harms it."""
 
 import pytest
+from msgspec.structs import replace
 
 from autotune.core import codec
 from autotune.core.codes import Code
@@ -73,6 +74,15 @@ def test_it_is_made_once_after_the_baseline_and_not_again_when_the_search_goes_o
     before = [one for one in launcher.requests[:place] if isinstance(one, ProbeRequest)]
     assert {one.purpose for one in before} <= {"baseline", "search"}
     assert any(one.purpose == "baseline" for one in before)
+
+
+def test_ranks_are_profiled_together(tmp_path):
+    launcher = Asked(*FOUND, facts=replace(declared(), ranks=2))
+
+    searched(tmp_path, launcher, probes=4)
+
+    (asked,) = launcher.profiles
+    assert asked.ranks == 2
 
 
 def test_it_is_not_made_where_it_is_switched_off(tmp_path):
