@@ -66,7 +66,9 @@ def test_a_search_in_python_measures_on_a_worker(fleet, project):
     (project / "search.py").write_text(
         "import os, autotune\n"
         "if __name__ == '__main__':\n"
-        "    found = autotune.search('model.py', storage=os.environ['AUTOTUNE_STORAGE'], probes=1, stability='off')\n"
+        "    found = autotune.search(\n"
+        "        'model.py', storage=os.environ['AUTOTUNE_STORAGE'], time_budget='60s', probes=1, stability='off'\n"
+        "    )\n"
         "    print(found.study)\n"
     )
     worker = start(project, fleet.url, "worker.txt", "worker", "--study", "model", "--name", "node1")
