@@ -38,7 +38,7 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     rate = format_rate(result.samples / result.seconds)
     steps = counted(result.steps, "step")
     samples = f"{round(result.samples, 1):,g}"  # their mean: the last batch of a loop's epoch is smaller
-    place = f"rank {result.rank} of {len(result.ranks)} on {device}" if result.ranks else device
+    place = f"{device}, rank {result.rank} of {len(result.ranks)}" if result.ranks else device
     rates = f" on {place}: {format_ms(result.seconds)} ms a step of {samples} samples, {rate} samples/s ({steps})"
     block = Text(f"{_cut(plain(label), WIDTH - len(rates))}{rates}\n")
     block.append(broken_into_lines(plain(settings), "  "), "dim")

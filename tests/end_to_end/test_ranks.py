@@ -54,7 +54,7 @@ def test_a_study_of_ranks_is_profiled_with_as_many(searched):
     told = run_here(searched, "profile", "model")
 
     assert told.returncode == 0, told.stderr
-    assert " of 2 on cpu: " in told.stdout.splitlines()[0]
+    assert " of 2: " in told.stdout.splitlines()[0]
     assert OF_RANKS in told.stderr
 
 

@@ -218,7 +218,7 @@ def test_the_first_line_says_which_rank_it_is_and_the_answer_who_waits():
 
     shown = profile_block("model.py", config(), "cpu", found).plain
 
-    assert "on rank 1 of 2 on cpu: 100 ms a step of 16 samples" in shown.splitlines()[0]
+    assert "on cpu, rank 1 of 2: 100 ms a step of 16 samples" in shown.splitlines()[0]
     assert "Rank 0 waits 40.0 ms a step longer than rank 1" in shown
     assert not profile_block("model.py", config(), "cpu", replace(found, rank=0, ranks=())).plain.count("rank")
 
