@@ -125,7 +125,7 @@ class Code(NumberedCode):
     DIFFERS_ELSEWHERE = ("differs-elsewhere", 131,
         "On a second machine ({worker}) {found}; here it is {here:.2f} times.", "Search on machines that are alike.")
     LOADER_BOUND_WORKERS_OPEN = ("loader-bound-workers-open", 132, TROUBLE_WITH_LOADER,
-        "More workers, up to {workers}, were tried, without a clear result. Search longer, or make the samples cheaper.")
+        "More workers, up to {workers}, were tried without a clear result. Search longer, or make the samples cheaper.")
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"

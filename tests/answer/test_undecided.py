@@ -143,7 +143,7 @@ def test_while_it_is_open_nobody_says_that_more_workers_gained_nothing():
     assert (found.params, found.undecided.config) == (BASE.values, many)
     (said,) = (one for one in found.warnings if one.code is Code.LOADER_BOUND_WORKERS_OPEN)
     assert said.text.endswith(
-        "up to 4, were tried, without a clear result. Search longer, or make the samples cheaper."
+        "up to 4, were tried without a clear result. Search longer, or make the samples cheaper."
     )
 
 
