@@ -12,6 +12,7 @@ from autotune.units import format_ms, format_speedup
 
 LEAST_SHARE = 0.01  # of a step: what costs less is not worth an edit
 LEAST_LATE = 0.1  # of a step: a rank that waits so much less than another is late, and else ranks are alike
+LEAST_EXPLAINED = 0.3  # of what a rank waits: a part that takes less longer is not why
 EXPANDED_SHARE = 0.25  # of forward and backward pass: a module that takes more is shown by its parts
 _REMEDIES: Mapping[Part, tuple[str, str]] = {
     "data": ("Waiting for data", "loader workers, or a faster dataset,"),
@@ -62,11 +63,11 @@ def late_rank(result: ProfileResult) -> str:
     waiting = waits.index(max(waits))
     late, other = seconds[result.rank], seconds[waiting]
     more = {part: late[part] - other.get(part, 0.0) for part in late if part != "communication"}
-    part = max(more, key=lambda one: more[one])
-    return (
-        f"Rank {waiting} waits {format_ms(max(waits) - waits[result.rank])} ms a step longer than rank {result.rank}, "
-        f"where `{part}` takes {format_ms(more[part])} ms more."
-    )
+    part, waited = max(more, key=lambda one: more[one]), max(waits) - waits[result.rank]
+    told = f"Rank {waiting} waits {format_ms(waited)} ms a step longer than rank {result.rank}"
+    if more[part] < LEAST_EXPLAINED * waited:  # ranks that do not wait in every step
+        return f"{told}."
+    return f"{told}, where `{part}` takes {format_ms(more[part])} ms more."
 
 
 def bounds(result: ProfileResult) -> dict[str, float]:

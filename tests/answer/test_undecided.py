@@ -142,9 +142,7 @@ def test_while_it_is_open_nobody_says_that_more_workers_gained_nothing():
 
     assert (found.params, found.undecided.config) == (BASE.values, many)
     (said,) = (one for one in found.warnings if one.code is Code.LOADER_BOUND_WORKERS_OPEN)
-    assert said.text.endswith(
-        "up to 4, were tried without a clear result. Search longer, or make the samples cheaper."
-    )
+    assert said.text.endswith("up to 4, were tried without a clear result. Search longer, or make the samples cheaper.")
 
 
 @pytest.mark.parametrize(("rates", "is_open"), [((99, 130, 80), True), ((101, 102, 100), False)])

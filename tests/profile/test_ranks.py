@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from msgspec.structs import replace
 from autotune.child.ranks.rank_results import merged, request_of_rank
 from autotune.core.results import Outcome
 from autotune.profile.judge import findings, late_rank
+from autotune.profile.measuring.communication import waits_for_others
 from autotune.profile.measuring.passes import OF_RANKS
 from autotune.profile.measuring.stopwatch import Stopwatch
 from autotune.profile.measuring.trace import TRACE
@@ -138,18 +140,25 @@ def dataset(): return [(torch.randn(16), 1) for _ in range(256)]
 
 @pytest.mark.slow
 def test_what_a_command_s_ranks_wait_for_is_found_by_its_lines(profiled):
-    text = script(options=", find_unused_parameters=True", after="distributed.all_reduce(total)  # planted")
+    text = script(
+        options=", find_unused_parameters=True",
+        after=f"distributed.all_reduce(total)  # planted\n        {ASYNCHRONOUS}",
+    )
 
     result = profiled(text, target=LAUNCH, ranks=1)
 
     assert result.outcome is Outcome.OK, result.failure
-    (one,) = (one for one in result.findings if one.kind == "collective")
+    one, objects = (one for one in result.findings if one.kind == "collective")
     assert one.code.endswith("# planted")
-    assert one.what == "torch.distributed.all_reduce()"
+    assert [one.what, objects.what] == ["torch.distributed.all_reduce()", "torch.distributed.all_gather_object()"]
+    assert one.count == pytest.approx(1)
     assert 0 < one.seconds <= seconds_of(result, result.rank)["communication"]
     (search,) = (one for one in result.findings if one.kind == "graph search")
     assert "find_unused_parameters=True" in search.code
     assert search.count == pytest.approx(1)
+
+
+ASYNCHRONOUS = "distributed.all_reduce(total, async_op=True).wait(); distributed.all_gather_object([None] * 2, None)"
 
 
 @pytest.mark.slow
@@ -192,6 +201,24 @@ def test_of_ranks_the_one_that_waits_least_is_told_with_the_samples_of_all():
     assert (found.rank, found.samples) == (1, 16.0)
     assert [sum(one.seconds for one in parts) for parts in found.ranks] == pytest.approx([0.1, 0.1])
     assert late_rank(found) == "Rank 0 waits 40.0 ms a step longer than rank 1, where `forward` takes 40.0 ms more."
+
+
+@pytest.mark.parametrize(
+    ("file", "options", "is_told"),
+    [("train.py", {}, True), ("train.py", {"async_op": True}, False), (pytest.__file__, {}, False)],
+    ids=["the user's", "asynchronous", "a library's"],
+)
+def test_a_call_of_a_collective_is_told_where_the_user_s_code_waits_in_it(tmp_path, file, options, is_told):
+    known = dict[str, Any]()
+    exec(compile("import sys; frame = sys._getframe()", str(tmp_path / file), "exec"), known)
+
+    assert waits_for_others(known["frame"], options) is is_told
+
+
+def test_a_part_that_does_not_explain_the_waiting_is_not_named():
+    found = merged([_rank(0.05, forward=0.05), _rank(0.01, forward=0.055)], 0)
+
+    assert late_rank(found) == "Rank 0 waits 40.0 ms a step longer than rank 1."
 
 
 def test_of_ranks_that_are_as_fast_as_another_it_is_rank_0():

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, distributed
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from autotune.profile.measuring.communication import COLLECTIVES
+from autotune.profile.measuring.communication import COLLECTIVES, waits_for_others
 from autotune.profile.measuring.stopwatch import Stopwatch, freeing_seconds, replaced
 from autotune.profile.measuring.user_lines import UserLine, calling_line, line_of, user_modules
 from autotune.profile.records import SlowLine, Slowness
@@ -137,8 +137,9 @@ class Calls:
             # Samples are made of arrays and read from tensors: what that takes is the time of loading.
             if self.is_inside or self._stopwatch.current == "data" or not _counts(what, arguments, options):
                 return call(*arguments, **options)
-            # What torch exchanges within a call of the user's, such as weights that are shared out, is that call's.
-            line = always or calling_line(sys._getframe(1), through_torch=kind != "collective")
+            if kind == "collective" and not waits_for_others(sys._getframe(1), options):
+                return call(*arguments, **options)
+            line = always or calling_line(sys._getframe(1), through_torch=True)
             if line is None:
                 return call(*arguments, **options)
             self.is_inside, began = True, time.perf_counter()

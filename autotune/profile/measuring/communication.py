@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from types import FrameType
 from typing import Any
 
 import torch
@@ -25,17 +26,17 @@ from autotune.profile.measuring.user_lines import UserLine, calling_line, owner
 from autotune.profile.records import SlowLine
 
 SEARCH = "DistributedDataParallel(find_unused_parameters=True)"
-# What waits for other ranks, as far as this build of torch has it.
+# What waits for all ranks, and what for one of them, as far as this build of torch has it.
 COLLECTIVES = tuple(
     name
     for name in (
         "all_gather", "all_gather_into_tensor", "all_gather_object", "all_reduce", "all_to_all",
         "all_to_all_single", "barrier", "broadcast", "broadcast_object_list", "gather", "gather_object",
-        "monitored_barrier", "recv", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter",
-        "scatter_object_list", "send",
+        "monitored_barrier", "reduce", "reduce_scatter", "reduce_scatter_tensor", "scatter", "scatter_object_list",
     )
     if hasattr(distributed, name)
 )  # fmt: skip
+_PAIRWISE = tuple(name for name in ("recv", "send") if hasattr(distributed, name))
 
 
 @contextmanager
@@ -43,7 +44,7 @@ def exchange_told_apart(stopwatch: Stopwatch) -> Iterator[None]:
     """Tell `stopwatch` of communication, until the end; with one rank of nothing."""
     with ExitStack() as stack:
         stack.enter_context(replaced(torch.autograd, "backward", _backward(torch.autograd.backward, stopwatch)))
-        for name in COLLECTIVES:
+        for name in (*COLLECTIVES, *_PAIRWISE):
             stack.enter_context(replaced(distributed, name, _collective(getattr(distributed, name), stopwatch)))
         yield
 
@@ -80,10 +81,17 @@ def _collective(call: Callable[..., Any], stopwatch: Stopwatch) -> Callable[...,
     timed = stopwatch.during("communication", call)
 
     def calling(*arguments: Any, **options: Any) -> Any:
-        is_users = owner(sys._getframe(1).f_code.co_filename) == "user"
-        return (timed if is_users else call)(*arguments, **options)
+        return (timed if waits_for_others(sys._getframe(1), options) else call)(*arguments, **options)
 
     return calling
+
+
+def waits_for_others(caller: FrameType, options: Mapping[str, Any]) -> bool:
+    """Whether a call of a collective with these options is of the user's own code, and waits until it is done.
+
+    What a library calls is the library's: a line of the user's that runs a whole training says nothing of it.
+    """
+    return owner(caller.f_code.co_filename) == "user" and not options.get("async_op", False)
 
 
 def _has_others() -> bool:
