@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 from msgspec.structs import replace
+from torch import distributed
 
 from autotune.child.ranks.rank_results import merged, request_of_rank
 from autotune.core.results import Outcome
 from autotune.profile.judge import findings, late_rank
-from autotune.profile.measuring.communication import waits_for_others
+from autotune.profile.measuring.communication import exchange_told_apart, waits_for_others
 from autotune.profile.measuring.passes import OF_RANKS
 from autotune.profile.measuring.stopwatch import Stopwatch
 from autotune.profile.measuring.trace import TRACE
@@ -213,6 +215,20 @@ def test_a_call_of_a_collective_is_told_where_the_user_s_code_waits_in_it(tmp_pa
     exec(compile("import sys; frame = sys._getframe()", str(tmp_path / file), "exec"), known)
 
     assert waits_for_others(known["frame"], options) is is_told
+
+
+def test_what_another_thread_exchanges_meanwhile_is_no_part_of_a_step(tmp_path, monkeypatch):
+    stopwatch, seen = Stopwatch("cpu"), list[str]()
+    monkeypatch.setattr(distributed, "barrier", lambda: seen.append(stopwatch.current))
+    call = compile("from torch import distributed; distributed.barrier()", str(tmp_path / "train.py"), "exec")
+    stopwatch.start()
+
+    with exchange_told_apart(stopwatch):
+        exec(call, {})
+        (other := threading.Thread(target=exec, args=(call, {}))).start()
+        other.join()
+
+    assert seen == ["communication", "other"]
 
 
 def test_a_part_that_does_not_explain_the_waiting_is_not_named():

@@ -135,7 +135,8 @@ class Calls:
             if kind == "zeroing" and self.sets_to_none and not _sets_to_none(arguments, options):
                 return call(arguments[0])
             # Samples are made of arrays and read from tensors: what that takes is the time of loading.
-            if self.is_inside or self._stopwatch.current == "data" or not _counts(what, arguments, options):
+            is_elsewhere = self.is_inside or not self._stopwatch.is_here or self._stopwatch.current == "data"
+            if is_elsewhere or not _counts(what, arguments, options):
                 return call(*arguments, **options)
             if kind == "collective" and not waits_for_others(sys._getframe(1), options):
                 return call(*arguments, **options)

@@ -81,7 +81,8 @@ def _collective(call: Callable[..., Any], stopwatch: Stopwatch) -> Callable[...,
     timed = stopwatch.during("communication", call)
 
     def calling(*arguments: Any, **options: Any) -> Any:
-        return (timed if waits_for_others(sys._getframe(1), options) else call)(*arguments, **options)
+        is_part = stopwatch.is_here and waits_for_others(sys._getframe(1), options)
+        return (timed if is_part else call)(*arguments, **options)
 
     return calling
 

@@ -9,6 +9,7 @@ those of `child/clock.py`: on CUDA they are events, and nothing waits for them.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -36,6 +37,12 @@ class Stopwatch:
         self._marked = list[Part | None]()  # the part that each mark began; None: no part of a step
         self._ends = list[int]()  # the marks between steps
         self._left_out = set[int]()  # steps that do not count, by number
+        self._thread = 0  # that takes the steps
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this thread takes the steps: what others do meanwhile is no part of one."""
+        return threading.get_ident() == self._thread
 
     @property
     def current(self) -> Part:
@@ -50,6 +57,7 @@ class Stopwatch:
 
     def step(self, *, counts: bool = True) -> None:
         """One optimizer step has ended; without `counts` its time is none of a step's, for something else was in it."""
+        self._thread = threading.get_ident()
         if not counts:
             self._left_out.add(len(self._ends) - 1)
         self._ends.append(len(self._marked))
