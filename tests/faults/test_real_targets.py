@@ -50,12 +50,17 @@ def all_suffered(request: pytest.FixtureRequest, study: Path, isolation: Isolati
 
 
 @pytest.fixture
-def suffered(fault: Fault, all_suffered: Mapping[str, Suffered], study: Path, isolation: Isolation) -> Suffered:
+def suffered(
+    fault: Fault, all_suffered: Mapping[str, Suffered], study: Path, isolation: Isolation,
+    request: pytest.FixtureRequest, tmp_path: Path,
+) -> Suffered:  # fmt: skip
+    """What came of the fault; where the test runs again, of a second time alone."""
     if fault not in met_by(isolation):
         pytest.skip(f"the same as '{LIKE[fault.name]}', which is met both ways")
     if not House(study).can(fault):
         pytest.skip("a /dev/shm of its own needs Linux and the right to unshare mounts")
-    return all_suffered[fault.name]
+    is_again = getattr(request.node, "execution_count", 1) > 1
+    return (suffer_all([fault], tmp_path, isolation) if is_again else all_suffered)[fault.name]
 
 
 @each_fault
