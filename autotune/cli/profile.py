@@ -126,9 +126,10 @@ def _refuse_of_ranks(named: NamedTraining, options: dict[str, bool]) -> None:
 
     for option in (name for name, is_given in options.items() if is_given):
         if named.ranks > 1 or starts_ranks(named.target):
+            alone = "autotune profile -- python SCRIPT" if starts_ranks(named.target) else "--ranks 1"
             raise UsageError(
                 f"{option} looks at one process, and {named.label} trains by several. The others would wait for it "
-                f"for ever. Leave {option} out, or profile one of them: autotune profile SCRIPT --ranks 1."
+                f"for ever. Leave {option} out, or profile one process: {alone}."
             )
 
 

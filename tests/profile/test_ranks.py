@@ -21,7 +21,7 @@ from autotune.profile.measuring.stopwatch import Stopwatch
 from autotune.profile.measuring.trace import TRACE
 from autotune.profile.page import render
 from autotune.profile.profile import Profile
-from autotune.profile.records import PARTS, PartSeconds, ProfileRequest, ProfileResult
+from autotune.profile.records import PARTS, PartSeconds, ProfileRequest, ProfileResult, SlowLine
 from autotune.profile.table import profile_block
 from tests.session_launcher import SessionLauncher
 from tests.targets_support import COMPLETE, HEAD
@@ -178,6 +178,26 @@ def test_the_rank_that_the_others_wait_for_is_the_one_that_is_told_of(profiled):
     assert not [one for one in result.findings if one.kind == "graph search"], "it is needed now and then"
 
 
+@pytest.mark.slow
+def test_waiting_before_a_forward_pass_is_no_forward_pass_and_any_loss_ends_a_backward_pass(profiled):
+    text = script(after="time.sleep(0.05 * is_late)").replace("nn.Linear(64, 64)", "nn.BatchNorm1d(64)")
+    backward = "torch.autograd.backward([before, loss])"
+    text = text.replace("output = model(inputs)", "before = (spare * spare).sum(); output = model(inputs)")
+    text = text.replace("nn.functional.cross_entropy(output, targets).backward()",
+        f"loss = nn.functional.cross_entropy(output, targets); {backward}")  # fmt: skip
+    text = text.replace("total =", "spare = nn.Parameter(torch.ones(4)); total =")
+
+    result = profiled(text, target=LAUNCH, ranks=1)
+
+    assert result.outcome is Outcome.OK, result.failure
+    waiting, late = seconds_of(result, 0), seconds_of(result, 1)
+    assert result.rank == 1
+    assert late["other"] > 0.05
+    assert waiting["communication"] > late["communication"] + 0.025
+    assert waiting["forward"] < 0.025
+    assert waiting["backward"] < 0.025
+
+
 NOW_AND_THEN = """
 class Net(nn.Module):
     def __init__(self):
@@ -235,6 +255,15 @@ def test_a_part_that_does_not_explain_the_waiting_is_not_named():
     found = merged([_rank(0.05, forward=0.05), _rank(0.01, forward=0.055)], 0)
 
     assert late_rank(found) == "Rank 0 waits 40.0 ms a step longer than rank 1."
+
+
+def test_a_search_of_graphs_that_another_rank_needs_is_no_finding():
+    needless = SlowLine(kind="graph search", place="train.py:3", code="", what="DDP", count=1.0, seconds=0.01)
+    other = replace(needless, kind="host read")
+    some, none = (replace(_rank(0.01), findings=found) for found in ((needless, other), (other,)))
+
+    assert merged([some, none], 0).findings == (other,)
+    assert merged([some, some], 0).findings == (needless, other)
 
 
 def test_of_ranks_that_are_as_fast_as_another_it_is_rank_0():

@@ -1,7 +1,8 @@
-"""What several ranks wait for one another: the exchange of gradients behind a backward pass, and calls of the user's.
+"""What several ranks wait for one another: behind a backward pass, before a forward pass, and in calls in between.
 
+    forward: communication, buffers or weights of all are there ─► forward
     backward: gradients of this rank are there ─► communication: those of all are ─► optimizer
-    a line of the user's calls torch.distributed.all_reduce() ─► communication
+    a line of the user's, or a library's, calls torch.distributed.all_reduce() ─► communication
 
 An exchange that goes on while gradients are still computed costs nothing, and belongs to the backward pass: what is
 told apart is exposed. It includes waiting for ranks that are late.
@@ -9,9 +10,10 @@ told apart is exposed. It includes waiting for ranks that are late.
 
 from __future__ import annotations
 
+import importlib
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from types import FrameType
 from typing import Any
@@ -24,6 +26,7 @@ from torch.nn.parallel import DistributedDataParallel
 from autotune.profile.measuring.stopwatch import Stopwatch, replaced
 from autotune.profile.measuring.user_lines import UserLine, calling_line, owner
 from autotune.profile.records import SlowLine
+from autotune.targets.commands.distributed import world_size
 
 SEARCH = "DistributedDataParallel(find_unused_parameters=True)"
 # What waits for all ranks, and what for one of them, as far as this build of torch has it.
@@ -46,7 +49,26 @@ def exchange_told_apart(stopwatch: Stopwatch) -> Iterator[None]:
         stack.enter_context(replaced(torch.autograd, "backward", _backward(torch.autograd.backward, stopwatch)))
         for name in (*COLLECTIVES, *_PAIRWISE):
             stack.enter_context(replaced(distributed, name, _collective(getattr(distributed, name), stopwatch)))
+        for kind, name in _inner_waits():
+            stack.enter_context(replaced(kind, name, stopwatch.during("communication", getattr(kind, name))))
         yield
+
+
+def _inner_waits() -> Iterator[tuple[Any, str]]:
+    """Yield what torch waits in by itself, around a forward pass; none with one rank, or in a torch that lacks it.
+
+    DDP sends buffers, such as BatchNorm's, from rank 0 to all; `fully_shard` gathers weights (torch 2.13).
+    """
+    if world_size() == 1:
+        return
+    sharding = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param_group")
+    for kind, name in (
+        (DistributedDataParallel, "_sync_buffers"),
+        (getattr(sharding, "FSDPParamGroup", None), "unshard"),
+        (getattr(sharding, "FSDPParamGroup", None), "wait_for_unshard"),
+    ):
+        if hasattr(kind, name):
+            yield kind, name
 
 
 def _backward(backward: Callable[..., None], stopwatch: Stopwatch) -> Callable[..., None]:
@@ -57,32 +79,34 @@ def _backward(backward: Callable[..., None], stopwatch: Stopwatch) -> Callable[.
     """
 
     def timed(tensors: Any, *arguments: Any, **options: Any) -> None:
-        root = tensors if isinstance(tensors, Tensor) else next(iter(tensors), None)
-        if not (_has_others() and isinstance(root, Tensor) and root.grad_fn is not None):
-            backward(tensors, *arguments, **options)
-            return
+        roots = [one for one in (tensors if isinstance(tensors, Sequence) else (tensors,)) if isinstance(one, Tensor)]
+        is_queued = False
 
         def queue(gradient: Tensor) -> None:
-            Variable._execution_engine.queue_callback(lambda: stopwatch.begin("communication"))
+            nonlocal is_queued
+            if not is_queued:
+                is_queued = True
+                Variable._execution_engine.queue_callback(lambda: stopwatch.begin("communication"))
 
-        handle = root.register_hook(queue)  # type: ignore[no-untyped-call]  # torch does not say
-        try:
+        with ExitStack() as stack:
+            for root in roots if _has_others() else ():
+                if root.grad_fn is not None:
+                    stack.callback(root.register_hook(queue).remove)  # type: ignore[no-untyped-call]  # of torch's
             backward(tensors, *arguments, **options)
-        finally:
-            handle.remove()
-            if stopwatch.current == "communication":
-                stopwatch.end()
+        if is_queued:
+            stopwatch.end()
 
     return timed
 
 
 def _collective(call: Callable[..., Any], stopwatch: Stopwatch) -> Callable[..., Any]:
-    """Return what does the same, and is communication where the user's code calls it."""
+    """Return what does the same, and is communication where the user's code or a library calls it."""
     timed = stopwatch.during("communication", call)
 
     def calling(*arguments: Any, **options: Any) -> Any:
-        is_part = stopwatch.is_here and waits_for_others(sys._getframe(1), options)
-        return (timed if is_part else call)(*arguments, **options)
+        is_part = stopwatch.is_here and stopwatch.current != "backward" and not options.get("async_op", False)
+        is_called = is_part and owner(sys._getframe(1).f_code.co_filename) in ("user", "other")
+        return (timed if is_called else call)(*arguments, **options)
 
     return calling
 
