@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from autotune.profile.module_tree import is_inside, parts_of
-from autotune.profile.records import ModuleSeconds, Part, ProfileResult, SlowLine
+from autotune.profile.records import ModuleSeconds, Part, PartSeconds, ProfileResult, SlowLine
 from autotune.units import format_ms, format_speedup
 
 LEAST_SHARE = 0.01  # of a step: what costs less is not worth an edit
@@ -51,17 +51,21 @@ def bottleneck(result: ProfileResult) -> str:
     return f"{what} takes {others[largest]:.0%} of a step: {remedy} can give at most {_factor(others[largest])}."
 
 
+def waits_of(ranks: Sequence[Sequence[PartSeconds]]) -> list[float]:
+    """Return the seconds of a step that each rank waits for the others, by its parts."""
+    return [sum(one.seconds for one in parts if one.part == "communication") for parts in ranks]
+
+
 def late_rank(result: ProfileResult) -> str:
     """Return which rank waits for which, and for what part of its step, in a sentence; empty: none is late.
 
     That part is the one that takes the late rank longest beyond what it takes the rank that waits most.
     """
-    seconds = [{one.part: one.seconds for one in parts} for parts in result.ranks]
-    waits = [one.get("communication", 0.0) for one in seconds]
+    waits = waits_of(result.ranks)
     if not waits or max(waits) - waits[result.rank] <= LEAST_LATE * result.seconds:
         return ""
     waiting = waits.index(max(waits))
-    late, other = seconds[result.rank], seconds[waiting]
+    late, other = ({one.part: one.seconds for one in result.ranks[at]} for at in (result.rank, waiting))
     more = {part: late[part] - other.get(part, 0.0) for part in late if part != "communication"}
     part, waited = max(more, key=lambda one: more[one]), max(waits) - waits[result.rank]
     told = f"Rank {waiting} waits {format_ms(waited)} ms a step longer than rank {result.rank}"

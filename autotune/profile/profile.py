@@ -94,9 +94,8 @@ def profile(
         folder = Path(place) / asked.FOLDER
         folder.mkdir()
         result = launcher.run(asked, folder)
-        has_parts = (
-            not request.facts.owns_loop and named.ranks == 1
-        )  # else neither a run on shapes nor a reading of its data is possible
+        # Else a run on shapes or a reading of its data is not possible, or tells of one process alone.
+        has_parts = not request.facts.owns_loop and named.ranks == 1
         if has_parts and (result.failure is None or result.outcome.out_of_memory):
             result = with_shapes(result, asked, on_shapes(asked, request.domains, launcher, Path(place)))
             result = with_storage(result, asked, launcher, Path(place))

@@ -22,7 +22,6 @@ PARTS: tuple[Part, ...] = ("data", "copy", "forward", "backward", "communication
 NO_LINE = "no line of yours"  # where a cost has none
 REPLAYED_STEPS = 4  # of `--verify`, taken again: what one step did shows in the losses of the next
 
-SEARCHES = "graph search"  # a kind of finding that holds for all ranks, or none
 Slowness = Literal[
     "host read",  # .item(), .tolist(), .cpu(), float(tensor): the host waits, and copies
     "host tensor",  # torch.tensor(...) of Python numbers or an array, in every step

@@ -15,7 +15,8 @@ from torch import distributed
 from autotune.child.ranks.rank_results import merged, request_of_rank
 from autotune.core.results import Outcome
 from autotune.profile.judge import findings, late_rank
-from autotune.profile.measuring.communication import exchange_told_apart, waits_for_others
+from autotune.profile.measuring import communication
+from autotune.profile.measuring.communication import exchange_told_apart, who_waits
 from autotune.profile.measuring.passes import OF_RANKS
 from autotune.profile.measuring.stopwatch import Stopwatch
 from autotune.profile.measuring.trace import TRACE
@@ -234,11 +235,12 @@ def test_a_call_of_a_collective_is_told_where_the_user_s_code_waits_in_it(tmp_pa
     known = dict[str, Any]()
     exec(compile("import sys; frame = sys._getframe()", str(tmp_path / file), "exec"), known)
 
-    assert waits_for_others(known["frame"], options) is is_told
+    assert (who_waits(known["frame"], options) == "user") is is_told
 
 
 def test_what_another_thread_exchanges_meanwhile_is_no_part_of_a_step(tmp_path, monkeypatch):
     stopwatch, seen = Stopwatch("cpu"), list[str]()
+    monkeypatch.setattr(communication, "world_size", lambda: 2)
     monkeypatch.setattr(distributed, "barrier", lambda: seen.append(stopwatch.current))
     call = compile("from torch import distributed; distributed.barrier()", str(tmp_path / "train.py"), "exec")
     stopwatch.start()

@@ -24,8 +24,8 @@ from autotune.core.results import (
 )
 from autotune.errors import TargetError
 from autotune.precision.records import LossRun, PrecisionCheckResult
-from autotune.profile.judge import LEAST_LATE
-from autotune.profile.records import SEARCHES, ProfileRequest, ProfileResult
+from autotune.profile.judge import LEAST_LATE, waits_of
+from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.targets.commands.distributed import Launch
 from autotune.targets.commands.watching.probe_log import own_log_tail, with_last_lines
 from autotune.targets.tracebacks import is_users
@@ -106,16 +106,19 @@ def _profiled(results: Sequence[ProfileResult]) -> ProfileResult:
     """Return the readings of the rank that waits least for the others, for it sets the pace; with the parts of all."""
     if len(results) == 1:
         return results[0]
-    waits = [sum(one.seconds for one in result.parts if one.part == "communication") for result in results]
+    ranks = tuple(one.parts for one in results)
+    waits = waits_of(ranks)
     last = min(range(len(results)), key=waits.__getitem__)
     # Ranks that are as fast as another take turns at that: rank 0 is whom people look at.
     chosen = last if waits[0] - waits[last] > LEAST_LATE * results[0].seconds else 0
     # A search of graphs that one rank needs, all of them need.
-    needless = set.intersection(*({one.place for one in each.findings if one.kind == SEARCHES} for each in results))
+    needless = [{one.place for one in each.findings if one.kind == "graph search"} for each in results]
     return replace(
-        results[chosen], rank=chosen, ranks=tuple(one.parts for one in results),
-        samples=sum(one.samples for one in results),
-        findings=tuple(one for one in results[chosen].findings if one.kind != SEARCHES or one.place in needless),
+        results[chosen], rank=chosen, ranks=ranks, samples=sum(one.samples for one in results),
+        findings=tuple(
+            one for one in results[chosen].findings
+            if one.kind != "graph search" or all(one.place in places for places in needless)
+        ),
     )  # fmt: skip
 
 

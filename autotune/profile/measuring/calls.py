@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, distributed
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from autotune.profile.measuring.communication import COLLECTIVES, waits_for_others
+from autotune.profile.measuring.communication import COLLECTIVES, who_waits
 from autotune.profile.measuring.stopwatch import Stopwatch, freeing_seconds, replaced
 from autotune.profile.measuring.user_lines import UserLine, calling_line, line_of, user_modules
 from autotune.profile.records import SlowLine, Slowness
@@ -138,7 +138,7 @@ class Calls:
             is_elsewhere = self.is_inside or not self._stopwatch.is_here or self._stopwatch.current == "data"
             if is_elsewhere or not _counts(what, arguments, options):
                 return call(*arguments, **options)
-            if kind == "collective" and not waits_for_others(sys._getframe(1), options):
+            if kind == "collective" and who_waits(sys._getframe(1), options) != "user":
                 return call(*arguments, **options)
             line = always or calling_line(sys._getframe(1), through_torch=True)
             if line is None:

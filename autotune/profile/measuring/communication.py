@@ -28,7 +28,6 @@ from autotune.profile.measuring.user_lines import UserLine, calling_line, owner
 from autotune.profile.records import SlowLine
 from autotune.targets.commands.distributed import world_size
 
-SEARCH = "DistributedDataParallel(find_unused_parameters=True)"
 # What waits for all ranks, and what for one of them, as far as this build of torch has it.
 COLLECTIVES = tuple(
     name
@@ -39,12 +38,16 @@ COLLECTIVES = tuple(
     )
     if hasattr(distributed, name)
 )  # fmt: skip
+_SEARCH = "DistributedDataParallel(find_unused_parameters=True)"
 _PAIRWISE = tuple(name for name in ("recv", "send") if hasattr(distributed, name))
 
 
 @contextmanager
 def exchange_told_apart(stopwatch: Stopwatch) -> Iterator[None]:
-    """Tell `stopwatch` of communication, until the end; with one rank of nothing."""
+    """Tell `stopwatch` of communication, until the end; with one rank there is none."""
+    if world_size() == 1:
+        yield
+        return
     with ExitStack() as stack:
         stack.enter_context(replaced(torch.autograd, "backward", _backward(torch.autograd.backward, stopwatch)))
         for name in (*COLLECTIVES, *_PAIRWISE):
@@ -55,12 +58,10 @@ def exchange_told_apart(stopwatch: Stopwatch) -> Iterator[None]:
 
 
 def _inner_waits() -> Iterator[tuple[Any, str]]:
-    """Yield what torch waits in by itself, around a forward pass; none with one rank, or in a torch that lacks it.
+    """Yield what torch waits in by itself, around a forward pass, as far as this torch has it.
 
     DDP sends buffers, such as BatchNorm's, from rank 0 to all; `fully_shard` gathers weights (torch 2.13).
     """
-    if world_size() == 1:
-        return
     sharding = importlib.import_module("torch.distributed.fsdp._fully_shard._fsdp_param_group")
     for kind, name in (
         (DistributedDataParallel, "_sync_buffers"),
@@ -89,7 +90,7 @@ def _backward(backward: Callable[..., None], stopwatch: Stopwatch) -> Callable[.
                 Variable._execution_engine.queue_callback(lambda: stopwatch.begin("communication"))
 
         with ExitStack() as stack:
-            for root in roots if _has_others() else ():
+            for root in roots:
                 if root.grad_fn is not None:
                     stack.callback(root.register_hook(queue).remove)  # type: ignore[no-untyped-call]  # of torch's
             backward(tensors, *arguments, **options)
@@ -104,23 +105,19 @@ def _collective(call: Callable[..., Any], stopwatch: Stopwatch) -> Callable[...,
     timed = stopwatch.during("communication", call)
 
     def calling(*arguments: Any, **options: Any) -> Any:
-        is_part = stopwatch.is_here and stopwatch.current != "backward" and not options.get("async_op", False)
-        is_called = is_part and owner(sys._getframe(1).f_code.co_filename) in ("user", "other")
-        return (timed if is_called else call)(*arguments, **options)
+        is_part = stopwatch.is_here and stopwatch.current != "backward"
+        is_waited_for = is_part and who_waits(sys._getframe(1), options) in ("user", "other")
+        return (timed if is_waited_for else call)(*arguments, **options)
 
     return calling
 
 
-def waits_for_others(caller: FrameType, options: Mapping[str, Any]) -> bool:
-    """Whether a call of a collective with these options is of the user's own code, and waits until it is done.
+def who_waits(caller: FrameType, options: Mapping[str, Any]) -> str:
+    """Return whose code waits in a collective that it called with these options, as `owner` has it; empty: nobody.
 
     What a library calls is the library's: a line of the user's that runs a whole training says nothing of it.
     """
-    return owner(caller.f_code.co_filename) == "user" and not options.get("async_op", False)
-
-
-def _has_others() -> bool:
-    return distributed.is_available() and distributed.is_initialized() and distributed.get_world_size() > 1
+    return "" if options.get("async_op", False) else owner(caller.f_code.co_filename)
 
 
 class GraphSearches:
@@ -175,7 +172,7 @@ class GraphSearches:
         """Return those that were searched in so many steps, where every parameter got a gradient every time."""
         return [
             SlowLine(
-                kind="graph search", place=line.place if line else "", code=line.text if line else "", what=SEARCH,
+                kind="graph search", place=line.place if line else "", code=line.text if line else "", what=_SEARCH,
                 count=made.searches / steps, seconds=made.seconds / steps,
             )
             for made in self._made.values() if made.searches and not made.is_needed for line in (made.line,)
