@@ -16,12 +16,15 @@ from pathlib import Path
 
 from msgspec import structs
 
-from autotune.core.records import Environment, StudyRequest, TargetFacts, Value
+from autotune.core.records import Config, Environment, StudyRequest, TargetFacts, Value
 from autotune.errors import EnvironmentUnfit, NoRecommendation, RaceFailed, TargetError, UsageError
+from autotune.knobs import knob
+from autotune.knobs.base import Circumstances
 from autotune.knobs.limits import typed
 from autotune.launch.base import Launcher
 from autotune.preparation.prepare import inspect, settle
 from autotune.preparation.settings import Settings
+from autotune.sampler.space import canonical
 from autotune.sentences import first_few
 from autotune.study.disk import STUDIES, is_study
 from autotune.study.recommendation import load_result
@@ -140,16 +143,28 @@ def settle_training(
         headroom=0.0, stability="off", seed=seed,
     )  # fmt: skip
     request, _ = settle(settings, environment, facts)
-    for name, value in one.changed.items():
-        if request.baseline[name] != value or (facts.settable is not None and name not in facts.settable):
-            raise UsageError(
-                f"{name}={value} has no effect on {one.label}. Its code or its command probably decides that by "
-                f"itself. `autotune check` lists what can be set; leave this out."
-            )
+    _check_effect(one, request, facts)
     digest = "" if commit else request.target_digest
     return SettledTraining(
         label=one.label, commit=commit, request=structs.replace(request, target_digest=digest), launcher=launcher
     )
+
+
+def _check_effect(one: NamedTraining, request: StudyRequest, facts: TargetFacts) -> None:
+    """Raise `UsageError` for a setting that was asked for and does nothing."""
+    here = Circumstances(facts=facts, environment=request.environment, global_batch=None)
+    asked = {**request.baseline.values, **one.changed}
+    known = canonical(Config(values=asked), here).values  # of two values that mean the same, one
+    for name, value in one.changed.items():
+        is_settable = facts.settable is None or name in facts.settable
+        reason = "" if value == request.baseline[name] else knob(name).idle(asked, here)
+        if is_settable and not reason and request.baseline[name] in (value, known[name]):
+            continue
+        why = f"The reason: {reason}" if reason else "Its code or its command probably decides that by itself"
+        raise UsageError(
+            f"{name}={value} has no effect on {one.label}. {why}. `autotune check` lists what can be set; leave this "
+            f"out."
+        )
 
 
 def _studies() -> str:

@@ -69,7 +69,8 @@ def assemble(contract: Contract, data: Data, plan: Plan, offered: Mapping[str, A
         model: Any = original.to(plan.device).train()
     for transform in plan.model_transforms:
         model = transform(model)
-    together = parallel.wrapped(contract, model, plan)
+    loss = _loss(contract, offered)
+    together = parallel.wrapped(contract, model, loss, plan)
     validation = None
     if "validation" in contract and says_loss(contract):
         held_out = sources.read_dataset(contract, "validation", offered)
@@ -81,7 +82,7 @@ def assemble(contract: Contract, data: Data, plan: Plan, offered: Mapping[str, A
         source=source,
         worst=worst_case(contract, data, source, offered),
         validation=validation,
-        loss=_loss(contract, offered),
+        loss=loss,
         make_optimizers=_optimizers(contract, model, plan, offered),
         make_update=update.update_maker(contract, model, offered),
         parallel=together,

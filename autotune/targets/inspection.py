@@ -134,7 +134,6 @@ def _step_of_all_ranks(contract: Contract, training: Training, first: _FirstStep
         first.at_first = lambda batch: agreement.try_alone(
             lambda: training.gradients(batch, exchanges=False), finds_unused=unused
         )
-    first.before_update = agreement.gradients
     with blaming(first, contract.root), agreement.watching():
         facts = _take_step(training, training.model, first, device)
     agreement.check()
@@ -186,7 +185,6 @@ class _FirstStep(Watch):
     batches: int = 0  # of an epoch; 0: its loader does not know
     asked_for_worker: bool = False  # whether loading it called `torch.utils.data.get_worker_info`
     at_first: Callable[[Any], None] = lambda batch: None  # done with the first batch before anything else
-    before_update: Callable[[], None] = lambda: None
     reached: set[int] = field(default_factory=set)  # ids of the parameters that got a gradient
     steps: list[Step] = field(default_factory=list)
     updates: Updates = field(default_factory=Updates)
@@ -202,10 +200,6 @@ class _FirstStep(Watch):
         """One is enough."""
         self.steps.append(step)
         return Order.STOP
-
-    def update(self) -> None:
-        """Let gradients be looked at before they are stepped with; what is told once more is ignored there."""
-        self.before_update()
 
     def remembering(self, source: sources.Source) -> sources.Source:
         """`source`, whose first batch is kept (on the host, as it was loaded)."""

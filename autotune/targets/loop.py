@@ -40,7 +40,7 @@ class Training:
     source: Source
     validation: Source | None
     worst: Worst
-    loss: Loss
+    loss: Loss  # as the user writes it, or inferred
     make_optimizers: Optimizers
     make_update: Callable[..., Update]  # of the optimizers, with a gradient scaler
     count_samples: Callable[[Any], int]
@@ -90,7 +90,7 @@ class Training:
         """Add up the gradients of one micro-batch; `exchanges`: of several ranks those of all."""
         self.parallel.sync(exchanges)
         with self._context():
-            loss = checked_loss(self.loss(self.parallel.called, self.to_device(batch)), training=True)
+            loss = checked_loss(self.parallel.loss(self.to_device(batch)), training=True)
         scaled: Any = self._scaler.scale(loss)
         scaled.backward()
 
@@ -137,7 +137,7 @@ class Training:
         with torch.no_grad():
             while done < batches and self.parallel.everybody((batch := next(held_out, _END)) is not _END):
                 with self._context():
-                    checked_loss(self.loss(self.model, self.to_device(batch)), training=False)
+                    checked_loss(self.parallel.validation_loss(self.to_device(batch)), training=False)
                 done += 1
         self.model.train()
         return done
@@ -152,12 +152,8 @@ class Training:
         scaler, count, context, copy = self._scaler, self.plan.micro_batches_per_step, self._context, self.to_device
         divisor, watch = self.plan.accumulation_steps, self._watch if reports else None
         beat = self._watch.micro_batch if self._watch and steps * count > 1 else None
-        own, sync, model, late = (
-            self.own_step,
-            self.parallel.sync,
-            self.parallel.called,
-            time.perf_counter() + BEAT_SECONDS,
-        )
+        own, sync, loss_of = self.own_step, self.parallel.sync, self.parallel.loss
+        late = time.perf_counter() + BEAT_SECONDS
         watch_update = watch.update if watch and own is None else None
         update: Callable[[], bool] | None = self.update and (own.end if own else self.update)
         watching_seconds = (
@@ -181,7 +177,7 @@ class Training:
                     sync(number == count)  # of ranks: the last micro-batch exchanges what all of them add up to
                 batch = copy(batch)  # it lives until the next one is there, as in any loop: the peak is the user's
                 with context():
-                    loss = own(batch) if own else checked_loss(self.loss(model, batch), training=True)
+                    loss = own(batch) if own else checked_loss(loss_of(batch), training=True)
                 if own is None:
                     # Summed up they give the gradient of one large batch. A division by 1 would cost 20 us (measured).
                     share: Any = scaler.scale(loss if divisor == 1 else loss / divisor)

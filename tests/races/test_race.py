@@ -18,7 +18,7 @@ from autotune.races.records import RaceResult, verdict_on
 from autotune.races.settings import RaceSettings
 from autotune.report.race_text import notes
 from autotune.study.disk import find
-from autotune.testing import FACTS, FakeLauncher
+from autotune.testing import ENVIRONMENT, FACTS, FakeLauncher
 from benchmarks.race_power import Simulated, simulated
 
 BUSY = HostInterference(run_queue_wait_share=0.4, foreign_cores=1.0)
@@ -241,6 +241,22 @@ def test_a_setting_without_effect_is_refused_and_leaves_nothing(tmp_path):
         race(named, RaceSettings(), lambda _: FakeLauncher(facts=held), print)
 
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_setting_that_does_nothing_here_is_refused_with_the_knobs_own_reason(tmp_path):
+    named = [_named("a.py"), _named("a.py").with_settings({"strategy": "fsdp"})]
+
+    with pytest.raises(UsageError, match=r"strategy=fsdp has no effect on a\.py.* The reason: one rank trains alone\."):
+        race(named, RaceSettings(), lambda _: FakeLauncher(facts=FACTS), print)
+
+
+def test_a_setting_that_is_so_already_is_no_error(tmp_path):
+    on_cpu = replace(ENVIRONMENT, device="cpu", device_name="Fake CPU", default_threads=4)
+    named = [_named("a.py"), _named("a.py").with_settings({"num_threads": 4})]
+
+    result = race(named, RaceSettings(), lambda _: FakeLauncher(environment=on_cpu), lambda text: None)
+
+    assert result.standings[1].label.endswith("with threads=4")
 
 
 def test_an_empty_folder_of_the_users_own_stays_empty_after_an_early_error(tmp_path):

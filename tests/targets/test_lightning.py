@@ -12,6 +12,7 @@ from autotune.core.records import Config
 from autotune.knobs import defaults
 from autotune.targets import resolve
 from autotune.testing.target_contract import clean_imports
+from tests.ranks import on_ranks
 from tests.targets_support import inspect, look, refused, start, watch, write
 
 pytest.importorskip("lightning", reason="needs lightning, which is tuned for and not needed")
@@ -220,3 +221,22 @@ def test_what_the_loop_of_autotune_cannot_train_is_told_with_what_to_do(tmp_path
 
     assert said in error
     assert any(word in error for word in ("Write ", "Return ", "write ", "Give ", "Set "))
+
+
+@pytest.mark.slow
+def test_two_ranks_learn_what_one_process_learns(tmp_path: Path) -> None:
+    text = COMPLETE.replace("shuffle=True", "shuffle=False").replace("ROWS = ", "torch.manual_seed(0)\nROWS = ")
+    code = f"""
+TARGET = {text!r}
+for strategy in (None, "zero2", "fsdp") if SIZE > 1 else (None,):
+    training = start(HERE, TARGET, batch_size=8 * 2 // SIZE, strategy=strategy)
+    training.train(watch(3))
+    weights = [one.full_tensor() if hasattr(one, "full_tensor") else one for one in training.model.parameters()]
+    tell(**{{str(strategy): torch.cat([one.detach().flatten() for one in weights]).tolist()}})
+"""
+    (alone,) = on_ranks(tmp_path, code, size=1)
+    first, second = on_ranks(tmp_path, code)
+
+    assert first == second
+    for strategy, learned in first.items():
+        assert learned == pytest.approx(alone["None"], abs=1e-5), strategy

@@ -151,7 +151,7 @@ def parts_told_apart(training: Training, stopwatch: Stopwatch) -> Iterator[None]
     during, source = stopwatch.during, training.source
     training.source = lambda: _Epoch(during("data", source)(), stopwatch)
     training.to_device = during("copy", training.to_device)
-    training.loss = during("forward", training.loss)
+    training.parallel.loss = during("forward", training.parallel.loss)
     if training.own_step is not None:
         training.own_step = _OwnStep(training.own_step, stopwatch)  # type: ignore[assignment]  # stands in for it
     with ExitStack() as stack:

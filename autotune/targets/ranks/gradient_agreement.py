@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from autotune.errors import TargetError
 from autotune.targets.ranks import world
@@ -29,7 +30,7 @@ class Agreement:
     """
 
     def __init__(self, model: nn.Module, called: nn.Module) -> None:
-        """`called` is what a loss calls in training: the model in its wrapper, or itself."""
+        """`called` is what a step of the user's calls, or the loss of a batch: the model in its wrapper, or itself."""
         self._called, self._is_called = called, False
         self._names, self._parameters = list[str](), list[nn.Parameter]()
         for name, one in model.named_parameters() if world.world().size > 1 else ():
@@ -40,19 +41,25 @@ class Agreement:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Note whether the model is called as a whole meanwhile; of one rank nothing: a ScriptModule has no hooks."""
+        """Note whether the model is called as a whole meanwhile, and the gradients that are stepped with first.
+
+        Of one rank nothing is noted: a ScriptModule has no hooks.
+        """
         if not self._parameters:
             yield
             return
 
-        def note(*_: object) -> None:
+        def call(*_: object) -> None:
             self._is_called = True
 
-        handle = self._called.register_forward_pre_hook(note)
-        try:
+        def step(*_: object) -> None:
+            if self._gradients is None:
+                self._gradients = [0 if one.grad is None else tensor_checksum(one.grad) for one in self._parameters]
+
+        with ExitStack() as stack:
+            stack.callback(self._called.register_forward_pre_hook(call).remove)
+            stack.callback(register_optimizer_step_pre_hook(step).remove)
             yield
-        finally:
-            handle.remove()
 
     def try_alone(self, compute: Callable[[], None], *, finds_unused: bool) -> None:
         """Compute gradients by `compute`, which exchanges none, and forget them; every rank has to call it.
@@ -69,11 +76,6 @@ class Agreement:
         if lacking := [name for name, *those in zip(self._names, *by_rank, strict=True) if not all(those)]:
             some = [number for number, each in enumerate(by_rank) if not all(each)]
             raise _unused(lacking, "" if len(some) == len(by_rank) else f" on rank {' and '.join(map(str, some))}")
-
-    def gradients(self) -> None:
-        """Take note of the gradients that an optimizer is about to step with; of the first step only."""
-        if self._gradients is None:
-            self._gradients = [0 if one.grad is None else tensor_checksum(one.grad) for one in self._parameters]
 
     def check(self) -> None:
         """Compare all ranks; every rank has to call it. Raises `TargetError` with the parameters that differ."""
@@ -107,9 +109,10 @@ def explained(error: Exception, model: nn.Module) -> TargetError | None:
         return _unused([names[index] for index in indices if index < len(names)])
     if "mixed torch.Tensor and DTensor" in text:
         return TargetError(
-            "a part of the model was called whose weights are shared among the ranks. They are gathered where the "
-            "model itself is called, and loss() or step() probably calls a part of it, or reads a weight. Call "
-            "model(...) alone, and let its forward return what the loss needs; or hold strategy at ddp."
+            "a weight was used that is shared out among the ranks. Weights of a block are gathered where the block is "
+            "called, all others where loss() is, or in a step() where the model is. A weight was probably read, or "
+            "step() calls a part of the model. Let the forward of the block return what is needed, and call "
+            "model(...) in step(); or hold strategy at ddp."
         )
     return None
 
@@ -123,9 +126,9 @@ def _disagreement(differing: list[str], size: int, *, is_called: bool) -> Target
     names = _named(differing)
     if not is_called:
         return TargetError(
-            f"after one optimizer step the {size} ranks have different values of {names}. loss() or step() probably "
-            f"calls parts of the model and not the model itself, so that nothing averages their gradients. Call "
-            f"model(...), and let its forward return what the loss needs."
+            f"after one optimizer step the {size} ranks have different values of {names}. step() probably calls parts "
+            f"of the model and not the model itself, so that nothing averages their gradients. Call model(...), and "
+            f"let its forward return what the step needs."
         )
     return TargetError(
         f"after one optimizer step the {size} ranks have different values of {names}. Probably a part of the model is "

@@ -6,13 +6,16 @@
 
 The update is that of one process with the batches of all ranks (decisions/0071). Gradients are exchanged in the last
 micro-batch of an optimizer step only, which for DDP has to be known before its forward pass.
+
+What is wrapped is the loss of a batch, so that a loss may call parts of the model, or methods of it as a
+LightningModule's `training_step` (decisions/0082). A step of the user's own, which goes back within, calls the model.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -26,6 +29,7 @@ from autotune.knobs.base import Plan
 from autotune.knobs.strategy import DDP, ZERO2
 from autotune.targets.checkpointing import blocks
 from autotune.targets.contract import Contract
+from autotune.targets.loss import Loss
 from autotune.targets.ranks import world
 from autotune.targets.ranks.gradient_agreement import explained
 
@@ -35,8 +39,10 @@ UNUSED = "find_unused_parameters"  # agreed name of a file, and DDP's argument
 class OneRank:
     """The model of one rank, or of ranks that the user's own code wraps: nothing is done with it."""
 
-    def __init__(self, model: nn.Module) -> None:
-        self.model = self.called = model  # as the user made it; as a loss calls it in training
+    def __init__(self, model: nn.Module, loss: Loss) -> None:
+        self.model = self.called = model  # as the user made it; as a step of the user's calls it
+        self.loss: Callable[[Any], Any] = partial(loss, model)  # of a batch that is trained on
+        self.validation_loss: Callable[[Any], Any] = self.loss
 
     sync: Any = None  # called with whether gradients are exchanged, before a micro-batch's forward pass
 
@@ -50,15 +56,29 @@ class OneRank:
         yield
 
 
+class _LossOf(nn.Module):
+    """The loss of a batch as a module that has the model's parameters."""
+
+    def __init__(self, model: nn.Module, loss: Loss) -> None:
+        super().__init__()
+        self.model, self._loss = model, partial(loss, model)  # a loss that is a module brings no parameters
+
+    def forward(self, batch: Any) -> Any:
+        """Return what the user's loss returns."""
+        return self._loss(batch)
+
+
 class Replicated(OneRank):
     """A model that every rank has, in a wrapper that averages gradients."""
 
     called: Any
 
-    def __init__(self, model: nn.Module, options: Mapping[str, Any]) -> None:
-        """`options` are arguments of `DistributedDataParallel`."""
-        super().__init__(model)
-        self.called, self._has_begun = _Wrapper(model, **options), False
+    def __init__(self, model: nn.Module, loss: Loss, options: Mapping[str, Any], *, has_step: bool) -> None:
+        """`options` are arguments of `DistributedDataParallel`; `has_step`: a step of the user's calls the model."""
+        super().__init__(model, loss)
+        self.called, self._has_begun = _Wrapper(model if has_step else _LossOf(model, loss), **options), False
+        if not has_step:
+            self.loss = self.called
 
     def sync(self, exchanges: bool) -> None:
         """As `no_sync` does, without a context. With a static graph torch learns it in the first backward pass.
@@ -84,29 +104,29 @@ class Replicated(OneRank):
 
 
 class Sharded(Replicated):
-    """A model of which every rank has a share, in place: class and names of parameters stay as they are."""
+    """A model of which every rank has a share, in place: the names of parameters stay as they are."""
 
-    model: Any
-
-    def __init__(self, model: nn.Module, plan: Plan) -> None:
+    def __init__(self, model: nn.Module, loss: Loss, plan: Plan, *, has_step: bool) -> None:
         """Share the weights among the ranks, from now on."""
-        OneRank.__init__(self, model)
+        OneRank.__init__(self, model, loss)
         with torch.no_grad():  # each rank is going to have a share of its own weights: they have to be alike before
             for tensor in (*model.parameters(), *model.buffers()):
                 distributed.broadcast(tensor, src=0)
         mesh = _mesh(plan.device.partition(":")[0])
+        if not has_step:
+            self.called = self.loss = self.validation_loss = _LossOf(model, loss)
         # Left to torch, the root keeps what it gathered: its backward pass comes first.
         options: dict[str, Any] = {"reshard_after_forward": False} if plan.strategy == ZERO2 else {}
-        for part in (*blocks(model), model):
+        for part in (*blocks(model), self.called):
             fully_shard(part, mesh=mesh, **options)
 
     def sync(self, exchanges: bool) -> None:
         """Reduce gradients in this micro-batch, or keep them whole on every rank until one does."""
-        self.model.set_requires_gradient_sync(exchanges)
+        self.called.set_requires_gradient_sync(exchanges)
 
 
 class _Wrapper(DistributedDataParallel):
-    """DDP, whose other attributes are the model's: `model.config` is read by losses that are not to be rewritten."""
+    """DDP, whose other attributes are the model's: `model.config` is read by steps that are not to be rewritten."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -120,15 +140,16 @@ def _mesh(kind: str) -> DeviceMesh:
     return init_device_mesh(kind, (world.world().size,))
 
 
-def wrapped(contract: Contract, model: nn.Module, plan: Plan) -> OneRank:
+def wrapped(contract: Contract, model: nn.Module, loss: Loss, plan: Plan) -> OneRank:
     """Return the model as the ranks train it together. Raises `TargetError` for what they cannot train."""
     if world.world().size == 1:
-        return OneRank(model)
-    strategy = plan.strategy or DDP
+        return OneRank(model, loss)
+    strategy, has_step = plan.strategy or DDP, "step" in contract
     _check(contract, model, strategy)
     if strategy != DDP:
-        return Sharded(model, plan)
-    return Replicated(model, {**plan.parallel_options, "find_unused_parameters": finds_unused(contract)})
+        return Sharded(model, loss, plan, has_step=has_step)
+    options = {**plan.parallel_options, UNUSED: finds_unused(contract)}
+    return Replicated(model, loss, options, has_step=has_step)
 
 
 def finds_unused(contract: Contract) -> bool:
@@ -154,7 +175,7 @@ def _check(contract: Contract, model: nn.Module, strategy: str) -> None:
             f"{many}, and model() is wrapped in DistributedDataParallel already. Gradients would be averaged twice. "
             f"Return the module itself: autotune wraps it, by the strategy that is tried."
         )
-    if isinstance(model, (nn.ModuleDict, nn.ModuleList)):
+    if "step" in contract and isinstance(model, (nn.ModuleDict, nn.ModuleList)):
         raise TargetError(
             f"{many}, and model() returned a {type(model).__name__}, which has no forward pass. Gradients are "
             f"exchanged around the forward pass of the model. Return a module whose forward calls its parts."

@@ -86,13 +86,67 @@ for strategy in (None, "zero2", "fsdp") if SIZE > 1 else (None,):
         assert _difference(values, alone[f"{name} None"]) < (1e-2 if name == "bf16" else 1e-5), case
 
 
-def test_what_keeps_ranks_from_learning_the_same_is_named(tmp_path: Path) -> None:
+def test_a_loss_may_call_the_model_in_any_way(tmp_path: Path) -> None:
     code = '''
-FORWARD = """
+PARTS = """
 def loss(model, batch):
     x = model.first(batch[0])
     for block in model.blocks: x = block(x)
-    return nn.functional.mse_loss(model.last(x), batch[1])
+    return 2 * nn.functional.mse_loss(model.last(x), batch[1]) + 0.01 * model.last.weight.square().sum()
+"""
+TWICE = """
+def loss(model, batch): return nn.functional.mse_loss(model(batch[0]), batch[1]) + model(-batch[0]).square().mean()
+"""
+METHOD = """
+class WithMethod(Net):
+    def training_step(self, batch): return nn.functional.mse_loss(self(batch[0]), batch[1])
+def model():
+    torch.manual_seed(1)
+    return WithMethod()
+def loss(model, batch): return model.training_step(batch)
+def validation(): return TensorDataset(inputs, targets)
+"""
+DICT = """
+def model():
+    torch.manual_seed(1)
+    return nn.ModuleDict({"first": nn.Linear(6, 8), "last": nn.Linear(8, 3)})
+def loss(model, batch): return nn.functional.mse_loss(model["last"](model["first"](batch[0])), batch[1])
+"""
+for strategy in (None, "zero2", "fsdp") if SIZE > 1 else (None,):
+    for name, text in (("parts", PARTS), ("twice", TWICE), ("method", METHOD), ("dict", DICT)):
+        tried(f"{name} {strategy}", text=text, strategy=strategy, gradient_accumulation_steps=2)
+    training = start(HERE, TARGET + METHOD, batch_size=8, strategy=strategy)
+    training.train(watch(1))
+    tell(**{f"validated {strategy}": training.validate(2)})
+'''
+    (alone,) = _told(tmp_path, code, size=1)
+    first, second = _told(tmp_path, code)
+
+    for case, values in first.items():
+        name = case.partition(" ")[0]
+        assert values == second[case], case
+        assert not isinstance(values, str), (case, values)
+        if name == "validated":
+            assert values == 2
+        else:
+            assert _difference(values, alone[f"{name} None"]) < 1e-5, case
+
+
+def test_what_keeps_ranks_from_learning_the_same_is_named(tmp_path: Path) -> None:
+    code = '''
+PAST = """
+def step(model, batch, optimizers):
+    x = model.first(batch[0])
+    for block in model.blocks: x = block(x)
+    loss = nn.functional.mse_loss(model.last(x), batch[1])
+    optimizers[0].backward(loss)
+    optimizers[0].step()
+    optimizers[0].zero_grad()
+    return loss
+"""
+OF_A_BLOCK = """
+def loss(model, batch):
+    return nn.functional.mse_loss(model(batch[0]), batch[1]) + model.blocks[0].inner.weight.square().sum()
 """
 BIGGER = """
 class Bigger(Net):
@@ -118,9 +172,11 @@ def looked(name, text, **values):
     try: told = [inspect(HERE, TARGET + text, config).step.parameters_with_gradient]
     except TargetError as error: told = str(error)
     tell(**{name: told})
-looked("past", FORWARD)
-looked("past, rate 0", FORWARD + STILL)
-looked("past, shared out", FORWARD, strategy="fsdp")
+looked("past", PAST)
+looked("past, rate 0", PAST + STILL)
+looked("past, shared out", PAST, strategy="fsdp")
+looked("of a block, shared out", OF_A_BLOCK, strategy="fsdp")
+looked("without a forward", PAST + "def model(): return nn.ModuleDict({'one': nn.Linear(6, 3)})")
 looked("unused", BIGGER.replace("CONDITION", "False"))
 looked("unused on one", BIGGER.replace("CONDITION", "rank == 0"))
 looked("looked for", BIGGER.replace("CONDITION", "rank == 0") + "find_unused_parameters = True")
@@ -136,7 +192,9 @@ tried("later", text=BIGGER.replace("CONDITION", "len(x) == 0"))
     for name in ("past", "past, rate 0"):
         assert "different values of first.weight, first.bias" in first[name]
         assert "calls parts of the model" in first[name]
-    assert "whose weights are shared among the ranks" in first["past, shared out"]
+    for name in ("past, shared out", "of a block, shared out"):
+        assert "a weight was used that is shared out among the ranks" in first[name]
+    assert "Return a module whose forward calls its parts." in first["without a forward"]
     assert first["unused"].startswith("extra.weight, extra.bias got no gradient in a step, and all ranks wait")
     assert first["unused on one"].startswith("extra.weight, extra.bias got no gradient in a step on rank 1, ")
     assert first["unused, shared out"] == [16]
