@@ -54,7 +54,7 @@ def check(
     from autotune.preparation.not_searched import not_searched
     from autotune.preparation.open_study import preview
     from autotune.preparation.prepare import settle
-    from autotune.preparation.ranks import asked_ranks
+    from autotune.preparation.ranks import asked_ranks, rank_environ
     from autotune.preparation.settings import Settings, read_devices
     from autotune.report.blocks import check_block
     from autotune.units import parse_bytes
@@ -74,7 +74,7 @@ def check(
             f"--memory predicts what one process needs, and {asked.count} ranks are asked for. What they send one "
             f"another is not seen on shapes alone. Leave --memory and --memory-limit out, or the ranks."
         )
-    launcher = SubprocessLauncher(environ=asked.environ)
+    launcher = SubprocessLauncher(environ=rank_environ(settings))
     request, space, _ = preview(settings, SayingLauncher(launcher), memory_limit=memory_limit)
     if not json_output:
         settled = (f"hold {held_phrase(request)}", f"baseline {baseline_phrase(request, space, settings)}")

@@ -24,14 +24,14 @@ def print_preview(settings: Settings, began: float, *, as_json: bool, storage: s
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.header import opening_lines
     from autotune.preparation.open_study import place_aside, preview
-    from autotune.preparation.ranks import asked_ranks
+    from autotune.preparation.ranks import rank_environ
     from autotune.preparation.short_budget import budget_note
     from autotune.study.disk import read_asked
 
     others = ""
     if storage is not None:
         others = f"The workers of {printable_address(checked_address(storage))} would measure, and not this machine."
-    with SubprocessLauncher(isolation=settings.isolation, environ=asked_ranks(settings).environ) as launcher:
+    with SubprocessLauncher(isolation=settings.isolation, environ=rank_environ(settings)) as launcher:
         request, space, seconds = preview(settings, SayingLauncher(launcher))
     resumed, refusal = _begins(settings, request)
     if as_json:

@@ -110,14 +110,14 @@ def _asked_ranks(
 ) -> tuple[str | None, int | None, dict[str, str]]:
     """Return the device, how many ranks (None: it was not asked), and the variables that give each its GPU."""
     from autotune.preparation.named_training import named_training
-    from autotune.preparation.ranks import asked_ranks
+    from autotune.preparation.ranks import asked_ranks, rank_environ
     from autotune.preparation.settings import Settings
 
     if ranks is None and devices is None:
         return device, None, {}
     settings = Settings.of(target=named_training(name).target, device=device, ranks=ranks, devices=devices)
     asked = asked_ranks(settings)
-    return asked.device, asked.count, asked.environ
+    return asked.device, asked.count, rank_environ(settings)
 
 
 def _refuse_of_ranks(named: NamedTraining, options: dict[str, bool]) -> None:

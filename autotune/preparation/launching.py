@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from autotune.errors import AutotuneError, UsageError
 from autotune.launch.base import Launcher
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.preparation.ranks import asked_ranks
+from autotune.preparation.ranks import is_number, rank_environ
 from autotune.preparation.settings import Settings
 from autotune.study import disk
 from autotune.targets.source import digest_of
@@ -34,15 +34,16 @@ def launching(
     this machine. Raises `UsageError`, `StudyError` or `EnvironmentUnfit`.
     """
     patience, isolation = settings.step_timeout_seconds, settings.isolation
-    environ = asked_ranks(settings).environ
     if fleet is None:
+        environ = rank_environ(settings)
         with SubprocessLauncher(step_timeout_seconds=patience, isolation=isolation, environ=environ) as local:
             yield around(local)
         return
-    if environ:
+    if settings.devices is not None and not is_number(settings.devices):
         raise UsageError(
-            f"--devices {settings.devices} chooses GPUs of this machine, and with --storage others train. Which of "
-            f"theirs to use, workers are not told yet. Leave --devices out: each worker trains on one GPU."
+            f"--devices {settings.devices} chooses GPUs of this machine, and with --storage others train, which may "
+            f"have more or fewer. Write how many each worker trains with, --devices 4: the first of those that "
+            f"CUDA_VISIBLE_DEVICES shows there."
         )
     from autotune.fleet.launcher import FleetLauncher
     from autotune.fleet.records import QueuedStudy

@@ -1,11 +1,14 @@
-"""The ranks that a search asks for: how many processes train together, on which device, and which GPU each one has."""
+"""The ranks that a search asks for: how many processes train together, on which device, and which GPU each one has.
+
+How many there are is known everywhere, but for `--devices all`; which GPUs they have, where they train.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from autotune.errors import UsageError
 from autotune.machine.nvml import VISIBLE_DEVICES, Gpu, gpus
@@ -20,13 +23,12 @@ class Ranks:
 
     count: int = 1
     device: str | None = None  # that each of them trains on; None: the accelerator, else the CPU
-    environ: dict[str, str] = field(default_factory=dict)  # of all processes: the GPUs, in the order of ranks
 
 
 def asked_ranks(settings: Settings, gpus: Callable[[], Sequence[Gpu]] = gpus) -> Ranks:
     """Return the ranks that `--ranks` or `--devices` ask for; one where neither does. Raises `UsageError`.
 
-    `gpus` looks for those of this machine.
+    `gpus` looks for those of this machine, where `--devices all` counts them.
     """
     if settings.ranks is None and settings.devices is None:
         return Ranks(device=settings.device)
@@ -60,14 +62,32 @@ def _on_gpus(settings: Settings, text: str, gpus: Callable[[], Sequence[Gpu]]) -
             f"--devices {text} starts one process for each CUDA device, and --device says {settings.device}. One of "
             f"them was probably left over from an earlier line. Leave --device out."
         )
+    count = int(text) if is_number(text) else len(gpus_of_ranks(text, gpus) if text == ALL_DEVICES else text.split(","))
+    return Ranks(count=count, device="cuda")
+
+
+def is_number(devices: str) -> bool:
+    """Whether `--devices` says how many GPUs, and not which."""
+    return re.fullmatch(r"[1-9][0-9]*", devices) is not None
+
+
+def rank_environ(settings: Settings, gpus: Callable[[], Sequence[Gpu]] = gpus) -> dict[str, str]:
+    """Return the variables of all processes by which ranks here have the GPUs asked for. Raises `UsageError`."""
+    asked_ranks(settings, gpus)
+    if settings.devices is None:
+        return {}
+    return {VISIBLE_DEVICES: ",".join(gpus_of_ranks(settings.devices, gpus))}
+
+
+def gpus_of_ranks(text: str, gpus: Callable[[], Sequence[Gpu]]) -> list[str]:
+    """Return the GPUs of this machine that `--devices` means, in the order of ranks. Raises `UsageError`."""
     visible = visible_identifiers(gpus)
     if not visible:
         raise UsageError(
             f"--devices {text} asks for GPUs, and there is none to be seen here. The driver or {VISIBLE_DEVICES} hides "
             f"them. `autotune doctor` says what there is; on the CPU use --ranks 2."
         )
-    chosen = _chosen(text, visible)
-    return Ranks(count=len(chosen), device="cuda", environ={VISIBLE_DEVICES: ",".join(chosen)})
+    return _chosen(text, visible)
 
 
 def visible_identifiers(gpus: Callable[[], Sequence[Gpu]]) -> list[str]:
@@ -82,7 +102,7 @@ def _chosen(text: str, visible: Sequence[str]) -> list[str]:
     """Return the GPUs that `all`, a number of them, or a list of positions mean."""
     if text == ALL_DEVICES:
         return list(visible)
-    if re.fullmatch(r"[1-9][0-9]*", text):
+    if is_number(text):
         if int(text) > len(visible):
             raise _too_few(text, visible)
         return list(visible[: int(text)])

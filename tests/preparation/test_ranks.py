@@ -5,7 +5,8 @@ import pytest
 from autotune.errors import UsageError
 from autotune.machine.nvml import Gpu
 from autotune.preparation.header import notes_before_the_search, opening_lines
-from autotune.preparation.ranks import VISIBLE_DEVICES, asked_ranks
+from autotune.preparation.launching import FleetAddress, launching
+from autotune.preparation.ranks import VISIBLE_DEVICES, asked_ranks, rank_environ
 from autotune.preparation.settings import Settings
 from tests.worlds import environment, facts, space, study_request
 
@@ -16,19 +17,23 @@ def _asked(gpus=FOUR, target="model.py", **given):
     return asked_ranks(Settings(target=target, **given), lambda: gpus)
 
 
+def _environ(gpus=FOUR, target="model.py", **given):
+    return rank_environ(Settings(target=target, **given), lambda: gpus)
+
+
 @pytest.fixture(autouse=True)
 def _all_cards(monkeypatch):
     monkeypatch.delenv(VISIBLE_DEVICES, raising=False)
 
 
 def test_one_process_trains_where_nobody_asks_for_more():
-    assert (_asked().count, _asked(device="mps").device, _asked().environ) == (1, "mps", {})
+    assert (_asked().count, _asked(device="mps").device, _environ()) == (1, "mps", {})
 
 
 def test_ranks_train_on_the_cpu():
     asked = _asked(ranks=3)
 
-    assert (asked.count, asked.device, asked.environ) == (3, "cpu", {})
+    assert (asked.count, asked.device, _environ(ranks=3)) == (3, "cpu", {})
 
 
 @pytest.mark.parametrize(
@@ -38,14 +43,26 @@ def test_ranks_train_on_the_cpu():
 def test_each_rank_has_a_card_of_its_own(devices, gpus):
     asked = _asked(devices=devices)
 
-    assert (asked.count, asked.device, asked.environ[VISIBLE_DEVICES]) == (len(gpus.split(",")), "cuda", gpus)
+    assert (asked.count, asked.device) == (len(gpus.split(",")), "cuda")
+    assert _environ(devices=devices) == {VISIBLE_DEVICES: gpus}
 
 
 def test_cards_are_counted_among_those_that_are_visible(monkeypatch):
     monkeypatch.setenv(VISIBLE_DEVICES, "3, 1")
 
-    assert _asked(devices="all").environ[VISIBLE_DEVICES] == "3,1"
-    assert _asked(devices="0,1").environ[VISIBLE_DEVICES] == "3,1"
+    assert _environ(devices="all") == _environ(devices="0,1") == {VISIBLE_DEVICES: "3,1"}
+
+
+def test_how_many_ranks_there_are_is_known_where_no_card_is():
+    assert (_asked(devices="4", gpus=()).count, _asked(devices="0,2", gpus=()).count) == (4, 2)
+
+
+@pytest.mark.parametrize("devices", ["all", "0,2"])
+def test_workers_are_told_how_many_cards_to_use_and_not_which(devices):
+    settings = Settings(target="model.py", devices=devices)
+
+    with pytest.raises(UsageError, match="Write how many each worker trains with"):
+        launching(settings, FleetAddress("postgresql://tune@nowhere/tune"), print).__enter__()
 
 
 @pytest.mark.parametrize(
@@ -63,7 +80,7 @@ def test_cards_are_counted_among_those_that_are_visible(monkeypatch):
 )
 def test_what_cannot_be_is_refused(given, words):
     with pytest.raises(UsageError) as refused:
-        _asked(**given)
+        _environ(**given)
 
     assert words in str(refused.value)
 
