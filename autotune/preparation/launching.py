@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from autotune.errors import AutotuneError, UsageError
 from autotune.launch.base import Launcher
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.preparation.ranks import is_number, rank_environ
+from autotune.preparation.ranks import asked_ranks, is_number, rank_environ
 from autotune.preparation.settings import Settings
 from autotune.study import disk
 from autotune.targets.source import digest_of
@@ -52,7 +52,7 @@ def launching(
     begun = disk.read_request(folder) if not is_fresh and (folder / disk.STUDY).is_file() else None
     study = QueuedStudy(
         name=folder.absolute().name, target=settings.target, target_digest=digest_of(settings.target),
-        isolation=isolation, environment=begun.environment if begun else None,
+        isolation=isolation, ranks=asked_ranks(settings).count, environment=begun.environment if begun else None,
     )  # fmt: skip
     launcher = FleetLauncher(
         fleet.storage,

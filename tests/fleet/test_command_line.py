@@ -82,6 +82,18 @@ def test_a_search_in_python_measures_on_a_worker(fleet, project):
     assert {json.loads(one.read_text())["worker"] for one in results} == {"node1"}
 
 
+def test_each_worker_trains_with_the_ranks_of_the_search(fleet, project):
+    worker = start(project, fleet.url, "worker.txt", "worker", "--study", "model", "--name", "node1")
+    searching = start(project, fleet.url, "search.txt", *SEARCH, "--ranks", "2")
+
+    ended = searching.wait(240), worker.wait(60)
+
+    said = {name: (project / name).read_text() for name in ("worker.txt", "search.txt")}
+    assert ended == (0, 0), said
+    assert "2 ranks (gloo)" in said["search.txt"]
+    assert "ok" in said["worker.txt"].partition("probes/0000: ")[2], said
+
+
 def test_a_dry_run_says_who_would_measure_and_asks_nobody(fleet, project):
     address = fleet.url.replace(str(fleet.server.port), "1")  # where nobody listens
 

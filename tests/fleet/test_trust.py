@@ -132,6 +132,17 @@ def test_another_card_of_the_class_is_welcome(checkout):
     check_class(checkout, HERE)  # the class is not known yet
 
 
+@pytest.mark.parametrize("changes", [{"ranks": 2}, {"target": "-- torchrun --nproc-per-node 2 train.py"}])
+def test_the_threads_of_ranks_are_given_to_them_and_are_no_class_of_machine(checkout, changes):
+    of_a_rank = msgspec.structs.replace(HERE, default_threads=1)
+    study = msgspec.structs.replace(checkout, environment=of_a_rank, **changes)
+    here = msgspec.structs.replace(HERE, default_threads=8)
+
+    check_class(study, here)
+    with pytest.raises(StudyError, match="default threads was 1, is 8"):
+        check_class(msgspec.structs.replace(study, ranks=1, target="model.py"), here)
+
+
 def test_a_password_is_never_shown():
     assert printable_address("postgresql://me:secret@db:5432/tune?password=secret") == "postgresql://me@db:5432/tune"
     assert "secret" not in printable_address("postgresql://me:secret@[db/tune")

@@ -59,14 +59,14 @@ def test_short_cycles_add_up_two_micro_batches_each_divided_as_asked(tmp_path: P
     training = cast(Training, start(tmp_path, SEEDED, batch_size=8, gradient_accumulation_steps=8))
     training.plan.short_cycles = True
     shares = list[torch.Tensor]()
-    whole = training.loss
+    whole = training.parallel.loss
 
-    def watched(model: torch.nn.Module, batch: object) -> torch.Tensor:
-        loss = whole(model, batch)
+    def watched(batch: object) -> torch.Tensor:
+        loss = whole(batch)
         loss.register_hook(shares.append)
         return loss
 
-    training.loss = watched
+    training.parallel.loss = watched
     training.train(recorder := watch(2))
 
     assert [(step.samples, step.micro_batches) for step in recorder.steps] == [(16, 2), (16, 2)]
@@ -294,8 +294,8 @@ def test_the_graph_of_a_single_micro_batch_is_the_user_s_own(tmp_path: Path, mon
     training = cast(Training, start(tmp_path, SEEDED, batch_size=8))
     losses: list[torch.Tensor] = []
     starts: list[torch.Tensor] = []
-    loss, backward = training.loss, torch.Tensor.backward
-    training.loss = lambda model, batch: losses.append(value := loss(model, batch)) or value
+    loss, backward = training.parallel.loss, torch.Tensor.backward
+    training.parallel.loss = lambda batch: losses.append(value := loss(batch)) or value
     monkeypatch.setattr(torch.Tensor, "backward", lambda tensor: starts.append(tensor) or backward(tensor))
 
     training.train(watch(2))
@@ -359,14 +359,14 @@ def test_what_was_copied_for_a_batch_lives_until_its_gradients_are_there(tmp_pat
     session = start(tmp_path, COMPLETE, batch_size=10)
     alive, copies = [], []
     session.to_device = lambda batch: [copies.append(weakref.ref(part := tensor.clone())) or part for tensor in batch]
-    loss = session.loss
+    loss = session.parallel.loss
 
-    def watched(model, batch):
-        value = loss(model, batch)
+    def watched(batch):
+        value = loss(batch)
         value.register_hook(lambda gradient: alive.append(copies[-1]() is not None))
         return value
 
-    session.loss = watched
+    session.parallel.loss = watched
     session.train(watch(2))
 
     assert alive == [True, True]
