@@ -161,8 +161,9 @@ def _check_effect(one: NamedTraining, request: StudyRequest, facts: TargetFacts)
         if is_settable and not reason and request.baseline[name] in (value, known[name]):
             continue
         why = f"The reason: {reason}" if reason else "Its code or its command probably decides that by itself"
+        training = one.label.removesuffix(f" with {typed(one.changed)}")
         raise UsageError(
-            f"{name}={value} has no effect on {one.label}. {why}. `autotune check` lists what can be set; leave this "
+            f"{name}={value} has no effect on {training}. {why}. `autotune check` lists what can be set; leave this "
             f"out."
         )
 
