@@ -63,6 +63,7 @@ MENDED = {  # training -> what is written, and what instead; without those that 
         "            scores.append(self.head(hidden[row]))  # planted\n        return torch.stack(scores)\n",
         "        return self.head(hidden)\n",
     ),
+    "multiplies_odd_sizes": ("INPUTS, WORDS = 7, 4097", "INPUTS, WORDS = 8, 4104"),
     "prints_tensors": ('    print("scores", scores.detach())  # planted\n', ""),
     "python_metric": ("    count_pairs(target.tolist() * 4)\n", ""),
     "reads_predictions": (

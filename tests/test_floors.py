@@ -21,7 +21,7 @@ FLOORS = {  # the highest floor that a room may import from; a file of a feature
     "machine": 2, "failures": 2, "knobs": 2, "targets": 2, "objectives": 2,
     "gradient_noise/estimate": 2, "study/summary": 2, "study/compiling_seconds": 2,
     "child": 3, "fleet": 3, "launch": 3, "sampler": 3, "study": 3,
-    "profile/profile": 6, "profile/page": 8, "profile/output": 8,
+    "profile/profile": 6, "profile/failed": 6, "profile/page": 8, "profile/output": 8,
     "answer": 4, "export": 4, "testing": 4,
     "preparation": 5,
     "context": 6,

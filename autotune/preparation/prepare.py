@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 from autotune.core.records import Config, Declaration, Environment, Goal, StudyRequest, TargetFacts, Value
 from autotune.core.requests import InspectRequest
-from autotune.core.results import Failure, Outcome
+from autotune.core.results import Failure, Inspection, Outcome
 from autotune.core.run_length import epochs_of
-from autotune.errors import EnvironmentUnfit, TargetError, UsageError
+from autotune.errors import AutotuneError, EnvironmentUnfit, TargetError, UsageError
 from autotune.knobs import KNOBS, check
 from autotune.knobs.declared import declare
 from autotune.launch.base import LOG, Launcher
@@ -31,14 +32,18 @@ LEAST_LIMIT_BYTES = 2**20  # less is a number without its unit: torch alone take
 def inspect(
     target: str, device: str | None, seed: int, folder: Path, launcher: Launcher, *, keeps_log: bool = True,
     memory_limit: str | None = None, declared: tuple[Declaration, ...] = (), ranks: int = 1,
+    error_of: Callable[[Inspection], AutotuneError] | None = None,
 ) -> tuple[Environment, TargetFacts, float]:  # fmt: skip
     """Return what a child finds out about machine and target in `folder`, and the seconds that it took.
 
-    `keeps_log`: the folder will stay there. Raises `TargetError` with the user's own frames, `EnvironmentUnfit`, or
-    `UsageError` for a `memory_limit` that the target exceeds before it trains.
+    `keeps_log`: the folder will stay there. Raises `TargetError` with the user's own frames, `EnvironmentUnfit` (of
+    what failed another error, where `error_of` makes one), or `UsageError` for a `memory_limit` that the target exceeds
+    before it trains.
     """
     asked = InspectRequest(target=target, device=device, seed=seed, declared=declared, ranks=ranks)
     inspection = launcher.run(asked, disk.make(folder))
+    if inspection.failure is not None and error_of is not None:
+        raise error_of(inspection)
     if inspection.failure is not None:
         raise error_of_failure(inspection.outcome, inspection.failure, folder / LOG if keeps_log else None)
     assert inspection.environment is not None and inspection.facts is not None, "no failure, yet no facts"

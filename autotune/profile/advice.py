@@ -78,7 +78,7 @@ FINDING_TEXTS: Mapping[Slowness, FindingText] = {
         "requires_grad_(False) for them in this part of the step, as toggling optimizers does",
     ),
     "collective": FindingText(
-        "{what} waits for all ranks{often}",
+        "{what} waits for other ranks{often}",
         "add it up on each rank, and exchange it now and then; gradients by DistributedDataParallel",
         "another rank would wait for it",
     ),

@@ -167,10 +167,11 @@ def _stack(categories: Sequence[tuple[str, int]], limit_bytes: int, size: Size) 
     parts = []
     for number, ((name, count), (first, last)) in enumerate(zip(categories, pairwise(ends), strict=True)):
         series, y = number % COLOURS, ROW + 30 + 18 * number
-        shape = drawing.bar("block", 4 + first * scale, 4, (last - first) * scale, ROW)
+        kind = "block" if number < COLOURS else "hollow"  # else the tenth would look like the first
+        shape = drawing.bar(kind, 4 + first * scale, 4, (last - first) * scale, ROW)
         tip = f"{name}: {format_bytes(count)}"
         parts.append(f'<g class="series{series}">{drawing.with_tooltip(shape, tip)}</g>')
-        mark = f'<g class="series{series}">{drawing.bar("block", 4, y - 11, 12, 12)}</g>'
+        mark = f'<g class="series{series}">{drawing.bar(kind, 4, y - 11, 12, 12)}</g>'
         parts += [mark, drawing.text(24, y, f"{name} {format_bytes(count)}", "tick")]
     if is_near:
         x = 4 + limit_bytes * scale

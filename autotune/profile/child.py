@@ -95,6 +95,7 @@ def _measured(request: ProfileRequest, progress: Progress, from_the_start: FromT
 def _watched(session: OwnSession, profiling: UserLoopPasses, progress: Progress) -> ProfileResult:
     """Let the user's loop run. Its thread takes the steps, and stops in one: the passes are left as they are then."""
     progress.phase("warm-up")
+    session.asks_for_more = "Let it train for more steps or epochs, which a profile ends by itself."
     passes = profiling.passes(progress.phase)
     _unfinished.append(passes)  # closing it in another thread would end its watching there
     with ExitStack() as to_end:

@@ -57,7 +57,7 @@ def with_shapes(result: ProfileResult, asked: ProfileRequest, found: DryRun) -> 
     if result.failure is not None:
         raise TargetError(
             f"Profiling ran out of memory in phase {result.failure.phase}: {result.failure.message}. "
-            f"{_allocations(found, asked.config.batch_size)} {smaller_batch(asked)}",
+            f"{_allocations(found, asked.config.batch_size)} Try {smaller_batch(asked)}.",
             traceback=result.failure.traceback,
         )
     if result.memory is None:
@@ -67,8 +67,8 @@ def with_shapes(result: ProfileResult, asked: ProfileRequest, found: DryRun) -> 
 
 
 def smaller_batch(asked: ProfileRequest) -> str:
-    """Return what to do where a profile did not fit."""
-    return f"Try a smaller batch: --config batch={max(1, asked.config.batch_size // 2)}."
+    """Return how to ask for half the batch."""
+    return f"a smaller batch: --config batch={max(1, asked.config.batch_size // 2)}"
 
 
 def _allocations(found: DryRun, samples: int) -> str:

@@ -4,6 +4,7 @@ profile.json    what was asked, and all readings
 profile.html    the page
 trace.json      a few steps for Perfetto (written by the process of the profile, as is memory.pickle on CUDA)
 tensorboard/    the steps as scalars, where tensorboard is installed
+log.txt         what was printed meanwhile; of a profile that failed, all there is
 nsys/           with --nsys: what its command needs, and its report
 """
 
@@ -15,6 +16,7 @@ from autotune.core import codec
 from autotune.errors import UsageError
 from autotune.export.rows import require
 from autotune.export.tensorboard import events, scalar
+from autotune.launch.base import LOG
 from autotune.profile.page import render
 from autotune.profile.profile import Profile
 
@@ -25,7 +27,7 @@ def make_profile_folder(folder: Path) -> None:
     """Make the folder, before anything is measured. Raises `UsageError` if it cannot be, or if anything lies in it."""
     try:
         folder.mkdir(exist_ok=True)
-        is_empty = not any(folder.iterdir())
+        is_empty = {one.name for one in folder.iterdir()} <= {LOG}  # of a profile that failed
     except FileNotFoundError as error:
         if folder.parent.is_dir():  # of the system, as /proc is
             raise UsageError(

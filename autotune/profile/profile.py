@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+from msgspec import structs
+
 from autotune.core.records import Config, Record, Value
-from autotune.core.results import Outcome
-from autotune.errors import TargetError, UsageError
-from autotune.launch.base import Launcher
+from autotune.core.results import Result
+from autotune.errors import AutotuneError, UsageError
+from autotune.launch.base import LOG, Launcher
+from autotune.launch.files import log_tail
 from autotune.preparation.named_training import Name, NamedTraining, named_training, settle_training
-from autotune.preparation.prepare import error_of_failure, inspect
+from autotune.preparation.prepare import inspect
 from autotune.preparation.settings import Settings
+from autotune.profile.failed import error_of_profile, with_shown_trace
 from autotune.profile.memory_stage import on_shapes, smaller_batch, with_shapes
 from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.profile.storage_stage import with_storage
 from autotune.study.disk import is_study
 from autotune.targets import resolve
+from autotune.targets.commands.command import is_command
 
 SEED = 0
+LOG_BYTES = 2**16  # of the end of a log, of which an error shows a few lines
 
 
 class Profile(Record, frozen=True, kw_only=True):
@@ -72,13 +79,16 @@ def named_target(name: Name, *, best: bool, changed: Mapping[str, Value], ranks:
 def profile(
     named: NamedTraining, device: str | None, launcher: Launcher, output: Path | None = None, *, verify: bool = False
 ) -> Profile:
-    """Look at the target, profile its configuration, and run it on shapes: only traces in `output` stay.
+    """Look at the target, profile its configuration, and run it on shapes: only traces and a log in `output` stay.
 
     Raises `TargetError`, `UsageError` and `EnvironmentUnfit`.
     """
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         looked_in = Path(place) / "inspect"
-        found = inspect(named.target, device, SEED, looked_in, launcher, keeps_log=False, ranks=named.ranks)[:2]
+        found = inspect(
+            named.target, device, SEED, looked_in, launcher, ranks=named.ranks,
+            error_of=lambda ended: _error(named.label, ended, looked_in, _smaller_batch(named.target, None), output),
+        )[:2]  # fmt: skip
         request = settle_training(named, named.target, "", SEED, found, launcher).request
         asked = ProfileRequest(
             target=named.target,
@@ -96,19 +106,37 @@ def profile(
         result = launcher.run(asked, folder)
         # Else a run on shapes or a reading of its data is not possible, or tells of one process alone.
         has_parts = not request.facts.owns_loop and named.ranks == 1
-        if has_parts and (result.failure is None or result.outcome.out_of_memory):
+        if result.failure is not None and not (has_parts and result.outcome.out_of_memory):
+            raise _error(named.label, result, folder, _smaller_batch(named.target, asked), output)
+        _keep_log(folder, output)
+        if has_parts:
+            if result.failure is not None:
+                result = structs.replace(result, failure=with_shown_trace(result.failure, _log(folder)))
             result = with_shapes(result, asked, on_shapes(asked, request.domains, launcher, Path(place)))
             result = with_storage(result, asked, launcher, Path(place))
-    if result.failure is None:
-        return Profile(
-            label=named.label, machine=request.environment.device_name,
-            memory_limit_bytes=request.memory_limit_bytes, asked=asked, result=result,
-        )  # fmt: skip
-    if result.outcome in (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.ENVIRONMENT):
-        raise error_of_failure(result.outcome, result.failure, None)
-    raise TargetError(
-        f"Profiling ended with {result.outcome.value} in phase {result.failure.phase}: {result.failure.message} "
-        f"({result.failure.evidence}). Looking at steps takes a little more memory and time than training. "
-        f"{smaller_batch(asked)}",
-        traceback=result.failure.traceback,
-    )
+    return Profile(
+        label=named.label, machine=request.environment.device_name,
+        memory_limit_bytes=request.memory_limit_bytes, asked=asked, result=result,
+    )  # fmt: skip
+
+
+def _error(label: str, ended: Result, folder: Path, smaller: str, output: Path | None) -> AutotuneError:
+    return error_of_profile(label, ended, _log(folder), smaller, _keep_log(folder, output))
+
+
+def _log(folder: Path) -> str:
+    return log_tail(folder, LOG_BYTES) if (folder / LOG).exists() else ""
+
+
+def _keep_log(folder: Path, output: Path | None) -> Path | None:
+    """Copy what was printed into the folder for files; return where it lies, None: it is not kept."""
+    if output is None or not (folder / LOG).exists():
+        return None
+    return Path(shutil.copyfile(folder / LOG, output / LOG))
+
+
+def _smaller_batch(target: str, asked: ProfileRequest | None) -> str:
+    """Return how to ask for a smaller batch; without `asked` it is not known what the configuration is."""
+    if asked is not None and (asked.settable is None or "batch_size" in asked.settable):
+        return smaller_batch(asked)
+    return "a smaller batch in what it is given" if is_command(target) else "a smaller batch by --config"

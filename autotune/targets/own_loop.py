@@ -25,6 +25,11 @@ from autotune.targets.base import Order, Step, Watch
 from autotune.targets.batches import Shapes, count_tokens, describe, first_dimension
 from autotune.targets.loop import BEAT_SECONDS
 
+SEARCH_ASKS_FOR_MORE = (
+    "Let it train for more steps or epochs, which a probe ends by itself, and search with --fresh: the changed command "
+    "is another study."
+)
+
 
 @dataclass
 class _Block:
@@ -44,8 +49,9 @@ class _Block:
 class Report:
     """The report of a loop on itself, handed to a watch in the blocks that the watch asks for."""
 
-    def __init__(self, watch: Watch, label: str) -> None:
-        self.shapes, self.stopped, self._label = Shapes(), False, label
+    def __init__(self, watch: Watch, label: str, asks_for_more: str = SEARCH_ASKS_FOR_MORE) -> None:
+        """`asks_for_more`: what the user is to do where the loop ended before there was enough to measure."""
+        self.shapes, self.stopped, self._label, self.asks_for_more = Shapes(), False, label, asks_for_more
         self._watch, self._block = watch, _Block()
         self._is_first, self._late = True, 0.0
 
@@ -173,13 +179,13 @@ class OwnSession:
     loads = exchanges = False
 
     def __init__(self, loop: OwnLoop) -> None:
-        self._loop = loop
+        self._loop, self.asks_for_more = loop, SEARCH_ASKS_FOR_MORE
         self._report: Report | None = None
         self.loss_scale, self.observed, self.label = loop.loss_scale, loop.observed, loop.label
 
     def train(self, watch: Watch) -> None:
         """Let the loop run until the watch says `STOP`. Raises `TargetError` if it ends before enough was measured."""
-        self._report = report = Report(watch, self._loop.label)
+        self._report = report = Report(watch, self._loop.label, self.asks_for_more)
         self._loop.run(report)
         if not report.ended():
             raise TargetError(

@@ -87,7 +87,7 @@ def test_output_is_a_folder_of_files_and_what_is_missing_is_said(tmp_path):
 
     assert profiled.returncode == 0, profiled.stderr
     names = {path.name for path in (tmp_path / "found").iterdir()}
-    assert names - {"tensorboard"} == {"profile.json", "profile.html", "trace.json", "nsys"}
+    assert names - {"tensorboard"} == {"profile.json", "profile.html", "trace.json", "nsys", "log.txt"}
     has_tensorboard = find_spec("tensorboard") is not None
     assert ("tensorboard" in names) is has_tensorboard
     assert ("tensorboard is not installed" in profiled.stderr) is not has_tensorboard

@@ -8,6 +8,8 @@ import pytest
 from autotune.cli import saying_launcher
 from autotune.cli.saying_launcher import SayingLauncher
 from autotune.core.requests import InspectRequest
+from autotune.launch.base import REQUEST, RESULT
+from autotune.targets.commands.hygiene import RANKS_FOLDER
 
 
 class WaitingForAWord:
@@ -22,7 +24,7 @@ class WaitingForAWord:
 
 def test_a_command_that_takes_its_time_before_its_first_step_is_told_of(monkeypatch):
     said = Queue()
-    monkeypatch.setattr(saying_launcher, "SILENT_SECONDS", 0.0)
+    monkeypatch.setattr(saying_launcher, "SILENT_SECONDS", 0.001)
     monkeypatch.setattr(saying_launcher, "say", lambda text, *, stderr: said.put((text, stderr)))
 
     text, is_error = SayingLauncher(WaitingForAWord(said)).run(InspectRequest(target="-- python train.py"), Path())
@@ -36,6 +38,33 @@ def test_a_command_that_takes_its_time_before_its_first_step_is_told_of(monkeypa
 def test_of_other_targets_nothing_is_told(monkeypatch, target):
     said = Queue()
     said.put("an answer")
-    monkeypatch.setattr(saying_launcher.threading, "Timer", None)
+    monkeypatch.setattr(saying_launcher.threading, "Thread", None)
 
     assert SayingLauncher(WaitingForAWord(said)).run(InspectRequest(target=target), Path()) == "an answer"
+
+
+class Serving(WaitingForAWord):
+    """A launcher of two ranks: the first has its answer, and the second only answers the first."""
+
+    def run(self, request, folder):
+        for rank in ("0", "1"):
+            (place := folder / RANKS_FOLDER / rank).mkdir(parents=True)
+            (place / REQUEST).write_text("{}")
+        return (
+            super().run(request, folder),
+            (folder / RANKS_FOLDER / "0" / RESULT).write_text("{}"),
+            super().run(request, folder),
+        )
+
+
+def test_a_rank_that_takes_no_step_while_another_has_is_named(monkeypatch, tmp_path):
+    said = Queue()
+    monkeypatch.setattr(saying_launcher, "SILENT_SECONDS", 0.001)
+    monkeypatch.setattr(saying_launcher, "say", lambda text, *, stderr: said.put(text))
+
+    nobody, _, server = SayingLauncher(Serving(said)).run(InspectRequest(target="-- torchrun train.py"), tmp_path)
+
+    assert "train.py has taken no training step for 0 s. It may prepare data" in nobody
+    assert server.startswith("Rank 1 of ")
+    assert "train.py has taken no training step for 0 s, and rank 0 has." in server
+    assert "parameter server" in server

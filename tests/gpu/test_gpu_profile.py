@@ -31,6 +31,17 @@ def loss(model, batch):
     return value
 """
 
+ODD = """
+import torch
+from torch import nn
+
+def model(): return nn.Linear(768, 50257, bias=False).bfloat16()
+def batch(batch_size): return torch.randn(batch_size, 768), torch.randint(50257, (batch_size,))
+def loss(model, batch):
+    scores = model(batch[0].bfloat16())
+    return nn.functional.cross_entropy(scores, batch[1])
+"""
+
 
 def profiled(folder: Path, text: str, **changes: Any) -> ProfileResult:
     (folder / "model.py").write_text(text)
@@ -39,6 +50,11 @@ def profiled(folder: Path, text: str, **changes: Any) -> ProfileResult:
     result = SubprocessLauncher().run(asked, folder)
     assert result.outcome is Outcome.OK, result.failure
     return result
+
+
+def place(text: str, words: str) -> str:
+    """Where the loss says so."""
+    return next(f"model.py:{at} in loss" for at, line in enumerate(text.splitlines(), 1) if words in line)
 
 
 def test_parts_add_up_to_the_step_and_the_forward_pass_takes_time_of_the_device(tmp_path: Path) -> None:
@@ -53,7 +69,7 @@ def test_parts_add_up_to_the_step_and_the_forward_pass_takes_time_of_the_device(
 def test_a_read_that_waits_for_the_device_and_an_emptied_cache_are_found(tmp_path: Path) -> None:
     kinds = {one.kind: one for one in findings(profiled(tmp_path, READING))}
 
-    assert "model.py:12 in loss" in kinds["host read"].place
+    assert kinds["host read"].place.endswith(place(READING, "value.item()"))
     assert kinds["host read"].what == ".item()"
     assert "cache" in kinds
 
@@ -63,7 +79,22 @@ def test_a_boolean_mask_waits_for_the_device_and_is_found(tmp_path: Path) -> Non
 
     found = [one for one in profiled(tmp_path, text).findings if one.what == "a boolean mask"]
 
-    assert [one.place.split("/")[-1] for one in found] == ["model.py:13 in loss"]
+    assert [one.place.split("/")[-1] for one in found] == [place(text, "chosen = ")]
+
+
+def test_memory_that_is_locked_in_every_step_is_found(tmp_path: Path) -> None:
+    text = READING.replace("torch.cuda.empty_cache()", "torch.ones(2**22).pin_memory()")
+
+    found = [one for one in profiled(tmp_path, text).findings if one.kind == "pinning"]
+
+    assert [one.place.split("/")[-1] for one in found] == [place(text, ".pin_memory()")]
+
+
+def test_an_odd_vocabulary_is_found_with_the_line_that_multiplies_by_it(tmp_path: Path) -> None:
+    found = [one for one in profiled(tmp_path, ODD, config=config(batch_size=4096)).findings if one.kind == "sizes"]
+
+    assert [one.place.split("/")[-1] for one in found] == [place(ODD, "scores = ")]
+    assert "instead of 768 × 50,257" in found[0].what
 
 
 def test_traces_and_a_snapshot_of_memory_are_written(tmp_path: Path) -> None:

@@ -67,6 +67,13 @@ def test_memory_is_stacked_against_its_limit_unless_that_is_far_away():
     assert "the limit is 16 GiB" in near.summary
 
 
+def test_no_two_categories_of_memory_look_the_same():
+    drawn = memory([(f"category {one}", GIB) for one in range(12)], 16 * GIB).svg(WIDE)
+
+    marks = re.findall(r'<g class="(series\d)"><rect class="(\w+)" x="4.0" y="[\d.]+" width="12.0"', drawn)
+    assert len(marks) == len(set(marks)) == 12
+
+
 def test_findings_stand_by_what_they_cost_with_the_line_and_what_to_write_instead():
     page = render(profiled(slow(share=0.1, place="model.py:5 in loss"), slow(share=0.3)))
 

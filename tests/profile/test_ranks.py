@@ -106,6 +106,28 @@ def loss(model, batch):
 
 
 @pytest.mark.slow
+def test_a_line_that_waits_for_other_ranks_is_told_once_however_it_calls(profiled):
+    result = profiled(COMPLETE + EXCHANGED)
+
+    assert result.outcome is Outcome.OK, result.failure
+    found = [one for one in result.findings if one.code.startswith("all_reduce(total")]
+    assert [(one.kind, one.code.partition("# ")[2]) for one in found] == [
+        ("collective", "by name"),
+        ("collective", "at once"),
+    ]
+
+
+EXCHANGED = """
+from torch.distributed import all_reduce
+def loss(model, batch):
+    total = torch.zeros(400000)
+    all_reduce(total)  # by name
+    all_reduce(total, async_op=True).wait()  # at once
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+"""
+
+
+@pytest.mark.slow
 def test_what_shares_out_weights_is_no_line_of_the_users(profiled, forking_launcher, tmp_path):
     (tmp_path / "model.py").write_text(HEAD + SHARED_OUT)
     asked = ProfileRequest(
@@ -151,9 +173,13 @@ def test_what_a_command_s_ranks_wait_for_is_found_by_its_lines(profiled):
     result = profiled(text, target=LAUNCH, ranks=1)
 
     assert result.outcome is Outcome.OK, result.failure
-    one, objects = (one for one in result.findings if one.kind == "collective")
+    one, asynchronous, objects = (one for one in result.findings if one.kind == "collective")
     assert one.code.endswith("# planted")
-    assert [one.what, objects.what] == ["torch.distributed.all_reduce()", "torch.distributed.all_gather_object()"]
+    assert one.what == "torch.distributed.all_reduce()"
+    assert asynchronous.what == ".wait() of an asynchronous exchange"
+    assert objects.what == "torch.distributed.all_gather_object()"
+    assert asynchronous.place == objects.place
+    assert not [other for other in result.findings if other.place == objects.place and other.kind != "collective"]
     assert one.count == pytest.approx(1)
     assert 0 < one.seconds <= seconds_of(result, result.rank)["communication"]
     (search,) = (one for one in result.findings if one.kind == "graph search")

@@ -5,9 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
+import torch
 
 from autotune.core.results import Outcome
 from autotune.profile.judge import findings
+from autotune.profile.measuring.sizes import Product, faster_larger
 from autotune.profile.records import ProfileRequest
 from tests.worlds import config
 
@@ -30,6 +32,7 @@ PLANTED = {
     "keeps_features": "growth",
     "logs_every_step": "python",
     "looks_for_anomalies": "switch",
+    "multiplies_odd_sizes": "sizes",
     "loops_over_samples": "loop",
     "prints_tensors": "printing",
     "python_metric": "python",
@@ -48,6 +51,7 @@ PLANTED = {
     "watches_activations": "hook",
     "watches_gradients": "hook",
 }
+ODD = Product(256, 7, 4097, torch.float32)  # of multiplies_odd_sizes, faster as 8 x 4,104 on processors with AVX2
 CLEAN = sorted(path.stem for path in TRAININGS.glob("clean_*.py"))
 
 
@@ -80,6 +84,9 @@ def planted_line(name):
 
 @pytest.mark.parametrize("name", PLANTED)
 def test_the_planted_cause_comes_first_with_its_line(name, profiled):
+    if PLANTED[name] == "sizes" and faster_larger(ODD, "cpu", seconds=0.01)[0] is None:
+        pytest.skip("this processor multiplies sizes that are no multiples of 8 as fast")
+
     first = findings(profiled(name))[0]
 
     assert first.kind == PLANTED[name]

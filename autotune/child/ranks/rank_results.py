@@ -193,7 +193,8 @@ def _called(number: int, count: int) -> str:
 def hung(request: Request[ResultT], stacks: Mapping[int, str], phase: str) -> ResultT:
     """Return the result of ranks that gave no sign of life: which ranks do not wait for another, and where they are."""
     frames = {number: _frames(text) for number, text in stacks.items()}
-    culprits = [number for number, found in frames.items() if not _is_waiting(found)] or list(stacks)
+    busy = [number for number, found in frames.items() if not _is_waiting(found)]
+    culprits = busy or list(stacks)  # where all of them wait, each shows the line that does
     named = " and ".join(f"rank {number}{_place(frames[number])}" for number in culprits)
     others = [number for number in stacks if number not in culprits]
     message = f"{named} gave no sign of life" + (f"; rank {others[0]} waits for it" if others else "")
@@ -212,8 +213,8 @@ def _is_waiting(frames: Sequence[tuple[str, str, str]]) -> bool:
 
 
 def _place(frames: Sequence[tuple[str, str, str]]) -> str:
-    """Return where the program of a rank is, as ` in train.py:12 (main)`; empty: it did not say, or it waits."""
-    if not frames or _is_waiting(frames):
+    """Return where the program of a rank is, as ` in train.py:12 (main)`; empty: it did not say."""
+    if not frames:
         return ""
     own = next((one for one in frames if is_users(Path(one[0]))), frames[0])
     return f" in {Path(own[0]).name}:{own[1]} ({own[2]})"

@@ -22,9 +22,9 @@ import torch
 from torch import Tensor, distributed
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
-from autotune.profile.measuring.communication import COLLECTIVES, who_waits
+from autotune.profile.measuring.communication import COLLECTIVES, WAITS, who_waits
 from autotune.profile.measuring.stopwatch import Stopwatch, freeing_seconds, replaced
-from autotune.profile.measuring.user_lines import UserLine, calling_line, line_of, user_modules
+from autotune.profile.measuring.user_lines import UserLine, calling_line, known_as, line_of
 from autotune.profile.records import SlowLine, Slowness
 from autotune.targets.own_step import StepOptimizer
 
@@ -44,6 +44,7 @@ CALLS: tuple[Watched, ...] = (
     (StepOptimizer, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"),
     (torch.nn.Module, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"),
     *((distributed, name, "collective", f"torch.distributed.{name}()") for name in COLLECTIVES),
+    *((kind, name, "collective", ".wait() of an asynchronous exchange") for kind, name in WAITS),
 )
 # Of an accelerator: how many values there are is known when they are computed, and the host waits for that; it waits
 # while memory is locked, too.
@@ -98,9 +99,8 @@ class Calls:
                 call = getattr(owner, name)
                 watching = self._watching(call, kind, what)
                 stack.enter_context(replaced(owner, name, watching))
-                for module in user_modules() if isinstance(owner, ModuleType) else ():
-                    for known in [known for known, value in vars(module).items() if value is call]:
-                        stack.enter_context(replaced(module, known, watching))
+                for module, known in known_as(call) if isinstance(owner, ModuleType) else ():
+                    stack.enter_context(replaced(module, known, watching))
             for hooks, key, hook, line in hooks_of_users(self._model):
                 hooks[key] = self._watching(hook, "hook", line.function, line)
                 stack.callback(hooks.__setitem__, key, hook)

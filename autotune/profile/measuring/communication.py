@@ -24,7 +24,7 @@ from torch.autograd import Variable
 from torch.nn.parallel import DistributedDataParallel
 
 from autotune.profile.measuring.stopwatch import Stopwatch, replaced
-from autotune.profile.measuring.user_lines import UserLine, calling_line, owner
+from autotune.profile.measuring.user_lines import UserLine, calling_line, known_as, owner
 from autotune.profile.records import SlowLine
 from autotune.targets.commands.distributed import world_size
 
@@ -38,6 +38,8 @@ COLLECTIVES = tuple(
     )
     if hasattr(distributed, name)
 )  # fmt: skip
+# What waits for an exchange that was begun with async_op=True, isend() or irecv().
+WAITS: tuple[tuple[Any, str], ...] = ((distributed.Work, "wait"),) if hasattr(distributed, "Work") else ()
 _SEARCH = "DistributedDataParallel(find_unused_parameters=True)"
 _PAIRWISE = tuple(name for name in ("recv", "send") if hasattr(distributed, name))
 
@@ -50,8 +52,12 @@ def exchange_told_apart(stopwatch: Stopwatch) -> Iterator[None]:
         return
     with ExitStack() as stack:
         stack.enter_context(replaced(torch.autograd, "backward", _backward(torch.autograd.backward, stopwatch)))
-        for name in (*COLLECTIVES, *_PAIRWISE):
-            stack.enter_context(replaced(distributed, name, _collective(getattr(distributed, name), stopwatch)))
+        for kind, name in (*((distributed, name) for name in (*COLLECTIVES, *_PAIRWISE)), *WAITS):
+            call = getattr(kind, name)
+            waiting = _collective(call, stopwatch)
+            stack.enter_context(replaced(kind, name, waiting))
+            for module, known in known_as(call):
+                stack.enter_context(replaced(module, known, waiting))
         for kind, name in _inner_waits():
             stack.enter_context(replaced(kind, name, stopwatch.during("communication", getattr(kind, name))))
         yield

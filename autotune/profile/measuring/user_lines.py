@@ -85,6 +85,11 @@ def user_modules() -> list[ModuleType]:
     return [one for one in list(sys.modules.values()) if owner(getattr(one, "__file__", None) or "<none>") == "user"]
 
 
+def known_as(call: Any) -> list[tuple[ModuleType, str]]:
+    """Return the names that the user's modules have for what torch or Python defines: it was imported by name."""
+    return [(module, known) for module in user_modules() for known, value in vars(module).items() if value is call]
+
+
 def line_of(function: Any) -> UserLine | None:
     """Return the line that a function of the user's begins with; None: it is not theirs."""
     while isinstance(function, functools.partial):

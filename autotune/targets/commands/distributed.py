@@ -104,6 +104,12 @@ LAUNCHER_NAMES = frozenset((
 ))  # fmt: skip
 
 
+# What torchrun says by itself (torch 2.13): log lines, and a word on threads between lines of asterisks.
+SAID_BY_LAUNCHERS = re.compile(
+    r"^(?:[WEI]\d{4} .*torch/distributed/.*|\*{20,}|Setting OMP_NUM_THREADS environment variable .*)\n?", re.MULTILINE
+)
+
+
 def world_size() -> int:
     """Return how many processes train together, this one being a rank; 1 where no launch was watched to start it."""
     return int(os.environ.get("WORLD_SIZE") or 1) if LEADER in os.environ else 1

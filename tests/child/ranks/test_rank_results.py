@@ -97,11 +97,13 @@ def test_a_death_explains_all_but_lack_of_memory():
     ("stacks", "message"),
     [
         ({0: WAITS, 1: SLEEPS}, "rank 1 in train.py:12 (load) gave no sign of life; rank 0 waits for it"),
-        ({0: WAITS, 1: WAITS}, "rank 0 and rank 1 gave no sign of life"),
+        ({0: WAITS, 1: WAITS},
+         "rank 0 in train.py:30 (<module>) and rank 1 in train.py:30 (<module>) gave no sign of life"),
+        ({1: WAITS}, "rank 1 in train.py:30 (<module>) gave no sign of life"),
         ({0: WAITS, 1: ""}, "rank 1 gave no sign of life; rank 0 waits for it"),
         ({1: SLEEPS}, "rank 1 in train.py:12 (load) gave no sign of life"),
     ],
-)
+)  # fmt: skip
 def test_who_waits_for_another_does_not_hang(stacks, message):
     result = hung(REQUEST, stacks, "measure")
 

@@ -115,7 +115,7 @@ class CommandLoop(OwnLoop):
             if guest.goes_on:
                 self.going_on = to_end.pop_all()  # what is dropped is taken out, under a script that runs
         if not report.stopped and (status not in (0, None) or not report.ended()):
-            raise TargetError(_ended_early(self.label, witness, status))
+            raise TargetError(_ended_early(self.label, witness, status, report.asks_for_more))
         self._check_device(witness, plan)
 
     def observed(self) -> Observed:
@@ -206,7 +206,7 @@ def _facts_without_model(witness: Witness) -> dict[str, Any]:
     return {"parameter_count": count, "has_convolution": False, "has_batch_norm": False}
 
 
-def _ended_early(label: str, witness: Witness, status: object) -> str:
+def _ended_early(label: str, witness: Witness, status: object, asks_for_more: str) -> str:
     """Return why there was not enough to measure, in three sentences and the program's own last lines."""
     ended = f"{label} ended with exit status {status if status is not None else 0}"
     # On the first line of the message, which tables show.
@@ -214,10 +214,10 @@ def _ended_early(label: str, witness: Witness, status: object) -> str:
     last = f'Its last line: "{cropped(said[0].strip(), LONGEST_LAST_LINE)}". ' if said else ""
     elsewhere = f": it started {witness.exits.started}" if witness.exits.started else ""
     if witness.tally.steps:
-        text = (
-            f"{ended} after {witness.tally.steps} optimizer steps, before it was measured. {last}It has probably too "
-            f"little to do. Let it train for more steps or epochs, which a probe ends by itself, and search with "
-            f"--fresh: the changed command is another study."
+        text = f"{ended} after {witness.tally.steps} optimizer steps, before it was measured. {last}" + (
+            f"It has probably too little to do. {asks_for_more}"
+            if status in (0, None)
+            else "It probably met an error of its own. Run it by itself, and correct what ends it."
         )
     elif witness.tally.backwards and witness.has_optimizer:
         text = (

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from autotune.targets.commands.distributed import SAID_BY_LAUNCHERS
+
 LAST_LINES = 5
 _LOG = Path("/proc/self/fd/1")
-_TAIL_BYTES = 2**16
+_TAIL_BYTES, _SHOWN_CHARACTERS = 2**16, 2000
 
 
 def last_lines() -> str:
     """Return the end of it, indented; empty where it cannot be read."""
-    return "\n".join(f"    {line}" for line in own_log_tail()[-2000:].splitlines()[-LAST_LINES:])
+    text = SAID_BY_LAUNCHERS.sub("", own_log_tail()[-_SHOWN_CHARACTERS:]).strip("\n")
+    return "\n".join(f"    {line}" for line in text.splitlines()[-LAST_LINES:])
 
 
 def with_last_lines(text: str) -> str:

@@ -1,0 +1,98 @@
+"""The error of a profile that failed: what happened and where, why probably, and what to do about it. Pure."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from autotune.core.results import Failure, Outcome, Result
+from autotune.errors import AutotuneError, TargetError
+from autotune.preparation.prepare import error_of_failure
+from autotune.profile.failed_log import excerpt, stopped_at
+
+# The user's own words, or the machine's, say all there is.
+_IN_OTHER_WORDS = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.ENVIRONMENT)
+_WHEN = {
+    "start": "before its code was loaded",
+    "load": "while its code was loaded",
+    "build": "while model and data were made",
+    "warm-up": "in its first steps",
+    "measure": "in steps that were looked at",
+}
+_END = re.compile(r"killed by|exit status")
+_SAID_AGAIN = re.compile(r"given up in phase [\w-]+(: )?|^Fatal Python error: |, not by autotune.*| without a result$")
+_ALONE = re.compile(r"rank \d+( in \S+ \([^)]*\))? gave no sign of life$")  # no other rank waits for it
+_SUBJECTS = {"killed by": "its process was ", "exit status": "its process ended with ", "no sign": "it gave "}
+
+
+def with_shown_trace(failure: Failure, log: str) -> Failure:
+    """Return the failure with what its user is shown: their frames, or what helps of a `log` without an error."""
+    return failure if failure.user_frame else replace(failure, traceback=excerpt(log))
+
+
+def error_of_profile(label: str, ended: Result, log: str, smaller: str, kept: Path | None) -> AutotuneError:
+    """Return the error of the profile of `label`, or of the look at it before, that `ended` with a failure.
+
+    `log` is what was printed, and `kept` where it stays, if it does; `smaller` says how to ask for a smaller batch.
+    """
+    outcome, failure = ended.outcome, ended.failure
+    assert failure is not None, "only what failed has an error"
+    if outcome in _IN_OTHER_WORDS:
+        return error_of_failure(outcome, failure, kept)
+    failure = with_shown_trace(failure, log)
+    what = "ran out of memory" if outcome.out_of_memory else "did not come to its end"
+    when, place = _WHEN.get(failure.phase, f"in phase {failure.phase}"), stopped_at(log)
+    told = _told(failure)
+    if place and place.partition(" in ")[0] not in told:
+        told += f", at {place}"
+    why, remedy = _why_and_remedy(outcome, told, smaller)
+    hint = "" if failure.user_frame else " --output FOLDER keeps all that it prints."
+    where = f"\nFull log: {kept}" if kept else hint
+    return TargetError(f"Profiling {label} {what}: {told}, {when}. {why} {remedy}{where}", traceback=failure.traceback)
+
+
+def _told(failure: Failure) -> str:
+    """Return what happened, with how the process ended where that says more."""
+    message, evidence = (_SAID_AGAIN.sub("", text).strip(" .") for text in (failure.message, failure.evidence))
+    subject = next((words for start, words in _SUBJECTS.items() if message.startswith(start)), "")
+    how = f" ({evidence})" if _END.search(evidence) and evidence not in message else ""
+    return f"{subject}{message}{how}"
+
+
+def _why_and_remedy(outcome: Outcome, told: str, smaller: str) -> tuple[str, str]:
+    """Return why that probably is so, and what to do, in sentences."""
+    if outcome.out_of_memory:
+        return "Looking at steps takes a little more memory than training.", f"Try {smaller}."
+    if outcome is Outcome.TIMEOUT and _ALONE.match(told):
+        return (
+            "It probably waits for another rank, or only answers others, as a parameter server does.",
+            "Let each rank take optimizer steps, as many as the others: they are looked at together.",
+        )
+    if outcome is Outcome.TIMEOUT:
+        return (
+            "It probably waits for what does not come, such as a lock, a file or another rank.",
+            f"Where it trains without autotune, its steps are too long for a profile: try {smaller}.",
+        )
+    if outcome is Outcome.COMPILE_FAILED:
+        return "torch.compile probably lacks a compiler, or fails on this model.", "Try --config compile=none."
+    if outcome is Outcome.DEVICE_FAULT:
+        return (
+            "A kernel probably read or wrote where it must not, and what is called after it fails, too.",
+            "CUDA_LAUNCH_BLOCKING=1 before autotune profile shows the line that called it.",
+        )
+    if "killed by SIGKILL" in told:
+        return (
+            "Its own code, a person, a scheduler or the kernel, for lack of memory, probably did that.",
+            f"Profile it once more; if it is killed again, try {smaller}.",
+        )
+    if "killed by" in told:
+        return (
+            "Compiled code that is called there is probably at fault, such as an extension for another torch.",
+            "Where it ends so without autotune, too, correct that, and profile it then.",
+        )
+    return (
+        "Its code, or a library, probably ended the process itself, as os._exit does.",
+        "Look for that call, and profile it without.",
+    )

@@ -1,0 +1,70 @@
+"""The log of a profile that failed, for its user: the line of theirs that ran, and what the program said last. Pure."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from autotune.harmless import cropped
+from autotune.targets.commands.distributed import SAID_BY_LAUNCHERS
+from autotune.targets.tracebacks import is_users
+
+MOST_LINES, MOST_CHARACTERS = 15, 200  # of an excerpt, and of each of its lines
+# A stack of faulthandler (CPython 3.11): of a crash, or of a process that was asked what it does.
+_STACK = re.compile(r"^(Current thread|Thread) 0x[^\n]*\(most recent call first\):\n((?:  [^\n]*\n?)*)", re.MULTILINE)
+_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
+_FATAL = re.compile(r"^(?:Fatal Python error: .*|Extension modules: .*)\n?", re.MULTILINE)
+_TRACEBACK = re.compile(
+    r"^(?:\[rank\d+\]: ?)?Traceback \(most recent call last\):\n(?:(?:\[rank\d+\]:)? .*\n)*.*\n?", re.MULTILINE
+)
+_CALLED = re.compile(r'^(?:\[rank\d+\]:)? +File "(.+)", line', re.MULTILINE)
+# What torchrun adds to the end of a rank is a table (torch 2.13, torch.distributed.elastic).
+_TABLE = re.compile(r"^={10,}\n.* FAILED\n.*?^={10,}\n?", re.MULTILINE | re.DOTALL)
+_OURS = re.compile(r"^autotune: rank .*\n?", re.MULTILINE)  # which the error says again
+
+
+def stopped_at(log: str) -> str:
+    """Return the user's innermost line in the last stack of `log`, as `model.py:31 in loss`; empty: it shows none."""
+    frames = _user_frames(log)
+    return _place(frames[0]) if frames else ""
+
+
+def excerpt(log: str) -> str:
+    """Return what helps of `log`, in at most `MOST_LINES` lines: the user's frames, then what was printed last.
+
+    Left out: what other ranks and their launcher say of a rank that is gone, and frames of ours and of torch's.
+    """
+    frames = [f'  File "{file}", line {line} in {function}' for file, line, function in _user_frames(log)]
+    text = _STACK.sub("", log)
+    for noise in (_FATAL, _TABLE, SAID_BY_LAUNCHERS, _OURS):
+        text = noise.sub("", text)
+    text = _TRACEBACK.sub(lambda found: found[0] if _is_of_the_user(found[0]) else "", text)
+    printed = [line.rstrip() for line in text.splitlines() if line.strip()]
+    kept = frames[: MOST_LINES // 2]
+    room = MOST_LINES - len(kept)
+    return "\n".join(cropped(line, MOST_CHARACTERS) for line in [*printed[-room:], *kept])
+
+
+def _user_frames(log: str) -> list[tuple[str, str, str]]:
+    """Return file, line and function of the user's frames, innermost first, in the thread that crashed, or else in one.
+
+    The last stacks of the log are those of its end.
+    """
+    stacks = [(head, _FRAME.findall(frames)) for head, frames in _STACK.findall(log)]
+    own = [(head, [one for one in frames if is_users(Path(one[0]))]) for head, frames in stacks]
+    known = [(head, frames) for head, frames in own if frames]
+    current = [frames for head, frames in known if head == "Current thread"]
+    return current[-1] if current else known[-1][1] if known else []
+
+
+def _is_of_the_user(trace: str) -> bool:
+    """Return whether a traceback was printed by the user's program: ours are of ranks that miss another one."""
+    files = [Path(one) for one in _CALLED.findall(trace)]
+    ends_here = any("autotune" in one.parts and one.name == "__main__.py" for one in files)
+    return not ends_here and any(map(is_users, files))
+
+
+def _place(frame: tuple[str, str, str]) -> str:
+    file = Path(frame[0]).resolve()
+    shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
+    return f"{shown}:{frame[1]} in {frame[2]}"
