@@ -82,6 +82,11 @@ FINDING_TEXTS: Mapping[Slowness, FindingText] = {
         "add it up on each rank, and exchange it now and then; gradients by DistributedDataParallel",
         "another rank would wait for it",
     ),
+    "early exchange": FindingText(
+        "ranks exchange gradients to which more micro-batches are added{often}",
+        "model.no_sync() around forward and backward pass of all but the last",
+        "the ranks would have to agree on it",
+    ),
     "graph search": FindingText(
         "{what} looks through the graph{often}, and every parameter got a gradient (estimate: the search alone)",
         "leave it out",

@@ -38,6 +38,7 @@ Slowness = Literal[
     "untrained",  # gradients for parameters that no optimizer steps
     "unused",  # gradients for the parameters of another optimizer, which forgets them
     "collective",  # torch.distributed.all_reduce() and the like, called by the user
+    "early exchange",  # of gradients to which more are added before the optimizer steps
     "graph search",  # find_unused_parameters, and every parameter gets a gradient
     "switch",  # anomaly detection or deterministic algorithms are on
     "graph",  # a backward pass goes through the graphs of the steps before

@@ -50,6 +50,26 @@ for _ in range(1000):
         optimizer.step()
         {after}
 """
+ACCUMULATING = """
+import contextlib, torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+distributed.init_process_group("gloo")
+model = DistributedDataParallel(nn.Sequential(nn.Linear(256, 1024), nn.ReLU(), nn.Linear(1024, 2)))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = [(torch.randn(256), 1) for _ in range(256)]
+for _ in range(1000):
+    for number, (inputs, targets) in enumerate(torch.utils.data.DataLoader(data, batch_size=8)):
+        with {context}:
+            loss = nn.functional.cross_entropy(model(inputs), targets) / 4
+            loss.backward()  # planted
+        if number % 4 == 3:
+            optimizer.step()
+            optimizer.zero_grad(set_to_none={is_set})
+            with torch.no_grad():
+                model(inputs)  # as an evaluation would
+"""
 Profiled = Callable[..., ProfileResult]
 
 
@@ -103,6 +123,31 @@ def loss(model, batch):
     history = batch[0].repeat(2000, 1).tolist()  # planted
     return nn.functional.cross_entropy(model(batch[0]), batch[1])
 """
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_set", [True, False])
+def test_gradients_that_are_exchanged_in_every_micro_batch_are_found_with_the_line(profiled, is_set):
+    text = ACCUMULATING.format(context="contextlib.nullcontext()", is_set=is_set)
+
+    result = profiled(text, target=LAUNCH)
+
+    assert result.outcome is Outcome.OK, result.failure
+    (early,) = (one for one in result.findings if one.kind == "early exchange")
+    assert early.code.endswith("# planted")
+    assert early.count == pytest.approx(3)
+    assert early.seconds > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_set", [True, False])
+def test_an_exchange_that_is_left_to_the_last_micro_batch_is_none_too_many(profiled, is_set):
+    last = "model.no_sync() if number % 4 != 3 else contextlib.nullcontext()"
+
+    result = profiled(ACCUMULATING.format(context=last, is_set=is_set), target=LAUNCH)
+
+    assert result.outcome is Outcome.OK, result.failure
+    assert [one for one in result.findings if one.kind == "early exchange"] == []
 
 
 @pytest.mark.slow

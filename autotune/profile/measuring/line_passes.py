@@ -22,6 +22,7 @@ from autotune.machine.interference import interference_between, look
 from autotune.profile.measuring.backward_watch import BackwardWatch
 from autotune.profile.measuring.calls import CALLS, Calls, Watched
 from autotune.profile.measuring.communication import GraphSearches
+from autotune.profile.measuring.early_exchanges import EarlyExchanges
 from autotune.profile.measuring.left_on import LeftOn
 from autotune.profile.measuring.line_findings import LineFindings
 from autotune.profile.measuring.line_times import LineTimes
@@ -59,7 +60,7 @@ class LinePasses:
         self._device, self._seconds, self._model = device, asked.seconds, model
         self._most_seconds = min(MOST_SECONDS, MOST_TIMES * asked.seconds) if asked.extent == "whole" else asked.seconds
         self.stopwatch, self._track = Stopwatch(device), track_on(device)
-        self._backward = BackwardWatch(optimizers)
+        self._backward, self._early = BackwardWatch(optimizers), EarlyExchanges(self.stopwatch)
         self._watched = 0  # steps in which calls were
         self._between = 0  # steps from the middle of the timed ones to the first in which calls were watched
         self._found = ProfileResult(outcome=Outcome.OK)
@@ -124,11 +125,12 @@ class LinePasses:
             self._watched += _counts(step)
             self._calls.step(counts=_counts(step))
 
-        with self._backward.watched(), self._calls.watched(), self._searches.watched():
+        with self._backward.watched(), self._calls.watched(), self._searches.watched(), self._early.watched():
             yield from self._steps(least=3, enough=10, seconds=self._seconds / 3, each=each)
         waited = self._part_seconds()["communication"]  # no call waits longer, but for what is watched on another rank
-        for one in self._calls.result(self._watched):
-            self._add(replace(one, seconds=min(one.seconds, waited)) if one.kind == "collective" else one)
+        for one in (*self._calls.result(self._watched), *self._early.result(self._watched)):
+            is_waiting = one.kind in ("collective", "early exchange")
+            self._add(replace(one, seconds=min(one.seconds, waited)) if is_waiting else one)
         self._add(*self._searches.result(self._watched))
 
     def _watch_operations(self) -> Passing:

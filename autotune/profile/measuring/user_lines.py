@@ -71,13 +71,22 @@ def nearest_line(frame: FrameType | None) -> tuple[UserLine | None, bool]:
     while frame is not None:
         match owner(frame.f_code.co_filename):
             case "user":
-                return UserLine.of(frame.f_code, frame.f_lineno), is_through_torch
+                return UserLine.of(frame.f_code, line_number(frame)), is_through_torch
             case "ours" | "sharding":  # which the user's line did not ask for: it calls a module
                 return None, is_through_torch
             case "torch":
                 is_through_torch = True
         frame = frame.f_back
     return None, is_through_torch
+
+
+def line_number(frame: FrameType) -> int:
+    """Return the line that a frame is in; where Python added code without one, as where a `with` ends, the one before."""
+    if frame.f_lineno is not None:
+        return frame.f_lineno
+    code = frame.f_code
+    numbers = [number for begin, _, number in code.co_lines() if begin <= frame.f_lasti and number is not None]
+    return numbers[-1] if numbers else code.co_firstlineno
 
 
 def user_modules() -> list[ModuleType]:
