@@ -192,12 +192,14 @@ def _end_of(run: Any) -> str:
 
 
 def _settle(order: RayOrder) -> None:
-    """Make this process one in which a person would have started a worker: in the same folder, with all threads."""
+    """Make this process one in which a person would have started a worker: its folder, threads and priority."""
     with suppress(OSError):
         begun_with = Path("/proc/self/environ").read_bytes().split(b"\0")
         for name in SET_BY_RAY:  # OMP_NUM_THREADS: to the CPUs that it reserved, by which training need not go
             if not any(one.startswith(f"{name}=".encode()) for one in begun_with):
                 os.environ.pop(name, None)
+    with suppress(OSError):  # Ray runs actors with a niceness of 15; only root may take it back
+        os.setpriority(os.PRIO_PROCESS, 0, os.getpriority(os.PRIO_PROCESS, os.getppid()))
     if ray.get_runtime_context().runtime_env.get("working_dir"):
         return  # Ray has brought the code, and started this process there
     try:

@@ -84,7 +84,7 @@ class RayOrder(Record, frozen=True, kw_only=True):
 
 
 class RayNews(Record, frozen=True, kw_only=True):
-    """What that process says: how many workers it `placed`, a `note`, why it `refused`, or why none is left (`over`)."""
+    """What that process says: it `placed` workers, a `note`, why it `refused`, or that none is left: `over`."""
 
     kind: Literal["placed", "note", "refused", "over"]
     text: str = ""
