@@ -103,9 +103,10 @@ def _serve(order: RayOrder, search: Search, say: Say) -> None:
     while runs and not search.is_gone.is_set():
         for one in ray.wait([*runs], timeout=LOOK_SECONDS)[0]:
             runs.remove(one)
-            last = _end_of(one) or last
-            if last and runs:
-                say(RayNews(kind="note", text=last))
+            why = _end_of(one)
+            last = why or last
+            if why and runs:  # the last one is told below
+                say(RayNews(kind="note", text=why))
     if not search.is_gone.is_set():
         say(RayNews(kind="over", text=last))
         search.is_gone.wait()

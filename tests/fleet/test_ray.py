@@ -90,7 +90,7 @@ def test_a_search_ends_with_an_answer_measured_in_an_actor(cluster, search, tmp_
     results = sorted(tmp_path.glob("studies/model/probes/*/result.json"))
     assert {json.loads(one.read_text())["worker"] for one in results} == {os.uname().nodename}
     assert {path.name for path in tmp_path.iterdir()} - before == {"model.txt", "model.err", "studies", "seen.jsonl"}
-    assert not cluster.actors() and not cluster.probes()
+    until(lambda: not cluster.actors() and not cluster.probes())
 
 
 def test_probes_have_all_threads_and_the_priority_of_the_node(cluster, search, tmp_path):
@@ -144,7 +144,7 @@ def test_ctrl_c_ends_the_workers(cluster, search, tmp_path):
     searching.send_signal(signal.SIGINT)
 
     assert searching.wait(LONG_SECONDS) == 130, told(tmp_path)
-    assert not cluster.actors() and not cluster.probes()
+    until(lambda: not cluster.actors() and not cluster.probes())
     assert "--resume" in told(tmp_path)
 
 
