@@ -86,11 +86,13 @@ class Search:
 
     def __init__(self) -> None:
         """Watch it from now on."""
-        self.is_gone, self.has_ended = threading.Event(), False
+        self.is_gone, self.has_ended, self.has_workers = threading.Event(), False, False
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
         self.has_ended = bool(sys.stdin.buffer.read())  # a word before the end says that it ended by itself
+        if not self.has_workers:
+            os._exit(1)  # Ray may try to connect for minutes, and heed nothing meanwhile
         self.is_gone.set()
         time.sleep(LEAVE_SECONDS + END_SECONDS)
         os._exit(1)  # Ray waits for a cluster that is gone
@@ -98,6 +100,7 @@ class Search:
 
 def _serve(order: RayOrder, search: Search, say: Say) -> None:
     _connect(order.address)
+    search.has_workers = True  # in a moment: from now on it disconnects before it ends
     runs = _start(order, say)
     last = ""
     while runs and not search.is_gone.is_set():
@@ -123,8 +126,8 @@ def _connect(address: str) -> None:
         ray.init(address=address, **known)
     except (OSError, RuntimeError, ValueError, RayError) as error:
         raise Refused(
-            f"The Ray cluster {address} could not be reached: {_first_line(error)}. Ray is probably not running there, "
-            f"with another version of Ray or Python, or asks for a token (RAY_AUTH_MODE=token). Start it with `ray "
+            f"The Ray cluster {address} could not be reached: {_first_line(error)}. Ray probably does not run there, "
+            f"has another version, or another Python, or asks for a token (RAY_AUTH_MODE=token). Start it with `ray "
             f"start --head`, or correct --on."
         ) from None
 
@@ -213,7 +216,8 @@ def _settle(order: RayOrder) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    lines = [plain(line) for line in str(error).splitlines() if line.strip()]
+    text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    lines = [plain(line) for line in text.splitlines() if line.strip()]
     return cropped(lines[0] if lines else type(error).__name__, 300).rstrip(".:")
 
 
