@@ -118,9 +118,10 @@ class RayCluster:
                 match news.kind:
                     case "note":
                         self._tell(news.text)
-                    case "over":
+                    case "placed":
+                        self._first.put(news)
+                    case "refused" | "over":  # the first by the first news, or when Ray fails later
                         self._over = news.text
-                    case _:
                         self._first.put(news)
         if self._over is None:
             self._over = (

@@ -41,6 +41,7 @@ LEAVE_SECONDS = 8.0  # for workers to leave by themselves when the search has en
 END_SECONDS = 10.0  # for Ray to disconnect, until this process ends without it
 MOST_RESTARTS = 10  # of each actor, whose process or node was lost: one that dies at once shall not do so for ever
 SET_BY_RAY = ("OMP_NUM_THREADS", "PYTHONBREAKPOINT")  # in the process of an actor, unless they are set there
+COLOUR, CAUSE = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"[\w.]+(Error|Exception): .")
 
 Say = Callable[[RayNews], None]
 
@@ -77,6 +78,12 @@ def main() -> None:
             _serve(order, search, lambda one: _write(news, one))
         except Refused as error:
             _write(news, RayNews(kind="refused", text=str(error)))
+        except Exception as error:  # of any kind, from Ray: over ray:// also what failed on the head node
+            text = (
+                f"The Ray cluster {order.address} does not run workers: {_cause(error)}. autotune is probably not "
+                f"installed on its nodes, or the head node went down. Look at `ray status` and the logs of Ray there."
+            )
+            _write(news, RayNews(kind="refused", text=text))
         finally:
             ray.shutdown()
 
@@ -86,12 +93,12 @@ class Search:
 
     def __init__(self) -> None:
         """Watch it from now on."""
-        self.is_gone, self.has_ended, self.has_workers = threading.Event(), False, False
+        self.is_gone, self.has_ended, self.is_served = threading.Event(), False, False
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
         self.has_ended = bool(sys.stdin.buffer.read())  # a word before the end says that it ended by itself
-        if not self.has_workers:
+        if not self.is_served:
             os._exit(1)  # Ray may try to connect for minutes, and heed nothing meanwhile
         self.is_gone.set()
         time.sleep(LEAVE_SECONDS + END_SECONDS)
@@ -100,7 +107,7 @@ class Search:
 
 def _serve(order: RayOrder, search: Search, say: Say) -> None:
     _connect(order.address)
-    search.has_workers = True  # in a moment: from now on it disconnects before it ends
+    search.is_served = True
     runs = _start(order, say)
     last = ""
     while runs and not search.is_gone.is_set():
@@ -126,7 +133,7 @@ def _connect(address: str) -> None:
         ray.init(address=address, **known)
     except (OSError, RuntimeError, ValueError, RayError) as error:
         raise Refused(
-            f"The Ray cluster {address} could not be reached: {_first_line(error)}. Ray probably does not run there, "
+            f"The Ray cluster {address} could not be reached: {_cause(error)}. Ray probably does not run there, "
             f"has another version, or another Python, or asks for a token (RAY_AUTH_MODE=token). Start it with `ray "
             f"start --head`, or correct --on."
         ) from None
@@ -190,7 +197,7 @@ def _end_of(run: Any) -> str:
         return str(ray.get(run))
     except RayError as error:
         return (
-            f"A worker of the Ray cluster ended: {_first_line(error)}. autotune is probably not installed on its node, "
+            f"A worker of the Ray cluster ended: {_cause(error)}. autotune is probably not installed on its node, "
             f"or its process was killed more than {counted(MOST_RESTARTS, 'time')}. Look into the logs of Ray there."
         )
 
@@ -215,10 +222,12 @@ def _settle(order: RayOrder) -> None:
         ) from error
 
 
-def _first_line(error: Exception) -> str:
+def _cause(error: Exception) -> str:
+    """Return the error at the end of a traceback that Ray brought from elsewhere, or else the first line."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    lines = [plain(line) for line in text.splitlines() if line.strip()]
-    return cropped(lines[0] if lines else type(error).__name__, 300).rstrip(".:")
+    lines = [plain(COLOUR.sub("", line)) for line in text.splitlines() if line.strip()]
+    causes = [line for line in lines if CAUSE.match(line)]
+    return cropped((causes[-1:] or lines[:1] or [type(error).__name__])[0], 300).rstrip(".:")
 
 
 def _write(news: Any, one: RayNews) -> None:
