@@ -46,7 +46,7 @@ COLOUR, CAUSE = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"[\w.]+(Error|Excepti
 Say = Callable[[RayNews], None]
 
 
-class Refused(Exception):
+class ClusterUnfit(Exception):
     """The cluster cannot serve the search: an error of three sentences."""
 
 
@@ -76,7 +76,7 @@ def main() -> None:
         search = Search()
         try:
             _serve(order, search, lambda one: _write(news, one))
-        except Refused as error:
+        except ClusterUnfit as error:
             _write(news, RayNews(kind="refused", text=str(error)))
         except Exception as error:  # of any kind, from Ray: over ray:// also what failed on the head node
             text = (
@@ -132,7 +132,7 @@ def _connect(address: str) -> None:
             socket.create_connection((host, port), REACH_SECONDS).close()
         ray.init(address=address, **known)
     except (OSError, RuntimeError, ValueError, RayError) as error:
-        raise Refused(
+        raise ClusterUnfit(
             f"The Ray cluster {address} could not be reached: {_cause(error)}. Ray probably does not run there, "
             f"has another version, or another Python, or asks for a token (RAY_AUTH_MODE=token). Start it with `ray "
             f"start --head`, or correct --on."
@@ -152,7 +152,7 @@ def _start(order: RayOrder, say: Say) -> list[Any]:
     each = share([one["Resources"] for one in ray.nodes() if one["Alive"]], order.device)
     if not each.room:
         what = "a GPU" if each.gpus else "CPUs"
-        raise Refused(
+        raise ClusterUnfit(
             f"No node of the Ray cluster {order.address} has {what}. Ray was probably started there with other "
             f"resources than the search measures (--device {order.device or 'was not given'}). Give nodes more "
             f"(`ray start --num-cpus`, `--num-gpus`), or choose another --device."
@@ -186,7 +186,7 @@ def _reserve(each: Share, wanted: int, address: str) -> tuple[Any, int]:
         if group.wait(PLACED_SECONDS):
             return group, count
         remove_placement_group(group)
-    raise Refused(
+    raise ClusterUnfit(
         f"No node of the Ray cluster {address} has {each} free, which a worker needs. Another job probably uses them "
         f"(`ray status` shows it). Wait for its end, and run the same command again."
     )
