@@ -68,6 +68,7 @@ def search(
     seed: int = 0,
     storage: str | None = None,
     workers_expected: int = 1,
+    on: str | None = None,
     reporter: Reporter | None = None,
     **objective_options: Any,
 ) -> Recommendation:
@@ -88,7 +89,8 @@ def search(
     on the command line: `5%`. `space` says what a knob may take, by knob name, as `space` in a target does: a tuple of
     two whole numbers is a range, a list are values, one value holds it; any other name declares a knob of your own
     (docs/knobs.md). With `storage`, the address of a PostgreSQL database, the workers that are there measure
-    (docs/scaling.md); the search begins with `workers_expected` of them. Prints nothing; hand in a `reporter` to
+    (docs/scaling.md); the search begins with `workers_expected` of them, and `on` is the address of a Ray cluster that
+    starts them. Prints nothing; hand in a `reporter` to
     follow, such as a `SilentReporter` with methods of yours. Raises `UsageError`, `TargetError`, `StudyError`,
     `EnvironmentUnfit` or `NoRecommendation`.
     """
@@ -99,6 +101,11 @@ def search(
             f"workers_expected={workers_expected} counts the workers of a storage, at least 1 of one that is given. "
             f"Workers of a loader were probably meant: those are num_workers in space. Give both, or neither."
         )
+    if on is not None and storage is None:
+        raise UsageError(
+            f"on={on!r} has Ray start workers, and no database is named in which they meet the search. storage was "
+            f"probably forgotten: Ray keeps no results. Give storage='postgresql://USER@HOST/DATABASE'."
+        )
     for name in objective_options.keys() - {one.name for one in options()}:
         raise TypeError(f"search() got an unexpected keyword argument {name!r}")
     typed, follower = _typed(target, map or {}), reporter or SilentReporter()
@@ -106,7 +113,7 @@ def search(
     for remark in typed.remarks:
         follower.note(f"{remark}.")
     resolve(settings.target)  # a missing file is told before a folder is made for its study
-    fleet = FleetAddress(storage, workers_expected) if storage is not None else None
+    fleet = FleetAddress(storage, workers_expected, on) if storage is not None else None
     with launching(settings, fleet, follower.note) as launcher:
         return run(settings, launcher, follower)
 

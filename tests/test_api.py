@@ -48,6 +48,7 @@ def home(tmp_path, monkeypatch):
         ({"tune": ["lr"]}, "there is no knob 'lr'"),
         ({"baseline": {"lr": 1}}, "there is no knob 'lr'"),
         ({"workers_expected": 2}, "workers_expected=2 counts the workers of a storage"),
+        ({"on": "auto"}, "no database is named in which they meet the search"),
         ({"workers_expected": 0, "storage": "postgresql://host/fleet"}, "workers_expected=0"),
     ],
 )

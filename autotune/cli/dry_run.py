@@ -13,14 +13,18 @@ if TYPE_CHECKING:
     from autotune.preparation.settings import Settings
 
 
-def print_preview(settings: Settings, began: float, *, as_json: bool, storage: str | None = None) -> None:
+def print_preview(
+    settings: Settings, began: float, *, as_json: bool, storage: str | None = None, on: str | None = None
+) -> None:
     """Print what a search would begin with. Raises what a search would raise, after that.
 
     `began`: when this command was called, by `time.monotonic`; the time budget counts from then on. `storage`: the
-    address of a database whose workers would measure; it is not connected to.
+    address of a database whose workers would measure, and `on` the Ray cluster that would start them; neither is
+    connected to.
     """
     from autotune.cli.saying_launcher import SayingLauncher
     from autotune.fleet.address import checked_address, printable_address
+    from autotune.fleet.on_ray import check_cluster
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.header import opening_lines
     from autotune.preparation.open_study import place_aside, preview
@@ -31,6 +35,9 @@ def print_preview(settings: Settings, began: float, *, as_json: bool, storage: s
     others = ""
     if storage is not None:
         others = f"The workers of {printable_address(checked_address(storage))} would measure, and not this machine."
+    if on is not None:
+        check_cluster(on, settings.device)
+        others += f" Ray would start them on {on}."
     with SubprocessLauncher(isolation=settings.isolation, environ=rank_environ(settings)) as launcher:
         request, space, seconds = preview(settings, SayingLauncher(launcher))
     resumed, refusal = _begins(settings, request)

@@ -57,6 +57,15 @@ def search(
             rich_help_panel=FLEET,
         ),
     ] = 1,
+    on: Annotated[
+        str | None,
+        typer.Option(
+            envvar="AUTOTUNE_ON",
+            metavar="ADDRESS",
+            help="Start those workers on this Ray cluster: ray://HOST:10001, HOST:6379, or auto on one of its nodes.",
+            rich_help_panel=FLEET,
+        ),
+    ] = None,
     json_output: Annotated[
         bool, typer.Option("--json", help="The recommendation as JSON on standard output.", rich_help_panel=OUTPUT)
     ] = False,
@@ -82,7 +91,7 @@ def search(
     from autotune.targets import resolve
     from autotune.targets.source import may_declare
 
-    _refuse_contradictions(context, storage, workers_expected)
+    _refuse_contradictions(context, storage or None, workers_expected, on or None)
     if not quiet:
         say_settings_of_file(context)
     text = target_text(context, target, command, map, quiet=quiet)
@@ -98,15 +107,15 @@ def search(
     resolve(text)  # a missing file is an error before a folder is made for its study
     interrupts.heed()
     if dry_run:
-        print_preview(settings, began, storage=storage or None, as_json=json_output)
+        print_preview(settings, began, storage=storage or None, on=on or None, as_json=json_output)
     else:
         from autotune.preparation.launching import FleetAddress
 
-        fleet = FleetAddress(storage, workers_expected) if storage else None
+        fleet = FleetAddress(storage, workers_expected, on or None) if storage else None
         _search(settings, fleet, json_output, output, began, quiet=quiet, verbose=verbose, progress=not no_progress)
 
 
-def _refuse_contradictions(context: typer.Context, storage: str | None, workers_expected: int) -> None:
+def _refuse_contradictions(context: typer.Context, storage: str | None, workers_expected: int, on: str | None) -> None:
     """Raise `UsageError` for options that exclude each other."""
     typed_words = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
     if {"--resume", "--fresh"} <= set(typed_words):
@@ -123,6 +132,12 @@ def _refuse_contradictions(context: typer.Context, storage: str | None, workers_
         raise UsageError(
             f"--workers-expected {workers_expected} waits for workers of a database, and none is named. --storage was "
             f"probably forgotten. Give --storage postgresql://USER@HOST/DATABASE, or set AUTOTUNE_STORAGE."
+        )
+    if on is not None and storage is None:
+        raise UsageError(
+            f"--on {on} has Ray start workers, and no database is named in which they meet the search. --storage was "
+            f"probably forgotten: Ray keeps no results. Give --storage postgresql://USER@HOST/DATABASE, which all "
+            f"nodes reach, or set AUTOTUNE_STORAGE."
         )
 
 

@@ -1,7 +1,8 @@
-"""The protocol by which a search uses several workers; imports no database driver."""
+"""The protocols by which a search uses several workers, and learns who starts them; imports no database driver."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from autotune.fleet.records import FleetWorker
@@ -27,3 +28,45 @@ class Fleet(Launcher, Protocol):
     def stop(self) -> None:
         """Break off what other threads wait for: their requests raise."""
         ...
+
+
+class Starter(Protocol):
+    """Who starts the workers of a search."""
+
+    @property
+    def how(self) -> str:
+        """How workers come, behind a colon."""
+        ...
+
+    @property
+    def remedy(self) -> str:
+        """What a person can do if none comes."""
+        ...
+
+    def check(self) -> None:
+        """Raise `EnvironmentUnfit` if it is known that no worker will come any more."""
+        ...
+
+
+@dataclass(frozen=True)
+class ByHand:
+    """A person, or a scheduler for them."""
+
+    study: str
+
+    @property
+    def _line(self) -> str:
+        return f"autotune worker --storage ... --study {self.study}"
+
+    @property
+    def how(self) -> str:
+        """See `Starter`."""
+        return f"start one with `{self._line}`"
+
+    @property
+    def remedy(self) -> str:
+        """See `Starter`."""
+        return f"Start one with `{self._line}`"
+
+    def check(self) -> None:
+        """See `Starter`: a worker may always come."""

@@ -26,6 +26,7 @@ from autotune.core.records import Config, Environment
 from autotune.core.requests import ProbeRequest, Request, ResultT, patient
 from autotune.core.results import Failure, Inspection, Outcome
 from autotune.errors import EnvironmentUnfit
+from autotune.fleet.base import ByHand, Starter
 from autotune.fleet.records import Answer, FleetWorker, QueuedStudy, Timing
 from autotune.fleet.search_queue import Deadly, SearchQueue
 from autotune.fleet.state import write_workers
@@ -54,7 +55,9 @@ class FleetLauncher:
         self._timing = timing or Timing()
         self.queue = SearchQueue(url, study.name, self._timing)
         self._class, self._folder, self._is_fresh = study.environment, folder, is_fresh
-        self._expected, self._tell, self._step_timeout_seconds = expected, tell, step_timeout_seconds
+        self._tell, self._step_timeout_seconds = tell, step_timeout_seconds
+        self.expected = expected  # workers, with which the search begins
+        self.starter: Starter = ByHand(study.name)  # of the workers; both may be set until the first request
         self._home: int | None = None
         self._shown: list[tuple[int, str, str]] = []  # of the workers, as they were last written down
         self._deadly: dict[tuple[type[Request[Any]], Config], Failure] = {}
@@ -154,25 +157,28 @@ class FleetLauncher:
             if self.workers():
                 alone_since, is_told = looked, False
                 continue
+            self.starter.check()
             if looked - alone_since > self._timing.patience:
                 raise self._alone()
             if not is_told and looked - alone_since > LOOK_SECONDS:
-                self._tell(f"No worker is there. Start one: {self._worker_line()}")
+                self._tell(f"No worker is there: {self.starter.how}.")
                 is_told = True
         return answer
 
     def _gather(self) -> None:
         """Wait for the workers that are expected: for the first one with patience, for the others a while."""
         began, told = time.monotonic(), -1
-        while len(workers := self.workers()) < self._expected:
+        while len(workers := self.workers()) < self.expected:
             waited = time.monotonic() - began
+            if not workers:
+                self.starter.check()
             if workers and waited > self._timing.gathering:
-                self._tell(f"{len(workers)} of {self._expected} workers are there after {waited:.0f} s: going on.")
+                self._tell(f"{len(workers)} of {self.expected} workers are there after {waited:.0f} s: going on.")
                 return
             if waited > self._timing.patience:
                 raise self._alone()
             if told != len(workers):
-                self._tell(f"Waiting for workers ({len(workers)} of {self._expected}): {self._worker_line()}")
+                self._tell(f"Waiting for workers ({len(workers)} of {self.expected}): {self.starter.how}.")
                 told = len(workers)
             time.sleep(self._timing.poll)
 
@@ -208,13 +214,10 @@ class FleetLauncher:
         inside = folder.absolute().is_relative_to(self._folder.absolute())
         return folder.absolute().relative_to(self._folder.absolute()).as_posix() if inside else folder.name
 
-    def _worker_line(self) -> str:
-        return f"autotune worker --storage ... --study {self.queue.name}"
-
     def _alone(self) -> EnvironmentUnfit:
         return EnvironmentUnfit(
             f"No worker was there for {self._timing.patience:.0f} s. None was probably started, or all were refused: "
-            f"they say why. Start one with `{self._worker_line()}`, and run the same command again."
+            f"they say why. {self.starter.remedy}, and run the same command again."
         )
 
 

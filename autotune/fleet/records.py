@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from msgspec import Meta
 
@@ -70,3 +70,23 @@ class Answer(Record, frozen=True, kw_only=True):
     log: bytes
     worker: str  # its name
     taken_at: str  # by the clock of the database, UTC, ISO 8601
+
+
+class RayOrder(Record, frozen=True, kw_only=True):
+    """What the search asks the process that holds its connection to a Ray cluster."""
+
+    address: str  # of the cluster, as `ray.init` takes it
+    workers: int  # that are expected
+    storage: str  # address of the database, which may hold a password: it goes over pipes, never on a command line
+    study: str
+    target: str
+    device: str | None  # that the search was told to measure
+    folder: str  # in which the search runs; a relative target is found there
+
+
+class RayNews(Record, frozen=True, kw_only=True):
+    """What that process says: it `placed` workers, a `note`, why it `refused`, or that none is left: `over`."""
+
+    kind: Literal["placed", "note", "refused", "over"]
+    text: str = ""
+    workers: int = 0

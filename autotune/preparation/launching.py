@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 
 from autotune.errors import AutotuneError, UsageError
+from autotune.fleet.on_ray import RayCluster, check_cluster
+from autotune.fleet.records import QueuedStudy, RayOrder
 from autotune.launch.base import Launcher
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.preparation.ranks import asked_ranks, is_number, rank_environ
@@ -21,6 +24,7 @@ class FleetAddress:
 
     storage: str  # address of a PostgreSQL database
     workers_expected: int = 1  # the search begins with so many
+    on: str | None = None  # address of the Ray cluster that starts them; None: they are started by hand
 
 
 @contextmanager
@@ -45,8 +49,9 @@ def launching(
             f"have more or fewer. Write how many each worker trains with, --devices 4: the first of those that "
             f"CUDA_VISIBLE_DEVICES shows there."
         )
+    if fleet.on is not None:
+        check_cluster(fleet.on, settings.device)
     from autotune.fleet.launcher import FleetLauncher
-    from autotune.fleet.records import QueuedStudy
 
     folder, is_fresh = settings.folder, settings.mode == "fresh"
     begun = disk.read_request(folder) if not is_fresh and (folder / disk.STUDY).is_file() else None
@@ -63,10 +68,23 @@ def launching(
         step_timeout_seconds=patience,
         tell=note,
     )
-    has_ended = False
+    has_ended, cluster = False, None
     try:
+        if fleet.on is not None:  # the study is locked: these are no workers of another search
+            launcher.starter = cluster = RayCluster(_order(fleet, fleet.on, study, settings.device), note)
+            launcher.expected = cluster.workers
         yield launcher
         has_ended = True
     finally:
-        with suppress(AutotuneError):  # the answer, or the first error, is what to show
-            launcher.close(has_ended=has_ended)
+        with ExitStack() as ends:  # both, even if Ctrl-C is pressed again
+            if cluster is not None:
+                ends.callback(cluster.close, has_ended=has_ended)
+            with suppress(AutotuneError):  # the answer, or the first error, is what to show
+                launcher.close(has_ended=has_ended)
+
+
+def _order(fleet: FleetAddress, address: str, study: QueuedStudy, device: str | None) -> RayOrder:
+    return RayOrder(
+        address=address, workers=fleet.workers_expected, storage=fleet.storage, study=study.name, target=study.target,
+        device=device, folder=str(Path.cwd()),
+    )  # fmt: skip

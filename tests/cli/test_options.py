@@ -16,6 +16,7 @@ from tests.commandline import run_here as run
 from tests.fuzz import inprocess
 from tests.fuzz.inprocess import target
 
+NOWHERE = "postgresql://tune@127.0.0.1:1/tune"
 WRONG = [
     (("-t", "soon"), "--time-budget: 'soon'"),
     (("-t", "0s"), "--time-budget: '0s'"),
@@ -66,6 +67,9 @@ WRONG = [
     (("--resume", "--fresh"), "--resume goes on with a study and --fresh begins a new one"),
     (("-n", "0"), "--probes: probes must be at least 1, got 0"),
     (("--workers-expected", "2"), "--workers-expected 2 waits for workers of a database, and none is named"),
+    (("--on", "auto"), "--storage was probably forgotten: Ray keeps no results"),
+    (("--on", "ray:/head", "--storage", NOWHERE), "--on ray:/head is no address of a Ray cluster"),
+    (("--on", "auto", "--storage", NOWHERE, "--device", "cuda:1"), "--device cuda:1 names one GPU of a machine"),
     (("--seed", "-1"), "--seed: seed must be from 0 to 4294967295, got -1. It was probably mistyped"),
 ]
 
@@ -81,9 +85,6 @@ def test_a_wrong_value_is_one_clear_error_and_leaves_nothing(
 
     assert named in assert_one_clear_error(ended)
     assert before == listing(tmp_path)
-
-
-NOWHERE = "postgresql://tune@127.0.0.1:1/tune"
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ OF_THE_CALL = (
     "reporter",
     "storage",
     "workers_expected",
+    "on",
 )  # described by hand in the Python call
 
 

@@ -81,7 +81,7 @@ def nearest_line(frame: FrameType | None) -> tuple[UserLine | None, bool]:
 
 
 def line_number(frame: FrameType) -> int:
-    """Return the line that a frame is in; where Python added code without one, as where a `with` ends, the one before."""
+    """Return the line that a frame is in. Where a `with` ends, Python adds code without a line: the one before."""
     if frame.f_lineno is not None:
         return frame.f_lineno
     code = frame.f_code
