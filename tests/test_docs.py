@@ -55,6 +55,13 @@ def test_every_note_that_a_comment_cites_exists_with_its_sections():
     assert missing == []
 
 
+def test_links_out_of_the_site_lead_to_decisions_which_it_takes_along():
+    outside = [found for path in _tracked("docs/*.md") for found in re.findall(r"\]\((\.\./[^)]*)\)", path.read_text())]
+
+    assert outside
+    assert [link for link in outside if not re.match(r"(\.\./)+decisions/", link)] == []
+
+
 def test_every_page_of_the_notes_is_cited_somewhere():
     text = "\n".join(path.read_text() for path in CODE if "docs" not in path.relative_to(ROOT).parts)
     cited = {

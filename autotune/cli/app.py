@@ -29,7 +29,7 @@ from autotune.cli.run import run as run_command
 from autotune.cli.scale import scale
 from autotune.cli.search import search
 from autotune.cli.show import show
-from autotune.cli.target import CommandWithScript
+from autotune.cli.target import CommandWithScript, OneOfEach
 from autotune.cli.worker import worker
 from autotune.errors import AutotuneError, EnvironmentUnfit
 from autotune.harmless import plain_lines
@@ -67,7 +67,7 @@ for command in (
     dashboard,
     doctor,
 ):
-    app.command(cls=CommandWithScript if command in (check, search, worker) else None)(command)
+    app.command(cls=CommandWithScript if command in (check, search, worker) else OneOfEach)(command)
 
 
 def _show_version(asked: bool) -> None:

@@ -58,7 +58,24 @@ Devices = Annotated[
 ]
 
 
-class CommandWithScript(TyperCommand):
+class OneOfEach(TyperCommand):
+    """A command that takes each option once, unless it is made to be repeated."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Read the words that were typed. Raises `UsageError` for a repetition: the last one alone would count."""
+        ours = args[: args.index("--")] if "--" in args else args
+        for one in self.get_params(ctx):
+            takes_one = one.param_type_name == "option" and not (one.multiple or getattr(one, "is_flag", False))
+            given = [word for word in ours if word in one.opts or word.partition("=")[0] in one.opts]
+            if takes_one and len(given) > 1:
+                raise UsageError(
+                    f"{given[0]} is given {len(given)} times, and only the last would count. It was probably meant to "
+                    f"add to the first. Write it once: several values are separated by commas where it takes several."
+                )
+        return super().parse_args(ctx, args)
+
+
+class CommandWithScript(OneOfEach):
     """A command of many options, below headings, that tells where a script's arguments go if one is taken for ours."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:

@@ -186,11 +186,10 @@ class TimeBudget:
     @property
     def precision_check_seconds(self) -> float:
         """The seconds of the precision check that the search will probably need; 0.0 if it needs none."""
-        history, request = self._history, self._history.request
-        if request.goal.stability == "off" or not is_dtype_open(history):
-            return 0.0
-        seconds = [result.elapsed_seconds for _, result in history.precision_checks if result.outcome is Outcome.OK]
-        needed = seconds[-1] if seconds else self._checking_seconds(STEPS)
+        checks = self._history.precision_checks
+        seconds = [result.elapsed_seconds for _, result in checks if result.outcome is Outcome.OK]
+        needed = self._checking_seconds(STEPS)
+        needed = seconds[-1] if seconds and needed else needed
         return min(needed, MOST_CHECKING * self.seconds) if self.affords_precision_check else 0.0
 
     @property
@@ -283,7 +282,9 @@ class TimeBudget:
         return score is not None and self._history.best_score >= CLEAR * score
 
     def _checking_seconds(self, steps: int) -> float:
-        """Return the seconds of a precision check of so many steps at the pace of the fastest probe."""
+        """Return the seconds of a precision check of so many steps at the pace of the fastest probe; 0.0: none is."""
+        if self._history.request.goal.stability == "off" or not is_dtype_open(self._history):
+            return 0.0
         processes, batch = RUNS if is_command(self._history.request.target) else 1, check_batch(self._history)
         measured = (trial.result for trial, _ in self._history.judged if trial.result.measurement)
         return min((seconds_at_the_pace_of(result, batch, steps, processes) for result in measured), default=0.0)

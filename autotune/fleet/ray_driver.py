@@ -149,9 +149,9 @@ def _place(address: str) -> tuple[str, int]:
 
 def _start(order: RayOrder, say: Say) -> list[Any]:
     """Start a worker in each place that the cluster has for the search; return what waits for their ends."""
-    each = share([one["Resources"] for one in ray.nodes() if one["Alive"]], order.device)
+    each = share([one["Resources"] for one in ray.nodes() if one["Alive"]], order.device, order.gpus)
     if not each.room:
-        what = "a GPU" if each.gpus else "CPUs"
+        what = counted(each.gpus, "GPU") if each.gpus else "CPUs"
         raise ClusterUnfit(
             f"No node of the Ray cluster {order.address} has {what}. Ray was probably started there with other "
             f"resources than the search measures (--device {order.device or 'was not given'}). Give nodes more "

@@ -43,25 +43,27 @@ class Share:
         return " and ".join(words)
 
 
-def share(nodes: Sequence[Resources], device: str | None) -> Share:
+def share(nodes: Sequence[Resources], device: str | None, gpus: int = 1) -> Share:
     """Return the share of each worker on these nodes; `device`: what the search was told to measure, if anything.
 
+    `gpus`: how many train together in a worker that measures GPUs.
     A study belongs to one class of machines, so that the share is that of the most common kind of node.
     """
     kinds = [(int(one.get("CPU", 0)), int(one.get("GPU", 0))) for one in nodes]
-    on_gpus = any(gpus for _, gpus in kinds) if device is None else device in ("cuda", "xpu")
+    on_gpus = any(there for _, there in kinds) if device is None else device in ("cuda", "xpu")
     if on_gpus:
-        return _of_gpus([(cpus, gpus) for cpus, gpus in kinds if gpus])
+        return _of_gpus([(cpus, there) for cpus, there in kinds if there], gpus)
     return _of_nodes([cpus for cpus, _ in kinds if cpus])
 
 
-def _of_gpus(kinds: Sequence[tuple[int, int]]) -> Share:
+def _of_gpus(kinds: Sequence[tuple[int, int]], each: int) -> Share:
     workers: Counter[tuple[int, int]] = Counter()
     for kind in kinds:
-        workers[kind] += kind[1]
+        workers[kind] += kind[1] // each
     (all_cpus, all_gpus), _ = workers.most_common(1)[0] if workers else ((0, 1), 0)
-    cpus = all_cpus // all_gpus
-    return Share(cpus=cpus, gpus=1, room=sum(min(gpus, there // cpus) if cpus else gpus for there, gpus in kinds))
+    cpus = all_cpus * each // all_gpus
+    room = sum(min(gpus // each, there // cpus) if cpus else gpus // each for there, gpus in kinds)
+    return Share(cpus=cpus, gpus=each, room=room)
 
 
 def _of_nodes(cpus: Sequence[int]) -> Share:

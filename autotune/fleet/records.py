@@ -81,6 +81,7 @@ class RayOrder(Record, frozen=True, kw_only=True):
     study: str
     target: str
     device: str | None  # that the search was told to measure
+    gpus: int = 1  # that train together in each worker, if it measures GPUs
     folder: str  # in which the search runs; a relative target is found there
 
 

@@ -71,7 +71,7 @@ def launching(
     has_ended, cluster = False, None
     try:
         if fleet.on is not None:  # the study is locked: these are no workers of another search
-            launcher.starter = cluster = RayCluster(_order(fleet, fleet.on, study, settings.device), note)
+            launcher.starter = cluster = RayCluster(_order(fleet, fleet.on, study, settings), note)
             launcher.expected = cluster.workers
         yield launcher
         has_ended = True
@@ -83,8 +83,8 @@ def launching(
                 launcher.close(has_ended=has_ended)
 
 
-def _order(fleet: FleetAddress, address: str, study: QueuedStudy, device: str | None) -> RayOrder:
+def _order(fleet: FleetAddress, address: str, study: QueuedStudy, settings: Settings) -> RayOrder:
     return RayOrder(
         address=address, workers=fleet.workers_expected, storage=fleet.storage, study=study.name, target=study.target,
-        device=device, folder=str(Path.cwd()),
+        device=asked_ranks(settings).device, gpus=study.ranks if settings.devices else 1, folder=str(Path.cwd()),
     )  # fmt: skip

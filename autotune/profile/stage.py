@@ -47,7 +47,7 @@ def profile_baseline(context: SearchContext) -> None:
         assert known is not None, "else it is unfit"
         why = _profiled(context, known[0].result)
     if why:
-        context.reporter.detail(f"Lines of yours that cost time are not looked for: {why}.")
+        context.reporter.detail(f"Slow lines of your code are not looked for: {why}.")
 
 
 def with_slow_lines(answer: Recommendation, context: SearchContext) -> Recommendation:

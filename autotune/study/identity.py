@@ -76,7 +76,7 @@ def machine_differences(there: Environment, here: Environment) -> list[str]:
     """Return the differences that keep a machine out of the study that was begun on another one, in words."""
     if fingerprint(there) == fingerprint(here):
         there = replace(there, device=here.device, **{name: getattr(here, name) for name in VARIED})
-    return list(_parts("the machine's", there, here, MOMENTARY))
+    return list(_of_machine(there, here))
 
 
 def code_changed(old: StudyRequest, new: StudyRequest) -> Notice | None:
@@ -119,8 +119,15 @@ def _asked(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) 
     for knob in KNOBS:
         before, after = old.goal.limits.get(knob.name), new.goal.limits.get(knob.name)
         yield from _difference(f"{option(knob.name)} or --fix {knob.alias}", before, after, "not given")
-    yield from _parts("the machine's", old.environment, new.environment, MOMENTARY)
+    yield from _of_machine(old.environment, new.environment)
     yield from _parts("the target's", old.facts, new.facts, OBSERVED)
+
+
+def _of_machine(there: Environment, here: Environment) -> Iterator[str]:
+    """Yield what makes it another machine; what varies within a class, such as bytes, only if nothing does."""
+    yield from list(_parts("the machine's", there, here, (*MOMENTARY, *VARIED))) or _parts(
+        "the machine's", there, here, MOMENTARY
+    )
 
 
 def _of_goal(goal: Goal, name: str) -> Any:

@@ -36,7 +36,7 @@ def wait_for_quiet(context: SearchContext) -> None:
                 f"machine before the confirmation."
             )
         if max(looks * LOOK_SECONDS, budget.elapsed_seconds - began) >= most:
-            context.reporter.note("Other processes are still busy. What is measured beside them is too slow.")
+            context.reporter.note("Other processes are still busy: the rates that are measured now will be too low.")
             return
     if looks:
         context.reporter.note("The machine is quiet now.")

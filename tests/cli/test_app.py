@@ -42,6 +42,29 @@ def _failing(home: Path, raised: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("search", "model.py", "--fix", "workers=0", "--fix=threads=1"),
+        ("search", "model.py", "-t", "60s", "--time-budget", "2m"),
+        ("profile", "model.py", "--config", "batch=8", "--config", "workers=1"),
+    ],
+)
+def test_an_option_that_is_typed_twice_is_refused_and_not_dropped(tmp_path: Path, words: tuple[str, ...]) -> None:
+    (tmp_path / "model.py").touch()
+
+    ended = run_here(tmp_path, *words)
+
+    assert_one_clear_error(ended)
+    assert "is given 2 times, and only the last would count." in ended.stderr
+
+
+def test_options_behind_the_dashes_are_the_scripts_own(tmp_path: Path) -> None:
+    ended = run_here(tmp_path, "search", "--seed", "1", "--", "python", "none.py", "--seed", "2", "--seed", "3")
+
+    assert "times" not in ended.stderr
+
+
 def test_a_fault_of_autotune_itself_has_a_status_of_its_own_and_says_what_to_report(tmp_path: Path) -> None:
     ended = _failing(tmp_path, 'ValueError("no such thing\\nas this")')
 

@@ -101,6 +101,18 @@ def test_a_short_budget_says_how_much_is_missing_and_what_would_do():
     assert _budget([BASELINE, *THREE], 60.0 * minutes, elapsed=8.0, **OFF).shortage(2) == (0.0, 0)
 
 
+def test_a_check_of_precision_that_nobody_needs_asks_for_no_time():
+    slow = [trial(measured(10.0), 0, batch_size=64)]
+    domains = {**study_request().domains, "amp_dtype": (None,)}
+
+    _, needed = _budget(slow, 60.0).shortage(6)
+    _, plain = _budget(slow, 60.0, domains=domains).shortage(6)
+    _, off = _budget(slow, 60.0, **OFF).shortage(6)
+
+    assert 0 < plain < needed
+    assert plain == off
+
+
 TWO = [trial(measured(100.0), 0, batch_size=64), trial(measured(200.0), 1, batch_size=64, amp_dtype="bfloat16")]
 
 

@@ -229,6 +229,20 @@ def test_a_worker_gets_a_gpu_with_its_processors_or_a_whole_machine(nodes, devic
     assert (found.bundle, found.strategy, found.room) == (bundle, strategy, room)
 
 
+@pytest.mark.parametrize(
+    ("nodes", "gpus", "bundle", "room"),
+    [
+        ([CPUS_4, GPUS_8], 4, {"CPU": 48.0, "GPU": 4.0}, 2),
+        ([GPUS_8, GPUS_8], 3, {"CPU": 36.0, "GPU": 3.0}, 4),  # what is left of a node is left alone
+        ([GPUS_8], 16, {"CPU": 192.0, "GPU": 16.0}, 0),
+    ],
+)
+def test_a_worker_whose_ranks_train_on_several_gpus_gets_them_on_one_node(nodes, gpus, bundle, room):
+    found = share(nodes, "cuda", gpus)
+
+    assert (found.bundle, found.room) == (bundle, room)
+
+
 def test_what_is_free_bounds_the_workers():
     each = share([GPUS_8, GPUS_8], None)
 

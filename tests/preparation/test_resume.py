@@ -105,6 +105,16 @@ def test_another_number_of_threads_in_the_shell_is_another_circumstance(folder):
         _begin(folder, replace(REQUEST, environment=environment(default_threads=1)))
 
 
+def test_what_makes_it_another_machine_is_told_and_not_what_varies_among_alike_ones(folder):
+    _begin(folder)
+    other = environment(device_name="NVIDIA A100", host_bytes=REQUEST.environment.host_bytes + 4096)
+
+    with pytest.raises(StudyError, match=r"device name was .*, is NVIDIA A100") as refused:
+        _begin(folder, replace(REQUEST, environment=other))
+
+    assert "host bytes" not in str(refused.value)
+
+
 @pytest.mark.parametrize("mode", ["auto", "resume"])
 def test_the_same_request_goes_on(folder, mode):
     _begin(folder)

@@ -61,7 +61,7 @@ def test_it_waits_for_a_tenth_of_the_budget_at_most_and_not_where_there_is_no_ti
     notes, seen = _wait(tmp_path, [0.5], [1.0], left=left)
 
     assert seen == looks
-    assert notes[-1] == "Other processes are still busy. What is measured beside them is too slow."
+    assert notes[-1] == "Other processes are still busy: the rates that are measured now will be too low."
 
 
 def test_where_the_kernel_does_not_tell_nothing_is_waited_for(tmp_path):
