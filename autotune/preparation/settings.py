@@ -42,12 +42,16 @@ def _read_memory(text: str) -> str:
     return text
 
 
+_POSITION = re.compile(r"0|[1-9][0-9]{0,3}")  # of a GPU: no machine has ten thousand
+
+
 def read_devices(text: str) -> str:
     """Return the text of `--devices` as it is. Raises `ValueError` for what names no devices."""
     text = text.strip()
     listed = [one.strip() for one in text.split(",")]
-    is_list = len(listed) > 1 and all(one.isdigit() for one in listed) and len({*map(int, listed)}) == len(listed)
-    if text == ALL_DEVICES or re.fullmatch(r"[1-9][0-9]*", text) or is_list:
+    is_list = len(listed) > 1 and all(_POSITION.fullmatch(one) for one in listed)
+    is_list = is_list and len({*map(int, listed)}) == len(listed)
+    if text == ALL_DEVICES or (_POSITION.fullmatch(text) and int(text) > 0) or is_list:
         return ",".join(listed)
     raise ValueError(f"{text!r} is neither all, nor a number of GPUs such as 4, nor different positions such as 0,2")
 
