@@ -19,6 +19,7 @@ EFFECTS: dict[Value, Influence] = {
     ZERO2: Influence(fixed_time=Factor(1.1, 0.25), fixed_memory=Factor(0.7, 0.3)),
     FSDP: Influence(fixed_time=Factor(1.2, 0.25), fixed_memory=Factor(0.5, 0.3)),
 }
+CONTIGUOUS = "for one in model.parameters(): one.data = one.data.contiguous()  # fully_shard takes no other weights"
 ZERO_STAGES: dict[Value, int] = {ZERO2: 2, FSDP: 3}
 SHARD = {
     ZERO2: "for part in (*blocks(model), model): fully_shard(part, reshard_after_forward=False)",
@@ -80,7 +81,7 @@ class Strategy(ChoiceKnob):
                     "from torch.distributed.fsdp import fully_shard",
                     "from autotune.targets.checkpointing import blocks",
                 )
-                return Wording(setup=imports, model=(SHARD[str(value)],))
+                return Wording(setup=imports, model=(CONTIGUOUS, SHARD[str(value)]))
             case Framework.HUGGING_FACE:
                 return Wording(arguments={"fsdp": f"{'full_shard' if reshards else 'shard_grad_op'} auto_wrap"})
             case Framework.LIGHTNING:

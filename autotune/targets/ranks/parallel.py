@@ -112,6 +112,8 @@ class Sharded(Replicated):
         with torch.no_grad():  # each rank is going to have a share of its own weights: they have to be alike before
             for tensor in (*model.parameters(), *model.buffers()):
                 distributed.broadcast(tensor, src=0)
+        for one in model.parameters():  # such as weights in channels_last, which it refuses (torch 2.13)
+            one.data = one.data.contiguous()
         mesh = _mesh(plan.device.partition(":")[0])
         if not has_step:
             self.called = self.loss = self.validation_loss = _LossOf(model, loss)

@@ -132,6 +132,26 @@ for strategy in (None, "zero2", "fsdp") if SIZE > 1 else (None,):
             assert _difference(values, alone[f"{name} None"]) < 1e-5, case
 
 
+def test_weights_in_channels_last_are_shared_out_too(tmp_path: Path) -> None:
+    code = '''
+IMAGES = """
+def model():
+    torch.manual_seed(1)
+    return nn.Sequential(nn.Conv2d(2, 4, 3), nn.Flatten(), nn.Linear(4, 3))
+def loss(model, batch):
+    images = batch[0][:, :1].reshape(-1, 1, 1, 1).repeat(1, 2, 3, 3)
+    return nn.functional.mse_loss(model(images), batch[1])
+"""
+for strategy in (None, "zero2", "fsdp"):
+    tried(f"{strategy}", text=IMAGES, strategy=strategy, channels_last=True)
+'''
+    first, second = _told(tmp_path, code)
+
+    assert first == second
+    for strategy in ("zero2", "fsdp"):
+        assert _difference(first[strategy], first["None"]) < 1e-5, first[strategy]
+
+
 def test_what_keeps_ranks_from_learning_the_same_is_named(tmp_path: Path) -> None:
     code = '''
 PAST = """
