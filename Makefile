@@ -1,4 +1,4 @@
-.PHONY: try test lint check format docs site gpu-test
+.PHONY: try test lint check format docs site ray-test gpu-test
 
 try:            ## a first answer: environment, pinned versions, a search of two minutes
 	python3 -m venv .venv
@@ -27,6 +27,10 @@ docs:           ## the pages that are written from the code
 
 site:           ## the documents as pages; needs `pip install mkdocs-material`
 	mkdocs build --strict
+
+ray-test:       ## a search on a real Ray cluster of one node, which the gate does not install
+	.venv/bin/pip install --quiet -c constraints.txt -e ".[dev,ray]"
+	.venv/bin/python -m pytest tests/fleet/test_ray.py
 
 gpu-test:       ## needs a CUDA device; everything in it skips with a reason elsewhere
 	.venv/bin/python -m pytest tests/gpu -rs

@@ -90,9 +90,8 @@ def search(
     two whole numbers is a range, a list are values, one value holds it; any other name declares a knob of your own
     (docs/knobs.md). With `storage`, the address of a PostgreSQL database, the workers that are there measure
     (docs/scaling.md); the search begins with `workers_expected` of them, and `on` is the address of a Ray cluster that
-    starts them. Prints nothing; hand in a `reporter` to
-    follow, such as a `SilentReporter` with methods of yours. Raises `UsageError`, `TargetError`, `StudyError`,
-    `EnvironmentUnfit` or `NoRecommendation`.
+    starts them. Prints nothing; hand in a `reporter` to follow, such as a `SilentReporter` with methods of yours.
+    Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
     """
     asked = {**locals(), **objective_options}
     _check_outside("search")

@@ -69,8 +69,8 @@ class OneOfEach(TyperCommand):
             given = [word for word in ours if word in one.opts or word.partition("=")[0] in one.opts]
             if takes_one and len(given) > 1:
                 raise UsageError(
-                    f"{given[0]} is given {len(given)} times, and only the last would count. It was probably meant to "
-                    f"add to the first. Write it once: several values are separated by commas where it takes several."
+                    f"{given[0]} is given {len(given)} times, and only the last would count. An earlier line was "
+                    f"probably edited. Write it once; what takes several values has commas between them."
                 )
         return super().parse_args(ctx, args)
 

@@ -188,8 +188,8 @@ class TimeBudget:
         """The seconds of the precision check that the search will probably need; 0.0 if it needs none."""
         checks = self._history.precision_checks
         seconds = [result.elapsed_seconds for _, result in checks if result.outcome is Outcome.OK]
-        needed = self._checking_seconds(STEPS)
-        needed = seconds[-1] if seconds and needed else needed
+        expected = self._checking_seconds(STEPS)
+        needed = seconds[-1] if seconds and expected else expected
         return min(needed, MOST_CHECKING * self.seconds) if self.affords_precision_check else 0.0
 
     @property

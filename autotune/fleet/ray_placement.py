@@ -46,8 +46,8 @@ class Share:
 def share(nodes: Sequence[Resources], device: str | None, gpus: int = 1) -> Share:
     """Return the share of each worker on these nodes; `device`: what the search was told to measure, if anything.
 
-    `gpus`: how many train together in a worker that measures GPUs.
-    A study belongs to one class of machines, so that the share is that of the most common kind of node.
+    `gpus`: how many train together in a worker that measures GPUs. A study belongs to one class of machines, so that
+    the share is that of the most common kind of node.
     """
     kinds = [(int(one.get("CPU", 0)), int(one.get("GPU", 0))) for one in nodes]
     on_gpus = any(there for _, there in kinds) if device is None else device in ("cuda", "xpu")

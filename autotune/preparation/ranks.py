@@ -6,7 +6,6 @@ How many there are is known everywhere, but for `--devices all`; which GPUs they
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -62,13 +61,14 @@ def _on_gpus(settings: Settings, text: str, gpus: Callable[[], Sequence[Gpu]]) -
             f"--devices {text} starts one process for each CUDA device, and --device says {settings.device}. One of "
             f"them was probably left over from an earlier line. Leave --device out."
         )
-    count = int(text) if is_number(text) else len(gpus_of_ranks(text, gpus) if text == ALL_DEVICES else text.split(","))
-    return Ranks(count=count, device="cuda")
+    if text == ALL_DEVICES:
+        return Ranks(count=len(_gpus_of_ranks(text, gpus)), device="cuda")
+    return Ranks(count=int(text) if is_number(text) else len(text.split(",")), device="cuda")
 
 
 def is_number(devices: str) -> bool:
     """Whether `--devices` says how many GPUs, and not which."""
-    return re.fullmatch(r"[1-9][0-9]*", devices) is not None
+    return devices.isdigit()
 
 
 def rank_environ(settings: Settings, gpus: Callable[[], Sequence[Gpu]] = gpus) -> dict[str, str]:
@@ -76,12 +76,12 @@ def rank_environ(settings: Settings, gpus: Callable[[], Sequence[Gpu]] = gpus) -
     asked_ranks(settings, gpus)
     if settings.devices is None:
         return {}
-    return {VISIBLE_DEVICES: ",".join(gpus_of_ranks(settings.devices, gpus))}
+    return {VISIBLE_DEVICES: ",".join(_gpus_of_ranks(settings.devices, gpus))}
 
 
-def gpus_of_ranks(text: str, gpus: Callable[[], Sequence[Gpu]]) -> list[str]:
+def _gpus_of_ranks(text: str, gpus: Callable[[], Sequence[Gpu]]) -> list[str]:
     """Return the GPUs of this machine that `--devices` means, in the order of ranks. Raises `UsageError`."""
-    visible = visible_identifiers(gpus)
+    visible = _visible_identifiers(gpus)
     if not visible:
         raise UsageError(
             f"--devices {text} asks for GPUs, and there is none to be seen here. The driver or {VISIBLE_DEVICES} hides "
@@ -90,7 +90,7 @@ def gpus_of_ranks(text: str, gpus: Callable[[], Sequence[Gpu]]) -> list[str]:
     return _chosen(text, visible)
 
 
-def visible_identifiers(gpus: Callable[[], Sequence[Gpu]]) -> list[str]:
+def _visible_identifiers(gpus: Callable[[], Sequence[Gpu]]) -> list[str]:
     """Return the GPUs that processes may use, as `CUDA_VISIBLE_DEVICES` has them: what it says, else all UUIDs."""
     said = os.environ.get(VISIBLE_DEVICES)
     if said is not None:

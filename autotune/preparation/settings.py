@@ -49,9 +49,8 @@ def read_devices(text: str) -> str:
     """Return the text of `--devices` as it is. Raises `ValueError` for what names no devices."""
     text = text.strip()
     listed = [one.strip() for one in text.split(",")]
-    is_list = len(listed) > 1 and all(_POSITION.fullmatch(one) for one in listed)
-    is_list = is_list and len({*map(int, listed)}) == len(listed)
-    if text == ALL_DEVICES or (_POSITION.fullmatch(text) and int(text) > 0) or is_list:
+    is_list = len(listed) > 1 and len({*listed}) == len(listed) and all(map(_POSITION.fullmatch, listed))
+    if text == ALL_DEVICES or (text != "0" and _POSITION.fullmatch(text)) or is_list:
         return ",".join(listed)
     raise ValueError(f"{text!r} is neither all, nor a number of GPUs such as 4, nor different positions such as 0,2")
 

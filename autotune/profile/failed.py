@@ -44,7 +44,7 @@ def error_of_profile(label: str, ended: Result, log: str, smaller: str, kept: Pa
     failure = with_shown_trace(failure, log)
     what = "ran out of memory" if outcome.out_of_memory else "did not come to its end"
     when, place = _WHEN.get(failure.phase, f"in phase {failure.phase}"), stopped_at(log)
-    told = _told(failure)
+    told = _what_happened(failure)
     if place and place.partition(" in ")[0] not in told:
         told += f", at {place}"
     why, remedy = _why_and_remedy(outcome, told, smaller)
@@ -53,7 +53,7 @@ def error_of_profile(label: str, ended: Result, log: str, smaller: str, kept: Pa
     return TargetError(f"Profiling {label} {what}: {told}, {when}. {why} {remedy}{where}", traceback=failure.traceback)
 
 
-def _told(failure: Failure) -> str:
+def _what_happened(failure: Failure) -> str:
     """Return what happened, with how the process ended where that says more."""
     message, evidence = (_SAID_AGAIN.sub("", text).strip(" .") for text in (failure.message, failure.evidence))
     subject = next((words for start, words in _SUBJECTS.items() if message.startswith(start)), "")

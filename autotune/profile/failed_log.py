@@ -7,12 +7,11 @@ from pathlib import Path
 
 from autotune.harmless import cropped
 from autotune.targets.commands.distributed import SAID_BY_LAUNCHERS
-from autotune.targets.tracebacks import is_users
+from autotune.targets.tracebacks import is_users, place_of, stack_frames
 
 MOST_LINES, MOST_CHARACTERS = 15, 200  # of an excerpt, and of each of its lines
 # A stack of faulthandler (CPython 3.11): of a crash, or of a process that was asked what it does.
 _STACK = re.compile(r"^(Current thread|Thread) 0x[^\n]*\(most recent call first\):\n((?:  [^\n]*\n?)*)", re.MULTILINE)
-_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 _FATAL = re.compile(r"^(?:Fatal Python error: .*|Extension modules: .*)\n?", re.MULTILINE)
 _TRACEBACK = re.compile(
     r"^(?:\[rank\d+\]: ?)?Traceback \(most recent call last\):\n(?:(?:\[rank\d+\]:)? .*\n)*.*\n?", re.MULTILINE
@@ -26,7 +25,7 @@ _OURS = re.compile(r"^autotune: rank .*\n?", re.MULTILINE)  # which the error sa
 def stopped_at(log: str) -> str:
     """Return the user's innermost line in the last stack of `log`, as `model.py:31 in loss`; empty: it shows none."""
     frames = _user_frames(log)
-    return _place(frames[0]) if frames else ""
+    return place_of(*frames[0], Path.cwd()) if frames else ""
 
 
 def excerpt(log: str) -> str:
@@ -50,7 +49,7 @@ def _user_frames(log: str) -> list[tuple[str, str, str]]:
 
     The last stacks of the log are those of its end.
     """
-    stacks = [(head, _FRAME.findall(frames)) for head, frames in _STACK.findall(log)]
+    stacks = [(head, stack_frames(frames)) for head, frames in _STACK.findall(log)]
     own = [(head, [one for one in frames if is_users(Path(one[0]))]) for head, frames in stacks]
     known = [(head, frames) for head, frames in own if frames]
     current = [frames for head, frames in known if head == "Current thread"]
@@ -62,9 +61,3 @@ def _is_of_the_user(trace: str) -> bool:
     files = [Path(one) for one in _CALLED.findall(trace)]
     ends_here = any("autotune" in one.parts and one.name == "__main__.py" for one in files)
     return not ends_here and any(map(is_users, files))
-
-
-def _place(frame: tuple[str, str, str]) -> str:
-    file = Path(frame[0]).resolve()
-    shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-    return f"{shown}:{frame[1]} in {frame[2]}"

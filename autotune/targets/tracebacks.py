@@ -23,6 +23,7 @@ _LIBRARIES = tuple(
     }
 )
 _WORKER_MARK = "Original Traceback (most recent call last):"  # torch._utils.ExceptionWrapper, torch 2.13
+_STACK_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)  # of faulthandler, CPython 3.11
 _WORKER_FRAME = re.compile(r'^ *File "([^"\n]+)", line (\d+), in (.+)$', re.MULTILINE)
 
 
@@ -40,11 +41,20 @@ def user_frames(error: BaseException, root: Path) -> tuple[str, str]:
         frames = [frame for frame in frames if _resolved(frame).is_relative_to(root)] or frames
         if frames:
             last = frames[-1]
-            place = _resolved(last)
-            shown = place.relative_to(root) if place.is_relative_to(root) else place
             text = "".join(traceback.format_list(frames))
-            return f"{shown}:{last.lineno} in {last.name}", f"{text}{error_line(error)}"
+            return place_of(last.filename, last.lineno, last.name, root), f"{text}{error_line(error)}"
     return "", error_line(error)
+
+
+def place_of(file: str, line: int | str | None, function: str, root: Path) -> str:
+    """Return `model.py:31 in loss`, relative to `root` where the file lies in it."""
+    place = Path(file).resolve()
+    return f"{place.relative_to(root) if place.is_relative_to(root) else place}:{line} in {function}"
+
+
+def stack_frames(stack: str) -> list[tuple[str, str, str]]:
+    """Return file, line and function of each frame in a stack that faulthandler wrote, innermost first."""
+    return _STACK_FRAME.findall(stack)
 
 
 def error_line(error: BaseException) -> str:

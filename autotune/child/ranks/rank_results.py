@@ -28,7 +28,7 @@ from autotune.profile.judge import LEAST_LATE, waits_of
 from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.targets.commands.distributed import Launch
 from autotune.targets.commands.watching.probe_log import own_log_tail, with_last_lines
-from autotune.targets.tracebacks import is_users
+from autotune.targets.tracebacks import is_users, stack_frames
 
 # What a rank says when another one is gone: gloo, NCCL, and the store of `torch.distributed` (torch 2.13).
 _PEER_GONE = re.compile(
@@ -40,7 +40,6 @@ _ELASTIC = r"exitcode\s*: (-?\d+) \(pid: {pid}\)"  # the summary of torch.distri
 # What its subprocess ended with, as Accelerate says it.
 _ACCELERATE_EXIT = re.compile(r"returned non-zero exit status (\d+)|died with <Signals\.\w+: (\d+)>")
 MAIN_THREAD = "in _run_module_as_main"  # the last frame of the thread that runs the script
-_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)
 _WAITING = re.compile(r"torch/(distributed/|nn/parallel/distributed)|in _engine_run_backward$", re.MULTILINE)
 
 
@@ -205,7 +204,7 @@ def hung(request: Request[ResultT], stacks: Mapping[int, str], phase: str) -> Re
 
 def _frames(stacks: str) -> list[tuple[str, str, str]]:
     """Return file, line and function of the script's thread, innermost first; none where it did not say."""
-    return _FRAME.findall(next((thread for thread in stacks.split("\n\n") if MAIN_THREAD in thread), ""))
+    return stack_frames(next((thread for thread in stacks.split("\n\n") if MAIN_THREAD in thread), ""))
 
 
 def _is_waiting(frames: Sequence[tuple[str, str, str]]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 import autotune
-from autotune.targets.tracebacks import is_users
+from autotune.targets.tracebacks import is_users, place_of
 
 _OURS, _TORCH = (str(Path(str(package.__file__)).resolve().parent) for package in (autotune, torch))
 _SHARDING = f"{_TORCH}/distributed/fsdp/"
@@ -34,9 +34,7 @@ class UserLine(NamedTuple):
     @property
     def place(self) -> str:
         """`model.py:31 in loss`, relative to the working folder where the file lies in it."""
-        file = Path(self.file).resolve()
-        shown = file.relative_to(Path.cwd()) if file.is_relative_to(Path.cwd()) else file
-        return f"{shown}:{self.number} in {self.function}"
+        return place_of(self.file, self.number, self.function, Path.cwd())
 
     @property
     def text(self) -> str:

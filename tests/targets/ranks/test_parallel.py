@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -62,6 +63,15 @@ def _difference(one: list[float], other: list[float]) -> float:
     return max(abs(a - b) for a, b in zip(one, other, strict=True))
 
 
+def _check_learned(first: dict[str, Any], second: dict[str, Any], alone: dict[str, Any]) -> None:
+    """Both ranks learned the same in each case, `name strategy`, and what one process learns."""
+    for case, values in first.items():
+        name = case.partition(" ")[0]
+        assert values == second[case], case
+        assert not isinstance(values, str), (case, values)
+        assert _difference(values, alone[f"{name} None"]) < (1e-2 if name == "bf16" else 1e-5), case
+
+
 def test_the_update_of_two_ranks_is_that_of_one_process_with_the_batches_of_both(tmp_path: Path) -> None:
     code = """
 cases = {
@@ -79,11 +89,7 @@ for strategy in (None, "zero2", "fsdp") if SIZE > 1 else (None,):
     (alone,) = _told(tmp_path, code, size=1)
     first, second = _told(tmp_path, code)
 
-    for case, values in first.items():
-        name = case.partition(" ")[0]
-        assert values == second[case], case
-        assert not isinstance(values, str), (case, values)
-        assert _difference(values, alone[f"{name} None"]) < (1e-2 if name == "bf16" else 1e-5), case
+    _check_learned(first, second, alone)
 
 
 def test_a_loss_may_call_the_model_in_any_way(tmp_path: Path) -> None:
@@ -122,14 +128,8 @@ for strategy in (None, "zero2", "fsdp") if SIZE > 1 else (None,):
     (alone,) = _told(tmp_path, code, size=1)
     first, second = _told(tmp_path, code)
 
-    for case, values in first.items():
-        name = case.partition(" ")[0]
-        assert values == second[case], case
-        assert not isinstance(values, str), (case, values)
-        if name == "validated":
-            assert values == 2
-        else:
-            assert _difference(values, alone[f"{name} None"]) < 1e-5, case
+    assert [told.pop(f"validated {strategy}") for told in (first, second) for strategy in STRATEGIES] == [2] * 6
+    _check_learned(first, second, alone)
 
 
 def test_weights_in_channels_last_are_shared_out_too(tmp_path: Path) -> None:
