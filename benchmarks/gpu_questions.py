@@ -41,7 +41,7 @@ def questions() -> tuple[Question, ...]:
         Question(
             name="context",
             what="what import, CUDA context and libraries cost a child",
-            decides="start_deadline_seconds of ProbeBudget (core/requests.py), FIRST_GUESS_SECONDS (study/history.py)",
+            decides="ProbeBudget.start_deadline_seconds (core/requests.py), FIRST_GUESS_SECONDS (study/probe_times.py)",
             ask=starting.context,
             seconds=90.0,
         ),

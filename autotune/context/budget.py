@@ -162,9 +162,9 @@ class TimeBudget:
         """
         missing, least = self.missing_finalists, self.shortest_confirmation_seconds
         if missing == choice.FEWEST_FINALISTS:
-            return least if self.left_seconds >= least + self._history.typical_seconds else 0.0
+            return least if self.left_seconds >= least + self._history.times.typical_seconds else 0.0
         probes_after = self._probes_after + (0 if self.affords_ablation else SIMPLER_PROBES)
-        others = self.precision_check_seconds + self._history.typical_seconds * probes_after
+        others = self.precision_check_seconds + self._history.times.typical_seconds * probes_after
         most = MOST_RESERVED * self.seconds
         if missing == 0:
             most = max(most, self.short_confirmation_seconds + others)
@@ -204,7 +204,7 @@ class TimeBudget:
 
     def affords_probe(self, config: Config | None = None) -> bool:
         """Return whether a search probe, of `config` if given, leaves time for the shortest confirmation."""
-        needed = self._history.typical_seconds if config is None else self.least_seconds(config)
+        needed = self._history.times.typical_seconds if config is None else self.least_seconds(config)
         return needed <= self.spare_seconds
 
     def affords_repeat(self, config: Config, budget: ProbeBudget, keep_seconds: float | None = None) -> bool:
@@ -213,7 +213,7 @@ class TimeBudget:
         By default those that the precision check and the shortest confirmation need.
         """
         spare = self.spare_seconds if keep_seconds is None else self.left_seconds - keep_seconds
-        return spare >= BACK_OFF_SECONDS + self._history.expected_seconds(budget, config)
+        return spare >= BACK_OFF_SECONDS + self._history.times.expected_seconds(budget, config)
 
     def affords_round(self, candidates: Sequence[Config], budget: ProbeBudget, keep_seconds: float = 0.0) -> bool:
         """Return whether there is time for one more round among these, with so many seconds left after it."""
@@ -221,7 +221,7 @@ class TimeBudget:
 
     def probe_seconds(self, candidates: Sequence[Config], budget: ProbeBudget) -> float:
         """Return the mean seconds of one probe of a confirmation among these."""
-        return statistics.fmean(self._history.expected_seconds(budget, config) for config in candidates)
+        return statistics.fmean(self._history.times.expected_seconds(budget, config) for config in candidates)
 
     def finalists(self, available: int) -> int:
         """Return how many of so many finalists can be confirmed: 0 if there is no time for any and the baseline runs.
@@ -259,7 +259,7 @@ class TimeBudget:
 
         And the minutes that would be enough; 0.0 and 0 if it is long enough.
         """
-        needed = probes * self._history.typical_seconds + self.short_confirmation_seconds
+        needed = probes * self._history.times.typical_seconds + self.short_confirmation_seconds
         over = needed - self.left_seconds
         minutes = math.ceil((self.seconds + over + self._checking_seconds(STEPS)) / 60)
         return (over, minutes) if over > 0 else (0.0, 0)
@@ -269,7 +269,7 @@ class TimeBudget:
         return (wanted, BRIEF, LEAST) if self._objective.is_speed else (wanted,)
 
     def _searching_seconds(self, budget: ProbeBudget, config: Config) -> float:
-        return self._history.expected_seconds(budget, config, short_cycles=True)
+        return self._history.times.expected_seconds(budget, config, short_cycles=True)
 
     def _confirmation_seconds(self, budget: ProbeBudget, rounds: int) -> float:
         """Return the seconds of so many rounds of the best so far and the baseline."""

@@ -67,9 +67,19 @@ class SearchContext:
 
         Raises `EnvironmentUnfit` for a fault of the machine.
         """
-        place = place or disk.new_attempt(self.folder, type(asked))[1]
+        place = place or self._place_of(asked)
         answer = self.launcher.run(asked, place)
         if answer.outcome is Outcome.ENVIRONMENT:
             assert answer.failure is not None, "only OK has none"
             raise error_of_failure(answer.outcome, answer.failure, place / LOG)
         return answer
+
+    def run_dispensable(self, asked: Request[ResultT]) -> ResultT:
+        """Return the answer to a request that the search can do without: whatever its fault, the machine's included.
+
+        Raises `EnvironmentUnfit` or `StudyError` where nothing can be launched or kept.
+        """
+        return self.launcher.run(asked, self._place_of(asked))
+
+    def _place_of(self, asked: Request[ResultT]) -> Path:
+        return disk.new_attempt(self.folder, type(asked))[1]

@@ -52,7 +52,7 @@ class TimeGuard:
         On a CPU it must be small, or a planned run has to be long enough to pay for it. What the user or the target
         says of the knob counts for more.
         """
-        seconds, request = self._history.compiling_seconds(config), self._history.request
+        seconds, request = self._history.times.compiling_seconds(config), self._history.request
         goal, facts = request.goal, request.facts
         said = {*request.limits, *(goal.tune or ())}
         if request.environment.device_kind != "cpu" or any(one.compiles and one.name in said for one in KNOBS):

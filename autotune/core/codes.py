@@ -121,7 +121,7 @@ class Code(NumberedCode):
         "Look for what only this rank holds: logging, evaluation, or a table that is not shared out.")
     COMMUNICATION_EXPOSED = ("communication-exposed", 130,
         "{share:share} of a micro-step is an exchange of gradients that no computing hides.",
-        "Accumulate more micro-batches, which exchange once a step, or try --strategy, --bucket and --bucket-view.")
+        "Search --strategy, --bucket and --bucket-view; only a larger global batch exchanges less often.")
     DIFFERS_ELSEWHERE = ("differs-elsewhere", 131,
         "On a second machine ({worker}) {found}; here it is {here:.2f} times.", "Search on machines that are alike.")
     LOADER_BOUND_WORKERS_OPEN = ("loader-bound-workers-open", 132, TROUBLE_WITH_LOADER,

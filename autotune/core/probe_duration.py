@@ -1,6 +1,6 @@
 """The seconds of a search probe, by the seconds of a micro-batch of its configuration.
 
-Predicted by the model, for ranking; what may begin is decided by `History.expected_seconds`.
+Predicted by the model, for ranking; what may begin is decided by `ProbeTimes.expected_seconds`.
 """
 
 from __future__ import annotations

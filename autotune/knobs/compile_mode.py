@@ -37,7 +37,7 @@ COMPILED = Influence(
     on_cores=COMPILED_ON_CORES,
 )
 # The seconds of a first probe beyond its steps, before any was seen: compiled C++ on two cores, Triton on a GPU
-# (benchmarks/compiling.py; docs/notes/compiling.md 1). What a probe took replaces them (`History.compiling_seconds`).
+# (benchmarks/compiling.py; docs/notes/compiling.md 1). What a probe took replaces them (`CompilingSeconds`).
 PRIOR_SECONDS: dict[Value, float] = {None: 0.0, DEFAULT: 45.0, REGIONAL: 25.0, GRAPHS: 60.0, TUNED: 180.0}
 
 

@@ -16,7 +16,6 @@ from autotune.knobs.base import TACIT, Knob, MemoryEffect
 from autotune.memory.model import Arm
 from autotune.memory.records import DryRun, DryRunRequest
 from autotune.sampler.space import SearchSpace
-from autotune.study import disk
 from autotune.study.pace import starting_seconds
 
 SHARE = 0.1  # of the time budget, that may be spent on it
@@ -42,8 +41,7 @@ def predict_memory(context: SearchContext) -> None:
     if seconds < LEAST_SECONDS or all_seconds > context.budget.spare_seconds or not memory.can_bind:
         return
     asked = asking(context.request, context.space, memory.usable_bytes, seconds, shapes_vary=memory.shapes_vary)
-    _, place = disk.new_attempt(context.folder, DryRunRequest)
-    found = context.launcher.run(asked, place)  # the search goes on without it, whatever its fault
+    found = context.run_dispensable(asked)
     history.add_dry_run(found)
     context.reporter.detail(describe_dry_run(found, context.space, memory.fits))
 

@@ -57,9 +57,8 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
     check_place(settings)
     notice = rebuild(settings)
     begun = check_resumable(settings.folder, settings.mode)
-    folder, lock = settings.folder, None
-    try:
-        lock = Lock(folder)
+    folder = settings.folder
+    with _locked(folder) as lock, _tidied(folder, begun):
         disk.sweep(folder)
         environment, facts, seconds = inspect(
             settings.target, ranks.device, settings.seed, folder / disk.INSPECT, launcher,
@@ -75,6 +74,25 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
             folder=folder, request=request, space=space, is_resumed=earlier is not None, inspection_seconds=seconds,
             notice=notice, code_changed=code_changed(earlier, request) if earlier else None,
         )  # fmt: skip
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[Lock]:
+    """Hold the lock of the study; where that fails, what was made for it is taken away again."""
+    try:
+        lock = Lock(folder)
+    except (KeyboardInterrupt, EnvironmentUnfit):
+        disk.clear_away(folder)
+        raise
+    with lock:
+        yield lock
+
+
+@contextmanager
+def _tidied(folder: Path, begun: StudyRequest | None) -> Iterator[None]:
+    """Leave a study without compiled code, and none that recorded nothing. `begun`: what an earlier search asked."""
+    try:
+        yield
     except (KeyboardInterrupt, UsageError, EnvironmentUnfit):
         disk.take_compiled_away(folder)
         disk.clear_away(folder)  # but not after a `TargetError`, which names its log
@@ -85,9 +103,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
         _ignore(folder)  # its log stays
         raise
     finally:
-        if lock is not None:
-            disk.take_compiled_away(folder)
-            lock.release()
+        disk.take_compiled_away(folder)
 
 
 def begin(

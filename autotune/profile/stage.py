@@ -5,22 +5,18 @@ baseline measured ─► parts, calls and lines of the baseline in a process of 
 
 from __future__ import annotations
 
-from contextlib import suppress
-from pathlib import Path
-
 from msgspec.structs import replace
 
 from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.requests import ProbeBudget
-from autotune.core.results import Outcome, ProbeResult
+from autotune.core.results import ProbeResult
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.knobs import KNOBS
 from autotune.profile.advice import instead, seen
 from autotune.profile.judge import bottleneck, findings
 from autotune.profile.records import NO_LINE, ProfileRequest, ProfileResult, SlowLine
-from autotune.study import disk
 from autotune.study.pace import Pace, starting_seconds
 from autotune.study.recommendation import Recommendation
 from autotune.units import format_seconds, format_share
@@ -38,7 +34,7 @@ def profile_baseline(context: SearchContext) -> None:
 
     The search goes on without it, whatever its fault.
     """
-    is_known = _attempted(context.folder) and not context.code_changed
+    is_known = bool(context.history.profiles) and not context.code_changed
     if context.settings.profile == "off" or is_known or context.interrupted_confirmation:
         return
     known = context.history.baseline_known
@@ -52,7 +48,7 @@ def profile_baseline(context: SearchContext) -> None:
 
 def with_slow_lines(answer: Recommendation, context: SearchContext) -> Recommendation:
     """Return the answer with the most expensive lines that no setting mends."""
-    result = last_profile(context.folder)
+    result = context.history.profile
     if context.settings.profile == "off" or result is None:
         return answer
     return replace(answer, slow_lines=slow_lines(result, answer.data_wait_share))
@@ -71,20 +67,6 @@ def slow_lines(result: ProfileResult, wait_share: float) -> tuple[Notice, ...]:
     ]
     most_expensive = sorted(told, key=lambda one: one.seconds, reverse=True)[:MOST_TOLD]
     return tuple(_notice(one, result.seconds) for one in most_expensive)
-
-
-def last_profile(folder: Path) -> ProfileResult | None:
-    """Return the last profile of the study in `folder` that came to something; None: it has none, or it is damaged."""
-    with suppress(StudyError, OSError):
-        found = [result for _, result in disk.attempts(folder, ProfileRequest.kind())]
-        return next((one for one in reversed(found) if one.outcome is Outcome.OK and one.parts), None)
-    return None
-
-
-def _attempted(folder: Path) -> bool:
-    with suppress(StudyError, OSError):
-        return bool(disk.attempts(folder, ProfileRequest.kind()))
-    return True
 
 
 def _unfit(context: SearchContext, baseline: ProbeResult | None) -> str:
@@ -117,9 +99,10 @@ def _profiled(context: SearchContext, baseline: ProbeResult) -> str:
         budget=ProbeBudget(total_deadline_seconds=deadline),
     )  # fmt: skip
     try:
-        found = context.launcher.run(asked, disk.new_attempt(context.folder, ProfileRequest)[1])
+        found = context.run_dispensable(asked)
     except (EnvironmentUnfit, StudyError) as error:
         return str(error).rstrip(".")
+    context.history.add_profile(found)
     if found.failure is not None:
         return f"{found.outcome}: {found.failure.message}".partition("\n")[0].rstrip(".")
     if found.parts:

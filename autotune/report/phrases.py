@@ -138,17 +138,19 @@ def is_better(recommendation: Recommendation) -> bool:
 
 
 def undecided_phrase(recommendation: Recommendation) -> str:
-    """`undecided between your baseline and 64×1 bf16, measured at 1.08× (0.95 to 1.22)`; empty if it is decided."""
+    """`undecided between your baseline and 64×1 bf16, measured 1.08× as fast (0.95 to 1.22)`; empty if it is decided."""
     rival = recommendation.undecided
     if rival is None:
         return ""
     ends = (recommendation.baseline, recommendation.params)
     knobs = touched([*(Config(values=values) for values in ends), rival.config])
-    spread = factor_phrase(rival.gain, rival.gain_low, rival.gain_high)
+    factor, ends_of_gain = f"{format_speedup(rival.gain)}×", range_phrase(rival.gain_low, rival.gain_high)
+    good = "as fast" if objective_of(recommendation.goal).is_speed else "as good"
+    spread = f"{factor} {good}" + (f" ({ends_of_gain})" if ends_of_gain else "")
     what = shown_config(rival.config.values, knobs)
     where = " beside other work" if rival.beside_others else ""
     baseline = baseline_name(assumed=recommendation.baseline_assumed)
-    return f"undecided between {baseline} and {what}, measured at {spread}{where}"
+    return f"undecided between {baseline} and {what}, measured {spread}{where}"
 
 
 def what_would_tell(recommendation: Recommendation) -> str:

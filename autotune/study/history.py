@@ -2,35 +2,26 @@
 
 from __future__ import annotations
 
-import math
-import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import numpy as np
-from msgspec.structs import replace
-
 from autotune.core.notices import Notice
-from autotune.core.probe_duration import STEP_UP, ProbeDuration
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
-from autotune.core.requests import FEWEST_STEPS, ProbeBudget
-from autotune.core.results import LossVerdict, Measurement, Outcome, Trial
+from autotune.core.results import LossVerdict, Outcome, Trial
 from autotune.gradient_noise.estimate import estimate
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleRequest, NoiseScaleResult
-from autotune.knobs.base import SHORT_CYCLE
 from autotune.memory.records import DryRun, DryRunRequest
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge_among
 from autotune.precision.judge import PrecisionCheck, Thresholds, refusal, settled
 from autotune.precision.records import PrecisionCheckRequest, PrecisionCheckResult
+from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.study import disk
-from autotune.study.compiling_seconds import CompilingSeconds
 from autotune.study.machines import Rates, baseline_rates_by_machine, drift_corrected, speed
-from autotune.study.pace import Pace, compiling_seconds
+from autotune.study.probe_times import ProbeTimes
 from autotune.study.summary import ConfigSummary
 from autotune.study.valid_probes import MOST_VAIN_REPEATS, Judged, drift_factor, interference_causes, valid_trials
 
-FIRST_GUESS_SECONDS = 10.0  # of one probe, before any has been seen
 # Of the baseline: faults of the target or the machine, which the user has to mend before anything can be searched.
 FATAL_AT_BASELINE = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.TIMEOUT, Outcome.CRASHED,
                      Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)  # fmt: skip
@@ -43,13 +34,13 @@ class History:
     def __init__(
         self, request: StudyRequest, trials: Sequence[Trial] = (), *, precision_checks: Sequence[PrecisionCheck] = (),
         gradient_samples: Sequence[NoiseScaleCheck] = (), dry_run: DryRun | None = None,
+        profiles: Sequence[ProfileResult] = (),
     ) -> None:  # fmt: skip
         """Take the `trials` that were there when this run of the search began."""
         self.request, self.version, self.dry_run = request, 0, dry_run
         self.precision_checks, self.gradient_samples = tuple(precision_checks), tuple(gradient_samples)
-        self._known_paces: tuple[int, dict[Config, list[Pace]]] = (-1, {})
-        self._compiling = CompilingSeconds(())  # of the paces
-        self._expected: dict[tuple[ProbeBudget, float], float] = {}
+        self.profiles = tuple(profiles)
+        self._known_times = (-1, ProbeTimes(request, ()))  # by the version
         self.judged = self._judge(trials)  # every probe with its verdict, in order
         self.count_before = len(self.judged)  # probes that were there when this run of the search began
 
@@ -68,6 +59,7 @@ class History:
             precision_checks=[pair for pair in precision_checks if pair[1].outcome is not Outcome.ENVIRONMENT],
             gradient_samples=[pair for pair in gradient_samples if pair[1].outcome is not Outcome.ENVIRONMENT],
             dry_run=dry_runs[-1][1] if dry_runs else None,
+            profiles=[result for _, result in disk.attempts(folder, ProfileRequest.kind())],
         )
 
     def add(self, trial: Trial) -> Judged:
@@ -91,6 +83,11 @@ class History:
     def add_dry_run(self, found: DryRun) -> None:
         """Keep what a dry run found of memory."""
         self.dry_run = found
+        self.version += 1
+
+    def add_profile(self, found: ProfileResult) -> None:
+        """Keep one more profile of the baseline."""
+        self.profiles = (*self.profiles, found)
         self.version += 1
 
     @property
@@ -174,83 +171,16 @@ class History:
         return max(rates) * drift_factor(number, next(iter(known.values()), ())) if rates else None
 
     @property
-    def typical_seconds(self) -> float:
-        """The seconds of one probe: the median of those that ran, a guess before the first."""
-        seconds = [trial.result.elapsed_seconds for trial, _ in self.judged if trial.result.outcome is Outcome.OK]
-        return statistics.median(seconds) if seconds else FIRST_GUESS_SECONDS
-
-    def expected_seconds(
-        self, budget: ProbeBudget, config: Config | None = None, *, short_cycles: bool = False
-    ) -> float:
-        """Return the seconds of one more probe of `config` with this budget; of any configuration if it is None.
-
-        Everything but the window takes what it took, and the window what it took within the bounds of the budget, two
-        steps at least. A configuration that never ran takes what others took, and longer where its steps are longer.
-        With `short_cycles` those of a search probe, which may run fewer micro-batches. What compiling takes counts.
-        """
-        compiling = 0.0 if config is None else self.compiling_seconds(config)
-        longest = self._longest_cycle if short_cycles else math.inf
-        if config in self._paces:
-            cycle = min(1.0, longest / config.gradient_accumulation_steps)
-            return compiling + statistics.fmean(pace.again(budget, cycle * pace.step) for pace in self._paces[config])
-        if not self._paces:
-            return compiling + FIRST_GUESS_SECONDS
-        batch = 0 if config is None else config.batch_size * min(longest, config.gradient_accumulation_steps)
-        if (budget, batch) not in self._expected:  # asked of hundreds of configurations before every probe
-            self._expected[budget, batch] = self._expected_of_others(budget, batch)
-        return compiling + self._expected[budget, batch]
-
-    def compiling_seconds(self, config: Config) -> float:
-        """Return the seconds that the next probe of `config` will compile."""
-        return (self._compiling if self._paces else CompilingSeconds(())).next(config)
-
-    def _expected_of_others(self, budget: ProbeBudget, samples: float) -> float:
-        """Return the seconds of a probe with cycles of so many samples, which never ran; 0: that of others."""
-        ran = [(config.global_batch_size(), pace) for config, paces in self._paces.items() for pace in paces]
-        typical = statistics.median(pace.again(budget, pace.cycle) for _, pace in ran)
-        steps: dict[float, float] = {}
-        if (inspected := self.request.facts.step) is not None:  # it was cold, so that any other measurement is better
-            steps[self.request.baseline.global_batch_size()] = inspected.seconds
-        for other, pace in ran:
-            steps[other] = min(pace.step, steps.get(other, pace.step))
-        sizes = sorted(steps)
-        # What is fixed and what each sample takes: linear between two that are known, and no slower per sample beyond.
-        cycle = float(np.interp(samples, sizes, [steps[size] for size in sizes])) * max(1.0, samples / sizes[-1])
-        return typical + FEWEST_STEPS * max(0.0, cycle - statistics.median(pace.cycle for _, pace in ran))
+    def times(self) -> ProbeTimes:
+        """What the probes so far say of the seconds of the next ones."""
+        if self._known_times[0] != self.version:
+            self._known_times = (self.version, ProbeTimes(self.request, [trial for trial, _ in self.judged]))
+        return self._known_times[1]
 
     @property
-    def _longest_cycle(self) -> float:
-        """The most micro-batches that an optimizer step of a search probe has."""
-        is_short = objective_of(self.request.goal).is_speed and not self.request.facts.owns_loop
-        return SHORT_CYCLE if is_short else math.inf
-
-    @property
-    def _paces(self) -> dict[Config, list[Pace]]:
-        if self._known_paces[0] != self.version:
-            found: dict[Config, list[Pace]] = {}
-            for trial in (trial for trial, _ in self.judged if trial.result.measurement is not None):
-                found.setdefault(trial.config, []).append(Pace.of(trial.result))
-            self._known_paces, self._expected = (self.version, found), {}
-            self._compiling = CompilingSeconds(trial for trial, _ in self.judged)
-        return self._known_paces[1]
-
-    @property
-    def probe_duration(self) -> ProbeDuration:
-        """The duration of search probes by those that ran: the median of what they took beyond their cycles is fixed.
-
-        The first probe after the baseline is bounded by the baseline's, the next ones by the longest so far, all
-        without compiling (`compiling_seconds`).
-        """
-        duration, ran = ProbeDuration(longest_cycle=self._longest_cycle), self._without_compiling
-        beyond = [seconds - duration.seconds(sum(m.step_seconds) / m.steps, 1) for seconds, m in ran]
-        longest = max((seconds for seconds, _ in ran), default=math.inf)
-        fixed = max(0.0, statistics.median(beyond)) if beyond else 0.0
-        return replace(duration, fixed_seconds=float(fixed), most_seconds=STEP_UP * longest)
-
-    @property
-    def _without_compiling(self) -> list[tuple[float, Measurement]]:
-        results = [trial.result for trial, _ in self.judged]
-        return [(one.elapsed_seconds - compiling_seconds(one), one.measurement) for one in results if one.measurement]
+    def profile(self) -> ProfileResult | None:
+        """The last profile of the baseline that came to something; None if there is none."""
+        return next((one for one in reversed(self.profiles) if one.outcome is Outcome.OK and one.parts), None)
 
     @property
     def loss_verdicts(self) -> tuple[LossVerdict, ...]:

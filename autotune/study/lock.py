@@ -7,7 +7,7 @@ import os
 import time
 from contextlib import ExitStack, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Self
 
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.study import disk
@@ -16,7 +16,7 @@ LOCK_ATTEMPTS = 5
 
 
 class Lock:
-    """Exclusive use of a study folder, released by the kernel when the process ends, however it ends."""
+    """Exclusive use of a study folder while its `with` lasts, or until the process ends, however it ends."""
 
     def __init__(self, folder: Path) -> None:
         """Lock `folder`, made if need be; raises `StudyError` if another search holds it, and `EnvironmentUnfit`."""
@@ -40,6 +40,12 @@ class Lock:
         except OSError as error:
             self.release()
             raise disk.unwritable(folder, error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
 
     def release(self) -> None:
         """Give the locks back."""

@@ -102,7 +102,7 @@ def _probed(context: SearchContext) -> Judged:
         if pause:
             doubts = f"Probe {tried[-1].number}: {why_doubtful(tried[-1])}."
             wait = pause if is_spoiled(tried[-1].result) else 0.0
-            needed = wait + history.expected_seconds(asked, config)
+            needed = wait + history.times.expected_seconds(asked, config)
             if budget.left_seconds < needed:
                 context.reporter.note(f"{doubts} There is no time to measure the baseline again.")
                 break

@@ -90,7 +90,7 @@ def _turn(turns: Turns, context: SearchContext, worker: FleetWorker | None) -> N
     own = history.judged if worker is None else of_worker(history.judged, worker.name)
     since_begun = [trial.config for trial, _ in own if trial.number >= history.first_number]
     is_new = worker is not None and baseline not in since_begun
-    is_due = is_new or is_baseline_due(own, baseline, history.typical_seconds)
+    is_due = is_new or is_baseline_due(own, baseline, history.times.typical_seconds)
     if is_due and _affords_reference(context):
         _probe_reference(turns, context, worker)
     else:
@@ -117,7 +117,10 @@ def _probe_next(context: SearchContext) -> None:
 
 def _affords_reference(context: SearchContext) -> bool:
     budget = context.budget
-    return context.history.expected_seconds(budget.usual_budget, context.request.baseline) <= budget.explorable_seconds
+    return (
+        context.history.times.expected_seconds(budget.usual_budget, context.request.baseline)
+        <= budget.explorable_seconds
+    )
 
 
 def _probe_reference(turns: Turns, context: SearchContext, worker: FleetWorker | None) -> None:

@@ -70,7 +70,7 @@ def test_what_beats_a_baseline_that_others_kept_from_the_cores_is_open_however_m
 
     assert (found.params, found.undecided.config) == (BASE.values, FAST)
     assert found.undecided.rounds_needed is None
-    assert "measured at 10.0× (8.36 to 12.0) beside other work: your baseline is kept" in headline(found)
+    assert "measured 10.0× as fast (8.36 to 12.0) beside other work: your baseline is kept" in headline(found)
     assert [one.reason.code for one in found.runners_up] == [Code.FASTER_BESIDE_OTHERS]
     assert codec.decode(codec.encode(found), Recommendation) == found
 

@@ -42,7 +42,7 @@ def test_time_is_kept_for_eight_brief_rounds_of_all_who_would_race_now(tmp_path,
 def test_the_least_that_is_kept_are_two_rounds_of_the_fastest_and_the_baseline(tmp_path):
     search = _after(tmp_path, (1,))
 
-    least, brief = (search.history.expected_seconds(probe_budget) for probe_budget in (LEAST, BRIEF))
+    least, brief = (search.history.times.expected_seconds(probe_budget) for probe_budget in (LEAST, BRIEF))
     assert search.budget.shortest_confirmation_seconds == pytest.approx(4 * least, rel=0.1)
     assert search.budget.short_confirmation_seconds == pytest.approx(8 * brief, rel=0.1)
     assert search.budget.spare_seconds == -search.budget.shortest_confirmation_seconds
@@ -51,7 +51,7 @@ def test_the_least_that_is_kept_are_two_rounds_of_the_fastest_and_the_baseline(t
 @pytest.mark.parametrize(("spare", "affords"), [(-0.1, False), (0.1, True)])
 def test_a_search_affords_what_the_shortest_confirmation_leaves(tmp_path, spare, affords):
     known = _after(tmp_path / "known", (1,))
-    needed = known.budget.shortest_confirmation_seconds + known.history.typical_seconds
+    needed = known.budget.shortest_confirmation_seconds + known.history.times.typical_seconds
 
     budget = TimeBudget(known.history, 600.0, lambda: 600.0 - needed - spare, 0.0)
 

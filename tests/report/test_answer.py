@@ -196,7 +196,7 @@ def test_what_noise_left_open_is_called_undecided_and_says_what_it_would_take() 
     assert (
         answer_block(open_, probed(open_)).plain
         == """\
-Undecided between your baseline and 64×1 bf16 nhwc, measured at 1.46× (0.90 to 2.37): your baseline
+Undecided between your baseline and 64×1 bf16 nhwc, measured 1.46× as fast (0.90 to 2.37): your baseline
 is kept.
 
   Settings  batch_size 64 × 1 · no autocast · no loader workers · all else as it is
@@ -216,7 +216,7 @@ def test_what_is_recommended_while_it_is_open_claims_nothing() -> None:
     found = answer(undecided=rival, speedup=1.07, speedup_low=1.01, speedup_high=1.13)
 
     assert phrases.headline(found) == (
-        "undecided between your baseline and 64×1 bf16 nhwc, measured at 1.07× (0.99 to 1.16); it is recommended: "
+        "undecided between your baseline and 64×1 bf16 nhwc, measured 1.07× as fast (0.99 to 1.16); it is recommended: "
         "at worst it is 1% slower"
     )
     assert not phrases.is_better(found)
@@ -229,7 +229,7 @@ def test_what_an_earlier_version_left_open_is_still_told(tmp_path: Path) -> None
     lost = (RunnerUp(config=BEST, samples_per_second=1460.0, reason=why),)
     codec.write(tmp_path / "best.json", answer(params=BASE.values, runners_up=lost, **OPEN))
 
-    assert phrases.undecided_phrase(read_best(tmp_path / "best.json")).endswith("64×1 bf16 nhwc, measured at 1.46×")
+    assert phrases.undecided_phrase(read_best(tmp_path / "best.json")).endswith("64×1 bf16 nhwc, measured 1.46× as fast")
 
 
 def test_a_baseline_that_needs_too_much_memory_is_no_yardstick() -> None:

@@ -57,22 +57,22 @@ def test_a_second_probe_finds_the_code_in_the_cache():
 def test_a_history_expects_a_probe_to_compile_besides():
     history = History(study_request(), [trial(measured(100.0), **PLAIN.values)])
     probe_budget = ProbeBudget()
-    plain = history.expected_seconds(probe_budget, PLAIN)
+    plain = history.times.expected_seconds(probe_budget, PLAIN)
 
-    assert history.expected_seconds(probe_budget, COMPILED) == pytest.approx(plain + PRIOR_SECONDS["default"])
+    assert history.times.expected_seconds(probe_budget, COMPILED) == pytest.approx(plain + PRIOR_SECONDS["default"])
 
     history.add(compiled(80.0, number=1))
 
-    assert history.expected_seconds(probe_budget, COMPILED) == pytest.approx(plain + 80.0 * WARM_SHARE)
-    assert history.expected_seconds(probe_budget, config(64, channels_last=True)) == pytest.approx(plain)
+    assert history.times.expected_seconds(probe_budget, COMPILED) == pytest.approx(plain + 80.0 * WARM_SHARE)
+    assert history.times.expected_seconds(probe_budget, config(64, channels_last=True)) == pytest.approx(plain)
 
 
 def test_compiling_is_no_part_of_what_search_probes_usually_take():
     plain = [trial(measured(100.0), **PLAIN.values)]
 
-    duration = History(study_request(), [*plain, compiled(90.0, number=1)]).probe_duration
+    duration = History(study_request(), [*plain, compiled(90.0, number=1)]).times.probe_duration
 
-    assert duration == History(study_request(), plain).probe_duration
+    assert duration == History(study_request(), plain).times.probe_duration
 
 
 @pytest.mark.parametrize(

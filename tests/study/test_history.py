@@ -120,7 +120,7 @@ def test_the_rounds_of_a_race_override_the_mean_of_its_own():
 
 
 def _duration(history, batch_size, accumulation, samples_per_second=100.0):
-    return history.probe_duration.seconds(batch_size / samples_per_second, accumulation)
+    return history.times.probe_duration.seconds(batch_size / samples_per_second, accumulation)
 
 
 def test_a_probe_is_expected_to_take_what_is_fixed_and_a_few_cycles():
@@ -129,7 +129,7 @@ def test_a_probe_is_expected_to_take_what_is_fixed_and_a_few_cycles():
     assert _duration(history, 64, 1) == pytest.approx(5.0)
     assert _duration(history, 640, 8) == pytest.approx(0.52 + 7 * 2 * 6.4)
     assert _duration(history, 640, 8, 1e6) == pytest.approx(0.52 + 3.0)
-    assert history.probe_duration.most_seconds == 3 * 5.0
+    assert history.times.probe_duration.most_seconds == 3 * 5.0
 
 
 def test_loops_of_the_users_own_and_what_is_more_than_speed_are_expected_to_run_full_cycles():
@@ -144,5 +144,5 @@ def test_a_search_probe_of_a_long_cycle_is_expected_to_take_less_than_a_round():
     history = _history(BASELINE)
     accumulated = config(batch_size=64, gradient_accumulation_steps=8)
 
-    round_seconds = history.expected_seconds(ProbeBudget(), accumulated)
-    assert history.expected_seconds(ProbeBudget(), accumulated, short_cycles=True) < round_seconds
+    round_seconds = history.times.expected_seconds(ProbeBudget(), accumulated)
+    assert history.times.expected_seconds(ProbeBudget(), accumulated, short_cycles=True) < round_seconds

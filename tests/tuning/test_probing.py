@@ -8,7 +8,7 @@ from autotune.core.records import Goal
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.sampler.observation import observed
 from autotune.study import disk
-from autotune.study.history import FIRST_GUESS_SECONDS
+from autotune.study.probe_times import FIRST_GUESS_SECONDS
 from autotune.testing import FakeLauncher
 from autotune.tuning.probing import probe_with_retry
 from tests.worlds import GIB, config, context, measured, study_request, trial
@@ -53,7 +53,7 @@ def test_a_short_probe_predicts_how_long_a_full_one_and_a_brief_one_take(tmp_pat
     probe_with_retry(search, SLOW, "baseline")
     short, _ = probe_with_retry(search, FAST, "search")
 
-    predicted = [search.history.expected_seconds(probe_budget, FAST) for probe_budget in (ProbeBudget(), BRIEF)]
+    predicted = [search.history.times.expected_seconds(probe_budget, FAST) for probe_budget in (ProbeBudget(), BRIEF)]
     full, _ = probe_with_retry(search, FAST, "confirm")
     brief, _ = probe_with_retry(search, FAST, "confirm", probe_budget=BRIEF)
 
@@ -63,12 +63,12 @@ def test_a_short_probe_predicts_how_long_a_full_one_and_a_brief_one_take(tmp_pat
 
 def test_what_was_never_probed_is_expected_to_take_as_long_as_others(tmp_path):
     search = _context(tmp_path, Asked())
-    guessed = search.history.expected_seconds(ProbeBudget())
+    guessed = search.history.times.expected_seconds(ProbeBudget())
 
     seen, _ = probe_with_retry(search, SLOW, "baseline")
 
     assert guessed == FIRST_GUESS_SECONDS
-    assert search.history.expected_seconds(ProbeBudget(), FAST) == pytest.approx(seen.result.elapsed_seconds)
+    assert search.history.times.expected_seconds(ProbeBudget(), FAST) == pytest.approx(seen.result.elapsed_seconds)
 
 
 @pytest.mark.parametrize("purpose", ["baseline", "reference", "confirm"])
