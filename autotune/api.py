@@ -29,7 +29,7 @@ from autotune.preparation.settings import Mode, Settings, options
 from autotune.races.race import named_contestants
 from autotune.races.race import race as run_race
 from autotune.races.records import RaceResult
-from autotune.races.settings import SECONDS, TOLERANCE, RaceSettings
+from autotune.races.settings import RACE_SECONDS, RACE_TOLERANCE, RaceSettings
 from autotune.races.worktree import Worktree
 from autotune.sampler.names import SamplerName
 from autotune.study.recommendation import Recommendation
@@ -121,8 +121,8 @@ def race(
     *contestants: Name,
     configs: Sequence[Mapping[str, Value]] = (),
     baseline_commit: str | None = None,
-    tolerance: str | float = TOLERANCE,
-    time_budget: str | float = SECONDS,
+    tolerance: str | float = RACE_TOLERANCE,
+    time_budget: str | float = RACE_SECONDS,
     rounds: int | None = None,
     device: str | None = None,
     folder: str | PathLike[str] | None = None,

@@ -14,7 +14,7 @@ _BYTES |= {
     for unit in units.split()
 }
 
-MOST_TOLD = 40  # characters of a number that cannot be meant
+MOST_NUMBER_CHARACTERS = 40  # characters of a number that cannot be meant
 
 
 def parse_seconds(text: str) -> float:
@@ -50,7 +50,9 @@ def parse_bytes(text: str, total: int | None = None) -> int:
         return int(total * number / 100)
     amount = number * _BYTES[match[2].lower()]
     if not 0 < amount < math.inf:
-        raise ValueError(f"{text[:MOST_TOLD]!r} is not an amount of memory above zero that a machine could have")
+        raise ValueError(
+            f"{text[:MOST_NUMBER_CHARACTERS]!r} is not an amount of memory above zero that a machine could have"
+        )
     return int(amount)
 
 
@@ -62,7 +64,7 @@ def parse_fraction(text: str) -> float:
     except ValueError:
         fraction = math.nan
     if rest or not math.isfinite(fraction):
-        raise ValueError(f"{text[:MOST_TOLD]!r} is not a share: write 8% or 0.08")
+        raise ValueError(f"{text[:MOST_NUMBER_CHARACTERS]!r} is not a share: write 8% or 0.08")
     if not 0 <= fraction < 1:
         likely = float(number) if 1 <= float(number) < 100 else 8.0  # who writes 10 means 10%
         got = format_percent(fraction)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from autotune.core.records import PROTOCOL, Environment, Record, Value
+from autotune.core.records import PROTOCOL_VERSION, Environment, Record, Value
 from benchmarks.peers import OURS, Pick, held
 from benchmarks.surfaces.plain import Trained, ratios
 from benchmarks.surfaces.surface import Surface
@@ -21,7 +21,7 @@ COLUMNS = (
 class Answer(Record, frozen=True, kw_only=True):
     """One target: who picked what, and what became of each pick in the plain loop. Empty: not asked yet."""
 
-    protocol: int = PROTOCOL
+    protocol: int = PROTOCOL_VERSION
     task: str
     command: str  # that goes on with it
     environment: Environment

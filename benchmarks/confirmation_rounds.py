@@ -25,7 +25,7 @@ from msgspec import structs
 
 from autotune.answer import choice
 from autotune.answer.confirmation_rounds import confirm_in_rounds, finalist_margin
-from autotune.answer.recommend import recommend
+from autotune.answer.recommend import StudyFacts, recommend
 from autotune.core.records import Config, Goal, StudyRequest
 from autotune.core.results import Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
 from autotune.core.rounds import Rounds
@@ -135,7 +135,7 @@ def confirmed(leaders: int, rounds: int) -> Rule:
         chosen = [one for one in chosen if one.config != CONFIGS[0]]
         candidates = [*chosen, ConfigSummary(config=CONFIGS[0])]
         confirmed = confirm_in_rounds(candidates, rounds, machine.probe, REQUEST, again=machine.again)
-        answer = recommend(confirmed, REQUEST, study="", probes=0, seconds=0.0)
+        answer = recommend(confirmed, REQUEST, StudyFacts(study="", probes=0, seconds=0.0))
         still = [one for one in confirmed if not one.is_behind]
         gaps = Rounds([one.by_round(one.rates) for one in still]).gaps(range(len(still)))
         return Answer(

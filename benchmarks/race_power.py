@@ -27,7 +27,7 @@ from autotune.core.requests import Request, ResultT
 from autotune.preparation.named_training import NamedTraining
 from autotune.races.race import race
 from autotune.races.records import RaceResult
-from autotune.races.settings import SECONDS, RaceSettings
+from autotune.races.settings import RACE_SECONDS, RaceSettings
 from autotune.testing import FakeLauncher, Machine
 
 SLOWDOWN = 0.03
@@ -82,7 +82,7 @@ class Simulated:
 
 
 def simulated(
-    folder: Path, slowdowns: Iterable[float], *, noise: float = 0.004, seed: int = 0, seconds: float = SECONDS
+    folder: Path, slowdowns: Iterable[float], *, noise: float = 0.004, seed: int = 0, seconds: float = RACE_SECONDS
 ) -> RaceResult:
     """Race simulated contestants in `folder`, which lose these shares of the baseline's rate."""
     lost = {"base.py": 0.0, **{f"other{at}.py": share for at, share in enumerate(slowdowns)}}
@@ -110,7 +110,7 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=20)
     parser.add_argument("--slowdown", type=float, default=SLOWDOWN)
     parser.add_argument("--noise", type=float, nargs="+", default=NOISES)
-    parser.add_argument("--budget", type=float, default=SECONDS, help="seconds of each race")
+    parser.add_argument("--budget", type=float, default=RACE_SECONDS, help="seconds of each race")
     parser.add_argument("--real", action="store_true")
     asked = parser.parse_args()
     print("| machine | planted | right | wrong | undecided | rounds, mean | seconds, longest |")

@@ -245,6 +245,28 @@ def test_no_two_classes_share_a_name():
     assert {name: found for name, found in homes.items() if len(found) > 1} == {}
 
 
+def test_no_two_thresholds_share_a_name():
+    homes = {}
+    for path in _modules():
+        if _room(path) == "report" or path.stem == "chart":  # where ROW and GAP are the pixels of one drawing
+            continue
+        for node in _tree(path).body:
+            if isinstance(node, ast.Assign) and _is_number(node.value):
+                for name in (one for one in ast.walk(node) if isinstance(one, ast.Name)):
+                    homes.setdefault(name.id, set()).add(path.relative_to(PACKAGE).as_posix())
+
+    public = {name: sorted(found) for name, found in homes.items() if name.isupper() and not name.startswith("_")}
+    assert {name: found for name, found in public.items() if len(found) > 1} == {}
+
+
+def _is_number(node):
+    if isinstance(node, ast.Tuple):
+        return all(map(_is_number, node.elts))
+    if isinstance(node, ast.BinOp):
+        return _is_number(node.left) and _is_number(node.right)
+    return isinstance(node, ast.Constant) and type(node.value) in (int, float)
+
+
 def test_no_module_is_longer_than_three_hundred_lines():
     long = {str(path): count for path in _modules() if (count := len(path.read_text().splitlines())) > 300}
 

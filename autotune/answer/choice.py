@@ -40,13 +40,13 @@ from autotune.study.valid_probes import Judged, is_crowded
 FEWEST_FINALISTS = 3
 TIE = 0.02  # faster by less is not worth a change
 MOST_TIE = 0.05  # beyond it an interval that includes 0 is lack of rounds, and no tie of two finalists
-RELEVANT = 0.1  # a gain that pays for a change: an interval without it says that there is none worth having
+PAYING_GAIN = 0.1  # a gain that pays for a change: an interval without it says that there is none worth having
 LEAST_UNPROVEN_GAIN = 0.05  # better than the baseline: is taken unproven, if by its interval it costs TIE at most
-PROBABLY = 0.8  # confidence of an interval, beyond whose upper end one in ten lies
+PROBABLE_CONFIDENCE = 0.8  # confidence of an interval, beyond whose upper end one in ten lies
 # That the model of eight probes or more is worth, where it is a question of batches (benchmarks/knee.py).
 MODEL_ROUNDS = 4
 LUCK_DEVIATIONS = 0.7  # of the difference of two probes: what is faster by less may be lucky
-SCARCE = 0.3  # of the limit left free: with more, less memory is of no use to anybody
+SCARCE_FREE_SHARE = 0.3  # of the limit left free: with more, less memory is of no use to anybody
 
 
 def finalists(
@@ -168,7 +168,7 @@ def behind(
     best = max(allowed, key=rounds.typical_rate)
     found = {}
     for one in allowed:
-        estimate, _, high = rounds.ratio(best, one, PROBABLY)
+        estimate, _, high = rounds.ratio(best, one, PROBABLE_CONFIDENCE)
         mine, its = summaries[one].expected, summaries[best].expected
         known = rounds.count(best, one)
         weight = MODEL_ROUNDS / (MODEL_ROUNDS + known) if mine and its and known else 0.0
@@ -229,7 +229,7 @@ def _size(config: Config, request: StudyRequest) -> tuple[float, float, float]:
 
 
 def _is_scarce(summary: ConfigSummary, request: StudyRequest) -> bool:
-    return summary.peak_bytes > (1 - SCARCE) * request.memory_limit_bytes
+    return summary.peak_bytes > (1 - SCARCE_FREE_SHARE) * request.memory_limit_bytes
 
 
 def choose(summaries: Sequence[ConfigSummary], rounds: Rounds, request: StudyRequest, allowed: Sequence[int]) -> int:

@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from autotune.answer import doubtful_batch
-from autotune.answer.choice import FEWEST_FINALISTS, RELEVANT, TIE, claim_confidence, differ_in_batch, preferences
+from autotune.answer.choice import FEWEST_FINALISTS, PAYING_GAIN, TIE, claim_confidence, differ_in_batch, preferences
 from autotune.answer.outliers import without_outliers
 from autotune.answer.resumed_confirmation import ResumedConfirmation
 from autotune.core.records import Config, Goal, StudyRequest
@@ -31,18 +31,18 @@ from autotune.study.summary import ConfigSummary, rounds_of
 from autotune.study.valid_probes import Judged, interference_causes, is_spoiled
 
 MOST_FINALISTS = 8
-LAST = 2  # who run to the end, however many began
+LAST_FINALISTS = 2  # who run to the end, however many began
 HALVED_AFTER = (3, 6)  # rounds
 FEWEST_ROUNDS = 2  # one has no interval
 FEWEST_FREEDOM = 3  # of the noise: Student's 95 % is 3.2 standard errors with three, 12.7 with one (two rounds of two)
 GOAL_ROUNDS = 8  # of the last two: on a quiet machine they tell 2 % apart with a power of 0.92 (docs/notes/search.md 4)
 # Eight leave the recommended a regret of 1.9 %, twelve 1.2 %, for a sixth more (benchmarks/confirmation_rounds.py).
 USUAL_ROUNDS = 12
-MOST_ROUNDS = 24  # where it is still open if the fastest beats the baseline: twice as many narrow the interval by 1.4
+LONGEST_CONFIRMATION = 24  # where it is open whether the fastest beats the baseline: the interval narrows by 1.4
 SURE_ROUNDS = 3  # before it may be decided: two rounds agree by luck now and then
-SURE = 0.99  # confidence of what ends a confirmation: it is asked anew after every round
+SURE_CONFIDENCE = 0.99  # confidence of what ends a confirmation: it is asked anew after every round
 KNOWN_LOSS = 0.005  # expected of the choice, beyond a tie: the rounds end there (benchmarks/confirmation_rounds.py)
-SLOWER = 1.01  # who is surely slower by more than 1 % need not be measured again
+SURELY_SLOWER_RATIO = 1.01  # who is surely slower by more than 1 % need not be measured again
 FINALIST_DEVIATIONS = 3.0  # of the difference of two probes: who is slower by more is not confirmed
 PRIOR_PROBES = 4  # repeats after which the reference's own spread weighs as much as the prior (docs/notes/search.md 3)
 
@@ -50,8 +50,8 @@ PRIOR_PROBES = 4  # repeats after which the reference's own spread weighs as muc
 def finalists_left(finalists: int, number: int) -> int:
     """Return how many of `finalists` run in round `number`, the first being 0."""
     for halving in HALVED_AFTER:
-        if number >= halving and finalists > LAST:
-            finalists = max(LAST, finalists // 2)
+        if number >= halving and finalists > LAST_FINALISTS:
+            finalists = max(LAST_FINALISTS, finalists // 2)
     return finalists
 
 
@@ -118,7 +118,7 @@ def is_good_enough(rounds: Rounds, running: Sequence[int], baseline: int | None)
     if any(rounds.count(chosen, one) < HALVED_AFTER[-1] for one in running):
         return False
     if baseline is not None and not stays:
-        sure = 1 - (1 - SURE) / (1 + len(rivals))  # the fastest of several: Bonferroni's correction
+        sure = 1 - (1 - SURE_CONFIDENCE) / (1 + len(rivals))  # the fastest of several: Bonferroni's correction
         if rounds.ratio(fastest, baseline, sure)[1] <= 1:
             return False
     return sum(rounds.expected_loss(chosen, one, TIE) for one in rivals) < KNOWN_LOSS
@@ -128,11 +128,11 @@ def is_decided(rounds: Rounds, running: Sequence[int], tie: float = TIE) -> bool
     """Whether further rounds would change nothing: every rival of the fastest is surely slower, or surely as good."""
     gaps = rounds.gaps(running)
     fastest = max(running, key=lambda one: gaps[one])
-    slower = SLOWER if tie <= TIE else 1 / (1 - tie)
+    slower = SURELY_SLOWER_RATIO if tie <= TIE else 1 / (1 - tie)
     for rival in running:
         if rival == fastest:
             continue
-        _, low, high = rounds.ratio(fastest, rival, SURE)
+        _, low, high = rounds.ratio(fastest, rival, SURE_CONFIDENCE)
         is_settled = low > slower or (low >= 1 - tie and high <= 1 / (1 - tie))
         if rounds.count(fastest, rival) < SURE_ROUNDS or not is_settled:
             return False
@@ -157,7 +157,7 @@ def confirm_in_rounds(
     baseline, candidates = request.baseline, {one.config: one for one in finalists}
     first = max((number + 1 for one in finalists for number in one.rounds), default=0)
     fewest = fewest_rounds(len(candidates))
-    for done in range(MOST_ROUNDS if affords or rounds >= USUAL_ROUNDS else rounds):
+    for done in range(LONGEST_CONFIRMATION if affords or rounds >= USUAL_ROUNDS else rounds):
         number = first + done
         running = [one for one in candidates.values() if not (one.failure or one.is_behind)]
         claims = sum(not one.failure for one in candidates.values() if one.config != baseline)  # as the answer does
@@ -254,7 +254,7 @@ def _is_open(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, cla
 def _may_gain(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, claims: int) -> bool:
     """Whether the answer would be undecided now: an interval includes no gain and one that pays for a change."""
     ratios = _over_baseline(running, baseline, goal, claims) or []
-    return any(low <= 1 and high > 1 + RELEVANT for _, low, high in ratios)
+    return any(low <= 1 and high > 1 + PAYING_GAIN for _, low, high in ratios)
 
 
 def _over_baseline(

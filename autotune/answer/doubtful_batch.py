@@ -18,7 +18,8 @@ from autotune.study.summary import ConfigSummary, rounds_of
 
 LEAST_BATCH_GAIN = 0.05  # over the fastest that holds it: for less nobody should have to think about BatchNorm
 EVIDENT_LOSS = 0.15  # of single probes without another global batch: beyond it that one is confirmed if time allows
-CONFIDENCE = 0.8  # of the interval that has to exclude a loss, 90 % one-sided: at 95 % two rounds cannot show 20 %
+# Of the interval that has to exclude a loss, 90 % one-sided: at 95 % two rounds cannot show 20 %.
+BATCH_CONFIDENCE = 0.8
 
 
 def is_batch_doubtful(config: Config, request: StudyRequest) -> bool:
@@ -50,7 +51,7 @@ def is_taken_back(winner: Config, config: Config, request: StudyRequest) -> bool
 
 def is_worth_it(scores: Rounds, one: int, held: int, request: StudyRequest) -> bool:
     """Whether the gain of `one` over `held`, by their positions in `scores`, is large enough, and probably no luck."""
-    estimate, low, _ = scores.ratio(one, held, CONFIDENCE)
+    estimate, low, _ = scores.ratio(one, held, BATCH_CONFIDENCE)
     return estimate > 1 + least_gain(request) and low > 1
 
 
@@ -62,7 +63,7 @@ def is_batch_open(candidates: Sequence[ConfigSummary], request: StudyRequest) ->
         return False
     scores = rounds_of(candidates)
     held, other = (max(places[is_other], key=scores.typical_rate) for is_other in (False, True))
-    estimate, low, _ = scores.ratio(other, held, CONFIDENCE)
+    estimate, low, _ = scores.ratio(other, held, BATCH_CONFIDENCE)
     return estimate > 1 + least_gain(request) and low <= 1
 
 

@@ -24,7 +24,7 @@ from autotune.units import format_rate
 LOADER_BOUND = 0.15  # share of a step spent waiting: 0.04 if compute-bound, else 0.2 to 0.75 (docs/notes/timing.md 4)
 MOST_LISTED = 3  # probes: the others were slowed by the same work
 MOST_STEPS_LEFT = 250_000  # until memory runs out: a slower growth was seen without a leak, and few train so long
-SPREAD = 0.05  # of repeats, beyond which a ranking of near-ties means little
+BUSY_SPREAD = 0.05  # of repeats, beyond which a ranking of near-ties means little
 
 
 def reasons_for(request: StudyRequest) -> Iterator[Notice]:
@@ -69,7 +69,7 @@ def warnings_of(
         yield notice(
             Code.PAUSES_LEFT_OUT, seconds=paused, measured=sum(sum(m.step_seconds) for m in winner.measurements)
         )
-    if spread > SPREAD:
+    if spread > BUSY_SPREAD:
         yield notice(Code.RATES_SPREAD, spread=spread)
     if busy:
         yield notice(Code.INTERFERENCE_THROUGHOUT)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from autotune.answer.choice import TIE, choose, confidence, is_crowded_out
@@ -35,37 +36,49 @@ from autotune.units import significant
 LEAST_UNMATCHED_GAIN = 1.05
 
 
+@dataclass(frozen=True, kw_only=True)
+class StudyFacts:
+    """What an answer says of its study besides the candidates."""
+
+    study: str  # its folder
+    probes: int
+    seconds: float  # that the search took
+    losses: tuple[LossVerdict, ...] = ()  # the verdicts on dtypes
+    busy: bool = False  # there was interference throughout
+    certificate: Notice | None = None  # what is known of configurations that were not measured
+    probed: Collection[Config] = ()  # all that the study has tried
+    noise_scale: float | None = None  # of the gradient, in samples; None: it is not known
+
+
 def recommend(
-    candidates: Sequence[ConfigSummary], request: StudyRequest, *, study: str, probes: int, seconds: float,
-    losses: Sequence[LossVerdict] = (), busy: bool = False, certificate: Notice | None = None,
-    probed: Collection[Config] = (), noise_scale: float | None = None, among: Collection[Config] = (),
-) -> Recommendation:  # fmt: skip
+    candidates: Sequence[ConfigSummary], request: StudyRequest, facts: StudyFacts, among: Collection[Config] = ()
+) -> Recommendation:
     """Choose among candidates that were measured in the same rounds (`choice.py`); the baseline is one if it runs.
 
-    A candidate that is refused never wins, nor one that dropped out of the rounds, unless all others failed. `losses`
-    are the verdicts on dtypes; `busy`: there was interference throughout; `certificate`: what is known of
-    configurations that were not measured; `probed`: all that the study has tried; `noise_scale`: of the
-    gradient, in samples, where it is known; `among`: who may be recommended, if any are given. Raises
-    `NoRecommendation` if none could be measured.
+    A candidate that is refused never wins, nor one that dropped out of the rounds, unless all others failed.
+    `among`: who may be recommended, if any are given. Raises `NoRecommendation` if none could be measured.
     """
+    losses = facts.losses
     ranking = _ranking(candidates, request, losses, among)
     winner, unchanged = ranking.winner, at_baseline_batch(ranking, lambda one: _stability(one, request, losses)[0])
     base = ranking.measured[ranking.baseline] if ranking.baseline is not None else None
     stability, doubt = _stability(winner, request, losses)
-    still_open = find_undecided(ranking, seconds)
+    still_open = find_undecided(ranking, facts.seconds)
     others = [one for one in candidates if not one.refused and one.config != request.baseline]
     is_unknown = still_open is not None or any(map(is_unconfirmed, others))  # what more workers gain
-    warnings = warnings_of(winner, request, ranking.rates.noise, busy=busy, probed=probed, is_open=is_unknown)
+    warnings = warnings_of(
+        winner, request, ranking.rates.noise, busy=facts.busy, probed=facts.probed, is_open=is_unknown
+    )
     achieved, own_reasons = _achieved(ranking)
     tokens = mean_of_known([one.tokens_per_second for one in winner.measurements])
-    batches = {request.global_batch_size(one) for one in (*probed, *(one.config for one in candidates))}
+    batches = {request.global_batch_size(one) for one in (*facts.probed, *(one.config for one in candidates))}
     is_chosen = len(batches) > 1 and len(ranking.measured) > 1  # else nothing was decided about them
     return Recommendation(
-        study=study,
+        study=facts.study,
         target=request.target,
         target_digest=request.target_digest,
         model=request.facts.name,
-        global_batch_change=global_batch_change(winner, request, noise_scale),
+        global_batch_change=global_batch_change(winner, request, facts.noise_scale),
         **ranking.figures(ranking.chosen),
         tokens_per_second=None if tokens is None else significant(tokens),
         baseline=dict(request.baseline.values),
@@ -74,7 +87,7 @@ def recommend(
         baseline_global_batch_size=request.global_batch_size(request.baseline),
         memory_limit_bytes=request.memory_limit_bytes,
         stability=stability,
-        loss_verdicts=tuple(losses),
+        loss_verdicts=losses,
         reasons=(
             *(batch_reasons(ranking, unchanged) if is_chosen else ()),
             *own_reasons, *reasons_for(request),
@@ -88,12 +101,12 @@ def recommend(
         facts=request.facts,
         fingerprint=fingerprint(request.environment),
         measured_at=datetime.now(UTC).isoformat(timespec="seconds"),
-        probes=probes,
-        seconds=round(seconds, 1),
+        probes=facts.probes,
+        seconds=round(facts.seconds, 1),
         achieved=achieved,
         undecided=still_open,
         at_baseline_batch=unchanged,
-        certificate=certificate,
+        certificate=facts.certificate,
     )  # fmt: skip
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import statistics
 
-from autotune.answer.choice import RELEVANT, TIE, at_knee, confidence, is_crowded_out
-from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, MOST_ROUNDS, fewest_rounds
+from autotune.answer.choice import PAYING_GAIN, TIE, at_knee, confidence, is_crowded_out
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, LONGEST_CONFIRMATION, fewest_rounds
 from autotune.answer.ranking import Ranking, rounded_ratio
 from autotune.objectives import objective_of
 from autotune.study.recommendation import Undecided
@@ -32,7 +32,7 @@ def find_undecided(ranking: Ranking, seconds: float) -> Undecided | None:
     open_ones = [
         one for one, (gain, low, high) in rivals.items()
         if (low <= 1 or is_crowded)
-        and ((one in near and gain > 1 + TIE) or (has_rounds[one] and high > 1 + RELEVANT))
+        and ((one in near and gain > 1 + TIE) or (has_rounds[one] and high > 1 + PAYING_GAIN))
     ]  # fmt: skip
     if not open_ones:
         return None
@@ -61,4 +61,4 @@ def _rounds_needed(gain: float, low: float, rounds: int) -> int | None:
     if gain <= 1 + TIE or low <= 0:
         return None
     needed = math.ceil(rounds * (math.log(gain / low) / math.log(gain)) ** 2) + 1
-    return needed if needed <= MOST_ROUNDS else None
+    return needed if needed <= LONGEST_CONFIRMATION else None

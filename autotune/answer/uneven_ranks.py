@@ -9,7 +9,8 @@ from autotune.core.notices import Notice, notice
 from autotune.core.rank_reading import RankReading, imbalance
 from autotune.core.results import Measurement
 
-UNEVEN = 0.10  # of the mean: less is little to gain, and two cores of one machine differ by some per cent. A judgement
+# Of the mean: less is little to gain, and two cores of one machine differ by some per cent. A judgement.
+UNEVEN_SHARE = 0.10
 
 
 def uneven_ranks(measured: Sequence[Measurement]) -> Iterator[Notice]:
@@ -18,10 +19,10 @@ def uneven_ranks(measured: Sequence[Measurement]) -> Iterator[Notice]:
     if not readings:
         return
     works = busy_of(readings)
-    if works and (share := imbalance(works)) > UNEVEN:
+    if works and (share := imbalance(works)) > UNEVEN_SHARE:
         yield notice(Code.RANKS_UNEVEN, rank=works.index(max(works)), share=share, ranks=len(works))
     holds = [max(one.memory_bytes for one in of_a_rank) for of_a_rank in zip(*readings, strict=True)]
-    if (share := imbalance(holds)) > UNEVEN:
+    if (share := imbalance(holds)) > UNEVEN_SHARE:
         yield notice(Code.RANKS_MEMORY_UNEVEN, rank=holds.index(max(holds)), share=share, ranks=len(holds))
 
 

@@ -6,8 +6,8 @@ from autotune.core.communication import Communication
 from autotune.core.requests import ProbeBudget
 
 LEAST_PAIRS = 3  # where they take no longer than PATIENCE times as long as they have to
-MOST_PAIRS = 50
-PATIENCE = 2.0
+MOST_EXCHANGE_PAIRS = 50
+EXCHANGE_PATIENCE = 2.0
 
 
 class Exchange:
@@ -31,4 +31,6 @@ class Exchange:
         if not exchanges:
             return False
         elapsed, pairs = sum(self._without) + sum(self._with), len(self._with)
-        return pairs >= MOST_PAIRS or elapsed >= self._seconds * (PATIENCE if pairs < LEAST_PAIRS else 1.0)
+        return pairs >= MOST_EXCHANGE_PAIRS or elapsed >= self._seconds * (
+            EXCHANGE_PATIENCE if pairs < LEAST_PAIRS else 1.0
+        )

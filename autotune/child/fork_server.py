@@ -38,7 +38,7 @@ from autotune.core.records import Record
 from autotune.targets import variables
 
 TRIAL_SECONDS = 20.0  # for a forked child to compute in parallel: it takes milliseconds, or for ever
-DESCRIPTORS = 4  # log, lifeline, progress pipe, status socket
+DESCRIPTOR_COUNT = 4  # log, lifeline, progress pipe, status socket
 _MADV_POPULATE_READ = 22  # linux/mman.h, from 5.14 on
 _BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "OPENBLAS_DEFAULT_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
@@ -105,7 +105,7 @@ class _ForkServer:
                 if descriptor != self._launcher.fileno():
                     self._reap(descriptor)
                     continue
-                message, descriptors, _, _ = socket.recv_fds(self._launcher, MESSAGE_BYTES, DESCRIPTORS)
+                message, descriptors, _, _ = socket.recv_fds(self._launcher, MESSAGE_BYTES, DESCRIPTOR_COUNT)
                 if not message:
                     return
                 *inherited, status = descriptors

@@ -12,10 +12,10 @@ from autotune.core.results import Alone
 from autotune.targets.base import Step
 
 COMPUTE_STEPS = 3  # of computing alone, where they take no longer than PATIENCE times as long as they have to
-PATIENCE = 2.0
+ISOLATED_PATIENCE = 2.0
 LOADER_ROUNDS = 3  # of loading alone, where there is time for so many (docs/notes/timing.md 4)
 LEAST_LOADING = 0.1  # of its longest time: three rounds of a fast loader would be over in a millisecond
-MOST_ROUNDS = 30  # of a very fast one
+MOST_ISOLATED_ROUNDS = 30  # of a very fast one
 
 
 class Computing:
@@ -37,7 +37,7 @@ class Computing:
         self._elapsed += seconds
         self._samples = samples
         few = len(self._seconds) < COMPUTE_STEPS
-        return self._elapsed >= self._budget.max_compute_seconds * (PATIENCE if few else 1.0)
+        return self._elapsed >= self._budget.max_compute_seconds * (ISOLATED_PATIENCE if few else 1.0)
 
 
 class Loading:
@@ -81,7 +81,7 @@ class Loading:
         elapsed, longest = sum(self._seconds), self._budget.max_loader_seconds
         rounds = self._batches // self._round
         enough = rounds >= LOADER_ROUNDS and elapsed >= LEAST_LOADING * longest
-        return enough or rounds >= MOST_ROUNDS or elapsed >= longest
+        return enough or rounds >= MOST_ISOLATED_ROUNDS or elapsed >= longest
 
 
 def in_turn(steps: Sequence[Step], seconds: Sequence[float]) -> tuple[Alone, Alone]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import random
-from collections.abc import Callable
 from importlib import import_module
 
 import numpy as np
@@ -12,13 +11,14 @@ import torch
 from msgspec.structs import replace
 
 from autotune.child import device as devices
-from autotune.child.clock import Clock, clock_for
+from autotune.child.clock import clock_for
 from autotune.child.compilations import Compiling, write_to_cache
 from autotune.child.isolated import in_turn
 from autotune.child.lifeline import Progress
 from autotune.child.memory import MemoryMeter
 from autotune.child.memory_trace import track_on
 from autotune.child.warmup import WarmUp, growth_on
+from autotune.child.watched_loop import Instruments, Listeners, LoopShape
 from autotune.child.window import ProbeWatch
 from autotune.core.records import Config
 from autotune.core.requests import InspectRequest, ProbeRequest
@@ -56,11 +56,17 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
         progress.beat()
 
     phase("warm-up")
-    clock, updates = clock_for(device), clock_for(device)
     is_in_turn = loads_in_turn(config, plan.device)
-    window = _window(
-        request, plan, clock, updates, beat, phase, loads=session.loads and not is_in_turn, exchanges=session.exchanges
-    )
+    instruments = Instruments(
+        clock=clock_for(device), updates=clock_for(device), track=track_on(plan.device),
+        warm_up=WarmUp(request.budget, growth_on(plan.device)),
+    )  # fmt: skip
+    shape = LoopShape(
+        workers=plan.workers, ready=plan.prefetched_batches, loads=session.loads and not is_in_turn,
+        exchanges=session.exchanges, cycle_ratio=plan.accumulation_steps / plan.micro_batches_per_step,
+    )  # fmt: skip
+    listeners = Listeners(beat=beat, phase=phase, agree=world.agreed)
+    window = ProbeWatch(request.budget, instruments, shape, listeners, request.incumbent_samples_per_second)
     session.train(window)
     compilation = compiling.after_window()
     check_effect(session, config.values)
@@ -95,35 +101,6 @@ def _opened(request: ProbeRequest, config: Config, plan: Plan, progress: Progres
     import_module("torch._dynamo")  # the first step would; loader workers that are forked before that hold 70 MB less
     gc.unfreeze()  # from here on the collector works as in any training
     return session
-
-
-def _window(
-    request: ProbeRequest,
-    plan: Plan,
-    clock: Clock,
-    updates: Clock,
-    beat: Callable[[], None],
-    phase: Callable[[str], None],
-    *,
-    loads: bool,
-    exchanges: bool,
-) -> ProbeWatch:
-    return ProbeWatch(
-        clock,
-        request.budget,
-        updates=updates,
-        cycle_ratio=plan.accumulation_steps / plan.micro_batches_per_step,
-        workers=plan.workers,
-        ready=plan.prefetched_batches,
-        loads=loads,
-        exchanges=exchanges,
-        incumbent=request.incumbent_samples_per_second,
-        warm_up=WarmUp(request.budget, growth_on(plan.device)),
-        track=track_on(plan.device),
-        beat=beat,
-        phase=phase,
-        agree=world.agreed,
-    )
 
 
 def _measurement(

@@ -34,11 +34,9 @@ import torch
 from msgspec.structs import replace
 
 from autotune.child import UnstableTraining
-from autotune.child.clock import Clock
 from autotune.child.exchange import Exchange
 from autotune.child.isolated import Computing, Loading
-from autotune.child.memory_trace import MemoryTrack
-from autotune.child.warmup import WarmUp
+from autotune.child.watched_loop import Instruments, Listeners, LoopShape
 from autotune.child.window_stopping import WindowStopping
 from autotune.core.interference_readings import HostInterference
 from autotune.core.requests import ProbeBudget
@@ -48,7 +46,7 @@ from autotune.targets.base import Order, Step
 LONG_STEP_SECONDS = 0.1  # of a step: nothing that is done once between two of them shows
 BLOCK_SECONDS = 0.01  # of short steps that are looked at together: a look takes up to 60 us between steps (measured)
 MOST_TOGETHER = 100
-PLENTY = 0.5  # of computing: workers that load a batch in less are not waited for, in whatever bursts they deliver
+PLENTY_SHARE = 0.5  # of computing: workers that load a batch in less are not waited for, however they deliver
 MOST_CALIBRATION_SKIPS = 10  # loss scaling skips some at first; ten in a row is overflow (docs/notes/precision.md 1)
 
 
@@ -56,35 +54,15 @@ class ProbeWatch:
     """Collects what one probe measures; `step` and `loaded` decide what the session does next."""
 
     def __init__(
-        self,
-        clock: Clock,
-        budget: ProbeBudget,
-        *,
-        updates: Clock | None = None,
-        cycle_ratio: float = 1.0,
-        workers: int = 0,
-        ready: int = 0,
-        loads: bool = False,
-        exchanges: bool = False,
+        self, budget: ProbeBudget, instruments: Instruments, shape: LoopShape, listeners: Listeners,
         incumbent: float | None = None,
-        warm_up: WarmUp,
-        track: MemoryTrack,
-        beat: Callable[[], None] = lambda: None,
-        phase: Callable[[str], None] = lambda name: None,
-        agree: Callable[[int], int] = int,
-    ) -> None:
-        """`ready` is how many batches the `workers` prepare in advance.
-
-        `loads`: there is a loader to be timed alone; `exchanges`: and an exchange of gradients among ranks.
-        `updates` is another clock of the device, for the optimizer alone; None: it is not timed. `cycle_ratio`: that of
-        `Measurement`. `incumbent` is the rate to beat, samples/s; None: it is measured for its own sake.
-        `beat` is called with every sign of life, `phase` with the name of each phase that begins. `agree` returns what
-        rank 0 says, where every rank asks.
-        """
-        self._clock, self._beat, self._phase, self._agree = clock, beat, phase, agree
-        self._updates, self._cycle_ratio, self._timed = updates, cycle_ratio, 0  # marks around updates
-        self._round, self._loads, self._exchanges = max(workers, 1), loads, exchanges
-        self._warm_up, self.track = warm_up, track
+    ) -> None:  # fmt: skip
+        """`incumbent` is the rate to beat, samples/s; None: it is measured for its own sake."""
+        self._clock, self._updates, self._timed = instruments.clock, instruments.updates, 0  # marks around updates
+        self._warm_up, self.track = instruments.warm_up, instruments.track
+        self._beat, self._phase, self._agree = listeners.beat, listeners.phase, listeners.agree
+        self._round, self._loads, self._exchanges = max(shape.workers, 1), shape.loads, shape.exchanges
+        self._cycle_ratio = shape.cycle_ratio
         self._stage: Callable[[Step], Order] = self._warming
         self.steps_at_once = self.steps_per_block = 1  # now, and where they are short enough to be looked at together
         self._last = time.perf_counter()
@@ -93,8 +71,8 @@ class ProbeWatch:
         self._losses: list[Any] = []
         self._successes = 0
         self._look: Look | None = None
-        self.ending = WindowStopping(budget, workers=workers, incumbent=incumbent)  # by the device's clock
-        self.computing, self.loading = Computing(budget), Loading(budget, workers, ready)
+        self.ending = WindowStopping(budget, workers=shape.workers, incumbent=incumbent)  # by the device's clock
+        self.computing, self.loading = Computing(budget), Loading(budget, shape.workers, shape.ready)
         self.exchange = Exchange(budget)
         self.first_batch_seconds = 0.0
         self.steps: list[Step] = []  # one per block, without their losses
@@ -221,7 +199,7 @@ class ProbeWatch:
         # The workers held batches ready while the steps warmed up: what they deliver in the long run is known only now.
         loading = self.loading.seconds_per_batch * self._micro_batches
         self.steps_per_block = self._agree(_together(max(self._step_seconds, loading)))
-        if self._agree(0 < loading < PLENTY * self._step_seconds):
+        if self._agree(0 < loading < PLENTY_SHARE * self._step_seconds):
             self._round = self.ending.round = 1
         self._look = look()  # before settling, which takes up what looking costs
         if self._agree(not self._loads and self._round == 1 and self._step_seconds >= LONG_STEP_SECONDS):

@@ -14,7 +14,8 @@ from autotune.core.requests import MEASURED_STEPS, ProbeBudget
 from autotune.core.stats import clearly_slower, relative_half_width
 
 LOOK_GROWTH = 1.1  # looking at the spread is paid by the next step: a tenth more steps lie between two looks
-LONG = 2.0  # times the shortest window: after that fewer steps than usual will do, if they differ as little as asked
+# Times the shortest window: after that fewer steps than usual will do, if they differ as little as asked.
+LONG_WINDOW_RATIO = 2.0
 COMPARED_BLOCK_SECONDS = 0.1  # of steps that are compared with the best so far as one: shorter ones are hiccups
 
 
@@ -88,7 +89,9 @@ class WindowStopping:
         capped = count >= MEASURED_STEPS and (elapsed >= longest or count >= budget.max_steps)
         if not (whole or elapsed >= 2 * longest):
             return False
-        if elapsed < budget.min_seconds or (count < budget.min_steps and elapsed < LONG * budget.min_seconds):
+        if elapsed < budget.min_seconds or (
+            count < budget.min_steps and elapsed < LONG_WINDOW_RATIO * budget.min_seconds
+        ):
             return capped
         if not capped and count < self._next_look:
             return False

@@ -8,8 +8,8 @@ import traceback
 
 from autotune import interrupts
 
-FAULT = 70  # EX_SOFTWARE of sysexits.h: autotune itself failed, which says nothing of what was asked
-INTERRUPTED = 130  # what a shell reports for a process that Ctrl-C ended
+FAULT_STATUS = 70  # EX_SOFTWARE of sysexits.h: autotune itself failed, which says nothing of what was asked
+INTERRUPTED_STATUS = 130  # what a shell reports for a process that Ctrl-C ended
 
 
 def main() -> None:
@@ -20,12 +20,12 @@ def main() -> None:
         run()
     except KeyboardInterrupt:
         interrupts.forget()  # what comes next in this process is another command
-        sys.exit(INTERRUPTED)
+        sys.exit(INTERRUPTED_STATUS)
     except Exception as error:
         from autotune.harmless import plain_lines
 
         sys.stderr.write(plain_lines(_report(error)))
-        sys.exit(FAULT)
+        sys.exit(FAULT_STATUS)
 
 
 def _report(error: Exception) -> str:

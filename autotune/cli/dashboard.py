@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-POLITENESS = 10  # of 19: a page that is made while a search runs gives way to its probes
+DASHBOARD_NICENESS = 10  # of 19: a page that is made while a search runs gives way to its probes
 
 
 def dashboard(
@@ -42,7 +42,7 @@ def dashboard(
 
     def on_ready(address: str) -> None:
         with suppress(OSError):
-            os.nice(POLITENESS)
+            os.nice(DASHBOARD_NICENESS)
         say(f"serving {place} at {address} (read-only), Ctrl-C stops it")
         if expose:
             say(

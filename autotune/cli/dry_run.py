@@ -27,7 +27,8 @@ def print_preview(
     from autotune.fleet.on_ray import check_cluster
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.header import opening_lines
-    from autotune.preparation.open_study import place_aside, preview
+    from autotune.preparation.open_study import preview
+    from autotune.preparation.place import place_aside
     from autotune.preparation.ranks import rank_environ
     from autotune.preparation.short_budget import budget_note
     from autotune.study.disk import read_asked
@@ -65,7 +66,8 @@ def print_preview(
 def _begins(settings: Settings, request: StudyRequest) -> tuple[bool, AutotuneError | None]:
     """Whether a search would go on with a study; and why it would not begin at all."""
     from autotune.launch.base import RESULT
-    from autotune.preparation.open_study import check_alike, check_place, check_resumable
+    from autotune.preparation.open_study import check_alike, check_resumable
+    from autotune.preparation.place import check_place
     from autotune.study import disk
 
     folder = settings.folder

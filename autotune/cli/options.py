@@ -18,7 +18,7 @@ from autotune.knobs.base import Knob
 from autotune.knobs.declared import scalar
 from autotune.knobs.limits import asked_name, listed, option, range_between
 from autotune.preparation.settings import options
-from autotune.units import MOST_TOLD
+from autotune.units import MOST_NUMBER_CHARACTERS
 
 T = TypeVar("T")
 KNOB_PANEL = "Knobs, each with the values that may be searched"
@@ -148,7 +148,7 @@ class Options:
             return text  # type: ignore[return-value]  # narrowed by the comparison
         if not re.fullmatch(r"0*[1-9][0-9]{0,17}", text):  # 64 bits hold it
             raise UsageError(
-                f"--global-batch {text[:MOST_TOLD]} is neither a number of samples nor keep nor free. "
+                f"--global-batch {text[:MOST_NUMBER_CHARACTERS]} is neither a number of samples nor keep nor free. "
                 f"{self._whence('--global-batch')} Write --global-batch 256 to hold that many, keep to hold the "
                 f"baseline's, free to search it."
             )

@@ -13,7 +13,7 @@ from autotune.cli.options import Options
 from autotune.cli.output import plain_console, say, say_json
 from autotune.cli.target import AsJson
 
-ROUNDS = 5
+SCALE_ROUNDS = 5
 
 
 def scale(
@@ -28,7 +28,7 @@ def scale(
     config: Annotated[
         str | None, typer.Option("--config", "-c", help="Settings, batch=64,amp=bf16. [default: the target's own]")
     ] = None,
-    rounds: Annotated[int, typer.Option(help="Rounds of all numbers in turn, at least 2.")] = ROUNDS,
+    rounds: Annotated[int, typer.Option(help="Rounds of all numbers in turn, at least 2.")] = SCALE_ROUNDS,
     time_budget: Annotated[str, typer.Option("--time-budget", "-t", help="Stop after this long.")] = "10m",
     device: Annotated[
         str | None, typer.Option(help="cpu or cuda, with one GPU for each rank. [default: the accelerator, else cpu]")

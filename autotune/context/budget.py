@@ -16,10 +16,10 @@ from autotune.answer import choice, confirmation_rounds
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, MOST_FINALISTS, probe_count
 from autotune.context.probe_budgets import BRIEF, LEAST, SEARCH, ConfirmationPlan
 from autotune.core.records import Config
-from autotune.core.requests import FEWEST_STEPS, ProbeBudget
+from autotune.core.requests import FEWEST_PROBE_STEPS, ProbeBudget
 from autotune.core.results import Outcome
 from autotune.objectives import objective_of
-from autotune.precision.duration import RUNS, SEED_SECONDS, STEPS, check_batch, is_dtype_open, seconds_at_the_pace_of
+from autotune.precision.duration import CHECK_RUNS, CHECK_STEPS, SEED_SECONDS, check_batch, check_seconds, is_dtype_open
 from autotune.precision.judge import THRESHOLDS
 from autotune.sampler.space import change_count
 from autotune.study.history import History
@@ -35,7 +35,8 @@ FIRST_SHARE = 0.25  # share of the time left for the first probe of the baseline
 KNEE_FINALISTS = 5  # with a free global batch: who is within 5 % need not be told apart by eight rounds
 KNEE_PROBES = probe_count(KNEE_FINALISTS, confirmation_rounds.SURE_ROUNDS, 1)
 SHORT_ROUNDS = confirmation_rounds.fewest_rounds(2)  # of the fastest against the baseline, for a useful interval
-CLEAR = 1.5  # times as good by single probes: two rounds tell that, where probes err by 10 % (`core/rounds.Rounds`)
+# Times as good by single probes: two rounds tell that, where probes err by 10 % (`core/rounds.Rounds`).
+CLEAR_GAIN = 1.5
 THREE_PROBES = probe_count(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with fewer finalists more rounds
 USUAL_STEPS = ProbeBudget().min_steps  # of a stage of a probe, if they are not too long for it
 
@@ -49,9 +50,7 @@ class TimeBudget:
         self.advised_minutes = 0  # told to be enough; 0: nothing was
         self.seconds, self._objective = seconds, objective_of(history.request.goal)
         self._probes_after = self._objective.probes_after(history.request.goal)
-        self._known_candidates: dict[
-            tuple[int, int], list[Config]
-        ] = {}  # by the history's version, and how many at most
+        self._known_candidates: dict[tuple[int, int], list[Config]] = {}  # by the history's version, and the most
 
     @property
     def elapsed_seconds(self) -> float:
@@ -106,7 +105,8 @@ class TimeBudget:
         step = self._history.request.facts.step
         seconds, share = step.seconds if step is not None else 0.0, FIRST_SHARE * self.left_seconds
         stages, budgets = 3 * USUAL_STEPS * seconds, self._this_and_smaller(self.usual_budget)
-        fit = (b for b in budgets if FEWEST_STEPS * seconds + min(stages, 3 * b.max_seconds) <= share >= b.min_seconds)
+        least = FEWEST_PROBE_STEPS * seconds
+        fit = (b for b in budgets if least + min(stages, 3 * b.max_seconds) <= share >= b.min_seconds)
         return next(fit, budgets[-1])
 
     @property
@@ -188,7 +188,7 @@ class TimeBudget:
         """The seconds of the precision check that the search will probably need; 0.0 if it needs none."""
         checks = self._history.precision_checks
         seconds = [result.elapsed_seconds for _, result in checks if result.outcome is Outcome.OK]
-        expected = self._checking_seconds(STEPS)
+        expected = self._checking_seconds(CHECK_STEPS)
         needed = seconds[-1] if seconds and expected else expected
         return min(needed, MOST_CHECKING * self.seconds) if self.affords_precision_check else 0.0
 
@@ -261,7 +261,7 @@ class TimeBudget:
         """
         needed = probes * self._history.times.typical_seconds + self.short_confirmation_seconds
         over = needed - self.left_seconds
-        minutes = math.ceil((self.seconds + over + self._checking_seconds(STEPS)) / 60)
+        minutes = math.ceil((self.seconds + over + self._checking_seconds(CHECK_STEPS)) / 60)
         return (over, minutes) if over > 0 else (0.0, 0)
 
     def _this_and_smaller(self, wanted: ProbeBudget) -> tuple[ProbeBudget, ...]:
@@ -279,15 +279,15 @@ class TimeBudget:
     def has_clear_gain(self) -> bool:
         """Whether single probes show that the best one is surely faster than the baseline."""
         score = self._history.summary(self._history.request.baseline).found
-        return score is not None and self._history.best_score >= CLEAR * score
+        return score is not None and self._history.best_score >= CLEAR_GAIN * score
 
     def _checking_seconds(self, steps: int) -> float:
         """Return the seconds of a precision check of so many steps at the pace of the fastest probe; 0.0: none is."""
         if self._history.request.goal.stability == "off" or not is_dtype_open(self._history):
             return 0.0
-        processes, batch = RUNS if is_command(self._history.request.target) else 1, check_batch(self._history)
+        processes, batch = CHECK_RUNS if is_command(self._history.request.target) else 1, check_batch(self._history)
         measured = (trial.result for trial, _ in self._history.judged if trial.result.measurement)
-        return min((seconds_at_the_pace_of(result, batch, steps, processes) for result in measured), default=0.0)
+        return min((check_seconds(result, batch, steps, processes) for result in measured), default=0.0)
 
     def _candidates(self, most: int) -> list[Config]:
         """Return what would be confirmed now: at most `most` finalists, and the baseline if it runs."""

@@ -38,7 +38,7 @@ from autotune.sampler.space import SearchSpace, held_by_a_rank
 from autotune.study.history import History
 
 LEAST_UPDATE = 0.03  # of a step: half of it saved is 1.5 %, less than most confirmations tell
-APART = 2.0  # the largest over the smallest batch, from which on measured times tell a slope from their noise
+SIZES_APART = 2.0  # the largest over the smallest batch, from which on measured times tell a slope from their noise
 
 
 class TradeExclusion(Enum):
@@ -244,7 +244,7 @@ def _half_batch(times: Sequence[tuple[int, float]], held: int | None) -> float |
     (`sampler/parameters.py`): too large a result rules out too little.
     """
     batches, seconds = np.array([b for b, _ in times], float), np.array([s for _, s in times])
-    if not len(times) or batches.max() < APART * batches.min():
+    if not len(times) or batches.max() < SIZES_APART * batches.min():
         return None
     fixed, sample = np.polynomial.polynomial.polyfit(batches, seconds, 1, w=1 / seconds)
     sample -= max(fixed, 0.0) / held if held else 0.0

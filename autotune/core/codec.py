@@ -9,7 +9,7 @@ from typing import Any, TypeVar, Union, get_args, get_origin
 
 import msgspec
 
-from autotune.core.records import PROTOCOL, Record
+from autotune.core.records import PROTOCOL_VERSION, Record
 from autotune.errors import StudyError
 from autotune.harmless import json_text
 
@@ -50,10 +50,10 @@ def read(path: Path, kind: type[R], completed: Callable[[R], R] = lambda record:
             f"{path} is not a readable {kind.__name__}: {error}. It was probably cut short, edited, or written by "
             f"another version of autotune. Move it away to go on without it."
         ) from error
-    protocol = getattr(record, "protocol", PROTOCOL)
-    if protocol != PROTOCOL:
+    protocol = getattr(record, "protocol", PROTOCOL_VERSION)
+    if protocol != PROTOCOL_VERSION:
         raise StudyError(
-            f"{path} speaks protocol {protocol}, this autotune speaks {PROTOCOL}. Another version wrote it. "
+            f"{path} speaks protocol {protocol}, this autotune speaks {PROTOCOL_VERSION}. Another version wrote it. "
             f"Read it with that version, or search again."
         )
     return record

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from autotune.core.records import Record
-from autotune.core.requests import FEWEST_STEPS
+from autotune.core.requests import FEWEST_PROBE_STEPS
 
 MEASURING_SECONDS = 3.0  # of short steps: warm-up 0.5, computing alone 0.5, loading alone up to 1, window 0.75 or more
 STEP_UP = 3.0  # times the longest probe so far: where no long step was seen a prediction of one is the prior's
@@ -27,4 +27,4 @@ class ProbeDuration(Record, frozen=True, kw_only=True):
     def seconds(self, micro_batch_seconds: Any, accumulation: Any) -> Any:
         """Return the expected seconds of a probe; numbers or arrays of one shape."""
         cycle = micro_batch_seconds * np.minimum(accumulation, self.longest_cycle)
-        return self.fixed_seconds + np.maximum(MEASURING_SECONDS, FEWEST_STEPS * cycle)
+        return self.fixed_seconds + np.maximum(MEASURING_SECONDS, FEWEST_PROBE_STEPS * cycle)

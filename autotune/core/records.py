@@ -12,7 +12,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import msgspec
 
-PROTOCOL = 1  # raised when a stored or sent record changes its meaning; an older reader then refuses it
+PROTOCOL_VERSION = 1  # raised when a stored or sent record changes its meaning; an older reader then refuses it
 Value = int | float | bool | str | None
 # reference: the baseline again, to see drift; ablation: the winner without some of its changes, after the confirmation;
 # elsewhere: winner and baseline once more, on a second machine
@@ -247,7 +247,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
 class StudyRequest(Record, frozen=True, kw_only=True):
     """The request of a study and its place: its identity. Trials are comparable only under the same request."""
 
-    protocol: int = PROTOCOL
+    protocol: int = PROTOCOL_VERSION
     target: str
     goal: Goal
     environment: Environment

@@ -7,13 +7,13 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast, get_args
 
 from msgspec.structs import replace
 
-from autotune.core.records import PROTOCOL, Config, Declaration, Purpose, Record
+from autotune.core.records import PROTOCOL_VERSION, Config, Declaration, Purpose, Record
 from autotune.core.results import Failure, Inspection, Outcome, ProbeResult, Result
 
 Asked = TypeVar("Asked", bound="Request[Any]")
 ResultT = TypeVar("ResultT", bound=Result)
 
-FEWEST_STEPS = 7  # of a probe whose steps are long: warm-up 2, computing alone, settling, window 2, worst case
+FEWEST_PROBE_STEPS = 7  # of a probe whose steps are long: warm-up 2, computing alone, settling, window 2, worst case
 FEWEST_STEPS_IN_TURN = 4  # the same where nothing is timed alone: warm-up 2, window 2
 MEASURED_STEPS = 2  # of these in the window, however long they are
 
@@ -46,7 +46,7 @@ def patient(budget: ProbeBudget, seconds: float) -> ProbeBudget:
         first_step_deadline_seconds=seconds,
         step_deadline_seconds=seconds,
         # One step more, where the second of the warm-up still set something up.
-        total_deadline_seconds=max(budget.total_deadline_seconds, (FEWEST_STEPS + 1) * seconds),
+        total_deadline_seconds=max(budget.total_deadline_seconds, (FEWEST_PROBE_STEPS + 1) * seconds),
     )
 
 
@@ -64,7 +64,7 @@ class Request(Record, Generic[ResultT], frozen=True, kw_only=True):
 
     FOLDER: ClassVar[str]
 
-    protocol: int = PROTOCOL
+    protocol: int = PROTOCOL_VERSION
     target: str | None = None  # a file, a module, or module:attribute, relative to the working folder; None: no target
     device: str | None = None  # None: the accelerator if there is one, else the CPU
     budget: ProbeBudget = ProbeBudget()

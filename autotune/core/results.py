@@ -18,7 +18,7 @@ from autotune.core.interference_readings import GpuUse, HostInterference
 from autotune.core.memory_peak import MemoryPeak as MemoryPeak
 from autotune.core.notices import Notice
 from autotune.core.rank_reading import RankReading as RankReading
-from autotune.core.records import PROTOCOL, Config, Environment, Purpose, Record, TargetFacts, Value
+from autotune.core.records import PROTOCOL_VERSION, Config, Environment, Purpose, Record, TargetFacts, Value
 
 Isolation = Literal["fork", "fresh"]  # forked from a process that has torch imported; exec'd
 
@@ -180,7 +180,7 @@ class Failure(Record, frozen=True, kw_only=True):
 class Result(Record, frozen=True, kw_only=True):
     """The record that the process of a request leaves behind. Every outcome but OK has a failure."""
 
-    protocol: int = PROTOCOL
+    protocol: int = PROTOCOL_VERSION
     outcome: Outcome
     failure: Failure | None = None
     phase_seconds: dict[str, float] = {}

@@ -10,7 +10,8 @@ import numpy as np
 
 from autotune.core.stats import PROBE_NOISE, Floats, student_quantile, typical_rate, walsh_averages
 
-OUTLIER = 3.0  # standard deviations of the difference of two probes, which an honest one stays within (decisions/0048)
+# Standard deviations of the difference of two probes, which an honest one stays within (decisions/0048).
+OUTLIER_DEVIATIONS = 3.0
 # Two rounds of two leave the noise one degree of freedom, and Student's 95 % is 12.7 standard errors: a usual noise
 # that counts for one more makes it 4.3. With it, two configurations in two rounds show a gain of 40 % in 87 of 100
 # confirmations instead of 34 (probes err by 6 %); equals are told apart wrongly in 2.6 of 100 as before (6 instead of
@@ -185,7 +186,7 @@ class Rounds:
         lost = own - np.nanmedian(own, axis=1, keepdims=True)
         freedom = np.sqrt(counts[comparable] / (counts[comparable] - 1))[:, None]
         deviation = 1.4826 * float(np.nanmedian(np.abs(lost * freedom)))
-        gap = OUTLIER * math.sqrt(2) * max(PROBE_NOISE, deviation)
+        gap = OUTLIER_DEVIATIONS * math.sqrt(2) * max(PROBE_NOISE, deviation)
         lowest = np.nanargmin(own, axis=1)
         second = np.sort(own, axis=1)[:, 1]
         slow = own[np.arange(len(own)), lowest] < second - gap

@@ -8,7 +8,7 @@ import re
 from autotune.units import parse_seconds
 
 _EPOCHS = re.compile(r"([0-9]+(?:\.[0-9]*)?)\s*epochs?")
-LEAST_SHARE = 0.01  # of a run that does little but compile: a score is above 0
+LEAST_TRAINING_SHARE = 0.01  # of a run that does little but compile: a score is above 0
 
 
 def parse_run_length(text: str) -> str:
@@ -41,11 +41,11 @@ def training_share(run_length: str | None, compiling_seconds: float, rate: float
         return 1.0
     epochs = epochs_of(run_length)
     if epochs is None:
-        return max(LEAST_SHARE, 1 - compiling_seconds / parse_seconds(run_length))
+        return max(LEAST_TRAINING_SHARE, 1 - compiling_seconds / parse_seconds(run_length))
     if samples is None:
         return 1.0
     training = epochs * samples / rate
-    return max(LEAST_SHARE, training / (training + compiling_seconds))
+    return max(LEAST_TRAINING_SHARE, training / (training + compiling_seconds))
 
 
 def break_even_seconds(compiling_seconds: float, speedup: float) -> float | None:

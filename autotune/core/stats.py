@@ -8,10 +8,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-FEWEST_BLOCKS = 4  # below it Student's t makes the interval meaningless
-HOPELESS = 0.7  # times the incumbent's rate: a probe with every block below it is given up (docs/notes/search.md 3)
+FEWEST_WINDOW_BLOCKS = 4  # below it Student's t makes the interval meaningless
+# Times the incumbent's rate: a probe with every block below it is given up (docs/notes/search.md 3).
+HOPELESS_RATIO = 0.7
 HOPELESS_BLOCKS = 2  # measured before that may happen
-WORTHLESS = 0.98  # times the incumbent: what is surely slower is not searched for (docs/notes/search.md 3)
+WORTHLESS_RATIO = 0.98  # times the incumbent: what is surely slower is not searched for (docs/notes/search.md 3)
 NORMAL_95 = 1.645  # standard deviations: one-sided, of the normal distribution
 HALF_WIDTH_DEVIATIONS = 1.96  # standard errors in the half width of a 95 % interval
 # Two probes of one configuration on a quiet machine, as shares of its rate: all rules take their noise from here.
@@ -40,7 +41,7 @@ def relative_half_width(seconds: Sequence[float], block: int = 1) -> float | Non
     values = np.asarray(seconds, dtype=float)
     block = max(block, len(values) // 20, 1)
     count = len(values) // block
-    if count < FEWEST_BLOCKS:
+    if count < FEWEST_WINDOW_BLOCKS:
         return None
     means = values[: count * block].reshape(count, block).mean(axis=1)
     width = student_quantile(count - 1, 0.975) * means.std(ddof=1) / math.sqrt(count)
@@ -62,13 +63,13 @@ def clearly_slower(rates: Sequence[float], incumbent: float) -> bool:
     is below 70 %. Source: docs/notes/search.md 3: none of 150 equal configurations was given up, and all at 0.9 times.
     """
     ratios = np.asarray(rates, dtype=float) / incumbent
-    if len(ratios) >= HOPELESS_BLOCKS and float(ratios.max()) < HOPELESS:
+    if len(ratios) >= HOPELESS_BLOCKS and float(ratios.max()) < HOPELESS_RATIO:
         return True
-    if len(ratios) < FEWEST_BLOCKS:
+    if len(ratios) < FEWEST_WINDOW_BLOCKS:
         return False
     _, bound = mean_bounds(ratios.tolist())
     noise = NORMAL_95 * PROBE_NOISE * math.sqrt(2)
-    return float(ratios.mean()) + math.hypot(bound - float(ratios.mean()), noise) < WORTHLESS
+    return float(ratios.mean()) + math.hypot(bound - float(ratios.mean()), noise) < WORTHLESS_RATIO
 
 
 def typical_rate(rates: Sequence[float]) -> float:

@@ -21,7 +21,7 @@ from autotune.study.disk import STUDIES
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-PATIENCE_SECONDS = 60.0  # from a connection to the end of its only answer
+CONNECTION_SECONDS = 60.0  # from a connection to the end of its only answer
 MOST_CONNECTIONS = 64  # at once; a browser has six
 CLOSING_SECONDS = 1  # that answers under way get after Ctrl-C
 
@@ -94,7 +94,7 @@ class _Connection(H11Protocol):
 
     def connection_made(self, transport: BaseTransport) -> None:
         super().connection_made(transport)  # type: ignore[arg-type]  # it is one that also writes
-        self._end = self.loop.call_later(PATIENCE_SECONDS, self.transport.abort)
+        self._end = self.loop.call_later(CONNECTION_SECONDS, self.transport.abort)
 
     def eof_received(self) -> bool:  # type: ignore[override]  # Uvicorn closes, and a client that has said all gets nothing
         return self.cycle is not None

@@ -11,7 +11,7 @@ from autotune.harmless import python
 from autotune.knobs.wording import IMAGE_DIMENSIONS
 from autotune.targets.commands.command import is_command
 
-WIDTH = 100  # characters of a call that stays on one line
+CODE_WIDTH = 100  # characters of a call that stays on one line
 OF_A_LOADER = ("pin_memory", "persistent_workers", "prefetch_factor")  # handed to a dataloader() that takes them
 
 
@@ -154,6 +154,6 @@ def _named(arguments: Mapping[str, str]) -> list[str]:
 
 def _called(function: str, *parts: str) -> str:
     line = f"{function}({', '.join(parts)})"
-    if len(line) <= WIDTH:
+    if len(line) <= CODE_WIDTH:
         return line
     return "\n".join([f"{function}(", *(f"    {part}," for part in parts), ")"])

@@ -20,7 +20,7 @@ from typing import Any
 from autotune.errors import UsageError
 
 REQUEST, RESULT = "request.json", "result.json"
-MOST_SECONDS = 300  # importing transformers on a cold disk takes minutes
+MOST_MAKING_SECONDS = 300  # importing transformers on a cold disk takes minutes
 
 
 def check(made: str, arguments: Mapping[str, Any]) -> str:
@@ -35,9 +35,9 @@ def check(made: str, arguments: Mapping[str, Any]) -> str:
         (Path(folder) / REQUEST).write_text(json.dumps([package, name, dict(arguments)]))
         command = [sys.executable, "-m", __name__, folder]
         try:
-            ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MOST_SECONDS)
+            ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=MOST_MAKING_SECONDS)
         except subprocess.TimeoutExpired:
-            return f"not checked: {package} was not imported within {MOST_SECONDS} s"
+            return f"not checked: {package} was not imported within {MOST_MAKING_SECONDS} s"
         place = Path(folder) / RESULT
         result = json.loads(place.read_text()) if place.is_file() else {"error": _last_line(ended)}
     if error := result.get("error"):

@@ -16,7 +16,7 @@ from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
 
 Row = dict[str, Value]
-LONGEST_REASON = 300  # characters; the log has the whole error
+LONGEST_ROW_REASON = 300  # characters; the log has the whole error
 MEASURED = (
     "samples_per_second", "tokens_per_second", "relative_half_width", "data_wait_share",
     "compute_only_samples_per_second", "loader_only_samples_per_second", "peak_bytes", "host_bytes", "first_loss",
@@ -47,7 +47,7 @@ def _row(trial: Trial, verdict: Verdict, best: Recommendation | None) -> Row:
         "outcome": str(trial.result.outcome),
         "feasible": verdict.feasible,
         "recommended": best is not None and trial.config.values == best.params,
-        "reason": plain(verdict.why)[:LONGEST_REASON],
+        "reason": plain(verdict.why)[:LONGEST_ROW_REASON],
         "started_at": trial.result.started_at,
         **{name: trial.config.values.get(name) for name in knob_names()},
         **dict.fromkeys(MEASURED),

@@ -35,8 +35,8 @@ from autotune.launch.files import open_log, store, unwritable
 from autotune.study.identity import machine_differences
 
 PLACE = re.compile(r"[a-z_]+/[0-9]+")  # of a request in a study; another is not taken from the database
-LOOK_SECONDS = 2.0  # between two looks at whether there is a worker at all
-ATTEMPTS = 3  # of a worker's launcher at most: forked, and fresh after that
+WORKER_LOOK_SECONDS = 2.0  # between two looks at whether there is a worker at all
+LAUNCH_ATTEMPTS = 3  # of a worker's launcher at most: forked, and fresh after that
 MARGIN_SECONDS = 60.0  # to start and end these
 
 
@@ -114,7 +114,7 @@ class FleetLauncher:
             self.queue.put(
                 token, self._place(folder), codec.encode(request).decode(),
                 wanted=self._at_home(request) if wanted is None else wanted,
-                patience=ATTEMPTS * request.budget.total_deadline_seconds + MARGIN_SECONDS,
+                patience=LAUNCH_ATTEMPTS * request.budget.total_deadline_seconds + MARGIN_SECONDS,
             )  # fmt: skip
             return self._bring(token, request, folder)
         except BaseException:  # an interrupt, too: as every launcher does, leave neither request nor result
@@ -151,7 +151,7 @@ class FleetLauncher:
     def _await(self, token: UUID) -> Answer:
         alone_since, is_told, looked = time.monotonic(), False, time.monotonic()
         while (answer := self.queue.wait(token)) is None:
-            if time.monotonic() - looked < LOOK_SECONDS:
+            if time.monotonic() - looked < WORKER_LOOK_SECONDS:
                 continue
             looked = time.monotonic()
             if self.workers():
@@ -160,7 +160,7 @@ class FleetLauncher:
             self.starter.check()
             if looked - alone_since > self._timing.patience:
                 raise self._alone()
-            if not is_told and looked - alone_since > LOOK_SECONDS:
+            if not is_told and looked - alone_since > WORKER_LOOK_SECONDS:
                 self._tell(f"No worker is there: {self.starter.how}.")
                 is_told = True
         return answer

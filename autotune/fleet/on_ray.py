@@ -26,7 +26,7 @@ from autotune.harmless import plain
 
 ADDRESS = re.compile(r"auto|ray://[^\s/?#@]+|[^\s/?#@:]+:[0-9]+|\[[0-9a-fA-F:.]+\]:[0-9]+")
 COMMAND = ("-P", "-c", "from autotune.fleet.ray_driver import main; main()")  # the actor's class is found by its import
-PLACED_SECONDS = 180.0  # to import Ray, connect and place the workers
+PLACEMENT_SECONDS = 180.0  # to import Ray, connect and place the workers
 CLOSED_SECONDS = 25.0  # to end them, a little more than `ray_driver` gives itself
 # It runs in no folder of the user, and ships none to the nodes: `uv run` would have Ray do that.
 ENVIRON = {"RAY_ENABLE_UV_RUN_RUNTIME_ENV": "0", "PYTHONUNBUFFERED": "1"}
@@ -100,9 +100,9 @@ class RayCluster:
             self._process.stdin.write(msgspec.json.encode(order) + b"\n")
             self._process.stdin.flush()
         try:
-            first = self._first.get(timeout=PLACED_SECONDS)
+            first = self._first.get(timeout=PLACEMENT_SECONDS)
         except queue.Empty:
-            raise self._silent(f"did not answer for {PLACED_SECONDS:.0f} s") from None
+            raise self._silent(f"did not answer for {PLACEMENT_SECONDS:.0f} s") from None
         if first is None:
             raise self._silent("ended the process that was connected to it")
         if first.kind != "placed":

@@ -35,10 +35,10 @@ from autotune.units import counted
 CLIENT_PORT = 10001  # of a head node, where the address names none
 REACH_SECONDS = 10.0  # to open a connection to the head node: Ray itself goes on trying for half a minute
 FREE_SECONDS = 15.0  # for resources that are in use: those of a search that has just ended come back within a second
-PLACED_SECONDS = 5.0  # for Ray to reserve what is free
-LOOK_SECONDS = 0.5  # between two looks at whether the search is gone
-LEAVE_SECONDS = 8.0  # for workers to leave by themselves when the search has ended: they look every two
-END_SECONDS = 10.0  # for Ray to disconnect, until this process ends without it
+RESERVATION_SECONDS = 5.0  # for Ray to reserve what is free
+SEARCH_LOOK_SECONDS = 0.5  # between two looks at whether the search is gone
+WORKERS_LEAVE_SECONDS = 8.0  # for workers to leave by themselves when the search has ended: they look every two
+DISCONNECT_SECONDS = 10.0  # for Ray to disconnect, until this process ends without it
 MOST_RESTARTS = 10  # of each actor, whose process or node was lost: one that dies at once shall not do so for ever
 SET_BY_RAY = ("OMP_NUM_THREADS", "PYTHONBREAKPOINT")  # in the process of an actor, unless they are set there
 COLOUR, CAUSE = re.compile(r"\x1b\[[0-9;]*m"), re.compile(r"[\w.]+(Error|Exception): .")
@@ -101,7 +101,7 @@ class Search:
         if not self.is_served:
             os._exit(1)  # Ray may try to connect for minutes, and heed nothing meanwhile
         self.is_gone.set()
-        time.sleep(LEAVE_SECONDS + END_SECONDS)
+        time.sleep(WORKERS_LEAVE_SECONDS + DISCONNECT_SECONDS)
         os._exit(1)  # Ray waits for a cluster that is gone
 
 
@@ -111,7 +111,7 @@ def _serve(order: RayOrder, search: Search, say: Say) -> None:
     runs = _start(order, say)
     last = ""
     while runs and not search.is_gone.is_set():
-        for one in ray.wait([*runs], timeout=LOOK_SECONDS)[0]:
+        for one in ray.wait([*runs], timeout=SEARCH_LOOK_SECONDS)[0]:
             runs.remove(one)
             why = _end_of(one)
             last = why or last
@@ -121,7 +121,7 @@ def _serve(order: RayOrder, search: Search, say: Say) -> None:
         say(RayNews(kind="over", text=last))
         search.is_gone.wait()
     if runs and search.has_ended:
-        ray.wait(runs, num_returns=len(runs), timeout=LEAVE_SECONDS)
+        ray.wait(runs, num_returns=len(runs), timeout=WORKERS_LEAVE_SECONDS)
 
 
 def _connect(address: str) -> None:
@@ -180,10 +180,10 @@ def _reserve(each: Share, wanted: int, address: str) -> tuple[Any, int]:
     """Reserve the resources of as many workers as are wanted, or else of as many as there is room for now."""
     began = time.monotonic()
     while (free := each.free(ray.available_resources())) < wanted and time.monotonic() - began < FREE_SECONDS:
-        time.sleep(LOOK_SECONDS)
+        time.sleep(SEARCH_LOOK_SECONDS)
     for count in range(min(free, wanted), 0, -1):  # what is free may lie on too few nodes
         group = placement_group([each.bundle] * count, strategy=each.strategy)
-        if group.wait(PLACED_SECONDS):
+        if group.wait(RESERVATION_SECONDS):
             return group, count
         remove_placement_group(group)
     raise ClusterUnfit(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.errors import StudyError
 from autotune.fleet.database import Cursor
 
-VERSION = 1
+TABLES_VERSION = 1
 SCHEMA_LOCK, WORKER_LOCK, SEARCH_LOCK = 190_000, 190_001, 190_002  # classes of advisory locks
 
 TABLES = """
@@ -64,11 +64,12 @@ def make_tables(cursor: Cursor) -> None:
     row = cursor.fetchone()
     if row is None or not row[0]:
         cursor.execute(TABLES)
-        cursor.execute("INSERT INTO autotune_schema VALUES (%s)", (VERSION,))
+        cursor.execute("INSERT INTO autotune_schema VALUES (%s)", (TABLES_VERSION,))
     cursor.execute("SELECT max(version) FROM autotune_schema")
     row = cursor.fetchone()
-    if row is None or row[0] != VERSION:
+    if row is None or row[0] != TABLES_VERSION:
         raise StudyError(
-            f"The tables autotune_* of this database have version {row and row[0]}, and this autotune needs {VERSION}. "
-            f"Another version probably made them. Use one version on all machines, or another database."
+            f"The tables autotune_* of this database have version {row and row[0]}, and this autotune needs "
+            f"{TABLES_VERSION}. Another version probably made them. Use one version on all machines, or another "
+            f"database."
         )

@@ -19,7 +19,7 @@ from autotune.fleet.database import Cursor, Database, LeaseTaken
 from autotune.fleet.records import Answer, FleetWorker, QueuedStudy, Timing
 from autotune.fleet.schema import SEARCH_LOCK, WORKER_LOCK, make_tables
 
-MOST_LOSSES = 2  # workers that are lost with one job: no third is risked
+MOST_LOST_WORKERS = 2  # workers that are lost with one job: no third is risked
 STALE_SECONDS = 30.0  # that a worker leaves a job of its own in the queue: it is stopped, and another may take it
 
 # Whether the lease of worker `w` is held; everybody may read pg_locks.
@@ -33,7 +33,7 @@ SELECT w.id, {IS_HELD}, w.missing_since IS NOT NULL,
 FROM autotune_worker w WHERE w.study = %s AND w.left_at IS NULL"""
 GIVE_BACK = f"""
 UPDATE autotune_job o SET losses = losses + 1, worker = NULL, wanted = NULL, taken_at = NULL,
-    state = CASE WHEN losses + 1 >= {MOST_LOSSES} THEN 'done' ELSE 'queued' END,
+    state = CASE WHEN losses + 1 >= {MOST_LOST_WORKERS} THEN 'done' ELSE 'queued' END,
     evidence = evidence || CASE evidence WHEN '' THEN '' ELSE '; ' END ||
         format('worker %%s %%s, %%s s after it began', w.name, %s::text,
             round(extract(epoch FROM now() - o.taken_at)::numeric, 1))
@@ -54,7 +54,7 @@ class Stopped(Exception):
 
 
 class Deadly(Exception):
-    """`MOST_LOSSES` workers were lost with a job, so that no other gets it; the text says which and when."""
+    """`MOST_LOST_WORKERS` workers were lost with a job, so that no other gets it; the text says which and when."""
 
 
 class SearchQueue:

@@ -12,20 +12,18 @@ import msgspec
 from msgspec.structs import replace
 
 from autotune.core.measurements import decode
-from autotune.core.records import PROTOCOL, Environment
+from autotune.core.records import PROTOCOL_VERSION, Environment
 from autotune.core.requests import ProbeRequest, Request
 from autotune.errors import StudyError
 from autotune.fleet.records import QueuedStudy
 from autotune.knobs import KNOBS
 from autotune.profile.records import ProfileRequest
 from autotune.sentences import first_few
-from autotune.study.identity import machine_differences
+from autotune.study.identity import MOST_DIFFERENCES, machine_differences
 from autotune.targets.commands.command import is_command
 from autotune.targets.commands.program import starts_ranks
 from autotune.targets.reference import parse
 from autotune.targets.source import digest_of
-
-MOST_TOLD = 3  # differences of two machines
 
 
 def own_target(study: QueuedStudy, given: str | None) -> str:
@@ -77,7 +75,8 @@ def check_class(study: QueuedStudy, here: Environment) -> None:
     differences = [] if study.environment is None else machine_differences(study.environment, here)
     if differences:
         raise StudyError(
-            f"This machine is of another class than the study {study.name}: {first_few(differences, MOST_TOLD, '; ')}. "
+            f"This machine is of another class than the study {study.name}: "
+            f"{first_few(differences, MOST_DIFFERENCES, '; ')}. "
             f"Measurements of different machines cannot be compared. Begin a study of its own for this class."
         )
 
@@ -102,8 +101,8 @@ def accepted(text: str, study: QueuedStudy, target: str, here: Environment) -> R
 
 
 def _check(request: Request[Any], study: QueuedStudy) -> None:
-    if request.protocol != PROTOCOL:
-        raise ValueError(f"protocol {request.protocol} is not {PROTOCOL}")
+    if request.protocol != PROTOCOL_VERSION:
+        raise ValueError(f"protocol {request.protocol} is not {PROTOCOL_VERSION}")
     if request.target != study.target:
         raise ValueError(f"the target {request.target} is not {study.target}")
     if isinstance(request, ProfileRequest) and request.output is not None:

@@ -26,10 +26,10 @@ from autotune.knobs import completed, plan_of
 from autotune.targets import resolve
 from autotune.targets.base import Order, Session, Step, Watch
 
-AVERAGED_LOSSES = 5  # steps: the loss of one batch is noise
+AVERAGED_NOISE_LOSSES = 5  # steps: the loss of one batch is noise
 FEWEST_MICRO_BATCHES = 16  # however late it is: with fewer the interval says nothing
 TRAINING_SHARE = 0.5  # of the time, for training
-SKETCH = 65_521  # numbers: the largest prime below 2^16, so that no row of a weight falls on another
+SKETCH_NUMBERS = 65_521  # numbers: the largest prime below 2^16, so that no row of a weight falls on another
 
 
 def measure(request: NoiseScaleRequest, progress: Progress) -> NoiseScaleResult:
@@ -72,13 +72,13 @@ class Sketches:
                 signs = torch.randint(2, (parameter.numel(),), generator=self._draws, dtype=torch.int8) * 2 - 1
                 parameter.register_hook(self._noting(signs.to(parameter.device), start))
                 self.parameters.append(parameter)
-                start = (start + parameter.numel()) % SKETCH
+                start = (start + parameter.numel()) % SKETCH_NUMBERS
         return model
 
     def take(self) -> tuple[float, Tensor]:
         """Return squared norm and sketch of the gradient since the last call; waits for the device."""
         norm = math.hypot(*torch.stack(self._norms).tolist()) if self._norms else 0.0
-        row = torch.zeros(SKETCH) if self._row is None else self._row.cpu()
+        row = torch.zeros(SKETCH_NUMBERS) if self._row is None else self._row.cpu()
         self._norms, self._row = [], None
         return norm**2, row
 
@@ -89,8 +89,8 @@ class Sketches:
             values = gradient.detach().to_dense() if gradient.is_sparse else gradient.detach()
             values = values.flatten().float() / self.scale
             self._norms.append(torch.linalg.vector_norm(values))
-            padded = F.pad(values * signs, (0, -len(values) % SKETCH))
-            row = torch.roll(padded.view(-1, SKETCH).sum(0), start)
+            padded = F.pad(values * signs, (0, -len(values) % SKETCH_NUMBERS))
+            row = torch.roll(padded.view(-1, SKETCH_NUMBERS).sum(0), start)
             self._row = row if self._row is None else self._row + row
 
         return note
@@ -154,9 +154,9 @@ class Sampling(Watch):
     def _has_fallen(self) -> bool:
         """Whether the mean of the last losses is below that of the first by as much as was asked."""
         finite = [loss for loss in self._losses if loss is not None]
-        if len(finite) < 2 * AVERAGED_LOSSES:
+        if len(finite) < 2 * AVERAGED_NOISE_LOSSES:
             return False
-        first, last = sum(finite[:AVERAGED_LOSSES]), sum(finite[-AVERAGED_LOSSES:])
+        first, last = sum(finite[:AVERAGED_NOISE_LOSSES]), sum(finite[-AVERAGED_NOISE_LOSSES:])
         return first > 0 and last <= (1 - self._request.least_fall) * first
 
     def _measured(self, step: Step) -> bool:

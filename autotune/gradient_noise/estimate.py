@@ -14,9 +14,9 @@ from statistics import NormalDist, fmean, harmonic_mean
 
 from autotune.gradient_noise.records import GradientSample, NoiseScale
 
-CONFIDENCE = 0.9  # of intervals; the jackknife's then held the truth in 92 to 94 of 100 (docs/notes/noise.md 2)
-FEWEST = 8  # micro-batches: with fewer a spread is chance
-GROWTH, MOST_GROWTH = 3.0, 10  # of phi during the rest of training, in times (docs/notes/noise.md 3)
+NOISE_CONFIDENCE = 0.9  # of intervals; the jackknife's then held the truth in 92 to 94 of 100 (docs/notes/noise.md 2)
+FEWEST_SAMPLED_BATCHES = 8  # micro-batches: with fewer a spread is chance
+NOISE_GROWTH, MOST_NOISE_GROWTH = 3.0, 10  # of phi during the rest of training, in times (docs/notes/noise.md 3)
 
 
 def estimate(sample: GradientSample) -> NoiseScale | None:
@@ -27,7 +27,7 @@ def estimate(sample: GradientSample) -> NoiseScale | None:
     sizes count by the harmonic mean, because a gradient's variance goes with 1 / size.
     """
     count = len(sample.samples)
-    if count < FEWEST:
+    if count < FEWEST_SAMPLED_BATCHES:
         return None
     batch, norms, alignments = harmonic_mean(sample.samples), sample.squared_norms, sample.alignments
     mean_norm, norm_of_mean = fmean(norms), fmean(alignments)
@@ -44,7 +44,7 @@ def estimate(sample: GradientSample) -> NoiseScale | None:
     signals, noises = zip(*without, strict=True)
     if min(noises) <= 0:
         return None
-    quantile = NormalDist().inv_cdf(0.5 + CONFIDENCE / 2)
+    quantile = NormalDist().inv_cdf(0.5 + NOISE_CONFIDENCE / 2)
     margin = quantile * _jackknife(signals)
     phi, high = None, None
     if signal > margin and min(signals) > 0:
@@ -101,7 +101,7 @@ def batch_range(noise: NoiseScale, half: float) -> tuple[float, float] | None:
     """Return the bounds of the best global batch, phi's growth included; None: no upper bound is known."""
     if noise.high is None:
         return None
-    return best_batch(noise.low, half), best_batch(GROWTH * noise.high, half)
+    return best_batch(noise.low, half), best_batch(NOISE_GROWTH * noise.high, half)
 
 
 def learning_rate_factor(batch: float, before: float, phi: float) -> float:

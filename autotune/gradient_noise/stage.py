@@ -14,7 +14,7 @@ from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
-from autotune.gradient_noise.estimate import GROWTH, MOST_GROWTH, batch_range, efficiency, half_batch
+from autotune.gradient_noise.estimate import MOST_NOISE_GROWTH, NOISE_GROWTH, batch_range, efficiency, half_batch
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleRequest, NoiseScaleResult
 from autotune.objectives import objective_of
 from autotune.study.history import History, NoiseScaleCheck
@@ -22,8 +22,8 @@ from autotune.study.recommendation import BatchAdvice, Recommendation
 from autotune.study.valid_probes import Judged
 
 BUDGET_SHARE = 0.1  # of the time budget, for training and measuring
-LEAST_SECONDS, MOST_SECONDS = 5.0, 60.0  # however short and long the budget is
-TRIES = 2  # of a sample that crashed: it may have been an accident
+LEAST_SAMPLE_SECONDS, MOST_SAMPLE_SECONDS = 5.0, 60.0  # however short and long the budget is
+NOISE_TRIES = 2  # of a sample that crashed: it may have been an accident
 WRONG_AT_START = 30  # times, by which a noise scale measured at initialisation was off (docs/notes/noise.md 3)
 
 
@@ -36,7 +36,7 @@ def measure_gradient_noise(context: SearchContext) -> None:
     history, request = context.history, context.request
     if not context.objective.uses_noise_scale:
         return
-    seconds = min(MOST_SECONDS, max(LEAST_SECONDS, BUDGET_SHARE * context.settings.time_budget_seconds))
+    seconds = min(MOST_SAMPLE_SECONDS, max(LEAST_SAMPLE_SECONDS, BUDGET_SHARE * context.settings.time_budget_seconds))
     while (asked := _next(history.gradient_samples, request, seconds)) is not None:
         context.reporter.note(
             f"Measuring the gradient noise scale: {asked.least_steps} to {asked.most_steps} steps of training, then "
@@ -60,7 +60,7 @@ def _next(attempts: Sequence[NoiseScaleCheck], request: StudyRequest, seconds: f
         crashes = sum(other.outcome.retried for _, other in attempts)
         if result.outcome.out_of_memory and asked.config.batch_size > 1:
             config = Config(values={**asked.config.values, "batch_size": asked.config.batch_size // 2})
-        elif result.outcome.retried and crashes < TRIES:
+        elif result.outcome.retried and crashes < NOISE_TRIES:
             config = asked.config
         else:
             return None
@@ -108,7 +108,7 @@ def describe_advice(advice: BatchAdvice, batch: int) -> tuple[Notice, ...]:
     found = (
         describe_noise(noise),
         notice(Code.BATCH_EFFICIENCY, batch=batch, efficiency=share, low=low, high=high),
-        notice(Code.NOISE_SCALE_GROWS, least=GROWTH, most=MOST_GROWTH),
+        notice(Code.NOISE_SCALE_GROWS, least=NOISE_GROWTH, most=MOST_NOISE_GROWTH),
     )
     if advice.low is None or advice.high is None:
         return found

@@ -11,7 +11,7 @@ from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.observed import Observed
 from autotune.knobs.wording import NOTHING, Framework, Wording
 
-FEWEST_BLOCKS = 2  # one block alone needs all its memory again when it is recomputed
+FEWEST_CHECKPOINTED_BLOCKS = 2  # one block alone needs all its memory again when it is recomputed
 THIRD, SECOND, SELECTIVE = "every_third", "every_second", "selective"
 EVERY: dict[Value, int] = {THIRD: 3, SECOND: 2, True: 1}  # of how many blocks one is recomputed
 # By the memory that they need, the most first; selective is somewhere between none and all, as the model has it.
@@ -79,7 +79,7 @@ class ActivationCheckpointing(Knob):
 
     def _distinct(self, facts: TargetFacts) -> tuple[Value, ...]:
         blocks = facts.checkpointable_blocks
-        if blocks < FEWEST_BLOCKS:
+        if blocks < FEWEST_CHECKPOINTED_BLOCKS:
             return (False,)
         if self.name in facts.written:  # the argument of a Trainer, which knows all or none
             return (False, True)

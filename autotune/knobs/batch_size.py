@@ -9,9 +9,9 @@ from autotune.knobs.base import Circumstances, CountKnob, MemoryEffect, Plan, al
 from autotune.knobs.influence import NEUTRAL, Influence
 from autotune.knobs.observed import Observed
 
-SMALLEST = 8  # below, the fixed cost of a step dominates on any hardware; a user's limit may go lower
-MULTIPLE = 8  # tensor cores want dimensions that are multiples of 8 (docs/notes/throughput.md 2)
-LARGEST = 4096  # unless the user says otherwise; throughput no longer grows there
+SMALLEST_BATCH = 8  # below, the fixed cost of a step dominates on any hardware; a user's limit may go lower
+BATCH_MULTIPLE = 8  # tensor cores want dimensions that are multiples of 8 (docs/notes/throughput.md 2)
+LARGEST_BATCH = 4096  # unless the user says otherwise; throughput no longer grows there
 
 
 class BatchSize(CountKnob):
@@ -43,8 +43,8 @@ class BatchSize(CountKnob):
             ladder = {1 << exponent for exponent in range(20)}
         most = circumstances.most_samples
         within = [size for size in ladder if most is None or size <= most]
-        low = limit.low or (1 if limit.values else min(SMALLEST, max(within, default=1)))
-        high = limit.high or (max(ladder, default=1) if limit.values or circumstances.global_batch else LARGEST)
+        low = limit.low or (1 if limit.values else min(SMALLEST_BATCH, max(within, default=1)))
+        high = limit.high or (max(ladder, default=1) if limit.values or circumstances.global_batch else LARGEST_BATCH)
         bounds = Limit(low=low, high=high if most is None else min(high, most))
         values = allowed(tuple(sorted(ladder)), bounds)
         if circumstances.global_batch is None:
@@ -74,7 +74,7 @@ class BatchSize(CountKnob):
 def _divisors(global_batch: int) -> set[int]:
     """Return the divisors of `global_batch` that are powers of two, their cofactors, or multiples of 8."""
     powers = [1 << exponent for exponent in range(global_batch.bit_length()) if global_batch % (1 << exponent) == 0]
-    eighth, rest = divmod(global_batch, MULTIPLE)
+    eighth, rest = divmod(global_batch, BATCH_MULTIPLE)
     small = [] if rest else [one for one in range(1, isqrt(eighth) + 1) if eighth % one == 0]
-    multiples = {MULTIPLE * one for small_one in small for one in (small_one, eighth // small_one)}
+    multiples = {BATCH_MULTIPLE * one for small_one in small for one in (small_one, eighth // small_one)}
     return {*powers, *(global_batch // power for power in powers), *multiples}

@@ -15,7 +15,7 @@ from autotune.knobs.wording import NOTHING, Framework, Wording
 
 CHOICES: tuple[Value, ...] = (None, DEFAULT, REGIONAL, GRAPHS, TUNED)
 ON_GPUS = ("cuda", "xpu")  # whose code Triton generates
-FEWEST_BLOCKS = 4  # of one model: with fewer, compiling each takes about as long as compiling all at once
+FEWEST_COMPILED_BLOCKS = 4  # of one model: with fewer, compiling each takes about as long as compiling all at once
 SPELLINGS: dict[str, Value] = {"none": None, "no": None, "false": None, "off": None, "true": DEFAULT, "yes": DEFAULT}
 SHORT: dict[Value, str] = {
     None: NOT_DONE, DEFAULT: "default", REGIONAL: "regional", GRAPHS: "graphs", TUNED: "tuned"
@@ -66,7 +66,7 @@ class CompileMode(Knob):
         offered: tuple[Value, ...] = (None,)
         if environment.no_compiler == "":
             offered += (DEFAULT,)
-            offered += (REGIONAL,) * (circumstances.facts.checkpointable_blocks >= FEWEST_BLOCKS)
+            offered += (REGIONAL,) * (circumstances.facts.checkpointable_blocks >= FEWEST_COMPILED_BLOCKS)
             offered += (GRAPHS, TUNED) * (environment.device_kind in ON_GPUS)
         return allowed(offered, circumstances.limit)
 

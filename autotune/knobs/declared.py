@@ -29,7 +29,7 @@ TAKEN = (
 )  # fmt: skip
 # How alike two names are that are one, mistyped (difflib's ratio): num_worker and num_workers have 0.95, while
 # dali_threads and threads, or num_heads and num_threads, which are not, have 0.74 and 0.90.
-MISTYPED = 0.92
+MISTYPED_RATIO = 0.92
 # Nobody declares a knob to be told that it was not tried: twice as wide as for a knob of ours without a prior. Memory
 # is often the same. A judgement.
 DECLARED = Influence(
@@ -111,7 +111,7 @@ def are_numbers(values: Sequence[Value]) -> bool:
 
 def is_mistyped(name: str, ours: Collection[str]) -> bool:
     """Return whether `name` is that of a knob of ours but for a slip, whoever takes an argument of it."""
-    return bool(difflib.get_close_matches(name, ours, n=1, cutoff=MISTYPED))
+    return bool(difflib.get_close_matches(name, ours, n=1, cutoff=MISTYPED_RATIO))
 
 
 def text(value: Value) -> str:

@@ -19,7 +19,7 @@ CHOICES: tuple[Value, ...] = (None, FOR_LOOP, FOREACH, FUSED)
 UPDATE = Influence(fixed_time=Factor(0.95, 0.2))
 # Of the time of the first step, in which all else is slower than later. Once steps are measured, the rule is sharper
 # (`context/trades.py`).
-LEAST_SHARE = 0.01
+LEAST_UPDATE_SHARE = 0.01
 
 
 class FusedOptimizer(ChoiceKnob):
@@ -46,7 +46,7 @@ class FusedOptimizer(ChoiceKnob):
         if optimizer is None:
             return allowed((own,), circumstances.limit)
         is_cpu = circumstances.environment.device_kind == "cpu"
-        worthwhile = not is_cpu or optimizer.step_share >= LEAST_SHARE
+        worthwhile = not is_cpu or optimizer.step_share >= LEAST_UPDATE_SHARE
         hopeful = (FOREACH, FUSED) if is_cpu else (FUSED,)
         others = [one for one in hopeful if worthwhile and one in optimizer.possible]
         offered = dict.fromkeys([own, *others])

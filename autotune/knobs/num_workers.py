@@ -9,10 +9,11 @@ from autotune.knobs.base import Circumstances, CountKnob, MemoryEffect, Plan, Re
 from autotune.knobs.influence import NEUTRAL, Influence
 from autotune.knobs.observed import Observed
 
-MOST = 32  # PyTorch itself warns above the number of cores
+MOST_WORKERS = 32  # PyTorch itself warns above the number of cores
 NO_LOADER = "the batches are synthetic"  # why an option of a loader does nothing
 NO_WORKERS = "there are no loader workers"
-PREFETCH = 2  # batches prepared ahead by each worker: DataLoader's default, written down because it is part of the run
+# Batches prepared ahead by each worker: DataLoader's default, written down because it is part of the run.
+DEFAULT_PREFETCH = 2
 
 
 class NumWorkers(CountKnob):
@@ -39,7 +40,7 @@ class NumWorkers(CountKnob):
         if circumstances.facts.repeats_samples and circumstances.limit is None:
             return (0, 1)
         limit = circumstances.limit or Limit()
-        cores = min(circumstances.environment.usable_cores, MOST)
+        cores = min(circumstances.environment.usable_cores, MOST_WORKERS)
         most = limit.high if limit.high is not None else cores
         ladder = {0, *(1 << exponent for exponent in range(8)), min(most, 128)}
         return allowed(tuple(sorted(count for count in ladder if count <= most)), limit)
@@ -72,4 +73,4 @@ class NumWorkers(CountKnob):
         plan.loader_options["pin_memory"] = plan.device.startswith("cuda")
         if value:
             plan.loader_options["persistent_workers"] = True
-            plan.loader_options["prefetch_factor"] = PREFETCH
+            plan.loader_options["prefetch_factor"] = DEFAULT_PREFETCH

@@ -8,7 +8,7 @@ from autotune.core.records import Value
 from autotune.knobs.base import LEFT_ALONE, Circumstances, CountKnob, MemoryEffect, Plan, Reach, allowed
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.loader_switch import no_option
-from autotune.knobs.num_workers import NO_WORKERS, PREFETCH
+from autotune.knobs.num_workers import DEFAULT_PREFETCH, NO_WORKERS
 from autotune.knobs.observed import Observed
 
 ACCELERATED: tuple[Value, ...] = (None, 4)
@@ -43,8 +43,8 @@ class PrefetchFactor(CountKnob):
             return (None,)
         if limit is None:
             return ACCELERATED if circumstances.environment.device_kind != "cpu" and facts.tunes_workers else (None,)
-        counts = allowed(tuple(PREFETCH if value is None else value for value in ON_REQUEST), limit)
-        return tuple(None if count == PREFETCH else count for count in counts)
+        counts = allowed(tuple(DEFAULT_PREFETCH if value is None else value for value in ON_REQUEST), limit)
+        return tuple(None if count == DEFAULT_PREFETCH else count for count in counts)
 
     def position(self, value: Value, circumstances: Circumstances) -> float:
         """Return the count, DataLoader's own for None."""
@@ -52,7 +52,7 @@ class PrefetchFactor(CountKnob):
 
     def size(self, value: Value) -> float:
         """Return the same."""
-        return float(PREFETCH if value is None else value)
+        return float(DEFAULT_PREFETCH if value is None else value)
 
     def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
         """Return that there is no loader that takes it, or that it has no workers."""
@@ -61,7 +61,7 @@ class PrefetchFactor(CountKnob):
     def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
         """Return None for DataLoader's own count, unless a command says that today."""
         found = super().canonical(values, circumstances)
-        return None if found == PREFETCH and self.left_alone(circumstances.facts) is None else found
+        return None if found == DEFAULT_PREFETCH and self.left_alone(circumstances.facts) is None else found
 
     def phrase(self, value: Value) -> str:
         """Return such as `4 batches ahead of each worker`; empty for DataLoader's own count."""
@@ -69,7 +69,7 @@ class PrefetchFactor(CountKnob):
 
     def caution(self, value: Value) -> float:
         """Return how many more than DataLoader's own wait in memory."""
-        return float(max(0, int(value or PREFETCH) - PREFETCH))
+        return float(max(0, int(value or DEFAULT_PREFETCH) - DEFAULT_PREFETCH))
 
     def influence(self, value: Value) -> Influence:
         """Return hardly anything: it evens out, and makes no sample cheaper."""

@@ -34,7 +34,7 @@ from autotune.targets.commands.program import starts_ranks
 READY_SECONDS = 300.0  # to import everything, from a slow network disk too
 ANSWER_SECONDS = 30.0  # to fork: a large one that was swapped out takes seconds
 STATUS_SECONDS = 5.0  # from a probe's end to the word of it: the fork server has nothing else to do
-MOST_LOSSES = 3  # of fork servers, after which there is no other
+MOST_LOST_SERVERS = 3  # of fork servers, after which there is no other
 
 
 class NoForkServer(Exception):
@@ -236,7 +236,7 @@ class ForkServers:
             self._losses += 1
             if for_good:
                 self.stay_fresh(reason)
-            elif self._losses >= MOST_LOSSES:
+            elif self._losses >= MOST_LOST_SERVERS:
                 self.stay_fresh(f"{self._losses} fork servers were lost, the last because {reason}")
         fork_server.close()
 

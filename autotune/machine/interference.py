@@ -21,7 +21,7 @@ import psutil
 from autotune.core.interference_readings import HostInterference
 
 LEADER = "_AUTOTUNE_LEADER"  # environment variable of ranks: the process that started their distributed launcher
-LOOK_SECONDS = 1.0  # of a look from outside of a probe: ticks of 10 ms err by 1 % of a core
+OUTSIDE_LOOK_SECONDS = 1.0  # of a look from outside of a probe: ticks of 10 ms err by 1 % of a core
 _SCHEDSTAT = Path("/proc/self/schedstat")  # of the main thread: nanoseconds on a core, waiting for one, time slices
 
 # How many cores others keep busy while the given function pauses for so many seconds; None: the kernel does not tell.
@@ -57,7 +57,7 @@ def interference_between(before: Look, after: Look) -> HostInterference:
 def foreign_cores(pause: Callable[[float], None]) -> float | None:
     """Return how many cores other processes keep busy during a second from now; None: the kernel does not tell."""
     before = look()
-    pause(LOOK_SECONDS)
+    pause(OUTSIDE_LOOK_SECONDS)
     return interference_between(before, look()).foreign_cores
 
 

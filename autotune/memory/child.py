@@ -31,7 +31,7 @@ from autotune.targets.base import DryTarget, DryTraining
 from autotune.targets.fake_batches import CannotPredict
 from autotune.targets.tracebacks import error_line
 
-GROWTH = 4  # between micro-batches: two points on the last segment are enough (docs/notes/memory.md 5)
+BATCH_GROWTH = 4  # between micro-batches: two points on the last segment are enough (docs/notes/memory.md 5)
 FIRST_STEPS = 2  # the optimizer's state is allocated in the first, and weighs from the second on
 _CONTENTS = ("DataDependentOutputException", "DynamicOutputShapeException", "GuardOnDataDependentSymNode")
 _NO_TWIN = ("UnsupportedOperatorException", "UnsupportedFakeTensorException", "UnsupportedMutationAliasingException")
@@ -94,7 +94,7 @@ class _Climb:
         batches = list(self._request.batches)
         ladder = batches[:1]
         for batch in batches:
-            if batch >= GROWTH * ladder[-1]:
+            if batch >= BATCH_GROWTH * ladder[-1]:
                 ladder.append(batch)
         return ladder if ladder[-1] == batches[-1] else [*ladder, batches[-1]]
 

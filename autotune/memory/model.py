@@ -18,7 +18,8 @@ from autotune.core.memory_breakdown import Breakdown
 from autotune.core.notices import Notice
 from autotune.core.records import Record, Value
 
-AGREEMENT = 0.005  # relative difference of two slopes that are one segment: 2 points on the last one err by <= 2.6 %
+# Relative difference of two slopes that are one segment: 2 points on the last one err by <= 2.6 %.
+SLOPE_AGREEMENT = 0.005
 START_MARGIN = 0.07  # one-sided, before residuals are known (docs/notes/memory.md 6)
 PEAK_SPREAD = 0.01  # of one measured peak, relative
 
@@ -100,7 +101,7 @@ class Arm(Record, frozen=True, kw_only=True):
         if len(self.points) < 3:
             return False
         before, last = self._slope(-2), self._slope(-1)
-        return last > 0 and abs(last - before) <= AGREEMENT * last
+        return last > 0 and abs(last - before) <= SLOPE_AGREEMENT * last
 
     def _slope(self, which: int) -> float:
         """Return the bytes per sample of the last segment (-1) or the one before it (-2); 0 where there is none."""

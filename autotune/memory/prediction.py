@@ -13,7 +13,7 @@ from autotune.memory.model import ON_DEVICE, ON_HOST, Arm, Calibration, Predicte
 from autotune.sampler.space import SearchSpace
 from autotune.study.history import History
 
-SLACK = 0.5  # of the usable memory: where even the upper bound of the largest batch needs less, nothing can bind
+SLACK_SHARE = 0.5  # of the usable memory: where even the upper bound of the largest batch needs less, nothing can bind
 INTERPRETER_BYTES = 150 * 2**20  # that a process with torch holds at least: 221 MiB (2.13 for the CPU, Linux, measured)
 
 
@@ -67,7 +67,7 @@ class MemoryPrediction:
             memory, times = measured.memory, max(1.0, largest / trial.config.batch_size)
             fixed = INTERPRETER_BYTES if memory.reserved_bytes is None else 0
             bounds.append(fixed + (memory.bytes - fixed) * times)
-        return not bounds or min(bounds) > SLACK * self.usable_bytes
+        return not bounds or min(bounds) > SLACK_SHARE * self.usable_bytes
 
     @property
     def shapes_vary(self) -> bool:

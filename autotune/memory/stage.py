@@ -18,11 +18,11 @@ from autotune.memory.records import DryRun, DryRunRequest
 from autotune.sampler.space import SearchSpace
 from autotune.study.pace import starting_seconds
 
-SHARE = 0.1  # of the time budget, that may be spent on it
-LEAST_SECONDS = 8.0  # with which it is begun at all: importing and a few steps of one arm
-STARTING_SECONDS = 60.0  # that importing and loading may take besides, before the process is given up
+PREDICTION_SHARE = 0.1  # of the time budget, that may be spent on it
+LEAST_PREDICTION_SECONDS = 8.0  # with which it is begun at all: importing and a few steps of one arm
+DRY_RUN_STARTING_SECONDS = 60.0  # that importing and loading may take besides, before the process is given up
 MOST_ARMS = 64  # each takes a second or more; of more, the sampler's model puts together what a few knobs do
-ACCUMULATING = 2  # micro-batches of a step, where gradients of the first live while the second is computed
+DRY_RUN_MICRO_BATCHES = 2  # micro-batches of a step, where gradients of the first live while the second is computed
 
 
 def predict_memory(context: SearchContext) -> None:
@@ -36,9 +36,9 @@ def predict_memory(context: SearchContext) -> None:
         context.reporter.detail("Memory is not predicted for several ranks. The search finds its limit by probes.")
         return
     known = history.baseline_known
-    all_seconds = SHARE * context.settings.time_budget_seconds
+    all_seconds = PREDICTION_SHARE * context.settings.time_budget_seconds
     seconds = all_seconds - (starting_seconds(known[0].result) if known else 0.0)
-    if seconds < LEAST_SECONDS or all_seconds > context.budget.spare_seconds or not memory.can_bind:
+    if seconds < LEAST_PREDICTION_SECONDS or all_seconds > context.budget.spare_seconds or not memory.can_bind:
         return
     asked = asking(context.request, context.space, memory.usable_bytes, seconds, shapes_vary=memory.shapes_vary)
     found = context.run_dispensable(asked)
@@ -56,12 +56,12 @@ def asking(
         arms=arms(space, request.baseline),
         batches=batches_of(space),
         device=request.environment.device,
-        micro_batches=min(ACCUMULATING, max(map(_count, space.configs.values("gradient_accumulation_steps")))),
+        micro_batches=min(DRY_RUN_MICRO_BATCHES, max(map(_count, space.configs.values("gradient_accumulation_steps")))),
         shapes_vary=shapes_vary,
         limit_bytes=usable_bytes,
         max_seconds=seconds,
         seed=request.seed,
-        budget=ProbeBudget(total_deadline_seconds=2 * seconds + STARTING_SECONDS),
+        budget=ProbeBudget(total_deadline_seconds=2 * seconds + DRY_RUN_STARTING_SECONDS),
     )
 
 

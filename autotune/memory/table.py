@@ -17,7 +17,7 @@ from autotune.units import format_bytes
 
 FITS, CLOSE, OVER, UNKNOWN = "✓", "?", "✗", "–"
 STYLES = {FITS: "green", CLOSE: "yellow", OVER: "red", UNKNOWN: "dim"}
-GAP = 3
+COLUMN_GAP = 3
 NOT_SEARCHED = "  not searched: it does not divide the held global batch"
 
 
@@ -113,7 +113,7 @@ def _add_peaks(
 ) -> None:
     """Append the titles, and a line for each batch."""
     widths = [
-        max(len(name), *(len(f"{text} {sign}") for text, sign in column)) + GAP
+        max(len(name), *(len(f"{text} {sign}") for text, sign in column)) + COLUMN_GAP
         for name, column in zip(names, zip(*rows.values(), strict=True), strict=True)
     ]
     titles = "".join(name.rjust(width) for name, width in zip(names, widths, strict=True))

@@ -24,8 +24,8 @@ from autotune.study.summary import ConfigSummary
 
 # The allocator rounds, and the host's resident set varies from run to run: peaks within this factor are the same.
 MEMORY_STEP = 1.1
-DESCENT = 4  # probes: the batches below the fastest one, halving what is left of a ladder of up to fifteen
-KNEE = 0.05  # of the best score: beyond it a larger global batch gains little and changes much (decisions/0044)
+DESCENT_PROBES = 4  # probes: the batches below the fastest one, halving what is left of a ladder of up to fifteen
+KNEE_SHARE = 0.05  # of the best score: beyond it a larger global batch gains little and changes much (decisions/0044)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,7 +115,7 @@ class Objective(ABC):
 
         None: the global batch is held, or the score itself says what a larger one is worth.
         """
-        return KNEE if goal.global_batch is None else None
+        return KNEE_SHARE if goal.global_batch is None else None
 
     def order(self, summary: ConfigSummary) -> float:
         """Sort key among equal scores: the lowest wins; 0 for all: no preference."""
@@ -127,7 +127,7 @@ class Objective(ABC):
 
     def probes_after(self, goal: Goal) -> int:
         """Probes to keep for what follows the search proper (see `tuning/refinement.py`); 0: nothing does."""
-        return 0 if self.knee(goal) is None else DESCENT
+        return 0 if self.knee(goal) is None else DESCENT_PROBES
 
     def headline(self, decision: Decision) -> Notice | None:
         """Return what was measurably gained over the baseline; None: the speed-up shows it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Environment, Goal, TargetFacts
-from autotune.objectives.base import DESCENT, MEMORY_STEP, Decision
+from autotune.objectives.base import DESCENT_PROBES, MEMORY_STEP, Decision
 from autotune.objectives.throughput import SpeedOptions, Throughput
 from autotune.study.summary import ConfigSummary
 
@@ -43,7 +43,7 @@ class Memory(Throughput):
 
     def probes_after(self, goal: Goal) -> int:
         """Return the probes that it takes to find the smallest batch that is still fast enough."""
-        return DESCENT
+        return DESCENT_PROBES
 
     def headline(self, decision: Decision) -> Notice | None:
         """`67% less memory than your baseline (2.1 GiB instead of 6.3 GiB) at 0.97× its speed`."""

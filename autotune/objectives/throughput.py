@@ -8,7 +8,7 @@ from autotune.core.option import Option
 from autotune.core.records import Environment, Goal, Share, TargetFacts
 from autotune.core.results import ProbeResult
 from autotune.errors import UsageError
-from autotune.objectives.base import KNEE, Objective, ObjectiveOptions
+from autotune.objectives.base import KNEE_SHARE, Objective, ObjectiveOptions
 from autotune.units import format_percent, parse_fraction
 
 
@@ -22,7 +22,7 @@ class SpeedOptions(ObjectiveOptions, frozen=True, kw_only=True):
             read=parse_fraction,
             write=format_percent,
         ),
-    ] = KNEE
+    ] = KNEE_SHARE
 
 
 class Throughput(Objective):
@@ -43,7 +43,7 @@ class Throughput(Objective):
     def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
         """Refuse to give speed for a smaller global batch where it is held."""
         within = self._within(goal)
-        if goal.global_batch is not None and within != KNEE:
+        if goal.global_batch is not None and within != KNEE_SHARE:
             raise UsageError(
                 f"--within {format_percent(within)} has no effect here. It says how much speed may be given for a "
                 f"smaller global batch, and the global batch is held at {goal.global_batch}. Add --global-batch free, "
@@ -64,4 +64,4 @@ class Throughput(Objective):
 
     def _within(self, goal: Goal) -> float:
         options = self.options.of(goal)
-        return options.within if isinstance(options, SpeedOptions) else KNEE
+        return options.within if isinstance(options, SpeedOptions) else KNEE_SHARE

@@ -22,12 +22,12 @@ CONSTRAINTS = ("memory", "runnable", "stability")
 SATISFIED, VIOLATED = -1.0, 1.0
 MOST_SKIPS_PER_STEP = 1 / 50  # after calibration; healthy float16 runs skip one in 2000 (docs/notes/precision.md 1)
 MOST_LOSS_GROWTH = 3.0  # last against first: beyond it training has left the rails (docs/notes/precision.md 1)
-AVERAGED_LOSSES = 3  # a single micro-batch's loss is noise
+AVERAGED_TRIAL_LOSSES = 3  # a single micro-batch's loss is noise
 # Of the limit, where shapes vary: mixed sizes fragment what the allocator holds (docs/notes/memory.md 2).
 VARIED_HEADROOM = 0.1
 MOST_RETRIES = 0  # of the allocator in the window: each flushes its cache, waits for the device and allocates anew
 NEAR_TOTAL = 0.9  # of the device's: above it a driver may spill into the host's and not fail (docs/notes/memory.md 7)
-CLIFF = 2.0  # times the seconds per sample of the next smaller batch, where a larger batch should cost fewer
+CLIFF_RATIO = 2.0  # times the seconds per sample of the next smaller batch, where a larger batch should cost fewer
 
 WORDS = {
     Outcome.OOM_DEVICE: "out of memory",
@@ -117,7 +117,7 @@ def spill(trial: Trial, others: Iterable[Trial], request: StudyRequest) -> Notic
         return None
     batch, rate = max(smaller)
     factor = rate / measured.samples_per_second
-    if factor < CLIFF:
+    if factor < CLIFF_RATIO:
         return None
     return notice(Code.MEMORY_SPILLED, factor=factor, batch=batch, used=measured.memory.bytes / total)
 
@@ -139,8 +139,10 @@ def instability(measurement: Measurement) -> Notice | None:
     if measurement.skipped_steps > max(1.0, steps * MOST_SKIPS_PER_STEP):
         return notice(Code.UNSTABLE_STEPS_SKIPPED, skipped=measurement.skipped_steps, steps=steps)
     finite = [loss for loss in losses if loss is not None]
-    first, last = (sum(some) / max(len(some), 1) for some in (finite[:AVERAGED_LOSSES], finite[-AVERAGED_LOSSES:]))
-    if len(finite) > 2 * AVERAGED_LOSSES and first > 0 and last > MOST_LOSS_GROWTH * first:
+    first, last = (
+        sum(some) / max(len(some), 1) for some in (finite[:AVERAGED_TRIAL_LOSSES], finite[-AVERAGED_TRIAL_LOSSES:])
+    )
+    if len(finite) > 2 * AVERAGED_TRIAL_LOSSES and first > 0 and last > MOST_LOSS_GROWTH * first:
         return notice(Code.UNSTABLE_LOSS_GREW, first=first, last=last, losses=len(losses))
     return None
 

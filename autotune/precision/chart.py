@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from autotune.core.results import LossVerdict
 from autotune.precision.arithmetic import names, precision_of
-from autotune.precision.judge import LAST, Paired, PrecisionCheck, Thresholds, judge, paired, pooled
+from autotune.precision.judge import LAST_LOSSES, Paired, PrecisionCheck, Thresholds, judge, paired, pooled
 from autotune.precision.records import LossRun, PrecisionCheckRequest, PrecisionCheckResult
 from autotune.report import drawing
 from autotune.report.chart import Absence, Chart, Table
@@ -18,13 +18,13 @@ from autotune.study.view import StudyView
 from autotune.units import format_share
 
 TITLE = "Precision check"
-TITLES = ("precision", "verdict", "batch", "seeds", "steps", f"loss, last {LAST}", "of", "difference", "allowed")
+TITLES = ("precision", "verdict", "batch", "seeds", "steps", f"loss, last {LAST_LOSSES}", "of", "difference", "allowed")
 BEHIND = "behind, % of the loss decrease"
 READING = (
     "Same weights, same data in the same order: loss minus that of {reference}, one line per seed. Grey line: "
-    f"{{reference}} with weights off by 1e-6. The mean of the last {LAST} steps is judged."
+    f"{{reference}} with weights off by 1e-6. The mean of the last {LAST_LOSSES} steps is judged."
 )
-ROOM = 1.5  # times the tolerance that the axis reaches at least
+ROOM_ABOVE = 1.5  # times the tolerance that the axis reaches at least
 
 Shares = list[float | None]  # one for each step, in % of the loss decrease; None: not finite
 
@@ -45,7 +45,7 @@ def paired_losses(checks: Sequence[PrecisionCheck], tolerance: float) -> Chart |
     labels = [names(request)[0] for (request, _), _ in tested]
     every = [*nudged, *(shares for seeds in drawn for shares in seeds)]
     finite = [abs(share) for shares in every for share in shares if share is not None]
-    highest = max([*finite, ROOM * 100 * tolerance])
+    highest = max([*finite, ROOM_ABOVE * 100 * tolerance])
     steps = max(runs.steps for _, seeds in tested for runs in seeds)
 
     def draw(size: Size) -> list[str]:
@@ -126,5 +126,5 @@ def _row(request: PrecisionCheckRequest, result: PrecisionCheckResult, verdict: 
 
 
 def _late(runs: Sequence[LossRun]) -> str:
-    losses = [loss for run in runs for loss in run.losses[-LAST:] if loss is not None]
+    losses = [loss for run in runs for loss in run.losses[-LAST_LOSSES:] if loss is not None]
     return f"{statistics.fmean(losses):.4g}" if losses else "–"

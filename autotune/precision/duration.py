@@ -7,9 +7,9 @@ from autotune.precision.arithmetic import own_arithmetic, precision_of
 from autotune.study.history import History
 from autotune.study.pace import starting_seconds
 
-STEPS = 50  # of a first precision check (docs/notes/precision.md 3)
+CHECK_STEPS = 50  # of a first precision check (docs/notes/precision.md 3)
 SEED_SECONDS = 60.0  # at most, for so many steps of the three runs of one seed
-RUNS = 3  # of one seed: full precision, the same perturbed, the candidate
+CHECK_RUNS = 3  # of one seed: full precision, the same perturbed, the candidate
 RUNS_SLOWER = 1.5  # than the fastest probe: two of them are in full precision (6.2 s for 4.1 s, digits_cnn, Xeon)
 
 
@@ -32,8 +32,8 @@ def check_batch(history: History) -> int:
     return batch
 
 
-def seconds_at_the_pace_of(seen: ProbeResult, batch: int, steps: int, processes: int = 1) -> float:
+def check_seconds(seen: ProbeResult, batch: int, steps: int, processes: int = 1) -> float:
     """Return the seconds of one check at the pace of one probe: `processes` start alike for its three runs."""
     assert seen.measurement is not None, "only what was measured has a pace"
-    samples = RUNS * steps * batch
+    samples = CHECK_RUNS * steps * batch
     return processes * starting_seconds(seen) + RUNS_SLOWER * samples / seen.measurement.samples_per_second

@@ -36,10 +36,10 @@ from autotune.objectives.verdict import MOST_SKIPS_PER_STEP
 from autotune.precision.arithmetic import contains, names, precision_of
 from autotune.precision.records import LossRun, PrecisionCheckRequest, PrecisionCheckResult
 
-FIRST, LAST = 3, 10  # steps whose mean is the loss at the beginning, and at the end
+FIRST_LOSSES, LAST_LOSSES = 3, 10  # steps whose mean is the loss at the beginning, and at the end
 PrecisionCheck = tuple[PrecisionCheckRequest, PrecisionCheckResult]
 
-FEWEST_FOR_MEDIAN = 5  # gradient norms before their running median means something
+FEWEST_NORMS = 5  # gradient norms before their running median means something
 FEWEST_SEEDS = 3  # from here on an interval decides, not a single difference
 STANDARD_ERRORS = 2.0  # standard errors by which a loss must have fallen to have fallen
 
@@ -74,12 +74,12 @@ class Paired:
     @property
     def start(self) -> float:
         """The loss of full precision at the beginning."""
-        return statistics.fmean(_finite(self.reference.losses[:FIRST]))
+        return statistics.fmean(_finite(self.reference.losses[:FIRST_LOSSES]))
 
     @property
     def end(self) -> float:
         """The loss of full precision in the last steps."""
-        return statistics.fmean(_finite(self.reference.losses[: self.steps][-LAST:]))
+        return statistics.fmean(_finite(self.reference.losses[: self.steps][-LAST_LOSSES:]))
 
     @property
     def decrease(self) -> float:
@@ -89,8 +89,8 @@ class Paired:
     @property
     def noise(self) -> float:
         """The standard error of that decrease, by the scatter of the last steps."""
-        last = _finite(self.reference.losses[: self.steps][-LAST:])
-        return statistics.stdev(last) * math.sqrt(1 / FIRST + 1 / LAST)
+        last = _finite(self.reference.losses[: self.steps][-LAST_LOSSES:])
+        return statistics.stdev(last) * math.sqrt(1 / FIRST_LOSSES + 1 / LAST_LOSSES)
 
     @property
     def learned(self) -> bool:
@@ -101,7 +101,7 @@ class Paired:
     @property
     def difference(self) -> float:
         """The mean paired difference over the last steps; above 0 the candidate is behind."""
-        return statistics.fmean(self._differences(self.candidate)[-LAST:])
+        return statistics.fmean(self._differences(self.candidate)[-LAST_LOSSES:])
 
     @property
     def largest(self) -> float:
@@ -111,12 +111,12 @@ class Paired:
     @property
     def perturbation(self) -> float:
         """The difference between full precision and itself from weights that are 1e-6 away."""
-        return abs(statistics.fmean(self._differences(self.perturbed)[-LAST:]))
+        return abs(statistics.fmean(self._differences(self.perturbed)[-LAST_LOSSES:]))
 
     @property
     def looseness(self) -> float:
         """The mean distance of these two in a step: large if masks or kernels differ between the runs."""
-        return statistics.fmean(map(abs, self._differences(self.perturbed)[-LAST:]))
+        return statistics.fmean(map(abs, self._differences(self.perturbed)[-LAST_LOSSES:]))
 
     def differences(self, other: LossRun) -> list[float | None]:
         """Return how far the other run is above the reference in each step; None where a loss is not finite."""
@@ -280,9 +280,7 @@ def _zeros(run: LossRun) -> float:
 def _spikes(run: LossRun, lines: Thresholds) -> int:
     """Return how often the gradient norm exceeded the median of those before it by the factor of a spike."""
     norms = _finite(run.gradient_norms)
-    return sum(
-        norms[step] > lines.spike * statistics.median(norms[:step]) for step in range(FEWEST_FOR_MEDIAN, len(norms))
-    )
+    return sum(norms[step] > lines.spike * statistics.median(norms[:step]) for step in range(FEWEST_NORMS, len(norms)))
 
 
 def _finite(values: Sequence[float | None]) -> list[float]:

@@ -22,7 +22,7 @@ from autotune.knobs import KNOBS, loader_workers, worker_knob
 from autotune.knobs.declared import text
 from autotune.knobs.limits import option
 from autotune.precision.arithmetic import full_precision, names, own_arithmetic, precision_of, reference_phrase
-from autotune.precision.duration import SEED_SECONDS, STEPS, check_batch
+from autotune.precision.duration import CHECK_STEPS, SEED_SECONDS, check_batch
 from autotune.precision.judge import PrecisionCheck, Thresholds, judge, pooled
 from autotune.precision.records import PrecisionCheckRequest, PrecisionCheckResult
 from autotune.study.history import History
@@ -32,7 +32,7 @@ from autotune.targets.commands.command import is_command
 
 FULL_SEEDS = 3  # the fewest that give an interval (docs/notes/precision.md 3)
 MOST_SEEDS = 12  # the interval is a third as wide as with three; what is still open then is left open
-TRIES = 2  # of a check that crashed: it may have been an accident
+CHECK_TRIES = 2  # of a check that crashed: it may have been an accident
 MORE_TIME = 2.0  # times what a check had that was cut short: then it is run again
 
 
@@ -142,7 +142,7 @@ def _next(context: SearchContext, config: Config) -> PrecisionCheckRequest | Non
         reference=full_precision(candidate, request.facts),
         candidate=candidate,
         device=request.environment.device,
-        steps=STEPS,
+        steps=CHECK_STEPS,
         seeds=seeds[: usual if request.goal.stability == "full" else 1],
         max_seconds=context.budget.most_precision_check_seconds,
         memory_limit_bytes=request.enforced_limit_bytes,
@@ -172,7 +172,7 @@ def following(
         half = request.candidate.batch_size // 2
         return _capped(_at_batch(request, half), first.max_seconds) if half else None
     if result.outcome.retried:
-        return again if sum(other.outcome.retried for _, other in attempts) < TRIES else None
+        return again if sum(other.outcome.retried for _, other in attempts) < CHECK_TRIES else None
     if remedy == "seeds":
         known = whole[0].seeds
         more = tuple(seed for seed in seeds[: max(FULL_SEEDS, 2 * len(known))] if seed not in known)
@@ -186,7 +186,7 @@ def following(
 
 
 def _capped(request: PrecisionCheckRequest, spare_seconds: float) -> PrecisionCheckRequest:
-    most = SEED_SECONDS * len(request.seeds) * request.steps / STEPS
+    most = SEED_SECONDS * len(request.seeds) * request.steps / CHECK_STEPS
     return replace(request, max_seconds=min(spare_seconds, most))
 
 

@@ -33,7 +33,7 @@ from autotune.targets.commands.command import ACCUMULATION, PREFIX, Command, is_
 from autotune.targets.commands.placeholder import escaped, names_a_knob
 from autotune.targets.commands.recognition.typed_target import typed_target
 
-MOST_NAMED = 5  # studies in an error
+MOST_NAMED_STUDIES = 5  # studies in an error
 Name = str | PathLike[str] | Sequence[str]  # of a training
 
 
@@ -173,7 +173,7 @@ def _studies() -> str:
     names = sorted(one.name for one in STUDIES.iterdir() if is_study(one)) if STUDIES.is_dir() else []
     if not names:
         return f"There are no studies in {STUDIES} here."
-    return f"The studies in {STUDIES} are {first_few(names, MOST_NAMED)}."
+    return f"The studies in {STUDIES} are {first_few(names, MOST_NAMED_STUDIES)}."
 
 
 def _is_file(text: str) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from autotune.core.records import StudyRequest, Value
 from autotune.knobs import KNOBS, worker_knob
 from autotune.knobs.base import Circumstances
-from autotune.knobs.batch_size import SMALLEST
+from autotune.knobs.batch_size import SMALLEST_BATCH
 from autotune.knobs.changes import BATCH_KNOBS
 from autotune.preparation.declared_values import declared_baseline
 from autotune.preparation.settings import Settings
@@ -52,8 +52,9 @@ def not_searched(request: StudyRequest, space: SearchSpace, settings: Settings) 
     if samples is not None and len(batches) == 1 and takes_others and not (asked or goal.exact):
         all_of_them = ",".join(str(size) for size in range(1, samples + 1) if samples % size == 0)
         lines.append(
-            f"batch not searched: {samples} samples are held per optimizer step, and no other batch from {SMALLEST} up "
-            f"divides them (search smaller ones with --batch {all_of_them}, or free them with --global-batch free)"
+            f"batch not searched: {samples} samples are held per optimizer step, and no other batch from "
+            f"{SMALLEST_BATCH} up divides them (search smaller ones with --batch {all_of_them}, or free them with "
+            f"--global-batch free)"
         )
     return lines + _of_one_value(space, [name for name in goal.tune or () if name not in limited], lines)
 

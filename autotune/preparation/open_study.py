@@ -11,25 +11,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from msgspec.structs import replace
-
-from autotune.core import codec
 from autotune.core.notices import Notice
-from autotune.core.records import Environment, StudyRequest, TargetFacts
+from autotune.core.records import StudyRequest
 from autotune.core.results import Inspection
 from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound, TargetError, UsageError
 from autotune.launch.base import RESULT, Launcher
 from autotune.launch.files import store
+from autotune.preparation.place import check_place, place_aside
 from autotune.preparation.prepare import inspect, settle
 from autotune.preparation.ranks import asked_ranks
+from autotune.preparation.rebuild import rebuild
 from autotune.preparation.settings import Settings, goal_names
 from autotune.sampler.space import SearchSpace
 from autotune.sentences import first_few
 from autotune.study import disk
-from autotune.study.identity import as_begun, code_changed, differences_of
+from autotune.study.identity import MOST_DIFFERENCES, as_begun, code_changed, differences_of
 from autotune.study.lock import Lock
-
-MOST_TOLD = 3  # differences: the first ones are what the user changed, the rest follows from them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,48 +157,11 @@ def check_alike(folder: Path, earlier: StudyRequest, request: StudyRequest) -> N
     """Raise `StudyError` if the study there, which asked `earlier`, is no part of what `request` asks."""
     differences = differences_of(earlier, request, goal_names())
     if differences:
-        told = first_few(differences, MOST_TOLD, "; ")
+        told = first_few(differences, MOST_DIFFERENCES, "; ")
         raise StudyError(
             f"{folder} holds a study that does not fit this search: {told}. Results of different settings cannot be "
             f"compared. Use --fresh (the old study is moved aside) or another --study."
         )
-
-
-def check_place(settings: Settings) -> None:
-    """Raise `StudyError` where no study can lie, or none can be moved aside; asked before anything is made."""
-    folder = settings.folder.resolve()
-    try:
-        str(folder).encode()
-    except UnicodeEncodeError:
-        raise StudyError(
-            f"The path of the study, {str(folder)!a}, is not UTF-8 text. It probably comes from a system with "
-            f"another encoding, and the JSON of a study cannot name it. Choose another place with --study."
-        ) from None
-    try:
-        foreign = disk.foreign(folder)
-    except OSError as error:
-        raise disk.unwritable(folder, error) from error
-    if disk.RACE in foreign:
-        raise StudyError(
-            f"{settings.folder} is the folder of a race: {disk.RACE} holds its result. A search needs a folder of its "
-            f"own. Choose another with --study."
-        )
-    if foreign and (settings.mode == "fresh" or not _holds_study(folder)):
-        raise StudyError(_among_others(settings, foreign))
-
-
-def _among_others(settings: Settings, foreign: list[str]) -> str:
-    """Return why no study is begun in a folder that holds what is of no study, and none there is moved aside."""
-    told = first_few(foreign, MOST_TOLD)
-    if _holds_study(settings.folder):
-        return (
-            f"--fresh would move all of {settings.folder} aside, and beside the study it holds {told}, which autotune "
-            f"did not make. Those are probably your own files. Move them out, or choose another --study."
-        )
-    return (
-        f"{settings.folder} holds {told}, and no study. Those are probably your own files, among which a search writes "
-        f"nothing. Choose a new or empty folder with --study, such as {settings.folder / 'study'}."
-    )
 
 
 def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> StudyRequest | None:
@@ -225,63 +185,6 @@ def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> S
             f"Leave --resume out to begin it."
         )
     return None
-
-
-def rebuild(settings: Settings) -> str:
-    """Write a study.json that is lost anew, from the inspection of then and `settings`; what was done, if anything.
-
-    Target, machine and baseline of the probes are known, so other ones are refused as ever. What else an earlier
-    command asked (objective, limits) is not: the probes are judged by what this one asks. Raises `StudyError` where
-    they were asked something else, and `UsageError` as `settle` does.
-    """
-    folder = settings.folder
-    if settings.mode == "fresh" or (folder / disk.STUDY).exists() or (found := _inspection(folder)) is None:
-        return ""
-    request, _ = settle(settings, *found)
-    request = replace(request, target_digest="")  # of the code that was searched nothing is known
-    asked = disk.read_asked(folder)
-    differences = [f"the target was {one.target}, is {request.target}" for one in asked if one.target != request.target]
-    differences += [
-        f"the baseline's {name} was {value}, is {request.baseline[name]}"
-        for one in asked
-        for name, value in one.config.values.items()
-        if one.purpose == "baseline" and value != request.baseline[name]
-    ]
-    if differences:
-        told = first_few([*dict.fromkeys(differences)], MOST_TOLD, "; ")
-        raise StudyError(
-            f"{folder} holds {len(asked)} probes and no {disk.STUDY}, and this command asks for something else: "
-            f"{told}. Give the earlier settings, and the study is rebuilt. Or use "
-            f"--fresh (the folder is moved aside) or another --study."
-        )
-    store(folder, disk.STUDY, request)
-    return (
-        f"{disk.STUDY} was missing: rebuilt from the inspection and what {len(asked)} probes were asked. Objective and "
-        f"limits are those of this command."
-    )
-
-
-def _inspection(folder: Path) -> tuple[Environment, TargetFacts] | None:
-    """Read machine and target as they were when the study was last searched; None if they are not known."""
-    path = folder / disk.INSPECT / RESULT
-    if not path.is_file() or not (folder / disk.PROBES).is_dir():
-        return None
-    found = codec.read(path, Inspection)
-    return None if found.environment is None or found.facts is None else (found.environment, found.facts)
-
-
-def _holds_study(folder: Path) -> bool:
-    return (folder / disk.STUDY).is_file() or (folder / disk.PROBES).is_dir()
-
-
-def place_aside(folder: Path) -> Path | None:
-    """Return where a fresh search moves the study in `folder`; None where none lies."""
-    if not _holds_study(folder):
-        return None
-    number = 1
-    while (aside := folder.with_name(f"{folder.name}.old-{number}")).exists():
-        number += 1
-    return aside
 
 
 def _begin_anew(folder: Path, aside: Path, lock: Lock) -> None:

@@ -6,7 +6,7 @@ import math
 
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, probe_count
 from autotune.core.records import StudyRequest
-from autotune.core.requests import FEWEST_STEPS, FEWEST_STEPS_IN_TURN, ProbeBudget
+from autotune.core.requests import FEWEST_PROBE_STEPS, FEWEST_STEPS_IN_TURN, ProbeBudget
 from autotune.knobs import loads_in_turn
 from autotune.preparation.settings import Settings
 from autotune.sampler.space import SearchSpace
@@ -22,13 +22,13 @@ def budget_note(
     """Return what is said of the time budget before the first probe; empty if it suffices."""
     step_seconds = request.facts.step.seconds if request.facts.step is not None else 0.0
     is_in_turn = loads_in_turn(request.baseline, request.environment.device_kind)
-    steps = FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_STEPS
+    steps = FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_PROBE_STEPS
     return short_budget(settings, space, inspection_seconds, step_seconds, steps, gone_seconds)
 
 
 def short_budget(
     settings: Settings, space: SearchSpace, inspection_seconds: float, step_seconds: float = 0.0,
-    fewest_steps: int = FEWEST_STEPS, gone_seconds: float = 0.0,
+    fewest_steps: int = FEWEST_PROBE_STEPS, gone_seconds: float = 0.0,
 ) -> str:  # fmt: skip
     """Return that no search ends with a confirmation in what is left of the time budget; empty if one does.
 

@@ -28,10 +28,10 @@ ROOM = 10  # pixels of a block beside its name
 SERIES: Mapping[Part, int] = {
     "data": 4, "copy": 1, "forward": 0, "backward": 2, "communication": 6, "optimizer": 3, "other": 5,
 }  # fmt: skip
-COLOURS = 9  # of report/chart.css
+COLOUR_COUNT = 9  # of report/chart.css
 LEAST_DRAWN = 0.001  # of the peak: what takes less cannot be seen in the bar
 LIMIT = "limit"
-FAR = 8  # times what is used: a limit beyond that would leave too little of the bar to be read
+FAR_LIMIT_RATIO = 8  # times what is used: a limit beyond that would leave too little of the bar to be read
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -162,12 +162,12 @@ def _stack(categories: Sequence[tuple[str, int]], limit_bytes: int, size: Size) 
     ends = [0.0]
     for _, count in categories:
         ends.append(ends[-1] + count)
-    is_near = limit_bytes <= FAR * ends[-1]
+    is_near = limit_bytes <= FAR_LIMIT_RATIO * ends[-1]
     scale = (size.width - 8) / max(limit_bytes if is_near else 0, ends[-1], 1)
     parts = []
     for number, ((name, count), (first, last)) in enumerate(zip(categories, pairwise(ends), strict=True)):
-        series, y = number % COLOURS, ROW + 30 + 18 * number
-        kind = "block" if number < COLOURS else "hollow"  # else the tenth would look like the first
+        series, y = number % COLOUR_COUNT, ROW + 30 + 18 * number
+        kind = "block" if number < COLOUR_COUNT else "hollow"  # else the tenth would look like the first
         shape = drawing.bar(kind, 4 + first * scale, 4, (last - first) * scale, ROW)
         tip = f"{name}: {format_bytes(count)}"
         parts.append(f'<g class="series{series}">{drawing.with_tooltip(shape, tip)}</g>')

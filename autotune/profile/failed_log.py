@@ -9,7 +9,7 @@ from autotune.harmless import cropped
 from autotune.targets.commands.distributed import SAID_BY_LAUNCHERS
 from autotune.targets.tracebacks import is_users, place_of, stack_frames
 
-MOST_LINES, MOST_CHARACTERS = 15, 200  # of an excerpt, and of each of its lines
+MOST_EXCERPT_LINES, MOST_LINE_CHARACTERS = 15, 200  # of an excerpt, and of each of its lines
 # A stack of faulthandler (CPython 3.11): of a crash, or of a process that was asked what it does.
 _STACK = re.compile(r"^(Current thread|Thread) 0x[^\n]*\(most recent call first\):\n((?:  [^\n]*\n?)*)", re.MULTILINE)
 _FATAL = re.compile(r"^(?:Fatal Python error: .*|Extension modules: .*)\n?", re.MULTILINE)
@@ -29,7 +29,7 @@ def stopped_at(log: str) -> str:
 
 
 def excerpt(log: str) -> str:
-    """Return what helps of `log`, in at most `MOST_LINES` lines: the user's frames, then what was printed last.
+    """Return what helps of `log`, in at most `MOST_EXCERPT_LINES` lines: the user's frames, then what was printed last.
 
     Left out: what other ranks and their launcher say of a rank that is gone, and frames of ours and of torch's.
     """
@@ -39,9 +39,9 @@ def excerpt(log: str) -> str:
         text = noise.sub("", text)
     text = _TRACEBACK.sub(lambda found: found[0] if _is_of_the_user(found[0]) else "", text)
     printed = [line.rstrip() for line in text.splitlines() if line.strip()]
-    kept = frames[: MOST_LINES // 2]
-    room = MOST_LINES - len(kept)
-    return "\n".join(cropped(line, MOST_CHARACTERS) for line in [*printed[-room:], *kept])
+    kept = frames[: MOST_EXCERPT_LINES // 2]
+    room = MOST_EXCERPT_LINES - len(kept)
+    return "\n".join(cropped(line, MOST_LINE_CHARACTERS) for line in [*printed[-room:], *kept])
 
 
 def _user_frames(log: str) -> list[tuple[str, str, str]]:

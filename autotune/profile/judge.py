@@ -10,10 +10,10 @@ from autotune.profile.module_tree import is_inside, parts_of
 from autotune.profile.records import ModuleSeconds, Part, PartSeconds, ProfileResult, SlowLine
 from autotune.units import format_ms, format_speedup
 
-LEAST_SHARE = 0.01  # of a step: what costs less is not worth an edit
+LEAST_FINDING_SHARE = 0.01  # of a step: what costs less is not worth an edit
 LEAST_LATE = 0.1  # of a step: a rank that waits so much less than another is late, and else ranks are alike
 LEAST_EXPLAINED = 0.3  # of what a rank waits: a part that takes less longer is not why
-EXPANDED_SHARE = 0.25  # of forward and backward pass: a module that takes more is shown by its parts
+EXPANDED_TIME_SHARE = 0.25  # of forward and backward pass: a module that takes more is shown by its parts
 _REMEDIES: Mapping[Part, tuple[str, str]] = {
     "data": ("Waiting for data", "loader workers, or a faster dataset,"),
     "copy": ("Copying batches to the device", "pinned memory"),
@@ -44,7 +44,7 @@ def bottleneck(result: ProfileResult) -> str:
     others = {one.part: share_of_parts(result, one.part) for one in result.parts if one.part not in _COMPUTING}
     largest = max(others, key=lambda part: others[part])
     if computing >= others[largest]:
-        loading = f", loader workers {_factor(others['data'])}" if others["data"] >= LEAST_SHARE else ""
+        loading = f", loader workers {_factor(others['data'])}" if others["data"] >= LEAST_FINDING_SHARE else ""
         most = f"making them faster can give at most {_factor(computing)}{loading}"
         return f"Model and loss take {computing:.0%} of a step: {most}."
     what, remedy = _REMEDIES[largest]
@@ -100,7 +100,7 @@ def findings(result: ProfileResult) -> list[SlowLine]:
 
     Memory that grows ends the training, whatever it costs.
     """
-    worth = [one for one in result.findings if one.bytes or one.seconds >= LEAST_SHARE * result.seconds]
+    worth = [one for one in result.findings if one.bytes or one.seconds >= LEAST_FINDING_SHARE * result.seconds]
     return sorted(worth, key=lambda one: (not one.bytes, -one.seconds))
 
 
@@ -113,7 +113,7 @@ def expensive_modules(modules: Sequence[ModuleSeconds]) -> list[ModuleSeconds]:
     outside = [one for one in modules if one.name.startswith("(")]
     shown = [_whole("", tree)]
     total = shown[0].forward + shown[0].backward
-    while large := [one for one in shown if _both(one) > EXPANDED_SHARE * total and parts_of(one.name, tree)]:
+    while large := [one for one in shown if _both(one) > EXPANDED_TIME_SHARE * total and parts_of(one.name, tree)]:
         for one in large:
             shown.remove(one)
             shown += [_whole(part, tree) for part in parts_of(one.name, tree)]

@@ -10,8 +10,8 @@ from autotune.profile.memory_records import MemoryUse
 from autotune.profile.module_tree import is_inside, parts_of
 from autotune.profile.records import ModuleSeconds
 
-AGREEMENT = 0.03  # relative: tensors of a step and those by shapes alone that agree so far are the same
-EXPANDED_SHARE = 0.25  # of the activations: a module that made more is shown by its parts
+TENSOR_AGREEMENT = 0.03  # relative: tensors of a step and those by shapes alone that agree so far are the same
+EXPANDED_ACTIVATION_SHARE = 0.25  # of the activations: a module that made more is shown by its parts
 CONTEXT, CACHED, UNEXPLAINED = "context", "cached", "not explained"
 BUFFERS, CODE, KEPT, LATER = "buffers", "kernels' code", "kept by malloc", "more at its peak"
 
@@ -68,7 +68,7 @@ def largest_modules(modules: Sequence[ModuleBytes]) -> list[ModuleBytes]:
         inside = {other: one for other, one in tree.items() if is_inside(other, name)}
         size = sum(one.bytes for one in inside.values())
         parts = parts_of(name, inside)
-        if parts and size > EXPANDED_SHARE * total:
+        if parts and size > EXPANDED_ACTIVATION_SHARE * total:
             waiting += [(part, part) for part in parts]
             inside, label = {name: tree[name]} if name in tree else {}, f"{label} itself"
             size = sum(one.bytes for one in inside.values())

@@ -11,7 +11,7 @@ from autotune.harmless import plain
 from autotune.knobs import knob
 from autotune.profile.judge import at_most, share_of_parts
 from autotune.profile.memory_judge import (
-    AGREEMENT,
+    TENSOR_AGREEMENT,
     disagreement,
     largest_modules,
     peak_bytes,
@@ -25,10 +25,10 @@ from autotune.profile.records import ModuleSeconds, ProfileResult
 from autotune.profile.wrapping import broken_into_lines
 from autotune.units import format_rate, format_share, format_speedup
 
-BAR = 30
-LEAST_SHOWN = 0.001  # of the peak: categories that take less are left out
-MOST_MODULES = 3
-MORE = 1.05  # times what a cheaper policy saves: one that saves less than that is left out, --json has it
+MEMORY_BAR_CHARACTERS = 30
+LEAST_MEMORY_SHARE = 0.001  # of the peak: categories that take less are left out
+MOST_MEMORY_MODULES = 3
+WORTHWHILE_RATIO = 1.05  # times what a cheaper policy saves: one that saves less than that is left out, --json has it
 
 
 def memory_block(result: ProfileResult) -> Text:
@@ -40,9 +40,9 @@ def memory_block(result: ProfileResult) -> Text:
     block.append(f"\n  {'memory':<16}{'MiB':>9}  share of {_mib(total)} at the peak\n", "dim")
     longest = max(size for _, size in found)
     for name, size in found:
-        if abs(size) >= LEAST_SHOWN * total:
+        if abs(size) >= LEAST_MEMORY_SHARE * total:
             block.append(f"  {name:<16}{_mib(size):>9}  {_share(size / total):>5}  ")
-            block.append("█" * max(0, round(BAR * size / longest)) + "\n", "cyan")
+            block.append("█" * max(0, round(MEMORY_BAR_CHARACTERS * size / longest)) + "\n", "cyan")
     for line in memory_sentences(result):
         block.append(broken_into_lines(plain(line), "  "))
     return block
@@ -69,7 +69,7 @@ def _tensors(use: MemoryUse) -> str:
         return f"{begin}; by shapes alone unknown, because {why}" if why else begin
     by, where = difference
     says = f"{_mib(found.bytes * (1 + by))} by shapes alone"
-    if abs(by) <= AGREEMENT:
+    if abs(by) <= TENSOR_AGREEMENT:
         return f"{begin}, {says}"
     return f"{begin}, {says}: {_share(abs(by))} {'more' if by > 0 else 'less'}, most of it {where}"
 
@@ -82,7 +82,7 @@ def _activations(use: MemoryUse) -> str:
     total = sum(one.bytes for one in modules)
     names = (f"{one.name} {one.kind}".strip() for one in modules)
     shown = [f"{name} {format_share(one.bytes / total)}" for name, one in zip(names, modules, strict=True)]
-    return f"activations: {', '.join(shown[:MOST_MODULES])}"
+    return f"activations: {', '.join(shown[:MOST_MEMORY_MODULES])}"
 
 
 def _optimizers(use: MemoryUse) -> str:
@@ -111,7 +111,7 @@ def _better(ways: Sequence[tuple[str, Any, int]]) -> list[tuple[str, Any, int]]:
     """Return those that save more than the ones before them, which recompute less."""
     better = list[tuple[str, Any, int]]()
     for one in ways:
-        if not better or one[2] > MORE * better[-1][2]:
+        if not better or one[2] > WORTHWHILE_RATIO * better[-1][2]:
             better.append(one)
     return better
 

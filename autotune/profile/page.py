@@ -8,7 +8,7 @@ from autotune.knobs import KNOBS
 from autotune.profile import chart
 from autotune.profile.advice import instead, seen, tried
 from autotune.profile.judge import (
-    LEAST_SHARE,
+    LEAST_FINDING_SHARE,
     at_most,
     bottleneck,
     expensive_modules,
@@ -21,12 +21,12 @@ from autotune.profile.memory_table import memory_sentences
 from autotune.profile.profile import Profile
 from autotune.profile.records import NO_LINE, PARTS, ProfileResult, SlowLine
 from autotune.profile.storage_judge import storage_sentence
-from autotune.profile.table import LEAST_SHOWN, bound_phrase, doubts, work_phrase
+from autotune.profile.table import LEAST_PART_SHARE, bound_phrase, doubts, work_phrase
 from autotune.report.chart import Chart
 from autotune.report.templates import render_template
 from autotune.units import format_bytes, format_ms, format_rate, format_share
 
-MOST_MODULES = 12  # that are listed
+MOST_LISTED_MODULES = 12  # that are listed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,7 +65,7 @@ def render(found: Profile) -> str:
         work=work_phrase(result.work, result.seconds) if result.work else "",
         bound=bound_phrase(result),
         findings=[_told(one, result) for one in findings(result)],
-        least=format_share(LEAST_SHARE),
+        least=format_share(LEAST_FINDING_SHARE),
         doubts=doubts(result),
         storage="" if result.storage is None else storage_sentence(result.storage),
     )
@@ -102,7 +102,7 @@ def _parts(result: ProfileResult) -> list[tuple[str, str, str, str]]:
             f"{at_most(share_of_parts(result, part)):.2f}×",
         )
         for part in PARTS
-        if share_of_parts(result, part) >= LEAST_SHOWN
+        if share_of_parts(result, part) >= LEAST_PART_SHARE
     ]
 
 
@@ -117,5 +117,5 @@ def _modules(result: ProfileResult) -> list[tuple[str, str, str, str, str]]:
             format_ms(one.backward),
             format_share((one.forward + one.backward) / total),
         )
-        for one in rows[:MOST_MODULES]
+        for one in rows[:MOST_LISTED_MODULES]
     ]

@@ -26,7 +26,7 @@ from autotune.study.disk import is_study
 from autotune.targets import resolve
 from autotune.targets.commands.command import is_command
 
-SEED = 0
+PROFILE_SEED = 0
 LOG_BYTES = 2**16  # of the end of a log, of which an error shows a few lines
 
 
@@ -86,15 +86,15 @@ def profile(
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         looked_in = Path(place) / "inspect"
         found = inspect(
-            named.target, device, SEED, looked_in, launcher, ranks=named.ranks,
+            named.target, device, PROFILE_SEED, looked_in, launcher, ranks=named.ranks,
             error_of=lambda ended: _error(named.label, ended, looked_in, _smaller_batch(named.target, None), output),
         )[:2]  # fmt: skip
-        request = settle_training(named, named.target, "", SEED, found, launcher).request
+        request = settle_training(named, named.target, "", PROFILE_SEED, found, launcher).request
         asked = ProfileRequest(
             target=named.target,
             config=request.baseline,
             device=request.environment.device,
-            seed=SEED,
+            seed=PROFILE_SEED,
             memory_limit_bytes=request.enforced_limit_bytes,
             settable=request.facts.settable,
             output=None if output is None else str(output.resolve()),

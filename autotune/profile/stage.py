@@ -21,12 +21,13 @@ from autotune.study.pace import Pace, starting_seconds
 from autotune.study.recommendation import Recommendation
 from autotune.units import format_seconds, format_share
 
-SHARE = 1 / 30  # of the time budget, that it may take: less than a probe of a short search
-SECONDS = 0.3  # of each pass, unless its fewest steps take longer
-PASSES, FEWEST_STEPS = 4, 21  # warm-up, parts, calls, lines; of all of them together: 17, of which 9 take longer
-PATIENCE, LEAST_PATIENCE_SECONDS = 3, 10.0  # times what it should take; then the process is ended
-LEAST_SHARE = 0.05  # of a step: what is told below an answer is worth more than most settings
-MOST_TOLD = 2
+PROFILE_SHARE = 1 / 30  # of the time budget, that it may take: less than a probe of a short search
+PASS_SECONDS = 0.3  # of each pass, unless its fewest steps take longer
+# Warm-up, parts, calls, lines; of all of them together: 17, of which 9 take longer.
+PASS_COUNT, FEWEST_PROFILE_STEPS = 4, 21
+PROFILE_PATIENCE, LEAST_PATIENCE_SECONDS = 3, 10.0  # times what it should take; then the process is ended
+LEAST_LINE_SHARE = 0.05  # of a step: what is told below an answer is worth more than most settings
+MOST_SLOW_LINES = 2
 
 
 def profile_baseline(context: SearchContext) -> None:
@@ -59,13 +60,13 @@ def slow_lines(result: ProfileResult, wait_share: float) -> tuple[Notice, ...]:
 
     `wait_share`: of a recommended step. Samples that take long are mended where it does not wait for them.
     """
-    least = LEAST_SHARE * result.seconds
+    least = LEAST_LINE_SHARE * result.seconds
     told = [
         one
         for one in findings(result)
-        if one.seconds >= least and not (one.kind == "tail" and wait_share < LEAST_SHARE)
+        if one.seconds >= least and not (one.kind == "tail" and wait_share < LEAST_LINE_SHARE)
     ]
-    most_expensive = sorted(told, key=lambda one: one.seconds, reverse=True)[:MOST_TOLD]
+    most_expensive = sorted(told, key=lambda one: one.seconds, reverse=True)[:MOST_SLOW_LINES]
     return tuple(_notice(one, result.seconds) for one in most_expensive)
 
 
@@ -78,7 +79,7 @@ def _unfit(context: SearchContext, baseline: ProbeResult | None) -> str:
         return "the baseline is compiled"
     if baseline is None or baseline.measurement is None:
         return "the baseline does not run"
-    needed, most = _expected_seconds(baseline), SHARE * context.settings.time_budget_seconds
+    needed, most = _expected_seconds(baseline), PROFILE_SHARE * context.settings.time_budget_seconds
     if needed > min(most, context.budget.spare_seconds):
         return f"that takes about {format_seconds(needed)}, for which the time budget is too short"
     return ""
@@ -86,15 +87,15 @@ def _unfit(context: SearchContext, baseline: ProbeResult | None) -> str:
 
 def _expected_seconds(baseline: ProbeResult) -> float:
     """Return the seconds of a profile: what the baseline's probe took to start, and its passes."""
-    return starting_seconds(baseline) + max(PASSES * SECONDS, FEWEST_STEPS * Pace.of(baseline).step)
+    return starting_seconds(baseline) + max(PASS_COUNT * PASS_SECONDS, FEWEST_PROFILE_STEPS * Pace.of(baseline).step)
 
 
 def _profiled(context: SearchContext, baseline: ProbeResult) -> str:
     """Profile the baseline and report it; return why that failed, empty if it did not."""
-    request, deadline = context.request, max(LEAST_PATIENCE_SECONDS, PATIENCE * _expected_seconds(baseline))
+    request, deadline = context.request, max(LEAST_PATIENCE_SECONDS, PROFILE_PATIENCE * _expected_seconds(baseline))
     asked = ProfileRequest(
         target=request.target, config=request.baseline, device=request.environment.device, seed=request.seed,
-        seconds=SECONDS, extent="brief", memory_limit_bytes=request.enforced_limit_bytes,
+        seconds=PASS_SECONDS, extent="brief", memory_limit_bytes=request.enforced_limit_bytes,
         settable=request.facts.settable, ranks=request.facts.ranks,
         budget=ProbeBudget(total_deadline_seconds=deadline),
     )  # fmt: skip

@@ -10,8 +10,8 @@ from autotune.profile.storage_records import StorageUse
 from autotune.units import counted, format_bytes, format_rate
 
 LEAST_FROM_DISK = 0.1  # of the files' bytes: where less came from a disk, a cache still had them
-MOVED = 1.1  # times: a rate of the second half that differs by more is not that of an epoch
-CLEARLY = 4.0  # standard errors, by which halves differ: batches of several workers come in turn, not alike
+MOVED_RATIO = 1.1  # times: a rate of the second half that differs by more is not that of an epoch
+CLEAR_ERRORS = 4.0  # standard errors, by which halves differ: batches of several workers come in turn, not alike
 
 
 def rate(arrived: Sequence[float], use: StorageUse) -> float | None:
@@ -78,7 +78,11 @@ def moved(arrived: Sequence[float], use: StorageUse) -> tuple[float, float] | No
         return None
     one, other = fmean(first), fmean(second)
     error = float(variance(first) / len(first) + variance(second) / len(second)) ** 0.5
-    if min(one, other) <= 0 or max(one, other) < MOVED * min(one, other) or abs(one - other) < CLEARLY * error:
+    if (
+        min(one, other) <= 0
+        or max(one, other) < MOVED_RATIO * min(one, other)
+        or abs(one - other) < CLEAR_ERRORS * error
+    ):
         return None
     samples = use.batch * max(1, use.workers)
     return samples / one, samples / other

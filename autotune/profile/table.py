@@ -9,7 +9,7 @@ from autotune.harmless import plain
 from autotune.knobs import KNOBS
 from autotune.profile.advice import instead, seen, tried
 from autotune.profile.judge import (
-    LEAST_SHARE,
+    LEAST_FINDING_SHARE,
     at_most,
     bottleneck,
     bounds,
@@ -21,12 +21,12 @@ from autotune.profile.judge import (
 from autotune.profile.memory_table import memory_block
 from autotune.profile.records import NO_LINE, ProfileResult, Work
 from autotune.profile.storage_judge import storage_doubts, storage_sentence
-from autotune.profile.wrapping import WIDTH, broken_into_lines
+from autotune.profile.wrapping import LINE_WIDTH, broken_into_lines
 from autotune.units import counted, format_bytes, format_ms, format_rate, format_share
 
-BAR = 30  # characters of the longest bar
-MOST_MODULES, MOST_FINDINGS = 4, 3  # that are shown; --json has all
-LEAST_SHOWN = 0.001  # of a step: parts that take less are left out
+TIME_BAR_CHARACTERS = 30  # characters of the longest bar
+MOST_TIMED_MODULES, MOST_FINDINGS = 4, 3  # that are shown; --json has all
+LEAST_PART_SHARE = 0.001  # of a step: parts that take less are left out
 LEAST_BOUND = 0.5  # of a step: where each limit takes less, most of the step is none of them
 
 
@@ -40,7 +40,7 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     samples = f"{round(result.samples, 1):,g}"  # their mean: the last batch of a loop's epoch is smaller
     place = f"{device}, rank {result.rank} of {len(result.ranks)}" if result.ranks else device
     rates = f" on {place}: {format_ms(result.seconds)} ms a step of {samples} samples, {rate} samples/s ({steps})"
-    block = Text(f"{_cut(plain(label), WIDTH - len(rates))}{rates}\n")
+    block = Text(f"{_cut(plain(label), LINE_WIDTH - len(rates))}{rates}\n")
     block.append(broken_into_lines(plain(settings), "  "), "dim")
     block.append(f"{bottleneck(result)}\n", "bold")
     block.append_text(_parts(result))
@@ -76,14 +76,14 @@ def doubts(result: ProfileResult) -> list[str]:
 
 
 def _parts(result: ProfileResult) -> Text:
-    shown = [one for one in result.parts if share_of_parts(result, one.part) >= LEAST_SHOWN]
+    shown = [one for one in result.parts if share_of_parts(result, one.part) >= LEAST_PART_SHARE]
     names, longest = max(len("optimizer"), *(len(one.part) for one in shown)), max(one.seconds for one in shown)
     block = Text(f"  {'part':<{names}}       ms  share  if it took no time\n", "dim")
     for one in shown:
         of_step = share_of_parts(result, one.part)
         shares = f"{format_share(of_step):>5}  {at_most(of_step):>17.2f}×  "
         block.append(f"  {one.part:<{names}} {format_ms(one.seconds):>8}  {shares}")
-        block.append("█" * round(BAR * one.seconds / longest) + "\n", "cyan")
+        block.append("█" * round(TIME_BAR_CHARACTERS * one.seconds / longest) + "\n", "cyan")
     return block
 
 
@@ -93,10 +93,10 @@ def _modules(result: ProfileResult) -> Text:
         return block
     rows = expensive_modules(result.modules)
     total = sum(one.forward + one.backward for one in rows)
-    names = max(len("module"), *(len(f"{one.name} {one.kind}") for one in rows[:MOST_MODULES]))
-    names = min(names, WIDTH - 42)
+    names = max(len("module"), *(len(f"{one.name} {one.kind}") for one in rows[:MOST_TIMED_MODULES]))
+    names = min(names, LINE_WIDTH - 42)
     block.append(f"\n  {'module':<{names}}  forward ms  backward ms  share of both\n", "dim")
-    for one in rows[:MOST_MODULES]:
+    for one in rows[:MOST_TIMED_MODULES]:
         name = _cut(plain(f"{one.name} {one.kind}".strip()), names)
         block.append(
             f"  {name:<{names}}  {format_ms(one.forward):>10}  {format_ms(one.backward):>11}  "
@@ -137,7 +137,7 @@ def _findings(result: ProfileResult) -> Text:
     found = findings(result)
     if not found:
         return Text(
-            f"\nNo line of yours was found that costs {format_share(LEAST_SHARE)} of a step or more.\n", "green"
+            f"\nNo line of yours was found that costs {format_share(LEAST_FINDING_SHARE)} of a step or more.\n", "green"
         )
     block = Text("\n")
     for one in found[:MOST_FINDINGS]:
@@ -148,7 +148,7 @@ def _findings(result: ProfileResult) -> Text:
         )
         place = plain(one.place) or f"({NO_LINE})"
         block.append(broken_into_lines(" ".join(filter(None, (place, cost))) + f": {plain(seen(one))}"), "yellow")
-        code = f"{plain(one.code)}   →   " if one.code and len(one.code) <= WIDTH else ""
+        code = f"{plain(one.code)}   →   " if one.code and len(one.code) <= LINE_WIDTH else ""
         block.append(broken_into_lines(f"{code}{instead(one)}", "    "))
         if said := plain(tried(one)):
             block.append(broken_into_lines(said, "    "))
@@ -157,7 +157,7 @@ def _findings(result: ProfileResult) -> Text:
     return block
 
 
-def _cut(text: str, width: int = WIDTH) -> str:
+def _cut(text: str, width: int = LINE_WIDTH) -> str:
     return text if len(text) <= width else f"{text[: width - 1]}…"
 
 

@@ -16,7 +16,7 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, SURE, SURE_ROUNDS, with_round
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, SURE_CONFIDENCE, SURE_ROUNDS, with_round
 from autotune.answer.outliers import without_outliers
 from autotune.context.probe_budgets import BRIEF
 from autotune.core.requests import ProbeRequest
@@ -78,7 +78,7 @@ class RaceRun:
         for at in range(1, rivals + 1):
             if rates.count(at, 0) < SURE_ROUNDS:
                 return False
-            ratio, low, high = rates.ratio(at, 0, 1 - (1 - SURE) / rivals)  # Bonferroni's correction
+            ratio, low, high = rates.ratio(at, 0, 1 - (1 - SURE_CONFIDENCE) / rivals)  # Bonferroni's correction
             verdict = verdict_on(ratio, low, high, self._tolerance)
             if verdict == "undecided" or (verdict == "as fast" and ratio > 1 + self._tolerance):
                 return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from autotune.core.notices import Notice
-from autotune.core.records import PROTOCOL, Config, Declaration, Environment, Record
+from autotune.core.records import PROTOCOL_VERSION, Config, Declaration, Environment, Record
 
 RaceVerdict = Literal["faster", "as fast", "slower", "undecided"]
 Ended = Literal["decided", "rounds", "time"]  # why there was no further round
@@ -37,7 +37,7 @@ class Standing(Record, frozen=True, kw_only=True):
 class RaceResult(Record, frozen=True, kw_only=True):
     """A race that is over. The first of `standings` is the baseline."""
 
-    protocol: int = PROTOCOL
+    protocol: int = PROTOCOL_VERSION
     folder: str  # of the race
     standings: tuple[Standing, ...]
     tolerance: float  # a contestant may be slower by this share and still count as fast

@@ -9,16 +9,16 @@ from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 from autotune.errors import UsageError
 from autotune.preparation.settings import check_device
 
-TOLERANCE = 0.02  # as of a search's answer: slower by less is not worth a thought
-SECONDS = 300.0  # of two contestants about 24 rounds: a start of 3 s, a window of 2 s, and what lies between
+RACE_TOLERANCE = 0.02  # as of a search's answer: slower by less is not worth a thought
+RACE_SECONDS = 300.0  # of two contestants about 24 rounds: a start of 3 s, a window of 2 s, and what lies between
 
 
 @dataclass(frozen=True, kw_only=True)
 class RaceSettings:
     """One race: all of it but the contestants."""
 
-    tolerance: float = TOLERANCE
-    time_budget_seconds: float = SECONDS
+    tolerance: float = RACE_TOLERANCE
+    time_budget_seconds: float = RACE_SECONDS
     rounds: int | None = None  # at most; None: as many as there is time for
     stops_early: bool = True  # once it is decided who is faster
     device: str | None = None  # None: the accelerator if there is one, else the CPU

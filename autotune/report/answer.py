@@ -26,8 +26,8 @@ from autotune.study.view import StudyView, facts_of
 from autotune.targets.commands.recommended_command import RecommendedCommand, recommended_command
 from autotune.units import counted, format_rate, format_share
 
-WIDEST = 100  # characters: longer lines are hard to read
-MOST_LINES = 15  # of that width: one look
+WIDEST_ANSWER = 100  # characters: longer lines are hard to read
+MOST_ANSWER_LINES = 15  # of that width: one look
 MOST_WARNINGS = 3
 LONGEST_TEXT, LONGEST_NAME, LONGEST_WORTH = 240, 48, 72  # characters: a warning may quote a message of any length
 TITLES = 12  # characters before each line
@@ -48,17 +48,17 @@ class Line(NamedTuple):
 
 
 def answer_block(
-    best: Recommendation, view: StudyView | None = None, *, width: int | None = WIDEST, verbose: bool = False
+    best: Recommendation, view: StudyView | None = None, *, width: int | None = WIDEST_ANSWER, verbose: bool = False
 ) -> Text:
     """Return what a search came to. Print it with `soft_wrap=True`: it is broken here, and never within a command.
 
     `view` of the study adds what each change is worth. `width` in characters; None: whole lines, for a file. `verbose`
     adds everything else.
     """
-    width = sys.maxsize if width is None else min(width, WIDEST)
+    width = sys.maxsize if width is None else min(width, WIDEST_ANSWER)
     head = [line for text in sentences(best, view) for line in flow(plain(text).split(), width)]
     above, warnings = [*changes(best, view, width), *numbers(best, width)], costliest_first(to_know(best))
-    room = MOST_LINES - len(head) - 1 - len(above) - len(following(best, width))
+    room = MOST_ANSWER_LINES - len(head) - 1 - len(above) - len(following(best, width))
     least = len(titled_lines("!", _meaning(warnings[0]), width)) if warnings else 0
     own = own_lines(best, width, None if verbose else room - least)
     advised = OF_TIME if best.undecided or _is_uncompared(best) else ()

@@ -12,7 +12,7 @@ from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
 from autotune.units import format_share
 
-HALF = 0.5  # of a step: what takes more of a serial step than the other limits it
+LIMITING_SHARE = 0.5  # of a step: what takes more of a serial step than the other limits it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ def bottleneck(one: ConfigSummary, wait_share: float) -> str:
     if wait_share <= LOADER_BOUND:
         return computing
     if not workers_of(one.config):
-        found = computing if wait_share <= HALF else f"loading is the bottleneck: {waiting} of a step"
+        found = computing if wait_share <= LIMITING_SHARE else f"loading is the bottleneck: {waiting} of a step"
         return f"{found}; workers could overlap it"
     if rates.computing is None or rates.loading is None or rates.loading < rates.computing:
         gain = f"; without waiting about {_about(1 / (1 - wait_share))}× as fast" if wait_share < 1 else ""

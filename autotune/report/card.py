@@ -21,7 +21,7 @@ WIDTH, HEIGHT, EDGE = 1200, 630, 64  # pixels; what chats and pull requests show
 BAR_WIDTH, BAR_HEIGHT = 300, 52
 ROW, FOOT = 40, 32  # pixels: a change, and a line at the foot
 WIDEST_LINE, WIDEST_CONSEQUENCE, WIDEST_FOOT = 50, 78, 86  # characters
-MOST_LINES = 3  # of the headline
+MOST_HEADLINE_LINES = 3  # of the headline
 CARD_STYLE = """
 text.name { font-size: 30px; fill: var(--soft); } text.factor { font-size: 116px; font-weight: 700; fill: var(--good); }
 text.plainly { fill: var(--ink); } text.line { font-size: 32px; font-weight: 600; }
@@ -71,7 +71,7 @@ def card(view: StudyView, best: Recommendation) -> str:
         )
         lines.append(bar)
     y += 12
-    for line in flow((rest if factor else capitalized(rest)).split(), WIDEST_LINE)[:MOST_LINES]:
+    for line in flow((rest if factor else capitalized(rest)).split(), WIDEST_LINE)[:MOST_HEADLINE_LINES]:
         y += 44
         lines.append(_text("line", y, line, WIDEST_LINE))
     y += 4

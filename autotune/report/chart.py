@@ -11,7 +11,7 @@ from autotune.harmless import markup
 from autotune.report.drawing import NARROW, WIDE, Size, text
 from autotune.sentences import capitalized
 
-FINDING = 66  # characters of a line of the finding above a chart
+FINDING_CHARACTERS = 66  # characters of a line of the finding above a chart
 EDGE = 12  # pixels around a chart that is a file
 CHART_STYLE = (Path(__file__).parent / "chart.css").read_text(encoding="utf-8")
 
@@ -51,7 +51,10 @@ class Chart:
 
     def file(self) -> str:
         """The chart with title and finding as an SVG file that needs no page, light or dark as its reader is."""
-        lines = [("title", self.title), *(("finding", line) for line in wrap(capitalized(self.finding), FINDING))]
+        lines = [
+            ("title", self.title),
+            *(("finding", line) for line in wrap(capitalized(self.finding), FINDING_CHARACTERS)),
+        ]
         head = "".join(text(EDGE + 4, EDGE + 20 * row + 14, line, kind) for row, (kind, line) in enumerate(lines))
         top, height, wide = EDGE + 20 * len(lines) + 10, self.height or WIDE.height, WIDE.width + 2 * EDGE
         drawn = self.svg().replace("<svg ", f'<svg x="{EDGE}" y="{top}" width="{WIDE.width}" height="{height}" ', 1)

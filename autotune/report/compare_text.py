@@ -16,7 +16,7 @@ from autotune.study.shown import moving, shown_config
 from autotune.units import format_rate, format_speedup
 
 LEAST_CELL = 20  # characters, however narrow a terminal is
-LEAD = 8  # characters before the first that differs
+LEADING_CHARACTERS = 8  # characters before the first that differs
 TITLES: tuple[tuple[Kind, str], ...] = (
     ("machine", "hardware"),
     ("software", "software"),
@@ -115,7 +115,7 @@ def _fitting(a: str, b: str, most: int | None) -> tuple[str, str]:
     if most is None or max(len(a), len(b)) <= most:
         return a, b
     alike = next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b)))
-    start = max(0, alike - LEAD)
+    start = max(0, alike - LEADING_CHARACTERS)
     return cropped(f"{'…' * (start > 0)}{a[start:]}", most), cropped(f"{'…' * (start > 0)}{b[start:]}", most)
 
 

@@ -13,7 +13,7 @@ from autotune.study.view import StudyView
 from autotune.units import format_bytes, format_rate, format_share
 
 LEAST_SHOWN_GAIN = 0.005  # smaller ones round to nothing
-WIDTH = 10  # of the words before the colon's place
+LABEL_WIDTH = 10  # of the words before the colon's place
 
 
 def expectation(predicted: Prediction) -> str:
@@ -75,7 +75,7 @@ def probe_block(view: StudyView, trial: Trial) -> Text:
         lines = [("expected", expected), lines[0], ("came out", deviation(predicted, trial)), *lines[1:]]
     for name, text in lines:
         if text:
-            block.append(f"{name.ljust(WIDTH)}{phrases.plain(text)}\n")
+            block.append(f"{name.ljust(LABEL_WIDTH)}{phrases.plain(text)}\n")
     block.rstrip()
     return block
 

@@ -9,7 +9,7 @@ from rich.text import Text
 
 from autotune.harmless import cropped, shell_word
 from autotune.knobs.limits import typed
-from autotune.report.answer import TITLES, WIDEST, Line, sentences, titled_lines
+from autotune.report.answer import TITLES, WIDEST_ANSWER, Line, sentences, titled_lines
 from autotune.report.changes import brief, label_of
 from autotune.report.explain import Explanation, SettingWorth
 from autotune.report.gain import NOT_MEASURED, basis_phrase, gain_phrase
@@ -18,13 +18,13 @@ from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
 from autotune.units import counted
 
-LONGEST_REASON = 120  # characters of an error message
+LONGEST_FAILURE = 120  # characters of an error message
 SAME = "does nothing here: both train in the same way"
 
 
 def explain_block(found: Explanation, best: Recommendation, view: StudyView, width: int | None) -> Text:
     """Return all of it for a terminal of `width` characters; None: whole lines, for a file."""
-    width = sys.maxsize if width is None else min(width, WIDEST)
+    width = sys.maxsize if width is None else min(width, WIDEST_ANSWER)
     column = max([TITLES - 2, *(2 + len(label_of(one.values)) for one in found.settings)])  # of the labels
     block = Text(f"{plain(sentences(best, view)[0])}\n", "bold")
     changes = [one for one in found.settings if one.is_change]
@@ -132,7 +132,7 @@ def sentences_of(one: SettingWorth, best: Recommendation) -> list[str]:
     if one.inside:
         found.append(gain_phrase(one.inside, best.goal))
     elif one.failure:
-        found.append(f"does not run: {cropped(plain(one.failure.partition(chr(10))[0]), LONGEST_REASON)}")
+        found.append(f"does not run: {cropped(plain(one.failure.partition(chr(10))[0]), LONGEST_FAILURE)}")
     if one.alone and one.alone != one.inside:
         found.append(f"alone, beside your baseline: {gain_phrase(one.alone, best.goal)}")
     if not found and one.estimate:

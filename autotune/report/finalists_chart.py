@@ -20,7 +20,7 @@ from autotune.units import counted, format_rate, format_speedup
 
 NAME, TITLE = "finalists", "Which one won"
 ROW, AXIS = 44, 40  # pixels: a finalist with its name, and the axis below all
-MOST = 8  # finalists; slower ones are in the table
+MOST_DRAWN_FINALISTS = 8  # finalists; slower ones are in the table
 CAPTION = (
     "A circle is a round in a process of its own, the stroke their median (pseudo-median), the bar its 95% interval."
 )
@@ -82,7 +82,7 @@ def finalists(view: StudyView) -> Chart | Absence:
 def _drawn(known: Sequence[Finalist]) -> list[Finalist]:
     """Return the fastest; recommendation and baseline are always among them."""
     ends = sum(one.kind != "other" for one in known)
-    others = [one for one in known if one.kind == "other"][: MOST - ends]
+    others = [one for one in known if one.kind == "other"][: MOST_DRAWN_FINALISTS - ends]
     return [one for one in known if one.kind != "other" or one in others]
 
 

@@ -14,7 +14,7 @@ from autotune.study.view import AGAIN, StudyView
 from autotune.units import counted, format_rate, format_seconds
 
 NAME, TITLE = "history", "The search over time"
-FEWEST = 2  # probes: one is no history
+FEWEST_DRAWN_PROBES = 2  # probes: one is no history
 MINUTE = 60.0
 
 
@@ -33,7 +33,7 @@ def history(view: StudyView) -> Chart | Absence:
     """Draw samples/s of every probe against the time, with the best usable one of the search as a step line."""
     moments = _moments(view)
     measured = [one.rate for one in moments if one.rate is not None]
-    if len(moments) < FEWEST or not measured:
+    if len(moments) < FEWEST_DRAWN_PROBES or not measured:
         return Absence(name=NAME, title=TITLE, reason="there are too few probes")
     end = moments[-1].seconds
     unit, name = (MINUTE, "min") if end >= 2 * MINUTE else (1.0, "s")

@@ -12,7 +12,7 @@ from autotune.study.shown import shown_config
 from autotune.study.view import AGAIN, StudyView
 from autotune.units import counted, format_seconds
 
-LATEST = 8  # sentences that are shown beside the state
+LATEST_SENTENCES = 8  # sentences that are shown beside the state
 BETWEEN = "between probes"
 
 

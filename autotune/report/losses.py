@@ -13,8 +13,8 @@ from autotune.study.recommendation import Recommendation
 from autotune.study.shown import shown_value
 from autotune.units import counted, format_share
 
-FINEST = 0.001  # a difference that is shown
-BARELY = 1.01  # a tolerance and what was allowed are rounded apart
+FINEST_DIFFERENCE = 0.001  # a difference that is shown
+BARELY_ABOVE = 1.01  # a tolerance and what was allowed are rounded apart
 WHY_OPEN = {
     Code.LOSSES_UNDECIDED: "{steps} are too noisy to tell",
     Code.ONE_SEED_UNDECIDED: "too noisy to tell, {other} nudged by 1e-6 differs from itself by as much",
@@ -37,7 +37,7 @@ def losses_phrase(best: Recommendation) -> str:
         why = WHY_OPEN.get(verdict.reason.code, "{steps} do not tell").format(steps=steps, other=other)
         return f"undecided whether {one} learns as {other} does: {why}. Compare a longer run of both."
     allowed = verdict.allowed or 0.0
-    if allowed <= best.goal.loss_tolerance * BARELY:
+    if allowed <= best.goal.loss_tolerance * BARELY_ABOVE:
         return match_phrase(verdict, reference)
     # An earlier version let pass what its own noise hid.
     return f"{one} and {other} could not be told apart in {steps}: noisy, {format_share(allowed)} would not show"
@@ -46,7 +46,9 @@ def losses_phrase(best: Recommendation) -> str:
 def match_phrase(verdict: LossVerdict, reference: Mapping[str, Value]) -> str:
     """Return `bf16 matches fp32: 0.2% apart after 50 paired steps`, of a verdict that found so."""
     (one, other), difference = _names(verdict, reference), abs(verdict.difference or 0.0)
-    apart = format_share(difference) if difference >= FINEST else f"less than {format_share(FINEST)}"
+    apart = (
+        format_share(difference) if difference >= FINEST_DIFFERENCE else f"less than {format_share(FINEST_DIFFERENCE)}"
+    )
     return f"{one} matches {other}: {apart} apart after {_steps(verdict)}"
 
 

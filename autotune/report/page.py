@@ -23,7 +23,7 @@ from autotune.report.durations import durations
 from autotune.report.explain import explain
 from autotune.report.explain_text import notes
 from autotune.report.fleet import worker_rows
-from autotune.report.live import LATEST, live, sentences_said
+from autotune.report.live import LATEST_SENTENCES, live, sentences_said
 from autotune.report.losses import losses_phrase
 from autotune.report.templates import Served, render_template
 from autotune.report.use import ways
@@ -48,7 +48,7 @@ def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -
         answer=_answer(view) if best else None,
         live=live(view) if view.running else None,
         said=sentences_said(view.progress),
-        latest=LATEST,
+        latest=LATEST_SENTENCES,
         charts=arranged([chart for chart in charts if isinstance(chart, Chart)]),
         absent=[chart for chart in charts if isinstance(chart, Absence) and chart.is_told],
         table=probes.table(view),

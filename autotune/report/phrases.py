@@ -28,7 +28,7 @@ PURPOSES = {
 }  # the others are called as they are
 GOOD_ENDS = {"search": "ok", "confirm": "confirmed"}  # by purpose; the others end as what they are
 FAR_APART = 10.0  # times the lower end of an interval: it tells neither whether nor how much
-FEW = 3  # other configurations: fewer do not speak for the rest
+FEW_OTHERS = 3  # other configurations: fewer do not speak for the rest
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
 PAIRED = "Compared in the rounds that both ran; samples/s are those of all rounds."  # so the two need not divide
 TRADE_MARK = re.compile(r"\((?:R|TM)\)", re.IGNORECASE)
@@ -138,7 +138,7 @@ def is_better(recommendation: Recommendation) -> bool:
 
 
 def undecided_phrase(recommendation: Recommendation) -> str:
-    """`undecided between your baseline and 64×1 bf16, measured 1.08× as fast (0.95 to 1.22)`; empty if it is decided."""
+    """`undecided between your baseline and 64×1 bf16, measured 1.08× as fast (0.95 to 1.22)`; empty if decided."""
     rival = recommendation.undecided
     if rival is None:
         return ""
@@ -201,7 +201,7 @@ def _tried(recommendation: Recommendation) -> str:
     if known is None or known.code is not Code.SAMPLED:
         return ""
     tried, total = (int(known.numbers[name] or 0) - 1 for name in ("measured", "total"))
-    return f"only {tried} of {total:,} other configurations ran" if tried < FEW else ""
+    return f"only {tried} of {total:,} other configurations ran" if tried < FEW_OTHERS else ""
 
 
 def split_headline(recommendation: Recommendation) -> tuple[str, str]:

@@ -15,7 +15,7 @@ from autotune.report.phrases import half_width, plain
 from autotune.study.shown import shown_config
 from autotune.units import counted, format_percent, format_rate, format_seconds
 
-WIDTH = 80  # characters of a line in a log and on most terminals
+RACE_WIDTH = 80  # characters of a line in a log and on most terminals
 ENDED = {"decided": "decided", "rounds": "as many as were asked for", "time": "the time budget is used up"}
 
 
@@ -103,7 +103,7 @@ def _race_block(result: RaceResult) -> RenderableType:
 def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
     """Return the lines of a table; where one were too long, its first cell has a line of its own."""
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
-    if 2 + sum(widths) + 2 * (len(widths) - 1) <= WIDTH:
+    if 2 + sum(widths) + 2 * (len(widths) - 1) <= RACE_WIDTH:
         return [_joined("  ", row, widths) for row in rows]
     return [line for name, *rest in rows for line in (f"  {name}", _joined("    ", rest, widths[1:]))]
 

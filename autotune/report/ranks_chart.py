@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.answer.uneven_ranks import UNEVEN, busy_of
+from autotune.answer.uneven_ranks import UNEVEN_SHARE, busy_of
 from autotune.core.rank_reading import RankReading, imbalance
 from autotune.core.results import Measurement
 from autotune.report import drawing
@@ -38,7 +38,7 @@ def ranks(view: StudyView) -> Chart | Absence:
     most = works.index(max(works))
     finding = (
         f"rank {most} works {format_share(uneven)} longer than all do on average, and the others wait for it"
-        if uneven > UNEVEN
+        if uneven > UNEVEN_SHARE
         else f"the {len(found)} ranks work alike: the busiest {format_share(uneven)} longer than all do on average"
     )
     waits = (format_share(sum(one.loader_wait_seconds) / sum(one.step_seconds)) for one in found)

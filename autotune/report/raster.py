@@ -16,7 +16,7 @@ from autotune.errors import UsageError
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
 SPARE = 120  # pixels below the picture: of a low window a part is never drawn (87 px, Chromium 156)
-PATIENCE_SECONDS = 60.0  # a cold start of a browser takes a few
+BROWSER_SECONDS = 60.0  # a cold start of a browser takes a few
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 SIZE = re.compile(r'viewBox="0 0 ([0-9]+) ([0-9]+)"')
 
@@ -43,7 +43,7 @@ def png(svg: str) -> bytes:
             page.as_uri(),
         )  # fmt: skip
         with suppress(subprocess.TimeoutExpired):
-            subprocess.run(words, capture_output=True, timeout=PATIENCE_SECONDS, check=False)
+            subprocess.run(words, capture_output=True, timeout=BROWSER_SECONDS, check=False)
         if not picture.is_file():
             raise UsageError(
                 f"{browser} drew no picture. It probably cannot run without a display here. Write SVG, and convert it "

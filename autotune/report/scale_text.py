@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from autotune.report.phrases import half_width, plain
-from autotune.scaling.efficiency import WANTED, ScalePoint, ScaleResult, verdict_at
+from autotune.scaling.efficiency import WANTED_EFFICIENCY, ScalePoint, ScaleResult, verdict_at
 from autotune.units import counted, format_count, format_rate, format_seconds, format_share
 
-BEYOND = 1.05  # efficiency: caches explain a few per cent, nothing more
+BEYOND_LINEAR = 1.05  # efficiency: caches explain a few per cent, nothing more
 TITLES = ("ranks", "micro-batch", "samples/s", "efficiency", "samples per rank-hour")
 
 
@@ -28,7 +28,7 @@ def scale_lines(result: ScaleResult) -> list[str]:
 
 def _sentence(result: ScaleResult) -> str:
     best, tried = result.most_efficient, len(result.points)
-    share, batch = format_share(WANTED), f"with the global batch of {result.global_batch_size:,} held"
+    share, batch = format_share(WANTED_EFFICIENCY), f"with the global batch of {result.global_batch_size:,} held"
     open_ones = [str(one.ranks) for one in result.points if verdict_at(one) == "undecided"]
     if tried == 1:
         return f"{plain(result.target)}: only {counted(best.ranks, 'rank')} was measured, {batch}."
@@ -64,7 +64,7 @@ def _notes(result: ScaleResult) -> list[str]:
         )
     if result.environment.device == "cpu" and most > cores:
         found.append(f"{most} ranks share {counted(cores, 'core')}: a machine with a core for each has another curve.")
-    if (most_of := max(one.efficiency_low or 0.0 for one in result.points)) > BEYOND:
+    if (most_of := max(one.efficiency_low or 0.0 for one in result.points)) > BEYOND_LINEAR:
         found.append(
             f"{format_share(most_of)} and more is not what ranks gain: something slows one process down that several "
             f"share out, such as other work on the machine, or too many threads."

@@ -19,7 +19,7 @@ from autotune.study.view import StudyView
 
 NAME, TITLE = "settings", "What each setting is worth"
 TOP, ROW = 22, 44  # pixels: of the line's name, and of a setting with its name
-BEYOND = 10.0  # times: no interval is drawn further than this from its factor
+LONGEST_INTERVAL = 10.0  # times: no interval is drawn further than this from its factor
 
 
 def settings_chart(view: StudyView) -> Chart | Absence:
@@ -114,8 +114,8 @@ def _drawn(rows: Sequence[tuple[SettingWorth, Gain]], best: Recommendation, size
 
 
 def _ends(gain: Gain) -> tuple[float, float]:
-    low = max(gain.low or gain.ratio, gain.ratio / BEYOND) if gain.low is not None else gain.ratio
-    return low, min(gain.high or gain.ratio, gain.ratio * BEYOND)
+    low = max(gain.low or gain.ratio, gain.ratio / LONGEST_INTERVAL) if gain.low is not None else gain.ratio
+    return low, min(gain.high or gain.ratio, gain.ratio * LONGEST_INTERVAL)
 
 
 def _fitting(one: SettingWorth, size: Size) -> str:

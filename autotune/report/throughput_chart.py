@@ -24,8 +24,8 @@ from autotune.units import format_bytes, format_rate
 
 MOST_SERIES = 6  # as many as there are colours that can be distinguished; the fastest stay
 BATCH, WORKERS = "micro-batch, samples (log scale)", "loader workers"
-FAR = 10  # a limit that many times above every peak binds nothing, and would flatten the curves
-PANEL = 204  # pixels that the memory below the throughput needs
+FAR_ABOVE_PEAKS = 10  # a limit that many times above every peak binds nothing, and would flatten the curves
+PANEL_HEIGHT = 204  # pixels that the memory below the throughput needs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +90,7 @@ def throughput(view: StudyView) -> Chart | Absence:
     room = f"Memory is no constraint: at most {format_bytes(highest)} of {format_bytes(limit)}."
 
     def draw(size: Size) -> list[str]:
-        upper = size if panel is None else replace(size, bottom=size.bottom + PANEL)
+        upper = size if panel is None else replace(size, bottom=size.bottom + PANEL_HEIGHT)
         return [*_rates(upper, drawn, up), *(_peaks(size, drawn, panel) if panel else [])]
 
     single = any(not one.compared for one in measured)
@@ -101,7 +101,7 @@ def throughput(view: StudyView) -> Chart | Absence:
         f"{format_bytes(highest)} of {format_bytes(limit)}. {'; '.join(map(_extent(place), drawn.curves))}.",
         table=_table(drawn),
         draw=draw,
-        height=WIDE.height - 20 + (PANEL if panel else 0),
+        height=WIDE.height - 20 + (PANEL_HEIGHT if panel else 0),
         note=" ".join(
             (
                 f"The fastest setting at each {'micro-batch' if drawn.is_by_batch else 'number of workers'}.",
@@ -117,7 +117,7 @@ def _memory(drawn: Drawn) -> MemoryPanel | None:
     highest = max(one.peak_bytes for curve in drawn.curves for one in curve.fastest)
     request = drawn.view.request
     limit, usable = request.memory_limit_bytes, request.memory_limit_bytes - request.headroom_bytes
-    if limit > FAR * highest and not any(curve.exhausted for curve in drawn.curves):
+    if limit > FAR_ABOVE_PEAKS * highest and not any(curve.exhausted for curve in drawn.curves):
         return None
     unit, name = (2**30, "GiB") if limit >= 2**30 else (2**20, "MiB")
     top = 1.15 * max(highest, limit) / unit  # with room for the limit's name
@@ -127,14 +127,14 @@ def _memory(drawn: Drawn) -> MemoryPanel | None:
 
 def _rates(size: Size, drawn: Drawn, up: Axis) -> list[str]:
     across, names = drawn.across(), [curve.label for curve in drawn.curves]
-    is_lowest = size.bottom < PANEL
+    is_lowest = size.bottom < PANEL_HEIGHT
     plane = Plane(size=size, across=across if is_lowest else replace(across, title=""), up=up, names=names)
     return [*plane.axes(), *_lines(plane, drawn, lambda one: one.samples_per_second), *_marks(plane, drawn)]
 
 
 def _peaks(size: Size, drawn: Drawn, panel: MemoryPanel) -> list[str]:
     """The lower panel: what is beyond the limit is shaded, and the recommendation ringed here too."""
-    plane = Plane(size=replace(size, top=size.height - PANEL + 18), across=drawn.across(), up=panel.up)
+    plane = Plane(size=replace(size, top=size.height - PANEL_HEIGHT + 18), across=drawn.across(), up=panel.up)
     left, right, limit = size.left, plane.right, panel.limit_bytes / panel.unit
     parts = [*plane.axes(), drawing.bar("beyond", left, plane.top, right - left, plane.y(limit) - plane.top)]
     for kind, count, shift in (("limit", panel.limit_bytes, -6), ("usable", panel.usable_bytes, 14)):

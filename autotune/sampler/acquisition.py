@@ -16,12 +16,13 @@ from autotune.sampler.performance_model import PerformanceModel
 from autotune.sampler.posterior import Posterior
 from autotune.sampler.prediction import Prediction
 
-CAUTION = 3.0  # exponent of the chance to fit: 3 instead of 2 more than halved the out-of-memory probes (decision 0021)
-CLOSENESS = 1e-5  # of its rate, added to the gain of every row: decides only where almost nothing is left to gain
+# Exponent of the chance to fit: 3 instead of 2 more than halved the out-of-memory probes (decision 0021).
+FIT_CAUTION = 3.0
+CLOSENESS_GAIN = 1e-5  # of its rate, added to the gain of every row: decides only where almost nothing is left to gain
 AS_GOOD = 0.97  # of the best acquisition: among these the fewest workers win, for workers cost memory
-CONFIDENCE = 0.9  # of every interval and of the bound on the remaining configurations
+BOUND_CONFIDENCE = 0.9  # of every interval and of the bound on the remaining configurations
 AT_ONCE = 8  # particles: their intermediate results for 10,000 rows fit into a cache of some megabytes
-LIKELY = 0.5  # chance to fit, above which a running probe counts as a rival
+RIVAL_CHANCE = 0.5  # chance to fit, above which a running probe counts as a rival
 
 
 @dataclass(frozen=True)
@@ -76,7 +77,7 @@ def incumbents(predictions: Predictions, rows: Integers) -> Floats:
 
 def rivals(predictions: Predictions, measured: Integers, running: Integers) -> Integers:
     """Return the rows to improve upon: those measured that fit, and those running that probably fit."""
-    likely = running[predictions.fits[:, running].mean(0) > LIKELY]
+    likely = running[predictions.fits[:, running].mean(0) > RIVAL_CHANCE]
     return np.unique(np.concatenate([measured, likely]))
 
 
@@ -87,7 +88,7 @@ def up_to_knee(predictions: Predictions, batches: Floats, share: float, least: f
     `share` than the fastest; what is not above `least`, the baseline's, is never beyond it. No row beyond the knee can
     be the answer (decisions/0044), so that the probes go to where particles disagree about it. `batches` are per row.
     """
-    rates = np.where(predictions.fits > LIKELY, predictions.rates, 0.0)
+    rates = np.where(predictions.fits > RIVAL_CHANCE, predictions.rates, 0.0)
     enough = rates >= (1 - share) * rates.max(1, keepdims=True)
     knees = np.maximum(np.where(enough, batches, np.inf).min(1, keepdims=True), least)
     return replace(predictions, rates=np.where(batches <= knees, predictions.rates, 0.0))
@@ -111,7 +112,7 @@ def gains(predictions: Predictions, best: Floats) -> Floats:
 def ranked(predictions: Predictions, gain: Floats, workers: Floats, seconds: Floats | float = 1.0) -> Integers:
     """Return the rows by expected gain per second of their probe, highest first; nearly equal ones by fewer workers."""
     likely = predictions.fits.mean(0)
-    score = gain * likely ** (CAUTION - 1) + CLOSENESS * predictions.rates.mean(0) * likely**CAUTION
+    score = gain * likely ** (FIT_CAUTION - 1) + CLOSENESS_GAIN * predictions.rates.mean(0) * likely**FIT_CAUTION
     score /= seconds
     order = np.argsort(-score, kind="stable")
     close = order[: int((score >= AS_GOOD * score.max()).sum())]
@@ -122,7 +123,7 @@ def prediction(
     predictions: Predictions, best: Floats, row: int, limit_bytes: int | None, value: float = 1.0
 ) -> Prediction:
     """Return the prediction for one row; `value` of one sample/s, where the rates are in units of value."""
-    rates, low = predictions.rates[:, row], (1 - CONFIDENCE) / 2
+    rates, low = predictions.rates[:, row], (1 - BOUND_CONFIDENCE) / 2
     incumbent = float(best.mean())
     gain = float((np.maximum(rates - best[:, 0], 0) * predictions.fits[:, row]).mean())
     return Prediction(
@@ -150,4 +151,4 @@ def faster_elsewhere(
     best = incumbents(predictions, measured)[:, 0]
     fits = chance.random((len(best), 1)) < predictions.fits[:, open_rows]
     rest = np.where(fits, predictions.rates[:, open_rows], 0.0).max(1)
-    return float(max(0.0, np.quantile(rest / best, CONFIDENCE) - 1))
+    return float(max(0.0, np.quantile(rest / best, BOUND_CONFIDENCE) - 1))

@@ -13,22 +13,27 @@ import numpy as np
 
 from autotune.sampler.configurations import Configurations, Points, distinct
 from autotune.sampler.grid import Floats
-from autotune.sampler.space import LISTED, SAMPLED
+from autotune.sampler.space import MOST_LISTED_CONFIGS, MOST_SAMPLED_CONFIGS
 
-CLIMBERS = 32  # guesses of which the fastest configuration is sought
-ROUNDS = 3  # of improving every knob at once; the later ones see batch and memory as the earlier ones left them
-PAIRS = 2048  # of two changes to the best, at most
-WIDENED = 8  # fastest configurations of which the neighbours are candidates, too
+CLIMBER_COUNT = 32  # guesses of which the fastest configuration is sought
+# Of improving every knob at once; the later ones see batch and memory as the earlier ones left them.
+CLIMBING_ROUNDS = 3
+MOST_CHANGE_PAIRS = 2048  # of two changes to the best, at most
+WIDENED_COUNT = 8  # fastest configurations of which the neighbours are candidates, too
 
 
 def known_candidates(configs: Configurations, probed: Sequence[Sequence[int]]) -> Points:
     """Return the candidates that do not depend on the model; `probed` in the order of merit, the best first."""
     found = [np.array(probed, np.int64).reshape(-1, len(configs.blocks))]
-    if len(configs) > LISTED:
+    if len(configs) > MOST_LISTED_CONFIGS:
         for rank, point in enumerate(probed):
             near = configs.near(point, 1 if rank else 2)
-            found.append(near[np.random.default_rng(0).permutation(len(near))[:PAIRS]] if len(near) > PAIRS else near)
-    return distinct(np.concatenate([*found, configs.sample(LISTED, SAMPLED)]))
+            found.append(
+                near[np.random.default_rng(0).permutation(len(near))[:MOST_CHANGE_PAIRS]]
+                if len(near) > MOST_CHANGE_PAIRS
+                else near
+            )
+    return distinct(np.concatenate([*found, configs.sample(MOST_LISTED_CONFIGS, MOST_SAMPLED_CONFIGS)]))
 
 
 def climbed(configs: Configurations, start: Sequence[int], rates: Callable[[Points], Floats]) -> Points:
@@ -36,10 +41,10 @@ def climbed(configs: Configurations, start: Sequence[int], rates: Callable[[Poin
 
     `rates` returns for the given configurations what each guess makes of them, (guesses, configurations).
     """
-    if len(configs) <= LISTED:
+    if len(configs) <= MOST_LISTED_CONFIGS:
         return np.empty((0, len(configs.blocks)), np.int64)
     points, found = np.array([start], np.int64), []
-    for _ in range(ROUNDS):
+    for _ in range(CLIMBING_ROUNDS):
         places, own = np.unique(points, axis=0, return_inverse=True)
         near = [np.concatenate([place[None], configs.near(place.tolist())]) for place in places]
         speeds = np.split(rates(np.concatenate(near)), np.cumsum([len(one) for one in near])[:-1], axis=1)
@@ -47,7 +52,7 @@ def climbed(configs: Configurations, start: Sequence[int], rates: Callable[[Poin
         points = np.array([_improved(near[at], speeds[at][guess]) for guess, at in enumerate(own)])
         found.append(points)
     fastest, counts = np.unique(points, axis=0, return_counts=True)
-    often = fastest[np.argsort(-counts, kind="stable")[:WIDENED]]
+    often = fastest[np.argsort(-counts, kind="stable")[:WIDENED_COUNT]]
     return np.concatenate([*found, *(configs.near(point) for point in often.tolist())])
 
 

@@ -20,7 +20,7 @@ from autotune.sampler.fitted_data import ProbeData, alike, along
 from autotune.sampler.grid import Floats, Integers
 from autotune.sampler.performance_model import PerformanceModel
 
-JITTER = 1e-9
+COVARIANCE_JITTER = 1e-9
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ def _parts(model: PerformanceModel, data: ProbeData, guess: Floats) -> tuple[Flo
 
 
 def _whitener(covariance: Floats) -> Floats:
-    root = np.linalg.cholesky(covariance + JITTER * np.eye(len(covariance)))
+    root = np.linalg.cholesky(covariance + COVARIANCE_JITTER * np.eye(len(covariance)))
     found: Floats = np.asarray(np.linalg.inv(root), np.float64)  # inverted once: a fit and its particles need it often
     return found
 
@@ -178,7 +178,7 @@ def _regressed(covariance: Floats, whitener: Floats, residuals: Floats, variance
         return np.zeros((len(residuals), len(covariance))), np.full(len(covariance), np.sqrt(variance))
     weights = _whitened(whitener, covariance).T  # (readings, entries)
     mean = _whitened(whitener, residuals) @ weights
-    return mean, np.sqrt(np.maximum(variance - (weights**2).sum(0), JITTER))
+    return mean, np.sqrt(np.maximum(variance - (weights**2).sum(0), COVARIANCE_JITTER))
 
 
 def _first(numbers: Integers) -> Integers:

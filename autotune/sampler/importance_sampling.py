@@ -10,15 +10,15 @@ import numpy as np
 from autotune.sampler.grid import Floats
 
 Terms = Callable[[Floats], Floats]  # (guesses, unknowns) to terms whose squares sum to minus twice the log posterior
-PARTICLES = 128
-PROPOSALS = 12 * PARTICLES
-INFLATION = 1.15  # of the proposal over the curvature at the maximum: it covers the tails, weights correct it
+PARTICLE_COUNT = 128
+PROPOSALS = 12 * PARTICLE_COUNT
+PROPOSAL_INFLATION = 1.15  # of the proposal over the curvature at the maximum: it covers the tails, weights correct it
 MOST_WEIGHT = 0.05  # of one particle (truncated importance sampling): otherwise a few would decide everything
 MOST_EVALUATIONS = 40  # of a fit
 CLOSE_ENOUGH = 1e-6  # relative tolerance of a fit: particles are drawn around it, and their weights correct it
-STEP = 1e-5  # of the numerical derivative
-ENOUGH = 8  # effective particles per unknown at which their covariance replaces that of the fit
-JITTER = 1e-12  # keeps a covariance that is singular up to rounding factorisable
+DERIVATIVE_STEP = 1e-5  # of the numerical derivative
+ENOUGH_PARTICLES = 8  # effective particles per unknown at which their covariance replaces that of the fit
+PROPOSAL_JITTER = 1e-12  # keeps a covariance that is singular up to rounding factorisable
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,10 @@ class Gaussian:
     @property
     def root(self) -> Floats:
         """The Cholesky factor of the inflated covariance."""
-        found: Floats = np.asarray(np.linalg.cholesky(self.covariance + JITTER * np.eye(len(self.center))), np.float64)
-        return INFLATION * found
+        found: Floats = np.asarray(
+            np.linalg.cholesky(self.covariance + PROPOSAL_JITTER * np.eye(len(self.center))), np.float64
+        )
+        return PROPOSAL_INFLATION * found
 
     def log_density(self, drawn: Floats) -> Floats:
         """Return the inflated Gaussian's log density at every line of `drawn`, up to a constant."""
@@ -67,7 +69,7 @@ def particles_around(terms: Terms, top: Floats, chance: np.random.Generator) -> 
     first = laplace(terms, top)
     second = _moments(*_weighted(terms, first, chance), first)
     drawn, weights = _weighted(terms, second, chance)
-    found: Floats = drawn[chance.choice(len(drawn), PARTICLES, p=weights)]
+    found: Floats = drawn[chance.choice(len(drawn), PARTICLE_COUNT, p=weights)]
     return found
 
 
@@ -84,13 +86,13 @@ def _moments(drawn: Floats, weights: Floats, first: Gaussian) -> Gaussian:
     center = weights @ drawn
     seen = (drawn - center).T @ ((drawn - center) * weights[:, None])
     effective = 1 / (weights**2).sum()  # particles
-    trust = min(1.0, effective / (ENOUGH * len(center)))
+    trust = min(1.0, effective / (ENOUGH_PARTICLES * len(center)))
     return Gaussian(center, trust * seen + (1 - trust) * first.covariance)
 
 
 def _slopes(terms: Terms, guess: Floats) -> Floats:
     """Return the derivatives of all terms, (terms, unknowns), by one evaluation with every unknown moved in turn."""
-    moved = np.vstack([guess, guess + STEP * np.eye(len(guess))])
+    moved = np.vstack([guess, guess + DERIVATIVE_STEP * np.eye(len(guess))])
     found = terms(moved)
-    slopes: Floats = ((found[1:] - found[0]) / STEP).T
+    slopes: Floats = ((found[1:] - found[0]) / DERIVATIVE_STEP).T
     return slopes

@@ -19,7 +19,7 @@ from autotune.sampler.prediction import Prediction
 from autotune.sampler.structured import NOTHING_ELSE, Knowledge, StructuredSampler
 
 STARTUP_TRIALS = 5  # random probes first: 5 needed 28 probes to come within 5 %, Optuna's 10 needed 37 (simulated)
-ATTEMPTS = 20  # proposals drawn before the nearest admitted neighbour is taken instead
+DRAWING_ATTEMPTS = 20  # proposals drawn before the nearest admitted neighbour is taken instead
 
 
 def hardware(environment: Environment) -> Hardware:
@@ -60,7 +60,7 @@ class GuardedSampler(BaseSampler):
     def __init__(self, inner: BaseSampler, encoding: Encoding, guard: Admission) -> None:
         self._inner, self._encoding, self._guard = inner, encoding, guard
         # These two maximise: asked again they fit again and propose the same.
-        self._attempts = 1 if isinstance(inner, GPSampler | StructuredSampler) else ATTEMPTS
+        self._attempts = 1 if isinstance(inner, GPSampler | StructuredSampler) else DRAWING_ATTEMPTS
         self.prediction: Prediction | None = None  # for the latest proposal, where the inner sampler makes one
 
     def infer_relative_search_space(self, study: optuna.Study, trial: FrozenTrial) -> dict[str, BaseDistribution]:

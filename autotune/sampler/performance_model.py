@@ -20,9 +20,10 @@ from autotune.sampler import parameters as unknown
 from autotune.sampler.grid import Floats, Grid, Hardware, Integers
 from autotune.sampler.parameters import Parameters
 
-DOUBLINGS = 3
-NO_WORKERS = 1e-9  # in place of 0 workers, so that a logarithm exists
-ROUNDING = 2**DOUBLINGS  # of the rounding: 9 % where two are equal; 3 to 11 % measured (docs/notes/throughput.md 3)
+WORKER_DOUBLINGS = 3
+ALMOST_NO_WORKERS = 1e-9  # in place of 0 workers, so that a logarithm exists
+# Of the rounding: 9 % where two are equal; 3 to 11 % measured (docs/notes/throughput.md 3).
+ROUNDING = 2**WORKER_DOUBLINGS
 
 
 @dataclass(frozen=True)
@@ -128,7 +129,7 @@ class PerformanceModel:
         sample = guesses[:, [unknown.SAMPLE]] + guesses @ places.sample_memory.T + places.memory_batch
         trained = _bent(static, sample, guesses[:, [unknown.BEND]])
         if places.memory_workers.any():
-            workers = guesses[:, [unknown.WORKER]] + np.log(np.maximum(places.memory_workers, NO_WORKERS))
+            workers = guesses[:, [unknown.WORKER]] + np.log(np.maximum(places.memory_workers, ALMOST_NO_WORKERS))
             trained = np.logaddexp(trained, workers)
         return trained
 
@@ -162,7 +163,7 @@ class PerformanceModel:
         else:
             total = _power(total)
         total += _power(load)
-        for _ in range(DOUBLINGS):
+        for _ in range(WORKER_DOUBLINGS):
             np.sqrt(total, out=total)
         seconds: Floats = np.where(places.alone > 0, compute + load, total)
         return seconds

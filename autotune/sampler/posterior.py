@@ -10,11 +10,11 @@ import numpy as np
 from autotune.sampler.discrepancy import Discrepancy, discrepancy
 from autotune.sampler.fitted_data import ProbeData
 from autotune.sampler.grid import Floats, Integers
-from autotune.sampler.importance_sampling import PARTICLES, Terms, maximum, particles_around
+from autotune.sampler.importance_sampling import PARTICLE_COUNT, Terms, maximum, particles_around
 from autotune.sampler.parameters import OF_CLOCKS, OF_MEMORY
 from autotune.sampler.performance_model import PerformanceModel
 
-CENSOR = 0.04  # standard deviation of log memory, for probes of which only is known whether they fitted
+CENSORED_DEVIATION = 0.04  # standard deviation of log memory, for probes of which only is known whether they fitted
 LINEARISATIONS = 2  # of the discrepancy: at the prior, and at the first fit
 
 
@@ -46,7 +46,7 @@ def fit(model: PerformanceModel, data: ProbeData, chance: np.random.Generator) -
     that were moved are fitted.
     """
     parameters = model.parameters
-    particles = parameters.means + parameters.spreads * chance.standard_normal((PARTICLES, len(parameters)))
+    particles = parameters.means + parameters.spreads * chance.standard_normal((PARTICLE_COUNT, len(parameters)))
     guess = parameters.means
     if len(data.rows):
         fields = discrepancy(model, data, guess[None], particles)
@@ -108,8 +108,8 @@ def _of_memory(model: PerformanceModel, data: ProbeData, fields: Discrepancy, wh
     def terms(guesses: Floats) -> Floats:
         memory = data.memories(model, _complete(model, which, guesses))
         peaks = fields.whitened_memories(data.peaks - memory[:, data.with_peak])
-        over = np.sqrt(-2 * log_ndtr(memory[:, data.overflowed] / CENSOR))
-        under = np.sqrt(-2 * log_ndtr(-memory[:, data.fitted] / CENSOR))
+        over = np.sqrt(-2 * log_ndtr(memory[:, data.overflowed] / CENSORED_DEVIATION))
+        under = np.sqrt(-2 * log_ndtr(-memory[:, data.fitted] / CENSORED_DEVIATION))
         return np.concatenate([_prior(model, which, guesses), peaks, over, under], axis=1)
 
     return terms

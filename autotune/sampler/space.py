@@ -18,8 +18,8 @@ from autotune.knobs.limits import option
 from autotune.sampler.configurations import Configurations, Values, Watched, split
 from autotune.sampler.space_errors import available, nothing_left, unsettable
 
-LISTED = 12_288  # configurations, all of which are looked at: a proposal then takes about 0.1 s
-SAMPLED = 4_096  # of more, at random; beside them what is near to those that were probed
+MOST_LISTED_CONFIGS = 12_288  # configurations, all of which are looked at: a proposal then takes about 0.1 s
+MOST_SAMPLED_CONFIGS = 4_096  # of more, at random; beside them what is near to those that were probed
 
 
 class SearchSpace:
@@ -108,12 +108,12 @@ class SearchSpace:
 
     @cached_property
     def _sample(self) -> tuple[Config, ...]:
-        return tuple(map(self.configs.at, self.configs.sample(LISTED, SAMPLED).tolist()))
+        return tuple(map(self.configs.at, self.configs.sample(MOST_LISTED_CONFIGS, MOST_SAMPLED_CONFIGS).tolist()))
 
     @property
     def is_listed(self) -> bool:
         """Whether the configurations are few enough to look at each of them."""
-        return len(self.configs) <= LISTED
+        return len(self.configs) <= MOST_LISTED_CONFIGS
 
     def around(self, configs: Iterable[Config] = ()) -> tuple[Config, ...]:
         """Return all configurations; of very many a fixed sample, and what is one change away from one of `configs`."""

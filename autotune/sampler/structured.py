@@ -21,7 +21,7 @@ from autotune.core.records import Config, Value
 from autotune.memory.model import PredictedPeak
 from autotune.sampler import acquisition
 from autotune.sampler.acquisition import Predictions
-from autotune.sampler.candidates import CLIMBERS, climbed, known_candidates
+from autotune.sampler.candidates import CLIMBER_COUNT, climbed, known_candidates
 from autotune.sampler.configurations import Points, distinct
 from autotune.sampler.encoding import Encoding
 from autotune.sampler.fitted_data import gather
@@ -248,7 +248,7 @@ class StructuredSampler(BaseSampler):
 
     def _speeds(self, points: Points, found: Fit) -> Floats:
         """Return what some guesses make of these configurations, (guesses, configurations)."""
-        return acquisition.speeds(self._model(points), found.particles[:CLIMBERS])
+        return acquisition.speeds(self._model(points), found.particles[:CLIMBER_COUNT])
 
     def _dry_runs(self, points: Points) -> list[tuple[int, PredictedPeak]]:
         """Return the memory that a dry run predicts for the first of these configurations that differ in memory."""

@@ -12,7 +12,7 @@ from autotune.core.records import Config
 from autotune.sampler.grid import Integers
 from autotune.sampler.observation import Observation
 
-ROUNDING = 1e-3  # relative; values of a sample/s that differ by no more are the same
+RATE_ROUNDING = 1e-3  # relative; values of a sample/s that differ by no more are the same
 
 
 @dataclass(frozen=True)
@@ -57,4 +57,4 @@ class Trials:
             for (_, seen), value in pairs
             if value and seen.samples_per_second
         ]
-        return not units or max(units) <= (1 + ROUNDING) * min(units)
+        return not units or max(units) <= (1 + RATE_ROUNDING) * min(units)

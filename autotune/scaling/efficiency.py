@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
-from autotune.core.records import PROTOCOL, Environment, Record
+from autotune.core.records import PROTOCOL_VERSION, Environment, Record
 from autotune.errors import UsageError
 from autotune.races.records import RaceResult
 
-WANTED = 0.9  # where a device-hour still brings nine tenths of the samples; the usual demand. A judgement
+WANTED_EFFICIENCY = 0.9  # where a device-hour still brings nine tenths of the samples; the usual demand. A judgement
 HOUR_SECONDS = 3600
 
 
@@ -37,7 +37,7 @@ class ScalePoint(Record, frozen=True, kw_only=True):
 class ScaleResult(Record, frozen=True, kw_only=True):
     """The curve. `points` by number of ranks, ascending."""
 
-    protocol: int = PROTOCOL
+    protocol: int = PROTOCOL_VERSION
     target: str
     global_batch_size: int  # held
     has_batch_norm: bool
@@ -50,8 +50,8 @@ class ScaleResult(Record, frozen=True, kw_only=True):
 
     @property
     def most_efficient(self) -> ScalePoint:
-        """The most ranks whose efficiency is at least `WANTED` by the estimate: fastest without waste."""
-        return max((one for one in self.points if one.efficiency >= WANTED), key=lambda one: one.ranks)
+        """The most ranks whose efficiency is at least `WANTED_EFFICIENCY` by the estimate: fastest without waste."""
+        return max((one for one in self.points if one.efficiency >= WANTED_EFFICIENCY), key=lambda one: one.ranks)
 
 
 def shared(global_batch: int, batch_size: int, ranks: int) -> tuple[int, int]:
@@ -90,8 +90,8 @@ def points_of(result: RaceResult, counts: Sequence[int]) -> tuple[ScalePoint, ..
 
 
 def verdict_at(point: ScalePoint) -> Literal["efficient", "wasteful", "undecided"]:
-    """Return whether a number of ranks surely reaches `WANTED`, surely does not, or may do either."""
+    """Return whether a number of ranks surely reaches `WANTED_EFFICIENCY`, surely does not, or may do either."""
     low, high = point.efficiency_low, point.efficiency_high
-    if low is None or high is None or low >= WANTED:
+    if low is None or high is None or low >= WANTED_EFFICIENCY:
         return "efficient"
-    return "wasteful" if high < WANTED else "undecided"
+    return "wasteful" if high < WANTED_EFFICIENCY else "undecided"

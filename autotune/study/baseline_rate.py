@@ -16,7 +16,7 @@ from autotune.core.results import Trial
 from autotune.study.valid_probes import interference_causes, is_spoiled, severity
 from autotune.units import format_rate, format_share
 
-TOLERANCE = 0.1  # relative half width: gains that pay for a change are of this size
+RATE_TOLERANCE = 0.1  # relative half width: gains that pay for a change are of this size
 
 
 def is_known(probes: Sequence[Trial]) -> bool:
@@ -35,8 +35,8 @@ def why_unknown(probes: Sequence[Trial]) -> str:
     calmest = min(probes, key=lambda one: severity(one.result))
     seen = "; ".join(f"probe {one.number} {_spread(one)}" for one in probes)
     apart = max(map(_rate, probes)) / min(map(_rate, probes)) - 1
-    differ = f"; they differ by up to {format_share(apart)}" if apart > TOLERANCE else ""
-    found = f"The baseline could not be measured to {format_share(TOLERANCE)}: {seen}{differ}."
+    differ = f"; they differ by up to {format_share(apart)}" if apart > RATE_TOLERANCE else ""
+    found = f"The baseline could not be measured to {format_share(RATE_TOLERANCE)}: {seen}{differ}."
     if is_spoiled(calmest.result):
         causes = "; ".join(interference_causes(calmest.result))
         return f"{found} Other work on this machine interferes: even during probe {calmest.number} {causes}."
@@ -45,7 +45,7 @@ def why_unknown(probes: Sequence[Trial]) -> str:
 
 def is_narrow(probe: Trial) -> bool:
     """Return whether the probe alone tells its rate to 10 %, as far as its own steps show."""
-    return _width(probe) <= TOLERANCE
+    return _width(probe) <= RATE_TOLERANCE
 
 
 def has_too_few(probe: Trial) -> bool:
@@ -64,7 +64,7 @@ def _agree(probes: Sequence[Trial]) -> bool:
     least = min(usable, key=lambda one: severity(one.result))
     pairs = ((one, other, least) for one, other in combinations(usable, 2))
     surely = max(_rate(one) * (1 - _width(one)) for one in probes)  # the baseline is at least as fast
-    return any(max(surely, *map(_rate, three)) <= min(map(_rate, three)) * (1 + TOLERANCE) for three in pairs)
+    return any(max(surely, *map(_rate, three)) <= min(map(_rate, three)) * (1 + RATE_TOLERANCE) for three in pairs)
 
 
 def _spread(probe: Trial) -> str:

@@ -28,7 +28,8 @@ OBSERVED = (
 )  # fmt: skip
 NEWLY_NOTED = ("has_collate", "has_sampler", "batch_layout")  # of the target; an earlier version did not
 OF_DECLARATIONS = ("changes_arithmetic", "memory", "ordered")  # of knobs of the user's own: probes are judged by them
-MOST_CHARACTERS = 60  # of a value that a message shows
+MOST_VALUE_CHARACTERS = 60  # of a value that a message shows
+MOST_DIFFERENCES = 3  # in a message: the first ones are what the user changed, the rest follows from them
 ABSENT = {"global_batch": "free"}  # what no value means, where it is not "not given"
 
 
@@ -152,7 +153,7 @@ def _parts(whose: str, old: msgspec.Struct, new: msgspec.Struct, leaving_out: tu
 def _difference(name: str, before: Any, after: Any, absent: str = "none") -> Iterator[str]:
     if before != after:
         was, now = _typed(before, absent), _typed(after, absent)
-        short = cropped(was, MOST_CHARACTERS), cropped(now, MOST_CHARACTERS)
+        short = cropped(was, MOST_VALUE_CHARACTERS), cropped(now, MOST_VALUE_CHARACTERS)
         was, now = short if short[0] != short[1] else (was, now)  # what differs is not cut away
         yield f"{name} was {was}, is {now}"
 

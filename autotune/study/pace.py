@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from autotune.core.requests import FEWEST_STEPS, FEWEST_STEPS_IN_TURN, MEASURED_STEPS, ProbeBudget
+from autotune.core.requests import FEWEST_PROBE_STEPS, FEWEST_STEPS_IN_TURN, MEASURED_STEPS, ProbeBudget
 from autotune.core.results import ProbeResult
 
 
@@ -20,7 +20,7 @@ class Pace:
     cycle: float
     step: float
     rest: float
-    steps: int = FEWEST_STEPS
+    steps: int = FEWEST_PROBE_STEPS
 
     @classmethod
     def of(cls, result: ProbeResult) -> Self:
@@ -31,7 +31,7 @@ class Pace:
         step = measured.samples_per_step / measured.samples_per_second
         # What it recorded, not what a probe would do today: earlier versions computed alone on a CPU, too.
         has_more = "alone" in result.phase_seconds or measured.worst_batches
-        steps = FEWEST_STEPS if has_more else FEWEST_STEPS_IN_TURN
+        steps = FEWEST_PROBE_STEPS if has_more else FEWEST_STEPS_IN_TURN
         rest = result.elapsed_seconds - window - compiling_seconds(result)
         return cls(window, window / measured.steps, step, rest, steps)
 

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from autotune.core.probe_duration import STEP_UP, ProbeDuration
 from autotune.core.records import Config, StudyRequest
-from autotune.core.requests import FEWEST_STEPS, ProbeBudget
+from autotune.core.requests import FEWEST_PROBE_STEPS, ProbeBudget
 from autotune.core.results import Outcome, Trial
 from autotune.knobs.base import SHORT_CYCLE
 from autotune.objectives import objective_of
@@ -93,4 +93,4 @@ class ProbeTimes:
         sizes = sorted(steps)
         # What is fixed and what each sample takes: linear between two that are known, and no slower per sample beyond.
         cycle = float(np.interp(samples, sizes, [steps[size] for size in sizes])) * max(1.0, samples / sizes[-1])
-        return typical + FEWEST_STEPS * max(0.0, cycle - statistics.median(pace.cycle for _, pace in ran))
+        return typical + FEWEST_PROBE_STEPS * max(0.0, cycle - statistics.median(pace.cycle for _, pace in ran))

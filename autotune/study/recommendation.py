@@ -26,7 +26,7 @@ from autotune.study.lock import is_running
 from autotune.targets.commands.recommended_command import RecommendedCommand, recommended_command
 from autotune.units import counted
 
-VERSION = 1
+ANSWER_VERSION = 1
 UNANSWERED = "The search ended before its finalists were confirmed. Run the same command again to go on."
 TIE_OF_EARLIER_VERSIONS = 0.02  # faster: what an earlier version left open counts as decided below it, as a tie does
 GLOBAL_BATCH_CODES = (Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE)
@@ -122,7 +122,7 @@ class Recommendation(Record, frozen=True, kw_only=True):
 
     FORMER: ClassVar[frozenset[str]] = frozenset({"interrupted"})
 
-    version: int = VERSION
+    version: int = ANSWER_VERSION
     study: str
     target: str
     model: str

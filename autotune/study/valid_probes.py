@@ -32,7 +32,8 @@ REPEATED = (*SEARCH_PURPOSES, "confirm")  # whose probes are repeated; a referen
 MOST_SLOWDOWN = 1.1  # by others, of a probe that counts if need be: gains that are worth a change are of this size
 BASELINE_EVERY = 8  # search probes between two of the baseline (docs/notes/timing.md 3)
 MOST_DRIFT = MOST_PROBE_NOISE  # of the baseline's rate: less is noise between probes (the same note)
-SLOW = 2.0  # times a typical probe: a baseline that takes longer is too expensive to be probed again and again
+# Times a typical probe: a baseline that takes longer is too expensive to be probed again and again.
+SLOW_BASELINE_RATIO = 2.0
 
 
 class Judged(NamedTuple):
@@ -138,7 +139,7 @@ def is_baseline_due(judged: Sequence[Judged], baseline: Config, typical_seconds:
                 return False
             last, since = trial, 0
         since += trial.purpose == "search"
-    if last is None or last.result.elapsed_seconds > SLOW * typical_seconds:
+    if last is None or last.result.elapsed_seconds > SLOW_BASELINE_RATIO * typical_seconds:
         return False
     return since >= BASELINE_EVERY or (
         since == 0 and _stands_alone(baseline_rates(judged, baseline), judged[-1].trial.number)

@@ -14,7 +14,8 @@ from autotune.core.records import BatchLayout
 Shape = tuple[int, ...]
 MOST_PARTS = 4  # of a list that are described: more are mostly alike
 ALWAYS_LOOKED_AT = 64  # batches, at first: shapes that vary do so by then, or rarely
-LOOK_SECONDS = 0.01  # between looks after that: one costs 15 us within a step (measured), 10 % of the shortest ones
+# Between looks after that: one costs 15 us within a step (measured), 10 % of the shortest ones.
+BATCH_LOOK_SECONDS = 0.01
 
 
 def tensors(batch: Any) -> Iterator[torch.Tensor]:
@@ -110,7 +111,7 @@ class Shapes:
             return
         self._looks += 1
         if self._looks >= ALWAYS_LOOKED_AT:
-            self._next_look = now + LOOK_SECONDS
+            self._next_look = now + BATCH_LOOK_SECONDS
         whole = tuple(map(shape_of, tensors(batch)))
         self._first = self._first or (samples, whole)
         self.vary = whole != self._whole.setdefault(samples, whole) or not _alike(*self._first, samples, whole)

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch._subclasses import FakeTensorMode
 
-SIZES = (2, 3)  # of the real batches: a dimension that grows from one to the other grows with the batch
+FAKE_SIZES = (2, 3)  # of the real batches: a dimension that grows from one to the other grows with the batch
 
 
 class CannotPredict(Exception):
@@ -22,7 +22,7 @@ class ShapesVary(CannotPredict):
 
 @dataclass(frozen=True, kw_only=True)
 class Rebatched:
-    """Two real batches of `SIZES` samples, alike but for their size."""
+    """Two real batches of `FAKE_SIZES` samples, alike but for their size."""
 
     smaller: Any
     larger: Any
@@ -31,7 +31,7 @@ class Rebatched:
     def alike(self) -> bool:
         """Whether nothing but the number of samples tells the two batches apart."""
         try:
-            self.of(SIZES[-1], FakeTensorMode())
+            self.of(FAKE_SIZES[-1], FakeTensorMode())
         except ShapesVary:
             return False
         return True
@@ -69,7 +69,7 @@ def _grown(one: Any, other: Any, size: int, mode: FakeTensorMode) -> Any:
 
 def _parts(one: Any, other: Any, size: int, mode: FakeTensorMode) -> list[Any]:
     """Return the parts of a list: as many as there are samples if it has an entry per sample, else its own."""
-    if (len(one), len(other)) == SIZES:
+    if (len(one), len(other)) == FAKE_SIZES:
         return [_grown(one[-1], other[-1], size, mode) for _ in range(size)]
     if len(one) != len(other):
         raise ShapesVary(f"batches hold lists of {len(one)} and {len(other)} entries")
@@ -79,7 +79,7 @@ def _parts(one: Any, other: Any, size: int, mode: FakeTensorMode) -> list[Any]:
 def _line(smaller: int, larger: int, size: int) -> int:
     """The size of a dimension that is `smaller` and `larger` in the two batches; their sizes differ by 1."""
     per_sample = larger - smaller
-    rest = smaller - per_sample * SIZES[0]
+    rest = smaller - per_sample * FAKE_SIZES[0]
     if per_sample and not (per_sample > 0 and rest in (0, 1)):
         raise ShapesVary("shapes vary from batch to batch, and the file has no worst_batch(batch_size)")
     return per_sample * size + rest if per_sample else smaller

@@ -27,7 +27,7 @@ from autotune.targets import kinds
 from autotune.targets.batches import tensors
 from autotune.targets.build import assemble, common_arguments, run_setup
 from autotune.targets.data import Epochs
-from autotune.targets.fake_batches import SIZES, CannotPredict, Rebatched
+from autotune.targets.fake_batches import FAKE_SIZES, CannotPredict, Rebatched
 from autotune.targets.loop import Training
 from autotune.targets.loss import InferredLoss
 from autotune.targets.own_loop import OwnLoop
@@ -111,7 +111,7 @@ class DryFunctions:
             _launch_together(training.update)
         return FakeTraining(training, self._batches, mode)
 
-    def _plan(self, config: Config, batch_size: int = SIZES[-1]) -> Plan:
+    def _plan(self, config: Config, batch_size: int = FAKE_SIZES[-1]) -> Plan:
         """The knobs' own, with no workers and small batches: the loader is asked for two of them."""
         return plan_of({**config.values, "batch_size": batch_size, worker_knob().name: 0}, self._device)
 
@@ -121,7 +121,7 @@ class DryFunctions:
             return found if found.alike or self._shapes_vary else self._pair(model, longest_samples=True)
 
     def _pair(self, model: torch.nn.Module, *, longest_samples: bool) -> Rebatched:
-        smaller, larger = (self._real_batch(size, model, longest_samples=longest_samples) for size in SIZES)
+        smaller, larger = (self._real_batch(size, model, longest_samples=longest_samples) for size in FAKE_SIZES)
         return Rebatched(smaller=smaller, larger=larger)
 
     def _real_batch(self, size: int, model: torch.nn.Module, *, longest_samples: bool) -> Any:

@@ -15,8 +15,8 @@ from autotune.targets.data import Data, Epochs, Source
 from autotune.targets.peek import loader_beside, random_state_kept, sample_size, some_keys
 from autotune.targets.user_errors import blaming
 
-MOST_SECONDS = 2.0  # of looking at samples: a probe takes about five
-MOST_SAMPLES = 4096
+MOST_LOOKING_SECONDS = 2.0  # of looking at samples: a probe takes about five
+MOST_LOOKED_AT = 4096
 
 Worst = Callable[[bool], Any]  # from whether shapes vary to the batch; None: no worse one is known than those seen
 
@@ -44,8 +44,8 @@ def longest(loader: DataLoader[Any], clock: Callable[[], float] = time.monotonic
     """
     size = loader.batch_size or 1
     with random_state_kept():
-        keys = some_keys(loader, MOST_SAMPLES)
-        ends = clock() + MOST_SECONDS
+        keys = some_keys(loader, MOST_LOOKED_AT)
+        ends = clock() + MOST_LOOKING_SECONDS
         sizes: list[int] = []
         for one in loader_beside(loader, batch_size=None, sampler=keys, collate_fn=sample_size):
             sizes.append(int(one))

@@ -25,7 +25,7 @@ from autotune.core.results import (
     ProbeResult,
     Result,
 )
-from autotune.core.stats import FEWEST_BLOCKS, clearly_slower
+from autotune.core.stats import FEWEST_WINDOW_BLOCKS, clearly_slower
 from autotune.gradient_noise.records import NoiseScaleRequest, NoiseScaleResult
 from autotune.knobs import KNOBS
 from autotune.knobs.base import SHORT_CYCLE
@@ -182,7 +182,7 @@ class FakeLauncher:
         capped, count = _step_counts(budget, truth)
         rate = request.config.global_batch_size() / (machine.step_seconds(request.config) * pace)
         best = request.incumbent_samples_per_second
-        cut_short = best is not None and clearly_slower((rate,) * FEWEST_BLOCKS, best)
+        cut_short = best is not None and clearly_slower((rate,) * FEWEST_WINDOW_BLOCKS, best)
         count = max(2, count // 2) if cut_short else count
 
         def seconds(number: int) -> tuple[float, ...]:

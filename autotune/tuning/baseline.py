@@ -23,9 +23,9 @@ from autotune.study.valid_probes import BACK_OFF_SECONDS, Judged, is_spoiled
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.units import format_seconds, format_share
 
-LONG_SECONDS = 5.0  # of a probe: from there on it is worth to say where they go
+LONG_PROBE_SECONDS = 5.0  # of a probe: from there on it is worth to say where they go
 MOST_OF_IT = 0.5  # of a probe's seconds
-LONGER = 3.0  # times the longest window: it narrows the interval of uneven steps by 1.7
+LONGER_WINDOW = 3.0  # times the longest window: it narrows the interval of uneven steps by 1.7
 MOST_FOR_SECOND = 0.65  # share of the budget by whose end a second probe must be over: interference misleads one
 MOST_FOR_THIRD = 0.3  # the same, of a third and a fourth
 GOES_ON = "The search goes on; what its interleaved rounds cannot tell stays undecided."
@@ -57,7 +57,7 @@ def measure_baseline(context: SearchContext) -> None:
 
 def describe_seconds(result: ProbeResult) -> str:
     """Return where the time of a long probe goes, in a sentence; empty where most of it is not training."""
-    if result.measurement is None or result.elapsed_seconds < LONG_SECONDS:
+    if result.measurement is None or result.elapsed_seconds < LONG_PROBE_SECONDS:
         return ""
     measured, starting = result.measurement, starting_seconds(result)
     training = result.elapsed_seconds - starting
@@ -130,4 +130,4 @@ def next_probe_budget(probes: Sequence[Trial], usual: ProbeBudget, most_seconds:
     """
     if not any(has_too_few(one) or (not is_narrow(one) and not is_spoiled(one.result)) for one in probes):
         return usual
-    return replace(usual, max_seconds=min(LONGER * usual.max_seconds, usual.max_seconds + most_seconds))
+    return replace(usual, max_seconds=min(LONGER_WINDOW * usual.max_seconds, usual.max_seconds + most_seconds))

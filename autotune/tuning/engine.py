@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from autotune import interrupts
 from autotune.answer.compile_advice import with_compile_advice
-from autotune.answer.recommend import recommend
+from autotune.answer.recommend import StudyFacts, recommend
 from autotune.context.progress_writer import ProgressWriter
 from autotune.context.reporter import Reporter
 from autotune.context.search_context import SearchContext
@@ -124,19 +124,12 @@ def recommendation_of(
 ) -> Recommendation:
     """Return the recommendation that follows from the confirmation; `among` these only, if any are given."""
     history = context.history
-    answer = recommend(
-        summaries,
-        context.request,
-        study=str(context.folder),
-        probes=len(history.judged),
-        seconds=context.budget.elapsed_seconds,
-        losses=history.loss_verdicts,
-        busy=history.is_busy,
-        probed=history.probed,
-        certificate=certificate,
-        among=among,
+    facts = StudyFacts(
+        study=str(context.folder), probes=len(history.judged), seconds=context.budget.elapsed_seconds,
+        losses=history.loss_verdicts, busy=history.is_busy, certificate=certificate, probed=history.probed,
         noise_scale=history.noise_scale,
-    )
+    )  # fmt: skip
+    answer = recommend(summaries, context.request, facts, among)
     open_one, advised = answer.undecided, context.budget.advised_minutes
     if open_one is not None and open_one.minutes_needed is not None and open_one.minutes_needed < advised:
         answer = replace(answer, undecided=replace(open_one, minutes_needed=advised))  # one advice, not two

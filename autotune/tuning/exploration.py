@@ -25,12 +25,13 @@ from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.tuning.turns import Turns
 from autotune.units import counted, format_seconds
 
-PATIENCE = 15  # probes without a gain; a sampler that learns only from values needs so many (docs/notes/search.md 2)
+# Probes without a gain; a sampler that learns only from values needs so many (docs/notes/search.md 2).
+PATIENCE_PROBES = 15
 # Two proposals in a row that promise less, after as many probes: the median search then recommends the best to 0 %
 # (well-specified) or 1.2 % (misspecified machines), of 8 probes (docs/notes/search.md 2).
-LITTLE, PROPOSALS, FEWEST_PROBES = 0.02, 2, 8
+LITTLE_GAIN, VAIN_PROPOSALS, FEWEST_PROBES = 0.02, 2, 8
 LEAST_PROGRESS = 0.01  # over the best: less is none, nor is a lower bound reported (docs/notes/search.md 2)
-UNBELIEVABLE = 1.0  # a bound that says no more than "at most twice as fast" is none
+UNBELIEVABLE_GAIN = 1.0  # a bound that says no more than "at most twice as fast" is none
 
 
 def explore(context: SearchContext) -> None:
@@ -172,12 +173,12 @@ def reason_to_stop(state: SearchState) -> str | None:
         rest = f", except for {kept} for the confirmation" if state.reserve_seconds else ""
         return f"the time budget is used up{rest}"
     since = min(probes_without_gain(state.values), state.probed)  # whoever resumes wants to look on
-    if since >= PATIENCE and not any(state.values):
+    if since >= PATIENCE_PROBES and not any(state.values):
         return f"none of {len(state.values)} probes was usable"
-    if since >= PATIENCE:
+    if since >= PATIENCE_PROBES:
         return f"the last {since} probes gained less than {LEAST_PROGRESS:.0%}"
     if promise_little(state.promises, len(state.values)):
-        return f"the expected gain of the last {PROPOSALS} proposals was below {LITTLE:.0%} each"
+        return f"the expected gain of the last {VAIN_PROPOSALS} proposals was below {LITTLE_GAIN:.0%} each"
     return None
 
 
@@ -186,9 +187,9 @@ def promise_little(promises: Sequence[float | None], probes: int) -> bool:
 
     `promises` are expected improvements as shares of the best so far, with the chance to fit; `probes` all so far.
     """
-    latest = promises[-PROPOSALS:]
-    enough = len(latest) == PROPOSALS and probes >= FEWEST_PROBES
-    return enough and all(promise is not None and promise < LITTLE for promise in latest)
+    latest = promises[-VAIN_PROPOSALS:]
+    enough = len(latest) == VAIN_PROPOSALS and probes >= FEWEST_PROBES
+    return enough and all(promise is not None and promise < LITTLE_GAIN for promise in latest)
 
 
 def probes_without_gain(values: Sequence[float | None]) -> int:
@@ -210,6 +211,6 @@ def bound(measured: int, remaining: int, rest: float | None, better: str = "fast
     """
     if not remaining:
         return notice(Code.ALL_MEASURED, measured=measured, better=better)
-    if rest is None or rest >= UNBELIEVABLE:
+    if rest is None or rest >= UNBELIEVABLE_GAIN:
         return notice(Code.SAMPLED, measured=measured, total=max(space, measured + remaining))
     return notice(Code.BOUNDED, rest=max(rest, LEAST_PROGRESS), better=better)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from autotune.context.search_context import SearchContext
 from autotune.core.interference_readings import MOST_FOREIGN_CORES
 from autotune.fleet.base import Fleet
-from autotune.machine.interference import LOOK_SECONDS
+from autotune.machine.interference import OUTSIDE_LOOK_SECONDS
 from autotune.study.valid_probes import interference_causes
 from autotune.units import format_seconds
 
-MOST_SHARE = 0.1  # of the time budget: rounds are worth more than waiting for longer
-LATEST = 3  # probes: without interference in any of them nobody looks, and nothing is waited for
+MOST_WAITING_SHARE = 0.1  # of the time budget: rounds are worth more than waiting for longer
+LATEST_PROBES = 3  # probes: without interference in any of them nobody looks, and nothing is waited for
 
 
 def wait_for_quiet(context: SearchContext) -> None:
@@ -23,10 +23,10 @@ def wait_for_quiet(context: SearchContext) -> None:
     if isinstance(context.launcher, Fleet):
         return
     budget = context.budget
-    latest = [trial for trial, _ in context.history.judged if trial.result.measurement is not None][-LATEST:]
+    latest = [trial for trial, _ in context.history.judged if trial.result.measurement is not None][-LATEST_PROBES:]
     if not any(interference_causes(trial.result) for trial in latest):
         return
-    began, most = budget.elapsed_seconds, min(MOST_SHARE * budget.seconds, budget.spare_seconds)
+    began, most = budget.elapsed_seconds, min(MOST_WAITING_SHARE * budget.seconds, budget.spare_seconds)
     looks = 0
     while (cores := context.foreign_cores(context.pause)) is not None and cores > MOST_FOREIGN_CORES:
         looks += 1
@@ -35,7 +35,7 @@ def wait_for_quiet(context: SearchContext) -> None:
                 f"Other processes keep {cores:.1f} cores busy: waiting up to {format_seconds(most)} for a quiet "
                 f"machine before the confirmation."
             )
-        if max(looks * LOOK_SECONDS, budget.elapsed_seconds - began) >= most:
+        if max(looks * OUTSIDE_LOOK_SECONDS, budget.elapsed_seconds - began) >= most:
             context.reporter.note("Other processes are still busy: the rates that are measured now will be too low.")
             return
     if looks:

@@ -19,19 +19,19 @@ from msgspec.structs import replace
 from autotune.context.search_context import SearchContext
 from autotune.core.records import Config, StudyRequest
 from autotune.knobs.changes import BATCH_KNOBS
-from autotune.objectives.base import DESCENT
+from autotune.objectives.base import DESCENT_PROBES
 from autotune.sampler.prediction import Prediction
 from autotune.study.valid_probes import Judged
 from autotune.tuning.descent import leaner, scored, smaller
 from autotune.tuning.exploration import FEWEST_PROBES, affords_probe
 from autotune.tuning.probing import probe_with_repeat
 
-MULTIPLE = 8  # samples: tensor cores want dimensions that are multiples of it (docs/notes/throughput.md 2)
-STEPS = 4  # per octave
+BATCH_ROUNDING = 8  # samples: tensor cores want dimensions that are multiples of it (docs/notes/throughput.md 2)
+STEPS_PER_OCTAVE = 4  # per octave
 MOST_PROBES = 2
 MOST_UNCHANGED = 2  # probes with the baseline's global batch, after those of the exploration
 LEAST_EXPECTED_GAIN = 0.02  # expected, as a share of the best: less does not pay for a probe (docs/notes/search.md 2)
-LIKELY = 0.5  # chance to fit
+FIT_CHANCE = 0.5  # chance to fit
 
 
 def refine_batch(context: SearchContext) -> None:
@@ -56,7 +56,7 @@ def refine_global_batch(context: SearchContext) -> None:
     share = context.objective.knee(context.request.goal)
     if share is None:
         return
-    for number in range(MOST_UNCHANGED + DESCENT):
+    for number in range(MOST_UNCHANGED + DESCENT_PROBES):
         config = with_baseline_batch(context) if number < MOST_UNCHANGED else None
         config = config or smaller(context.history.valid, context.trades.remaining(), context.request, slack=share)
         if config is None or not affords_probe(context, config):
@@ -70,7 +70,7 @@ def refine_memory(context: SearchContext) -> None:
     slack = context.objective.slack(context.request.goal)
     if slack is None:
         return
-    for _ in range(DESCENT):
+    for _ in range(DESCENT_PROBES):
         if not affords_probe(context):
             return
         config = leaner(context.history.valid, context.trades.remaining(), slack=slack, host=host)
@@ -99,7 +99,7 @@ def promising(expected: Sequence[tuple[Config, Prediction]], least: float = LEAS
     worthwhile = [
         (predicted.gain, config)
         for config, predicted in expected
-        if predicted.gain is not None and predicted.gain >= least and predicted.fits >= LIKELY
+        if predicted.gain is not None and predicted.gain >= least and predicted.fits >= FIT_CHANCE
     ]
     return max(worthwhile, key=lambda pair: pair[0])[1] if worthwhile else None
 
@@ -109,8 +109,12 @@ def _around(batch: int, ladder: Sequence[int]) -> list[int]:
     below, above = [b for b in ladder if b < batch], [b for b in ladder if b > batch]
     low, high = max(below, default=batch), min(above, default=batch)
     octaves = range((high // max(low, 1)).bit_length())
-    steps = [(low << octave) * (STEPS + part) // STEPS for octave in octaves for part in range(STEPS)]
-    return [step for step in steps if step % MULTIPLE == 0 and low < step < high and step != batch]
+    steps = [
+        (low << octave) * (STEPS_PER_OCTAVE + part) // STEPS_PER_OCTAVE
+        for octave in octaves
+        for part in range(STEPS_PER_OCTAVE)
+    ]
+    return [step for step in steps if step % BATCH_ROUNDING == 0 and low < step < high and step != batch]
 
 
 def with_baseline_batch(context: SearchContext) -> Config | None:
@@ -130,7 +134,9 @@ def with_baseline_batch(context: SearchContext) -> Config | None:
         return alike
     rates = [trial.result.measurement.samples_per_second for trial, _ in found
              if trial.result.measurement and trial.config.global_batch_size() == base.global_batch_size()]  # fmt: skip
-    expected = [pair for pair in context.sampler.expected(context.store.study, candidates) if pair[1].fits >= LIKELY]
+    expected = [
+        pair for pair in context.sampler.expected(context.store.study, candidates) if pair[1].fits >= FIT_CHANCE
+    ]
     config, rate = max(
         ((one, predicted.samples_per_second) for one, predicted in expected),
         key=lambda pair: pair[1],

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.answer.choice import MOST_TIE, TIE
-from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, SURE, SURE_ROUNDS
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, SURE_CONFIDENCE, SURE_ROUNDS
 from autotune.answer.doubtful_batch import is_taken_back, is_worth_it, least_gain
 from autotune.answer.ranking import compared
 from autotune.context.search_context import SearchContext
@@ -196,7 +196,7 @@ class WinnerComparison:
 
         By 5 % if it is a batch that was taken back, and the model learns from that.
         """
-        _, low, high = self.ratio(config, SURE)
+        _, low, high = self.ratio(config, SURE_CONFIDENCE)
         is_batch = is_taken_back(self._winner, config, self._request)
         least = least_gain(self._request) if is_batch else TIE
         enough = self._scores.count(self._places[self._winner], self._places[config]) >= SURE_ROUNDS

@@ -23,7 +23,7 @@ from autotune.study.answers import write_answer
 from autotune.study.recommendation import Recommendation
 from autotune.tuning.probing import probe_with_retry
 
-ROUNDS = 2  # of both: a second one in the reverse order, so that a slow drift hits both alike
+SECOND_MACHINE_ROUNDS = 2  # of both: a second one in the reverse order, so that a slow drift hits both alike
 
 
 def confirm_elsewhere(context: SearchContext, answer: Recommendation) -> Recommendation:
@@ -38,7 +38,7 @@ def confirm_elsewhere(context: SearchContext, answer: Recommendation) -> Recomme
     if worker is None:
         return answer
     probe_budget = context.budget.round_budget
-    if not context.budget.affords_round([winner, baseline] * ROUNDS, probe_budget):
+    if not context.budget.affords_round([winner, baseline] * SECOND_MACHINE_ROUNDS, probe_budget):
         context.reporter.note(f"There is no time to confirm the answer on a second machine ({worker.name}).")
         return answer
     context.reporter.note(f"Measuring the answer and the baseline once more, on {worker.name}.")
@@ -66,7 +66,7 @@ def _other(fleet: Fleet, home: str) -> FleetWorker | None:
 def _ratio(context: SearchContext, winner: Config, baseline: Config) -> float | None:
     """Return the winner's score over the baseline's on that machine; None if one of them does not run."""
     scores: dict[Config, list[float]] = {winner: [], baseline: []}
-    for number in range(ROUNDS):
+    for number in range(SECOND_MACHINE_ROUNDS):
         for config in (winner, baseline)[:: 1 if number % 2 == 0 else -1]:
             _, verdict = probe_with_retry(context, config, "elsewhere", probe_budget=context.budget.round_budget)
             if not verdict.feasible or not verdict.value:

@@ -24,7 +24,7 @@ from autotune.fleet.records import FleetWorker
 from autotune.launch.base import Launcher
 from autotune.launch.processes import insist
 
-LOOK_SECONDS = 2.0  # between two looks at which workers are there
+WORKERS_LOOK_SECONDS = 2.0  # between two looks at which workers are there
 Turn = Callable[[SearchContext, FleetWorker | None], None]  # None: it measures on this machine
 
 
@@ -90,8 +90,8 @@ class Turns:
         self._collect()
 
     def wait(self) -> None:
-        """Wait until a turn ends, or for `LOOK_SECONDS`. Raises what a turn raised."""
-        self._lend(lambda: self._an_end.wait(LOOK_SECONDS))
+        """Wait until a turn ends, or for `WORKERS_LOOK_SECONDS`. Raises what a turn raised."""
+        self._lend(lambda: self._an_end.wait(WORKERS_LOOK_SECONDS))
         self._collect()
 
     def mark(self, worker: FleetWorker, *, reference: float | None, quarantined: str) -> None:
@@ -100,7 +100,7 @@ class Turns:
         self._fleet.mark(worker.id, reference=reference, quarantined=quarantined)
 
     def _free(self) -> FleetWorker | None:
-        if self._fleet is not None and time.monotonic() - self._looked > LOOK_SECONDS:
+        if self._fleet is not None and time.monotonic() - self._looked > WORKERS_LOOK_SECONDS:
             self._known, self._looked = self._fleet.workers(), time.monotonic()
         free = [one for one in self._known if not one.quarantined and one.id not in self._running]
         return min(free, key=lambda one: self._last.get(one.id, -1), default=None)  # who has waited longest

@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec import field
 
 from autotune.core import codec
-from autotune.core.records import PROTOCOL, Record, Value
+from autotune.core.records import PROTOCOL_VERSION, Record, Value
 from autotune.knobs import defaults
 
 Died = str  # of what
@@ -49,7 +49,7 @@ class Round(Record, frozen=True, kw_only=True):
 class Answers(Record, frozen=True, kw_only=True):
     """All that was run for one target with one time budget."""
 
-    protocol: int = PROTOCOL
+    protocol: int = PROTOCOL_VERSION
     target: str
     budget_seconds: float
     machine: str

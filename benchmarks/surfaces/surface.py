@@ -10,7 +10,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from autotune.core import codec
-from autotune.core.records import PROTOCOL, Config, Record, StudyRequest
+from autotune.core.records import PROTOCOL_VERSION, Config, Record, StudyRequest
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import Alone, Measurement, ProbeResult
 from autotune.knobs import completed, defaults
@@ -31,7 +31,7 @@ class Cell(Record, frozen=True, kw_only=True):
 class Surface(Record, frozen=True, kw_only=True):
     """Every configuration of a space, probed once on one machine. `request` names target, machine, limits and space."""
 
-    protocol: int = PROTOCOL
+    protocol: int = PROTOCOL_VERSION
     task: str
     command: str  # that records it again
     recorded_at: str  # UTC, ISO 8601

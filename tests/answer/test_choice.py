@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from autotune.answer import choice
 from autotune.answer.doubtful_batch import without_unproven_batches
-from autotune.answer.recommend import recommend
+from autotune.answer.recommend import StudyFacts, recommend
 from autotune.core.notices import earlier
 from autotune.core.records import Goal, StudyRequest
 from autotune.core.results import Trial
@@ -39,7 +39,7 @@ def _candidate(where, rates, peak=GIB, **options):
 
 
 def _chosen(candidates, request):
-    answer = recommend(candidates, request, study="s", probes=1, seconds=1.0)
+    answer = recommend(candidates, request, StudyFacts(study="s", probes=1, seconds=1.0))
     return next(one for one in candidates if one.config.values == answer.params)
 
 
@@ -57,7 +57,9 @@ def test_a_gain_is_not_surer_than_the_windows_that_it_was_measured_in():
     widths = iter([1.10, None, 0.57, 1.37])
     known = [replace(one, trials=tuple(_with_half_width(it, next(widths)) for it in one.trials)) for one in lucky]
 
-    answers = [recommend(them, study_request(), study="s", probes=1, seconds=1.0) for them in (lucky, known)]
+    answers = [
+        recommend(them, study_request(), StudyFacts(study="s", probes=1, seconds=1.0)) for them in (lucky, known)
+    ]
 
     assert [answer.speedup_low is not None and answer.speedup_low > 1 for answer in answers] == [True, False]
 
@@ -114,7 +116,7 @@ def test_a_refused_baseline_is_compared_with_and_cannot_win():
     baseline = _candidate(BASE, (100, 100.1, 99.9), refused=earlier("256 samples are held"))
     slower = _candidate(LEANER, (90, 90.1, 89.9))
 
-    answer = recommend([baseline, slower], study_request(), study="s", probes=1, seconds=1.0)
+    answer = recommend([baseline, slower], study_request(), StudyFacts(study="s", probes=1, seconds=1.0))
 
     assert answer.params == LEANER.values
     assert [other.reason for other in answer.runners_up] == [earlier("256 samples are held")]
@@ -126,7 +128,7 @@ def test_if_only_a_refused_baseline_holds_there_is_no_recommendation():
     baseline = _candidate(BASE, (100, 100), refused=earlier("256 samples are held"))
 
     with pytest.raises(NoRecommendation, match=r"No configuration that ran may be .*: 256 samples are held"):
-        recommend([baseline, failed], study_request(), study="s", probes=1, seconds=1.0)
+        recommend([baseline, failed], study_request(), StudyFacts(study="s", probes=1, seconds=1.0))
 
 
 CONFIGS = space().configs

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 
 from autotune.answer.confirmation_rounds import confirm_in_rounds
-from autotune.answer.recommend import recommend
+from autotune.answer.recommend import StudyFacts, recommend
 from autotune.core.codes import Code
 from autotune.core.records import Config, Goal
 from autotune.core.results import Trial
@@ -44,7 +44,7 @@ def _answer(gain, pace=STEADY, held_peak=GIB, **changes):
         _candidate(HELD, (100.0, 100.1, 99.9, 100.0), peak=held_peak),
         _candidate(OTHER, [100 * (1 + gain) * one for one in pace]),
     ]
-    return recommend(candidates, _asked(**changes), study="s", probes=1, seconds=1.0)
+    return recommend(candidates, _asked(**changes), StudyFacts(study="s", probes=1, seconds=1.0))
 
 
 def _machine(gain):
@@ -133,7 +133,7 @@ def test_rounds_go_on_while_it_is_open_if_it_is_worth_it():
 
     assert asked == [True]
     assert ran == dict.fromkeys(rates, 3)
-    answer = recommend(confirmed, _asked(), study="s", probes=1, seconds=1.0)
+    answer = recommend(confirmed, _asked(), StudyFacts(study="s", probes=1, seconds=1.0))
     assert answer.params == OTHER.values
 
 
@@ -180,7 +180,7 @@ def test_another_global_batch_has_to_be_worth_what_the_knee_gives_and_no_luck(ga
         _candidate(LARGE, [100 * (1 + gain) * one for one in pace]),
     ]
 
-    answer = recommend(candidates, _free(), study="s", probes=1, seconds=1.0)
+    answer = recommend(candidates, _free(), StudyFacts(study="s", probes=1, seconds=1.0))
 
     assert answer.params == (LARGE if is_changed else AS_SMALL).values
 

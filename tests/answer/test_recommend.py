@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from autotune.answer.recommend import recommend
+from autotune.answer.recommend import StudyFacts, recommend
 from autotune.core.codes import Code
 from autotune.core.notices import earlier, notice
 from autotune.core.records import Goal
@@ -31,7 +31,7 @@ def _candidate(where, *rates, peak=GIB, lost="", wait=0.0, losses=(2.0,) * 4):
 
 def _recommended(*candidates, request=None, losses=()):
     request = request or study_request()
-    return recommend(candidates, request, study="studies/x", probes=9, seconds=12.34, losses=losses)
+    return recommend(candidates, request, StudyFacts(study="studies/x", probes=9, seconds=12.34, losses=losses))
 
 
 def test_the_fastest_by_more_than_the_noise_wins():
@@ -432,7 +432,7 @@ def test_the_certificate_is_kept():
     base = _candidate(BASE, 100, 100)
 
     found = recommend(
-        [base], study_request(), study="s", probes=1, seconds=1.0, certificate=earlier("9 of 1,200 tried")
+        [base], study_request(), StudyFacts(study="s", probes=1, seconds=1.0, certificate=earlier("9 of 1,200 tried"))
     )
 
     assert found.certificate == earlier("9 of 1,200 tried")
@@ -493,7 +493,7 @@ def test_workers_that_there_was_no_time_to_confirm_are_not_said_to_gain_nothing(
     told = {}
     for other in (_candidate(more, 100, 100, 100), _candidate(more, 100)):
         found = recommend(
-            [waiting, other], request, study="x", probes=2, seconds=9.0, probed={waiting.config, more}
+            [waiting, other], request, StudyFacts(study="x", probes=2, seconds=9.0, probed={waiting.config, more})
         )  # fmt: skip
         told[len(other.trials) > 1] = {warning.code for warning in found.warnings}
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
-from autotune.answer.recommend import recommend
+from autotune.answer.recommend import StudyFacts, recommend
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.interference_readings import HostInterference
@@ -121,13 +121,12 @@ def test_single_probes_decide_only_what_is_far_beyond_their_usual_noise(seen, is
 
 
 def test_where_too_few_were_tried_to_say_much_the_headline_says_so():
+    candidates = [_candidate(BASE, 100, 101, 100), _candidate(FAST, 90, 91, 90)]
+    known = (notice(Code.SAMPLED, measured=tried, total=345) for tried in (2, 5))
     few, more = (
-        recommend(
-            [_candidate(BASE, 100, 101, 100), _candidate(FAST, 90, 91, 90)], study_request(), study="x", probes=9,
-            seconds=1.0, certificate=notice(Code.SAMPLED, measured=tried, total=345),
-        )
-        for tried in (2, 5)
-    )  # fmt: skip
+        recommend(candidates, study_request(), StudyFacts(study="x", probes=9, seconds=1.0, certificate=one))
+        for one in known
+    )
 
     said = "keep your baseline for now: only 1 of 344 other configurations ran, and no configuration was"
     assert headline(few).startswith(said)
@@ -138,7 +137,7 @@ def test_while_it_is_open_nobody_says_that_more_workers_gained_nothing():
     many = config(batch_size=64, num_workers=4)
     confirmed = [_candidate(BASE, 100, 130, 90, wait=0.6), _candidate(many, 150, 140, 160, wait=0.4)]
 
-    found = recommend(confirmed, study_request(), study="x", probes=9, seconds=1.0, probed={BASE, many})
+    found = recommend(confirmed, study_request(), StudyFacts(study="x", probes=9, seconds=1.0, probed={BASE, many}))
 
     assert (found.params, found.undecided.config) == (BASE.values, many)
     (said,) = (one for one in found.warnings if one.code is Code.LOADER_BOUND_WORKERS_OPEN)

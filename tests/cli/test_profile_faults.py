@@ -5,7 +5,7 @@ from functools import partial
 import pytest
 
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.profile.failed_log import MOST_LINES
+from autotune.profile.failed_log import MOST_EXCERPT_LINES
 from tests.commandline import run_here as run
 
 pytestmark = pytest.mark.slow
@@ -66,7 +66,7 @@ def failed(folder, fault, words, **more):
     assert ended.stderr.count("error: ") == 1
     before, _, error = ended.stderr.partition("error: ")
     assert not [words for words in OF_SEARCHES if words in ended.stderr], ended.stderr
-    assert len(before.splitlines()) <= 2 + MOST_LINES, before
+    assert len(before.splitlines()) <= 2 + MOST_EXCERPT_LINES, before
     return before, error
 
 

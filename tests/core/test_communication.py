@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from autotune.answer.exposed_communication import exposed_communication
-from autotune.child.exchange import MOST_PAIRS, Exchange
+from autotune.child.exchange import MOST_EXCHANGE_PAIRS, Exchange
 from autotune.core.codes import Code
 from autotune.core.communication import Communication
 from autotune.core.memory_peak import MemoryPeak
@@ -40,7 +40,7 @@ def test_an_exchange_that_shows_is_a_warning_and_a_hidden_one_is_not() -> None:
 
 
 def test_pairs_end_with_an_exchange_when_there_was_time_for_three_or_fifty_are_done() -> None:
-    for seconds, pairs in ((0.1, 3), (1e-6, MOST_PAIRS), (1.0, 1)):
+    for seconds, pairs in ((0.1, 3), (1e-6, MOST_EXCHANGE_PAIRS), (1.0, 1)):
         exchange, enough = Exchange(ProbeBudget()), False
         while not enough:
             assert not exchange.micro_step(seconds, exchanges=False)

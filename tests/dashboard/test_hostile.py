@@ -190,7 +190,7 @@ def test_an_odd_request_gets_its_status_and_nothing_else(served: StudyServer, se
 def test_a_request_that_trickles_in_is_given_up_however_steadily_it_does(
     studies: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(serving_it, "PATIENCE_SECONDS", 0.3)
+    monkeypatch.setattr(serving_it, "CONNECTION_SECONDS", 0.3)
     with serving(studies) as server, socket.create_connection(("127.0.0.1", server.port)) as slow:
         slow.settimeout(0.05)
         slow.sendall(b"GET / HTTP/1.1\r\nX: ")

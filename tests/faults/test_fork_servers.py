@@ -113,7 +113,7 @@ def test_the_end_of_a_probe_is_seen_although_its_fork_server_is_stopped(
 def test_fork_servers_that_are_lost_again_and_again_are_not_started_for_ever(
     forking: SubprocessLauncher, tmp_path: Path
 ) -> None:
-    for _ in range(fork_servers.MOST_LOSSES):
+    for _ in range(fork_servers.MOST_LOST_SERVERS):
         ask(forking, tmp_path)
         fork_server_of(forking).kill()
         ask(forking, tmp_path)

@@ -7,7 +7,7 @@ from autotune.child.__main__ import main
 from autotune.child.lifeline import Progress
 from autotune.core import codec
 from autotune.core.results import Outcome
-from autotune.gradient_noise.child import AVERAGED_LOSSES, FEWEST_MICRO_BATCHES, SKETCH, Sketches, measure
+from autotune.gradient_noise.child import AVERAGED_NOISE_LOSSES, FEWEST_MICRO_BATCHES, SKETCH_NUMBERS, Sketches, measure
 from autotune.gradient_noise.estimate import estimate
 from autotune.gradient_noise.records import NoiseScaleRequest, NoiseScaleResult
 from autotune.launch.base import REQUEST, RESULT
@@ -78,7 +78,7 @@ def test_training_goes_on_until_the_loss_falls_but_not_for_ever(tmp_path):
 
 
 def test_the_weights_stand_still_while_gradients_are_taken(tmp_path):
-    sample = measured(request(tmp_path, rate=0.02, least_steps=2 * AVERAGED_LOSSES, values={"batch_size": 64}))
+    sample = measured(request(tmp_path, rate=0.02, least_steps=2 * AVERAGED_NOISE_LOSSES, values={"batch_size": 64}))
 
     squares = sample.squared_norms
     early, late = sum(squares[:8]), sum(squares[-8:])
@@ -116,12 +116,12 @@ def test_gradients_that_are_not_finite_are_left_out_and_counted(tmp_path):
 
 
 def test_the_products_of_sketches_are_those_of_the_gradients():
-    model = torch.nn.Linear(3 * SKETCH + 7, 1, bias=False)  # three and a bit fall on each other
+    model = torch.nn.Linear(3 * SKETCH_NUMBERS + 7, 1, bias=False)  # three and a bit fall on each other
     sketches = Sketches(0)
     sketches.watching(model)
     sketches.is_taking = True
     draws = torch.Generator().manual_seed(0)
-    gradients = [torch.rand(3 * SKETCH + 7, generator=draws) for _ in range(2)]  # all of one sign
+    gradients = [torch.rand(3 * SKETCH_NUMBERS + 7, generator=draws) for _ in range(2)]  # all of one sign
 
     taken = []
     for gradient in gradients:
@@ -130,7 +130,7 @@ def test_the_products_of_sketches_are_those_of_the_gradients():
 
     (norm, row), (other, column) = taken
     assert (norm, other) == pytest.approx([float(one @ one) for one in gradients], rel=1e-4)
-    scatter = (norm * other / SKETCH) ** 0.5
+    scatter = (norm * other / SKETCH_NUMBERS) ** 0.5
     assert abs(float(row @ column) - float(gradients[0] @ gradients[1])) < 5 * scatter
 
 

@@ -9,7 +9,7 @@ from msgspec import Meta
 from msgspec.structs import replace
 
 from autotune.answer.choice import finalists
-from autotune.answer.recommend import recommend
+from autotune.answer.recommend import StudyFacts, recommend
 from autotune.core.codes import Code
 from autotune.core.interference_readings import GpuUse
 from autotune.core.notices import earlier
@@ -55,7 +55,7 @@ def _candidate(request, where, *results):
 
 
 def _recommended(request, *candidates):
-    return recommend(candidates, request, study="studies/x", probes=9, seconds=1.0)
+    return recommend(candidates, request, StudyFacts(study="studies/x", probes=9, seconds=1.0))
 
 
 def _of_memory(request):

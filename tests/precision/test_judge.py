@@ -10,7 +10,7 @@ from autotune.core.results import Failure, Outcome
 from autotune.core.stats import mean_bounds
 from autotune.knobs import KNOBS
 from autotune.precision.arithmetic import full_precision, names, precision_of
-from autotune.precision.judge import LAST, Thresholds, judge, pooled, settled
+from autotune.precision.judge import LAST_LOSSES, Thresholds, judge, pooled, settled
 from autotune.precision.records import LossRun, PrecisionCheckRequest, PrecisionCheckResult
 from tests.worlds import config, facts
 
@@ -33,7 +33,7 @@ def _request(**changes):
 
 def _behind(share, curve=CURVE):
     """The curve of a run that loses `share` of the decrease in the last steps."""
-    return (*curve[:-LAST], *(loss + share * FALL for loss in curve[-LAST:]))
+    return (*curve[:-LAST_LOSSES], *(loss + share * FALL for loss in curve[-LAST_LOSSES:]))
 
 
 def _runs(candidate=CURVE, *, seed=0, reference=CURVE, perturbed=None, **changes):
@@ -92,11 +92,17 @@ def _noisy(seeds, bias, noise, alike, chance):
     """Comparisons with that bias and noise, both shares of the decrease; `alike`: how much of it lasts over steps."""
 
     def off():
-        lasting, fleeting = chance.gauss(0, noise * alike), noise * math.sqrt(1 - alike**2) * math.sqrt(LAST)
-        return [lasting + chance.gauss(0, fleeting) for _ in range(LAST)]
+        lasting, fleeting = (
+            chance.gauss(0, noise * alike),
+            noise * math.sqrt(1 - alike**2) * math.sqrt(LAST_LOSSES),
+        )
+        return [lasting + chance.gauss(0, fleeting) for _ in range(LAST_LOSSES)]
 
     def moved(by):
-        return (*CURVE[:-LAST], *(loss + share * FALL for loss, share in zip(CURVE[-LAST:], by, strict=True)))
+        return (
+            *CURVE[:-LAST_LOSSES],
+            *(loss + share * FALL for loss, share in zip(CURVE[-LAST_LOSSES:], by, strict=True)),
+        )
 
     return [
         run

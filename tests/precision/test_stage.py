@@ -8,7 +8,7 @@ from autotune.core.codes import Code
 from autotune.core.records import Goal
 from autotune.core.results import Failure, Outcome
 from autotune.errors import EnvironmentUnfit, NoRecommendation
-from autotune.precision.duration import SEED_SECONDS, STEPS
+from autotune.precision.duration import CHECK_STEPS, SEED_SECONDS
 from autotune.precision.judge import THRESHOLDS
 from autotune.precision.records import ROLES, PrecisionCheckRequest, PrecisionCheckResult
 from autotune.precision.stage import following, precise_finalists, refused_summaries
@@ -25,7 +25,7 @@ FIRST = PrecisionCheckRequest(
     candidate=config(batch_size=32, amp_dtype="bfloat16"),
     device="cuda:0",
     seeds=(4,),
-    steps=STEPS,
+    steps=CHECK_STEPS,
     max_seconds=40.0,
 )
 
@@ -98,7 +98,7 @@ def test_runs_that_do_not_decide_are_followed_by_more_seeds_until_there_are_enou
         attempts.append(request)
 
     assert [request.seeds for request in attempts] == [SEEDS[:1], SEEDS[1:3], SEEDS[3:6], SEEDS[6:12]]
-    assert {request.steps for request in attempts} == {STEPS}
+    assert {request.steps for request in attempts} == {CHECK_STEPS}
 
 
 def test_three_seeds_that_decide_are_enough():
@@ -169,7 +169,7 @@ def test_a_comparison_is_between_configurations_that_differ_in_arithmetic_only_a
 
     assert request.reference == config(batch_size=64, num_workers=8)
     assert request.candidate == config(batch_size=64, num_workers=8, amp_dtype="bfloat16")
-    assert (request.seeds, request.steps, request.max_seconds) == ((0,), STEPS, SEED_SECONDS)
+    assert (request.seeds, request.steps, request.max_seconds) == ((0,), CHECK_STEPS, SEED_SECONDS)
 
 
 def test_every_comparison_is_kept_in_the_study(tmp_path):

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from autotune.answer.recommend import recommend
+from autotune.answer.recommend import StudyFacts, recommend
 from autotune.core.codes import Code
 from autotune.core.records import Config, Declaration, Limit, StudyRequest
 from autotune.core.results import Trial
@@ -64,7 +64,7 @@ def test_where_a_setting_of_the_users_own_is_in_doubt_precision_is_not_spoken_of
                 Trial(number=number, purpose="confirm", config=one, result=measured(rate)) for number in range(2)))
             for one, rate in ((request.baseline, 100.0), (flash, 300.0))
         ]  # fmt: skip
-        return recommend(ran, request, study="x", probes=4, seconds=1.0)
+        return recommend(ran, request, StudyFacts(study="x", probes=4, seconds=1.0))
 
     answer = copy_context().run(work)
 

@@ -9,7 +9,7 @@ from autotune.child.lifeline import Progress
 from autotune.core.results import Outcome
 from autotune.profile.child import measure
 from autotune.profile.judge import findings
-from autotune.profile.measuring.trace import STEPS, TRACE
+from autotune.profile.measuring.trace import TRACE, TRACED_STEPS
 from autotune.profile.records import ProfileRequest
 from tests.targets_support import COMPLETE, HEAD, clean_imports, write
 from tests.worlds import config
@@ -249,8 +249,8 @@ def test_a_trace_is_made_behind_all_that_is_timed_and_only_where_it_is_asked_for
     notes.unlink()
     result = profiled(tmp_path / "with", f"PLACE = {str(notes)!r}\n{text}", output=str(tmp_path))
 
-    assert notes.read_text().endswith("n" + STEPS * "y")
-    assert notes.read_text().count("y") == STEPS
+    assert notes.read_text().endswith("n" + TRACED_STEPS * "y")
+    assert notes.read_text().count("y") == TRACED_STEPS
     assert result.modules
     events = json.loads((tmp_path / TRACE).read_text())["traceEvents"]
     assert {"autotune::forward", "autotune::backward", "autotune::optimizer"} <= {one.get("name") for one in events}

@@ -5,7 +5,7 @@ import pytest
 from autotune.core.results import Failure, Outcome
 from autotune.errors import EnvironmentUnfit
 from autotune.profile.failed import error_of_profile
-from autotune.profile.failed_log import MOST_LINES, excerpt, stopped_at
+from autotune.profile.failed_log import MOST_EXCERPT_LINES, excerpt, stopped_at
 from autotune.profile.records import ProfileResult
 
 # Of `autotune profile -- torchrun --nproc-per-node 2 train.py` whose rank 1 was killed (torch 2.13), shortened.
@@ -81,7 +81,7 @@ def test_of_a_crash_the_frames_of_the_user_stay():
 def test_of_a_long_log_the_last_lines_are_shown():
     shown = excerpt("".join(f"epoch {one}\n" for one in range(100))).splitlines()
 
-    assert (len(shown), shown[-1]) == (MOST_LINES, "epoch 99")
+    assert (len(shown), shown[-1]) == (MOST_EXCERPT_LINES, "epoch 99")
     assert stopped_at("epoch 1\n") == ""
 
 

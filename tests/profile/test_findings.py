@@ -7,7 +7,7 @@ import torch
 
 from autotune.child.clock import HostClock
 from autotune.profile.measuring import comparison
-from autotune.profile.measuring.comparison import MOST_ROUNDS, agreed_share
+from autotune.profile.measuring.comparison import MOST_COMPARISONS, agreed_share
 from autotune.profile.measuring.loading import _gain
 from tests.profile.test_child import FLOPS, profiled
 from tests.targets_support import HEAD
@@ -235,7 +235,7 @@ def test_what_few_rounds_show_is_no_gain():
 
 
 @pytest.mark.parametrize(
-    ("rounds", "count"), [([SHORTER], 12), ([SHORTER] * 3 + [LONGER], 24), ([SHORTER, LONGER], MOST_ROUNDS)]
+    ("rounds", "count"), [([SHORTER], 12), ([SHORTER] * 3 + [LONGER], 24), ([SHORTER, LONGER], MOST_COMPARISONS)]
 )
 def test_rounds_go_on_while_it_is_unsure_which_is_shorter(rounds, count, monkeypatch):
     seconds = chain.from_iterable(cycle(rounds))

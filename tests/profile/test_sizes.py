@@ -95,7 +95,9 @@ def test_a_larger_weight_that_is_faster_is_told_with_what_it_saves(kernels):
 def _timed(monkeypatch, **seconds):
     """Products whose two weights, `of_30_and_32` rows and so on, take those seconds when they are timed in turn."""
     monkeypatch.setattr(
-        sizes, "_in_turn", lambda one, other, device: [*seconds[f"of_{one.inner}_and_{other.inner}"]] * sizes.ROUNDS
+        sizes,
+        "_in_turn",
+        lambda one, other, device: [*seconds[f"of_{one.inner}_and_{other.inner}"]] * sizes.SIZE_ROUNDS,
     )
 
 
@@ -127,7 +129,7 @@ def test_where_the_one_between_is_no_faster_the_largest_is_held_against_the_weig
 def test_where_both_multiples_give_one_size_it_is_timed_once(monkeypatch):
     timed = []
     monkeypatch.setattr(
-        sizes, "_in_turn", lambda one, other, device: timed.append(other) or [0.03, 0.02] * sizes.ROUNDS
+        sizes, "_in_turn", lambda one, other, device: timed.append(other) or [0.03, 0.02] * sizes.SIZE_ROUNDS
     )
 
     sizes.faster_larger(Product(7, 63, 63, torch.float32), "cpu", 0.03)

@@ -9,8 +9,8 @@ from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome
 from autotune.errors import EnvironmentUnfit
 from autotune.profile.records import ProfileRequest
-from autotune.profile.stage import LEAST_SHARE, SECONDS, slow_lines
-from autotune.report.answer import MOST_LINES, answer_block
+from autotune.profile.stage import LEAST_LINE_SHARE, PASS_SECONDS, slow_lines
+from autotune.report.answer import MOST_ANSWER_LINES, answer_block
 from autotune.study import disk
 from autotune.study.recommendation import load_result
 from autotune.study.view import load_view
@@ -149,7 +149,7 @@ def test_a_study_without_a_profile_opens_as_before(tmp_path):
 
 
 def test_only_what_costs_a_twentieth_of_a_step_is_told_and_no_memory():
-    little, growth = slow(share=LEAST_SHARE - 0.001), slow("growth", 0.0, bytes=2.0**20)
+    little, growth = slow(share=LEAST_LINE_SHARE - 0.001), slow("growth", 0.0, bytes=2.0**20)
 
     assert slow_lines(readings(little, growth), 0.0) == ()
     assert [one.numbers["kind"] for one in slow_lines(readings(growth, slow(share=0.2)), 0.0)] == ["host read"]
@@ -167,7 +167,7 @@ def test_the_answer_of_a_search_fits_its_lines_with_them(tmp_path):
 
     shown = answer_block(answer, load_view(tmp_path)).plain.splitlines()
 
-    assert len(shown) <= MOST_LINES
+    assert len(shown) <= MOST_ANSWER_LINES
     assert max(len(line) for line in shown if str(tmp_path) not in line) <= 100
     own = [line for line in shown if "model.py:" in line]
     assert own[0] == "  Your code model.py:21: 30.0 ms a step (30%) → keep a tensor (detach), read it now and then"
@@ -180,7 +180,11 @@ def test_a_forked_process_profiles_in_brief(tmp_path, forking_launcher):
         COMPLETE + "import gc\ndef loss(model, batch):\n    gc.collect()\n    return model(batch[0]).sum()\n"
     )
     asked = ProfileRequest(
-        target=str(tmp_path / "model.py"), config=config(batch_size=8), device="cpu", extent="brief", seconds=SECONDS
+        target=str(tmp_path / "model.py"),
+        config=config(batch_size=8),
+        device="cpu",
+        extent="brief",
+        seconds=PASS_SECONDS,
     )
     (tmp_path / "0000").mkdir()
 

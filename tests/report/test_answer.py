@@ -18,7 +18,7 @@ from autotune.core.notices import earlier, notice
 from autotune.core.results import LossVerdict
 from autotune.knobs import KNOBS, defaults
 from autotune.report import phrases
-from autotune.report.answer import MOST_LINES, answer_block, sentences
+from autotune.report.answer import MOST_ANSWER_LINES, answer_block, sentences
 from autotune.report.essentials import essential
 from autotune.report.losses import losses_phrase
 from autotune.study.recommendation import Change, Recommendation, RunnerUp, Undecided, read_best
@@ -229,7 +229,9 @@ def test_what_an_earlier_version_left_open_is_still_told(tmp_path: Path) -> None
     lost = (RunnerUp(config=BEST, samples_per_second=1460.0, reason=why),)
     codec.write(tmp_path / "best.json", answer(params=BASE.values, runners_up=lost, **OPEN))
 
-    assert phrases.undecided_phrase(read_best(tmp_path / "best.json")).endswith("64×1 bf16 nhwc, measured 1.46× as fast")
+    assert phrases.undecided_phrase(read_best(tmp_path / "best.json")).endswith(
+        "64×1 bf16 nhwc, measured 1.46× as fast"
+    )
 
 
 def test_a_baseline_that_needs_too_much_memory_is_no_yardstick() -> None:
@@ -285,7 +287,7 @@ def test_whatever_there_is_to_say_fifteen_lines_of_100_columns_hold_it(warnings:
 
     told = lines(answer_block(best, probed(best, halfway=1500.0)))
 
-    assert len(told) <= MOST_LINES
+    assert len(told) <= MOST_ANSWER_LINES
     assert max(map(len, told)) <= 100
     assert any("Memory grows by 8 MiB" in line for line in told) is (len(warnings) >= 6)  # the costliest is never out
     left = len(warnings) - sum(line.startswith("  !") for line in told)
@@ -311,7 +313,7 @@ def test_lines_that_no_setting_mends_take_a_line_each_and_no_more_than_there_is_
 
     told = lines(answer_block(best, probed(best, halfway=1500.0)))
 
-    assert len(told) <= MOST_LINES
+    assert len(told) <= MOST_ANSWER_LINES
     assert max(map(len, told)) <= 100
     assert any("Memory grows by 8 MiB" in line for line in told) is (len(warnings) >= 6)
     own = [line for line in told if "a/long/folder/model.py:" in line]

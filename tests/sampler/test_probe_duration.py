@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.core.probe_duration import MEASURING_SECONDS, STEP_UP, ProbeDuration
-from autotune.core.requests import FEWEST_STEPS
+from autotune.core.requests import FEWEST_PROBE_STEPS
 from autotune.sampler.acquisition import Predictions, ranked
 from autotune.sampler.grid import Hardware
 from autotune.sampler.observation import Observation
@@ -44,7 +44,7 @@ def seconds(params: dict[str, int]) -> float:
 def test_short_steps_cost_the_same_and_long_ones_their_cycles_of_two() -> None:
     found = DURATION.seconds(np.array([0.001, 0.1, 1.0, 1.0]), np.array([1, 1, 1, 8]))
 
-    assert found == pytest.approx([2 + MEASURING_SECONDS] * 2 + [2 + FEWEST_STEPS, 2 + 2 * FEWEST_STEPS])
+    assert found == pytest.approx([2 + MEASURING_SECONDS] * 2 + [2 + FEWEST_PROBE_STEPS, 2 + 2 * FEWEST_PROBE_STEPS])
 
 
 def test_of_two_that_promise_as_much_the_cheaper_probe_comes_first() -> None:

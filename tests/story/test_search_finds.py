@@ -8,7 +8,7 @@ import pytest
 
 from autotune.answer.choice import finalists
 from autotune.answer.confirmation_rounds import confirm_in_rounds, fewest_rounds
-from autotune.answer.recommend import recommend
+from autotune.answer.recommend import StudyFacts, recommend
 from autotune.core import codec
 from autotune.core.records import Config, Goal, Limit
 from autotune.core.requests import InspectRequest, ProbeRequest
@@ -21,7 +21,7 @@ from autotune.study.summary import ConfigSummary
 from autotune.study.valid_probes import Judged
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
-from autotune.tuning.exploration import PATIENCE
+from autotune.tuning.exploration import PATIENCE_PROBES
 from tests.worlds import Listener, declared, facts, searched, space, study_request
 
 NARROW = {"amp_dtype": Limit(values=(None, "bfloat16")), "num_workers": Limit(values=(0, 4, 8))}
@@ -128,7 +128,7 @@ def test_a_search_ends_when_nothing_is_gained_any_more(tmp_path):
 
     searched(tmp_path, FakeLauncher(machine=flat, facts=declared()), listener, time_budget_seconds=1e6)
 
-    assert f"Search finished: the last {PATIENCE} probes gained less than 1%." in listener.notes
+    assert f"Search finished: the last {PATIENCE_PROBES} probes gained less than 1%." in listener.notes
 
 
 def test_the_finalists_and_the_baseline_are_measured_again_interleaved_and_reversed(tmp_path):
@@ -286,7 +286,9 @@ def test_among_equals_pure_noise_does_not_displace_the_baseline(tmp_path, noise)
         if all(candidate.config != request.baseline for candidate in candidates):
             candidates.append(ConfigSummary(config=request.baseline, found=None))
 
-        answer = recommend(confirm_in_rounds(candidates, 2, probe, request), request, study="s", probes=1, seconds=1.0)
+        answer = recommend(
+            confirm_in_rounds(candidates, 2, probe, request), request, StudyFacts(study="s", probes=1, seconds=1.0)
+        )
 
         kept += answer.params == answer.baseline
 

@@ -5,7 +5,7 @@ import dataclasses
 import pytest
 from msgspec.structs import replace
 
-from autotune.answer.recommend import recommend
+from autotune.answer.recommend import StudyFacts, recommend
 from autotune.context.probe_budgets import BRIEF, LEAST
 from autotune.core import codec
 from autotune.core.codes import Code
@@ -113,7 +113,7 @@ def test_what_there_is_no_time_to_confirm_is_said_and_the_baseline_is_not_measur
     found = confirm(search)
 
     assert not [t for t, _ in search.history.judged if t.purpose == "confirm"]
-    answer = recommend(found, search.request, study="x", probes=2, seconds=1.0)
+    answer = recommend(found, search.request, StudyFacts(study="x", probes=2, seconds=1.0))
     assert answer.params == search.request.baseline.values
     assert (answer.undecided, answer.rounds) == (None, 1)
     assert headline(answer).startswith("keep your baseline: ")
@@ -128,7 +128,7 @@ def test_what_is_far_faster_is_recommended_unconfirmed_with_a_warning(tmp_path):
     probe_with_retry(search, search.request.baseline, "baseline")
     probe_with_retry(search, config(batch_size=64, num_workers=8), "search")
 
-    answer = recommend(confirm(search), search.request, study="x", probes=2, seconds=1.0)
+    answer = recommend(confirm(search), search.request, StudyFacts(study="x", probes=2, seconds=1.0))
 
     assert answer.params["num_workers"] == 8
     assert answer.rounds == 1
@@ -144,7 +144,7 @@ def test_a_probe_that_others_slowed_is_compared_with_nothing_by_itself(tmp_path,
     probe_with_retry(search, search.request.baseline, "baseline")
     probe_with_retry(search, config(batch_size=64, num_workers=8), "search")
 
-    answer = recommend(confirm(search), search.request, study="x", probes=2, seconds=1.0)
+    answer = recommend(confirm(search), search.request, StudyFacts(study="x", probes=2, seconds=1.0))
 
     assert answer.params == search.request.baseline.values
     assert headline(answer) == "keep your baseline: nothing else could be compared with it"
@@ -163,7 +163,7 @@ def test_where_the_baseline_may_not_be_recommended_what_ran_is_and_is_said_to_re
     probe_with_retry(search, search.request.baseline, "baseline")
     probe_with_retry(search, config(batch_size=64), "search")
 
-    answer = recommend(confirm(search), search.request, study="x", probes=2, seconds=1.0)
+    answer = recommend(confirm(search), search.request, StudyFacts(study="x", probes=2, seconds=1.0))
 
     assert answer.params == config(batch_size=64).values
     codes = [one.code for one in answer.warnings]

@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.answer.choice import differ_in_batch
-from autotune.answer.recommend import recommend
+from autotune.answer.recommend import StudyFacts, recommend
 from autotune.core.codes import Code
 from autotune.core.records import Config, Goal, Limit
 from autotune.study.valid_probes import Judged
@@ -23,7 +23,7 @@ SLOW = _candidate(BASE, (50, 51, 49))
 
 
 def _answer(*candidates):
-    return recommend([SLOW, *candidates], FREE, study="s", probes=9, seconds=1.0)
+    return recommend([SLOW, *candidates], FREE, StudyFacts(study="s", probes=9, seconds=1.0))
 
 
 def _batch(size, rates, **options):
@@ -61,7 +61,7 @@ def test_a_knee_that_no_round_tells_from_a_baseline_below_it_gives_way_to_what_i
     knee = _batch(512, (1052, 1045, 1039, 1072, 1018))
     fastest = _batch(4096, (1062, 1076, 1096, 1095, 1099))
 
-    answer = recommend([slow, knee, fastest], FREE, study="s", probes=9, seconds=1.0)
+    answer = recommend([slow, knee, fastest], FREE, StudyFacts(study="s", probes=9, seconds=1.0))
 
     assert answer.global_batch_size == 4096
 

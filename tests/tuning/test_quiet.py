@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from autotune.core.interference_readings import HostInterference
-from autotune.tuning.quiet import LATEST, wait_for_quiet
+from autotune.tuning.quiet import LATEST_PROBES, wait_for_quiet
 from tests.worlds import Listener, context, measured, trial
 
 
@@ -39,7 +39,7 @@ def _wait(folder, shares, readings, *, left=1000.0, budget=60.0):
 
 
 def test_where_nothing_interfered_lately_nobody_looks(tmp_path):
-    assert _wait(tmp_path, [0.5, *[0.0] * LATEST], [1.0]) == ([], 0)
+    assert _wait(tmp_path, [0.5, *[0.0] * LATEST_PROBES], [1.0]) == ([], 0)
 
 
 def test_interference_that_is_over_is_not_waited_for(tmp_path):

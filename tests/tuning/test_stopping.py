@@ -4,7 +4,7 @@ import pytest
 
 from autotune.tuning.exploration import (
     LEAST_PROGRESS,
-    PATIENCE,
+    PATIENCE_PROBES,
     SearchState,
     probes_without_gain,
     promise_little,
@@ -41,16 +41,17 @@ def test_it_ends_while_there_is_time_to_confirm(elapsed, ends):
     assert why is None or "80 s for the confirmation" in why
 
 
-@pytest.mark.parametrize(("idle", "ends"), [(PATIENCE - 1, False), (PATIENCE, True)])
+@pytest.mark.parametrize(("idle", "ends"), [(PATIENCE_PROBES - 1, False), (PATIENCE_PROBES, True)])
 def test_it_ends_when_nothing_was_gained_for_long(idle, ends):
     why = reason_to_stop(_progress(values=(100.0,) + (99.0,) * idle, probed=idle))
 
-    assert why == (f"the last {PATIENCE} probes gained less than 1%" if ends else None)
+    assert why == (f"the last {PATIENCE_PROBES} probes gained less than 1%" if ends else None)
 
 
 def test_a_search_in_which_nothing_ran_ends_too():
     assert (
-        reason_to_stop(_progress(values=(None,) * PATIENCE, probed=PATIENCE)) == f"none of {PATIENCE} probes was usable"
+        reason_to_stop(_progress(values=(None,) * PATIENCE_PROBES, probed=PATIENCE_PROBES))
+        == f"none of {PATIENCE_PROBES} probes was usable"
     )
 
 
@@ -59,7 +60,7 @@ def test_a_single_probe_is_told_in_the_singular():
 
 
 def test_a_resumed_search_looks_on_although_an_earlier_run_had_lost_patience():
-    assert reason_to_stop(_progress(values=(100.0,) + (99.0,) * PATIENCE, probed=PATIENCE - 1)) is None
+    assert reason_to_stop(_progress(values=(100.0,) + (99.0,) * PATIENCE_PROBES, probed=PATIENCE_PROBES - 1)) is None
 
 
 @pytest.mark.parametrize(

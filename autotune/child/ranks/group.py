@@ -42,9 +42,9 @@ from autotune.launch.base import REQUEST, RESULT
 from autotune.targets.commands.hygiene import RANKS_FOLDER
 
 PROGRESS, STACKS = "progress", "stacks"  # in a rank's folder
-TICK_SECONDS = 0.25  # between looks, where no rank tells anything
+GROUP_TICK_SECONDS = 0.25  # between looks, where no rank tells anything
 SETTLE_SECONDS = 0.5  # from a first failure to the verdict: the others' were there within 0.4 s (measured, gloo)
-STACKS_SECONDS = 0.5  # for silent ranks to write their stacks; the search waits for a second
+GROUP_STACKS_SECONDS = 0.5  # for silent ranks to write their stacks; the search waits for a second
 _READ_BYTES = 2**16
 _OF_OTHERS = (None, -signal.SIGTERM)  # the ends of ranks that are told to end because of another one
 
@@ -140,7 +140,7 @@ class _Group:
         for rank in self.ranks:
             poll.register(rank.pipe, select.POLLIN)
         while True:
-            poll.poll(TICK_SECONDS * 1000)
+            poll.poll(GROUP_TICK_SECONDS * 1000)
             for rank in self.ranks:
                 rank.look()
             self._pass_on()
@@ -158,7 +158,7 @@ class _Group:
         silent = [rank for rank in self.ranks if rank.result is None]
         for rank in silent:
             rank.send(signal.SIGUSR1)
-        give_up = time.monotonic() + STACKS_SECONDS
+        give_up = time.monotonic() + GROUP_STACKS_SECONDS
         while time.monotonic() < give_up and not all(MAIN_THREAD in rank.stacks() for rank in silent):
             time.sleep(0.02)
         return {rank.number: rank.stacks() for rank in silent}

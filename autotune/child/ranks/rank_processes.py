@@ -33,7 +33,7 @@ from autotune.targets.commands.distributed import Launch
 from autotune.targets.commands.program import configured
 from autotune.targets.ranks.world import RANKS_FOLDER_VARIABLE
 
-END_SECONDS = 10.0  # for a distributed launcher to tell how its ranks ended, once they are all dead
+RANK_END_SECONDS = 10.0  # for a distributed launcher to tell how its ranks ended, once they are all dead
 ONE_MACHINE = "127.0.0.1"
 
 
@@ -100,7 +100,7 @@ class LauncherRanks:
         """Wait for the launcher, whose last words say how its ranks ended."""
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(END_SECONDS)
+                self._process.wait(RANK_END_SECONDS)
 
     def status(self, number: int, pid: int) -> int | None:
         """Return what the launcher said of that process."""

@@ -18,7 +18,7 @@ from autotune.profile.records import SlowLine
 from autotune.targets.own_step import StepOptimizer
 
 MOST_NODES = 20_000  # of one graph that are counted, of some microseconds each
-FEWEST_STEPS = 6  # each with more nodes than the one before
+FEWEST_GROWING_STEPS = 6  # each with more nodes than the one before
 
 
 class BackwardWatch:
@@ -69,7 +69,7 @@ class BackwardWatch:
         """
         for line, nodes in self._nodes.items():
             more = (nodes[-1] - nodes[0]) / max(1, len(nodes) - 1)
-            if len(nodes) < FEWEST_STEPS or not all(before < after for before, after in pairwise(nodes)):
+            if len(nodes) < FEWEST_GROWING_STEPS or not all(before < after for before, after in pairwise(nodes)):
                 continue
             then = max(more, nodes[0] - more * steps_before)
             return SlowLine(

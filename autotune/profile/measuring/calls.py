@@ -59,7 +59,7 @@ SELECTIONS: tuple[Watched, ...] = (
 _METRICS = ("Metric", "MetricCollection")
 _MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
-LONG_SECONDS = 0.001  # of making a list, from which on freeing it is measured, too
+LONG_LIST_SECONDS = 0.001  # of making a list, from which on freeing it is measured, too
 
 
 def metrics() -> list[Watched]:
@@ -148,7 +148,7 @@ class Calls:
                 return call(*arguments, **options)
             finally:
                 seconds = time.perf_counter() - began
-                if what == ".tolist()" and seconds > LONG_SECONDS:
+                if what == ".tolist()" and seconds > LONG_LIST_SECONDS:
                     seconds += freeing_seconds(partial(call, *arguments, **options))
                 self._note(line, kind, what, seconds)
 

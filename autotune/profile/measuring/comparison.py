@@ -13,10 +13,12 @@ from typing import NamedTuple
 from autotune.child.clock import clock_for
 from autotune.targets.base import Step
 
-ROUNDS = 12  # of two steps with and two without; the second of each two counts. Then as many again, while unsure
-MOST_ROUNDS = 5 * ROUNDS  # steps of 13 ms that differ by 15 % by themselves show 12 % in 24 to 48 (measured)
-FEWEST_ROUNDS = 3  # where these take long
-CONFIDENCE = 0.95  # of the interval of a median; of fewer than 6 rounds it is all there were, with less
+# Of two steps with and two without; the second of each two counts. Then as many again, while unsure.
+USUAL_COMPARISONS = 12
+# Steps of 13 ms that differ by 15 % by themselves show 12 % in 24 to 48 (measured).
+MOST_COMPARISONS = 5 * USUAL_COMPARISONS
+FEWEST_COMPARISONS = 3  # where these take long
+MEDIAN_CONFIDENCE = 0.95  # of the interval of a median; of fewer than 6 rounds it is all there were, with less
 LeavingOut = Callable[[bool], None]  # leave it out from now on, or do so no more
 
 
@@ -41,18 +43,18 @@ def compare(
 ) -> Generator[None, Step, TurnSeconds]:
     """Take `steps` steps with and as many without, until it is sure which is shorter; each `yield` is a step.
 
-    That is looked at after every `ROUNDS` rounds, up to `MOST_ROUNDS`, and no longer than `most_seconds` but for the
-    fewest. What is left out in one step may show in the next, so the second half counts.
+    That is looked at after every `USUAL_COMPARISONS` rounds, up to `MOST_COMPARISONS`, and no longer than
+    `most_seconds` but for the fewest. What is left out in one step may show in the next, so the second half counts.
     """
     clock, began, done, computed = clock_for(device), time.perf_counter(), 0, list[float]()
 
     def is_over() -> bool:
-        if time.perf_counter() - began > most_seconds or done >= MOST_ROUNDS:
+        if time.perf_counter() - began > most_seconds or done >= MOST_COMPARISONS:
             return True
-        return done % ROUNDS == 0 and _is_sure(gained(clock.intervals()[::2]))
+        return done % USUAL_COMPARISONS == 0 and _is_sure(gained(clock.intervals()[::2]))
 
     with again(leave_out):
-        while done < FEWEST_ROUNDS or not is_over():
+        while done < FEWEST_COMPARISONS or not is_over():
             for is_without in (False, True):
                 leave_out(is_without)
                 for number in range(1, steps + 1):
@@ -89,7 +91,7 @@ def median_interval(values: list[float]) -> tuple[float, float]:
     outside, below = 0, 0.0
     while outside < (count - 1) // 2:
         below += math.comb(count, outside) / 2**count
-        if 2 * below > 1 - CONFIDENCE:
+        if 2 * below > 1 - MEDIAN_CONFIDENCE:
             break
         outside += 1
     first = max(0, outside - 1)

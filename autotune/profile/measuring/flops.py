@@ -18,7 +18,7 @@ from autotune.targets.loop import Training
 PEAK_SECONDS = 0.5  # of products, of which the fastest counts
 FEWEST_PRODUCTS = 5
 SIZES = {"cpu": 1024}  # of the square matrices; a product of these takes milliseconds on one core
-LARGE = 8192  # elsewhere: what fills a data-centre GPU
+LARGE_SIZE = 8192  # elsewhere: what fills a data-centre GPU
 
 
 @contextmanager
@@ -59,7 +59,7 @@ def uncountable(training: Training) -> str:
 def work_of(training: Training, flops: int | None) -> Work:
     """Return the operations of a step beside the rate that this machine reaches: of one product, measured now."""
     device, dtype = training.plan.device, computing_dtype(training)
-    size = SIZES.get(device, LARGE)
+    size = SIZES.get(device, LARGE_SIZE)
     return Work(
         flops=flops,
         why="" if flops is not None else uncountable(training),

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
-from autotune.profile.judge import LEAST_SHARE
+from autotune.profile.judge import LEAST_FINDING_SHARE
 from autotune.profile.measuring import flops
 from autotune.profile.measuring.line_times import LineTimes, by_function
 from autotune.profile.measuring.operations import Called, Operations, added
@@ -71,7 +71,7 @@ class LineFindings:
         """Their share of both passes is that of the operations; float32 is taken to be as much faster as a product."""
         line, inside = self._operations.doubling(), self._operations.inside["forward"]
         share = self._operations.doubled.total() / inside if inside else 0.0
-        if line is None or share < LEAST_SHARE:
+        if line is None or share < LEAST_FINDING_SHARE:
             return []
         single, double = (
             flops.peak_flops(self._device, dtype, DOUBLE_SIZE) for dtype in (torch.float32, torch.float64)

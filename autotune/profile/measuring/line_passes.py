@@ -33,8 +33,8 @@ from autotune.targets.base import Step
 from autotune.units import format_bytes
 
 Passing = Generator[None, Step, Any]
-MOST_STEPS = 400  # of one pass: three seconds of steps of 8 ms
-MOST_SECONDS = 10.0  # of a pass, where its fewest steps do not take longer
+MOST_PASS_STEPS = 400  # of one pass: three seconds of steps of 8 ms
+MOST_PASS_SECONDS = 10.0  # of a pass, where its fewest steps do not take longer
 MOST_TIMES = 10  # as many seconds as were asked for, likewise
 
 
@@ -58,7 +58,9 @@ class LinePasses:
         """`model` and `optimizers` are asked for when the first steps were taken."""
         self._left_on, self._searches = from_the_start
         self._device, self._seconds, self._model = device, asked.seconds, model
-        self._most_seconds = min(MOST_SECONDS, MOST_TIMES * asked.seconds) if asked.extent == "whole" else asked.seconds
+        self._most_seconds = (
+            min(MOST_PASS_SECONDS, MOST_TIMES * asked.seconds) if asked.extent == "whole" else asked.seconds
+        )
         self.stopwatch, self._track = Stopwatch(device), track_on(device)
         self._backward, self._early = BackwardWatch(optimizers), EarlyExchanges(self.stopwatch)
         self._watched = 0  # steps in which calls were
@@ -74,7 +76,7 @@ class LinePasses:
     ) -> Generator[None, Step, int]:
         """Take `enough` steps and for so many seconds, but only `least` where that takes too long; return the count."""
         began = time.perf_counter()
-        for count in range(1, MOST_STEPS + 1):
+        for count in range(1, MOST_PASS_STEPS + 1):
             each((yield))
             self._track.step()  # also while warming up: growth has to go on to the end
             after = time.perf_counter() - began

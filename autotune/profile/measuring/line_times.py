@@ -24,7 +24,7 @@ from autotune.profile.measuring.stopwatch import Stopwatch
 from autotune.profile.measuring.user_lines import UserLine, nearest_line
 from autotune.profile.records import Part
 
-TICK_SECONDS = 0.00025  # of the timer: a line that takes a hundredth of a step of 50 ms is seen in every step
+TIMER_TICK_SECONDS = 0.00025  # of the timer: a line that takes a hundredth of a step of 50 ms is seen in every step
 
 
 @dataclass
@@ -61,7 +61,7 @@ class LineTimes:
     def watched(self) -> Iterator[None]:
         """Look until the end."""
         before = signal.signal(signal.SIGALRM, lambda number, frame: self.look(frame))
-        signal.setitimer(signal.ITIMER_REAL, TICK_SECONDS, TICK_SECONDS)
+        signal.setitimer(signal.ITIMER_REAL, TIMER_TICK_SECONDS, TIMER_TICK_SECONDS)
         self._stopwatch.listeners.append(self._part_changed)
         self.restart()
         try:

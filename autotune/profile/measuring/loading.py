@@ -25,8 +25,8 @@ from autotune.profile.records import SlowLine, Slowness
 from autotune.targets.data import Epochs, Source
 from autotune.targets.peek import random_state_kept, some_keys
 
-MOST_SECONDS = 1.0  # of reading samples beside the training, where its workers read them
-MOST_SHARE = 0.5  # of a function's time: what it is told for
+MOST_LOADING_SECONDS = 1.0  # of reading samples beside the training, where its workers read them
+MOST_FUNCTION_SHARE = 0.5  # of a function's time: what it is told for
 CACHES = "fsspec.implementations.cache"  # of fsspec, whose own list of files is read and written again and again
 AGAIN_SHARE = 0.5  # of the samples, at least, for which one file is opened: it is read again and again
 
@@ -86,7 +86,7 @@ class LoadedLines:
         if opened := self._reread(line, samples * self._steps):
             return "rereading", opened, samples
         copied = self._copied.get((line.file, line.function), [])
-        if sum(copied) >= MOST_SHARE * seconds:
+        if sum(copied) >= MOST_FUNCTION_SHARE * seconds:
             return "joining", "torch.tensor()", len(copied) / self._steps
         return "loading", line.function, 1.0
 
@@ -130,7 +130,7 @@ class LoadedLines:
         assert self._loader is not None
         if not hasattr(self._loader.dataset, "__getitem__") or not self._loader.batch_size:
             return
-        made, ends = list[Any](), time.perf_counter() + MOST_SECONDS
+        made, ends = list[Any](), time.perf_counter() + MOST_LOADING_SECONDS
         with random_state_kept(), self.watched():
             self._stopwatch.during("data", lambda: self._make(made, ends))()
         self._steps = len(made) / samples

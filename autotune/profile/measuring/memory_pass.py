@@ -28,7 +28,8 @@ from autotune.targets.base import Step
 from autotune.targets.batches import tensors
 from autotune.targets.loop import Training
 
-FEWEST_STEPS, MOST_STEPS, MOST_SECONDS = 3, 12, 1.0  # plain ones: more batches tell more about padding
+# Plain ones: more batches tell more about padding.
+FEWEST_PLAIN_STEPS, MOST_PLAIN_STEPS, MOST_PLAIN_SECONDS = 3, 12, 1.0
 
 
 class MemoryPass:
@@ -50,7 +51,9 @@ class MemoryPass:
         devices.synchronize(self._device)
         meter, began, count = MemoryMeter(self._device), time.perf_counter(), 0
         with self._told_of_batches(self._padding.note):
-            while count < FEWEST_STEPS or (count < MOST_STEPS and time.perf_counter() - began < MOST_SECONDS):
+            while count < FEWEST_PLAIN_STEPS or (
+                count < MOST_PLAIN_STEPS and time.perf_counter() - began < MOST_PLAIN_SECONDS
+            ):
                 yield
                 meter.step()
                 count += 1

@@ -10,7 +10,7 @@ import torch
 from autotune.targets.batches import tensors
 
 MASKS = ("attention_mask", "padding_mask")  # keys of batches; 0 or False: a token that is not attended to
-TOKENS = 2  # dimensions: samples by tokens
+TOKEN_DIMENSIONS = 2  # dimensions: samples by tokens
 
 
 class Padding:
@@ -35,11 +35,11 @@ class Padding:
         """Return True for padding, (samples, tokens)."""
         if isinstance(batch, Mapping):
             mask = next((batch[key] for key in MASKS if key in batch), None)
-            if isinstance(mask, torch.Tensor) and mask.dim() == TOKENS and mask.numel():
+            if isinstance(mask, torch.Tensor) and mask.dim() == TOKEN_DIMENSIONS and mask.numel():
                 return mask == 0
         if self._id is None:
             return None
-        found = (one for one in tensors(batch) if one.dim() == TOKENS and one.numel() and _is_integral(one))
+        found = (one for one in tensors(batch) if one.dim() == TOKEN_DIMENSIONS and one.numel() and _is_integral(one))
         return next((_at_the_ends(one == self._id) for one in found), None)
 
 

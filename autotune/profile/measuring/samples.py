@@ -19,13 +19,13 @@ from autotune.profile.records import SlowLine, Slowness
 from autotune.targets.data import Epochs, Source
 from autotune.targets.peek import random_state_kept, some_keys
 
-MOST_SECONDS = 1.0  # of reading samples beside the training, where its workers read them
-MOST_SAMPLES = 512
+MOST_SAMPLING_SECONDS = 1.0  # of reading samples beside the training, where its workers read them
+MOST_TIMED_SAMPLES = 512
 FEWEST_SAMPLES = 32
 MOST_AGAIN = 24  # slow samples that are read a second time: busy machines and cold disks make others slow once
-BATCHES = 256  # that are drawn to see what their order gives
+DRAWN_BATCHES = 256  # that are drawn to see what their order gives
 ORDER_SHARE = 0.5
-SLOW = 10.0  # times the median: decoding of images spreads by 2 to 3 times
+SLOW_SAMPLE_RATIO = 10.0  # times the median: decoding of images spreads by 2 to 3 times
 
 _Read = tuple[float, Any]  # the seconds and the index of one sample
 
@@ -68,8 +68,8 @@ class Samples:
             return
         self._reader = self._loader.dataset
         with random_state_kept():
-            ends = time.perf_counter() + MOST_SECONDS
-            for index in some_keys(self._loader, MOST_SAMPLES):
+            ends = time.perf_counter() + MOST_SAMPLING_SECONDS
+            for index in some_keys(self._loader, MOST_TIMED_SAMPLES):
                 self._read.append((self._seconds_of(index), index))
                 if time.perf_counter() > ends:
                     break
@@ -79,8 +79,8 @@ class Samples:
         if len(self._read) < FEWEST_SAMPLES:
             return None
         usual = median(seconds for seconds, _ in self._read)
-        slow = [one for one in sorted(self._read, reverse=True, key=_seconds) if one[0] > SLOW * usual]
-        sure = [one for one in map(self._again, slow[:MOST_AGAIN]) if one[0] > SLOW * usual]
+        slow = [one for one in sorted(self._read, reverse=True, key=_seconds) if one[0] > SLOW_SAMPLE_RATIO * usual]
+        sure = [one for one in map(self._again, slow[:MOST_AGAIN]) if one[0] > SLOW_SAMPLE_RATIO * usual]
         if not sure:
             return None
         longest, index = max(sure, key=_seconds)
@@ -106,7 +106,7 @@ class Samples:
         assert self._loader is not None
         drawn, workers = random.Random(0), self._loader.num_workers
         usual = [min(seconds, most) for seconds, _ in self._read]
-        keys = [drawn.choices(range(len(self._read)), k=samples) for _ in range(BATCHES)]
+        keys = [drawn.choices(range(len(self._read)), k=samples) for _ in range(DRAWN_BATCHES)]
         slow = [sum(self._read[key][0] for key in batch) for batch in keys]
         prefetch = self._loader.prefetch_factor or PREFETCH
 

@@ -24,10 +24,10 @@ from autotune.profile.records import SlowLine
 
 # NVIDIA, "Matrix Multiplication Background User's Guide", "Tensor Core Requirements": 16-bit sizes in multiples of 8
 # use tensor cores well, on an A100 those in multiples of 64.
-MULTIPLES = (8, 64)
-LEAST_SHARE = 0.01  # of the operations of a step: what is less cannot be worth a hundredth of it
-FEWEST_ROUNDS, ROUNDS = 6, 12  # as it is and larger; of fewer than 6, no interval says anything
-MOST_SECONDS = 1.0  # of products, for each size
+SIZE_MULTIPLES = (8, 64)
+LEAST_OPERATIONS_SHARE = 0.01  # of the operations of a step: what is less cannot be worth a hundredth of it
+FEWEST_SIZE_ROUNDS, SIZE_ROUNDS = 6, 12  # as it is and larger; of fewer than 6, no interval says anything
+MOST_PRODUCT_SECONDS = 1.0  # of products, for each size
 MOST_SECONDS_IN_ALL = 10.0  # the products that take most come first
 MOST_BYTES = 2**29  # of the tensors of one product: of a larger one so many rows are timed, and the rest like them
 FEWEST_ROWS = 64  # a product of fewer is another one
@@ -50,7 +50,7 @@ class Product(NamedTuple):
     def most_rows(self, seconds: float) -> int:
         """Return how many rows are timed, where the whole takes so long: what memory and patience hold; 0: none."""
         weight, row = (size * self.dtype.itemsize for size in (self.inner * self.columns, self.inner + self.columns))
-        patience = MOST_SECONDS / (2 * ROUNDS) / max(seconds, 1e-9)
+        patience = MOST_PRODUCT_SECONDS / (2 * SIZE_ROUNDS) / max(seconds, 1e-9)
         most = min(max(0, MOST_BYTES - weight) // row, int(patience * self.rows))
         return self.rows if most >= self.rows else most if most >= FEWEST_ROWS else 0
 
@@ -97,7 +97,10 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 
         found, known = list[SlowLine](), dict[Product, tuple[Product | None, float]]()
         ends = time.perf_counter() + MOST_SECONDS_IN_ALL
         for (line, product), count in sorted(self.counts.items(), key=lambda one: -one[1] * one[0][1].flops):
-            if product == product.larger(min(MULTIPLES)) or 3 * count * product.flops < LEAST_SHARE * flops:
+            if (
+                product == product.larger(min(SIZE_MULTIPLES))
+                or 3 * count * product.flops < LEAST_OPERATIONS_SHARE * flops
+            ):
                 continue
             if product not in known:
                 if time.perf_counter() > ends:
@@ -124,8 +127,8 @@ def faster_larger(product: Product, device: str, seconds: float) -> tuple[Produc
     `seconds`: what the product takes, about, with its backward pass.
     """
     best, gained = product, 0.0
-    rows = product.larger(max(MULTIPLES)).most_rows(seconds)
-    for other in dict.fromkeys(map(product.larger, MULTIPLES)) if rows else ():
+    rows = product.larger(max(SIZE_MULTIPLES)).most_rows(seconds)
+    for other in dict.fromkeys(map(product.larger, SIZE_MULTIPLES)) if rows else ():
         # The larger the weight, the more it has to show: it is held against the best of the smaller ones.
         timed = _in_turn(best._replace(rows=rows), other._replace(rows=rows), device)
         if share := agreed_share(timed):
@@ -137,8 +140,8 @@ def _in_turn(product: Product, other: Product, device: str) -> list[float]:
     works, seconds = [_training(one, device) for one in (product, other)], list[float]()
     for work in works:
         work()
-    ends = time.perf_counter() + MOST_SECONDS
-    while len(seconds) < 2 * ROUNDS and (len(seconds) < 2 * FEWEST_ROUNDS or time.perf_counter() < ends):
+    ends = time.perf_counter() + MOST_PRODUCT_SECONDS
+    while len(seconds) < 2 * SIZE_ROUNDS and (len(seconds) < 2 * FEWEST_SIZE_ROUNDS or time.perf_counter() < ends):
         for work in works:
             devices.synchronize(device)
             began = time.perf_counter()

@@ -25,9 +25,9 @@ from autotune.profile.storage_records import StorageUse
 from autotune.targets.data import Epochs
 from autotune.targets.peek import some_keys
 
-SECONDS = 3.0  # of reading what is cold, if that is enough for `_fewest`; a third of it for what is warm
-MOST_SECONDS = 20.0  # of each
-MOST_SAMPLES = 2**16  # of a permutation
+READING_SECONDS = 3.0  # of reading what is cold, if that is enough for `_fewest`; a third of it for what is warm
+MOST_READING_SECONDS = 20.0  # of each
+MOST_PERMUTED_SAMPLES = 2**16  # of a permutation
 MOST_BATCH = 32  # samples: of a slow store more take seconds, and few batches tell nothing
 _FEWEST = 8  # batches, and as many for each worker but the first: they read as many at once
 
@@ -74,10 +74,10 @@ def read_storage(source: Any, kept: Path, seed: int, caches: int, beat: Callable
         )  # fmt: skip
         return _timed(reading, fewest, seconds, beat, ends=drops)
 
-    cold = batches(keys, SECONDS, drops=True)
+    cold = batches(keys, READING_SECONDS, drops=True)
     if not cold or not any(opened.bytes for _, opened in cold):
         return None
-    warm = batches(_Again(keys[: len(cold) * size]), SECONDS / 3, drops=False)
+    warm = batches(_Again(keys[: len(cold) * size]), READING_SECONDS / 3, drops=False)
     return _use(
         cold, warm, workers=workers, batch=size, dataset_samples=len(dataset), caches=caches, memory_bytes=memory
     )
@@ -103,7 +103,7 @@ def _timed(
         read.append((passed, opened))
         beat()
         nothing = ends and not opened.bytes and len(read) == 1
-        if nothing or (passed > seconds and len(read) >= fewest) or passed > MOST_SECONDS:
+        if nothing or (passed > seconds and len(read) >= fewest) or passed > MOST_READING_SECONDS:
             break
     return read
 
@@ -128,10 +128,10 @@ def _opened(read: list[_Read]) -> dict[str, int]:
 def _permutation(loader: DataLoader[Any], seed: int) -> list[Any]:
     """Return different keys, none of which comes twice: no sample is read a second time while it is to be cold."""
     if not isinstance(loader.sampler, RandomSampler | SequentialSampler):
-        return list(dict.fromkeys(some_keys(loader, MOST_SAMPLES)))
+        return list(dict.fromkeys(some_keys(loader, MOST_PERMUTED_SAMPLES)))
     dataset: Any = loader.dataset
     count = len(dataset)
-    return random.Random(f"storage {seed}").sample(range(count), min(count, MOST_SAMPLES))
+    return random.Random(f"storage {seed}").sample(range(count), min(count, MOST_PERMUTED_SAMPLES))
 
 
 def _forks(loader: DataLoader[Any]) -> bool:

@@ -19,7 +19,7 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from autotune.profile.measuring.stopwatch import Stopwatch
 from autotune.targets.base import Step
 
-STEPS = 4  # in a trace: 5,000 to 9,000 events each where they are small
+TRACED_STEPS = 4  # in a trace: 5,000 to 9,000 events each where they are small
 CAPTURED_STEPS = 10  # by Nsight Systems, whose events are compact
 MOST_ALLOCATIONS = 100_000  # that a snapshot keeps
 TRACE, SNAPSHOT = "trace.json", "memory.pickle"  # the names of the files
@@ -33,17 +33,17 @@ def traced(folder: Path | None, stopwatch: Stopwatch, device: str) -> Generator[
     """
     why, is_cuda = list[str](), device.startswith("cuda")
     if folder is None:
-        for _ in range(STEPS * (1 + is_cuda)):
+        for _ in range(TRACED_STEPS * (1 + is_cuda)):
             yield
         return why
     activities = [ProfilerActivity.CPU, *([ProfilerActivity.CUDA] if is_cuda else [])]
     with _ranges(stopwatch, record_function), profile(activities=activities) as profiler:
-        for _ in range(STEPS):
+        for _ in range(TRACED_STEPS):
             yield
     why += _kept(folder / TRACE, profiler.export_chrome_trace)
     if is_cuda:
         torch.cuda.memory._record_memory_history(max_entries=MOST_ALLOCATIONS, stacks="python")
-        for _ in range(STEPS):
+        for _ in range(TRACED_STEPS):
             yield
         why += _kept(folder / SNAPSHOT, torch.cuda.memory._dump_snapshot)
         torch.cuda.memory._record_memory_history(enabled=None)

@@ -13,7 +13,7 @@ from autotune.child import device as devices
 from autotune.profile.records import Limits
 
 COPIED_BYTES = 2**26  # of a copy: more than caches have
-COPIES, CALLS = 8, 2000  # of the copies the fastest counts, of the calls their mean
+TIMED_COPIES, TIMED_CALLS = 8, 2000  # of the copies the fastest counts, of the calls their mean
 
 
 class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2.13
@@ -48,7 +48,7 @@ def _copy_rate(device: str) -> float:
     """Return the bytes per second, read and written, of the fastest of a few copies."""
     source = torch.ones(COPIED_BYTES // 4, device=device)
     target, fastest = torch.empty_like(source), float("inf")
-    for _ in range(COPIES):
+    for _ in range(TIMED_COPIES):
         devices.synchronize(device)
         began = time.perf_counter()
         target.copy_(source)
@@ -61,7 +61,7 @@ def _call_seconds(device: str) -> float:
     """Return the seconds of a call that computes next to nothing."""
     one = torch.ones(1, device=device)
     began = time.perf_counter()
-    for _ in range(CALLS):
+    for _ in range(TIMED_CALLS):
         one.add_(1)
     devices.synchronize(device)
-    return (time.perf_counter() - began) / CALLS
+    return (time.perf_counter() - began) / TIMED_CALLS

@@ -23,7 +23,7 @@ PLACEHOLDER = re.compile(r"(\{*)(\{([A-Za-z_]\w*)(?::([^{}=\s]*))?(?:=([^{}]*))?
 
 WHOLE = re.compile(r"(?:[^{}]*=)?(\{([A-Za-z_]\w*)(?::([^{}=\s]*))?(?:=[^{}]*)?\})")  # a word, or what it sets
 OPEN = re.compile(r"(?:[^{}]*=)?(\{([A-Za-z_]\w*)[:=]([^{}\s]*))")  # the same without an end
-NEAR = 0.8  # difflib's ratio of names that are probably one; {epoch} is nobody's
+NEAR_NAME_RATIO = 0.8  # difflib's ratio of names that are probably one; {epoch} is nobody's
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,7 +134,7 @@ def unfinished(word: str) -> str:
     if name == OUTPUT_DIR or owner_of(name) or is_declaration(name, format_name):
         return ""
     told = f"{text} is no placeholder, and is given to the script as it stands"
-    if near := difflib.get_close_matches(name, NAMES, n=1, cutoff=NEAR):
+    if near := difflib.get_close_matches(name, NAMES, n=1, cutoff=NEAR_NAME_RATIO):
         return f"{told} (did you mean {text.replace(name, near[0], 1)}?)"
     is_number = format_name is not None and not format_name[:1].isalpha()  # {loss:.3f} is for the script to fill
     return "" if is_number else f"{told} (a knob of yours is written with its values: {{{name}:a/b}})"

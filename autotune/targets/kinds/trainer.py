@@ -37,7 +37,7 @@ from autotune.targets.user_errors import blaming
 NAME = "trainer"
 GIVEN = "_given_to_autotune"  # attribute of TrainingArguments, and so of their copies
 SINCE = "4.49"  # has `Trainer.set_initial_training_values`; its accelerate may be 0.34
-ENDLESS = 10**9  # epochs: the watch ends a probe
+ENDLESS_EPOCHS = 10**9  # epochs: the watch ends a probe
 QUIET = {  # a probe writes nothing and tells nobody
     "save_strategy": "no", "eval_strategy": "no", "logging_strategy": "no", "report_to": "none", "disable_tqdm": True,
     "load_best_model_at_end": False, "push_to_hub": False, "eval_on_start": False,
@@ -127,7 +127,7 @@ class HuggingFaceTrainer(OwnLoop):
 
         trainer.get_batch_samples, trainer.training_step = fetched, stepped
         # The user's own number of steps makes the schedule of learning rates; epochs go on until there is enough.
-        trainer.set_initial_training_values = lambda *given, **named: (ENDLESS, *begin(*given, **named)[1:])
+        trainer.set_initial_training_values = lambda *given, **named: (ENDLESS_EPOCHS, *begin(*given, **named)[1:])
         trainer.add_callback(Telling())
         trainer.train()
 

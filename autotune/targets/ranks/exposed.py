@@ -11,8 +11,8 @@ from autotune.targets.base import Order, Step, Watch
 from autotune.targets.loop import Training
 from autotune.targets.ranks import world
 
-FEWEST_PAIRS, MOST_PAIRS = 3, 30  # the first is left out: DDP arranges its buckets after a first step
-SECONDS = 0.5  # after which no further pair is begun
+FEWEST_STEP_PAIRS, MOST_STEP_PAIRS = 3, 30  # the first is left out: DDP arranges its buckets after a first step
+PAIRS_SECONDS = 0.5  # after which no further pair is begun
 
 
 def exposed_share(training: Training) -> float | None:
@@ -42,7 +42,9 @@ class _Pairs(Watch):
         now = self._now()
         self.seconds.append(now - self._last)
         pairs = len(self.seconds) // 2
-        enough = exchanges and pairs >= FEWEST_PAIRS and (sum(self.seconds) > SECONDS or pairs >= MOST_PAIRS)
+        enough = (
+            exchanges and pairs >= FEWEST_STEP_PAIRS and (sum(self.seconds) > PAIRS_SECONDS or pairs >= MOST_STEP_PAIRS)
+        )
         is_over = world.agreed(enough)
         self._last = time.perf_counter()  # all begin the next one together
         return Order.STOP if is_over else Order.EXCHANGE

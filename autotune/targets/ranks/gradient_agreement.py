@@ -14,7 +14,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 from autotune.errors import TargetError
 from autotune.targets.ranks import world
 
-FEW = 3  # parameters that a message names
+MOST_NAMED_PARAMETERS = 3  # parameters that a message names
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
 _UNUSED = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")  # torch 2.13, reducer.cpp
 REMEDY = (
@@ -145,5 +145,5 @@ def _unused(names: list[str], where: str = "") -> TargetError:
 
 
 def _named(names: list[str]) -> str:
-    more = len(names) - FEW
-    return ", ".join(names[:FEW]) + (f" and {more} more" if more > 0 else "")
+    more = len(names) - MOST_NAMED_PARAMETERS
+    return ", ".join(names[:MOST_NAMED_PARAMETERS]) + (f" and {more} more" if more > 0 else "")

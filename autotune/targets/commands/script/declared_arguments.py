@@ -14,7 +14,7 @@ from autotune.targets.commands.script.constants import put_in
 from autotune.targets.commands.script.syntax import called, calls, keywords
 
 UNKNOWN = object()  # a default that only running the script would tell
-DEEPEST = 2  # imports that are followed: a script often keeps its parser in a file beside it
+DEEPEST_IMPORT = 2  # imports that are followed: a script often keeps its parser in a file beside it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class Script:
 
 def read_script(path: Path | None) -> Script:
     """Return what the script in `path` declares; nothing for a file that cannot be read or is no Python."""
-    trees = list(_trees(path, DEEPEST)) if path is not None else []
+    trees = list(_trees(path, DEEPEST_IMPORT)) if path is not None else []
     put_in(trees)
     found: dict[tuple[str, ...], Argument] = {}
     for one in (argument for tree in trees for argument in (*_argparse(tree), *_click(tree), *_configurator(tree))):

@@ -1,0 +1,40 @@
+"""What a `ProbeWatch` is given: instruments, the shape of the loop that it watches, and who listens to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from autotune.child.clock import Clock
+from autotune.child.memory_trace import MemoryTrack
+from autotune.child.warmup import WarmUp
+
+
+@dataclass(frozen=True, kw_only=True)
+class Instruments:
+    """What a probe is measured with."""
+
+    clock: Clock
+    updates: Clock | None = None  # another one of the device, for the optimizer alone; None: it is not timed
+    warm_up: WarmUp
+    track: MemoryTrack
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoopShape:
+    """The shape of the loop that is watched."""
+
+    workers: int = 0
+    ready: int = 0  # batches that the workers prepare in advance
+    loads: bool = False  # there is a loader to be timed alone
+    exchanges: bool = False  # and an exchange of gradients among ranks
+    cycle_ratio: float = 1.0  # that of `Measurement`
+
+
+@dataclass(frozen=True, kw_only=True)
+class Listeners:
+    """Who is told while a probe runs."""
+
+    beat: Callable[[], None] = lambda: None  # of every sign of life
+    phase: Callable[[str], None] = lambda name: None  # of each phase that begins, by its name
+    agree: Callable[[int], int] = int  # returns what rank 0 says, where every rank asks

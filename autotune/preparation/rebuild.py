@@ -1,0 +1,62 @@
+"""A study.json that was lost, written anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec.structs import replace
+
+from autotune.core import codec
+from autotune.core.records import Environment, TargetFacts
+from autotune.core.results import Inspection
+from autotune.errors import StudyError
+from autotune.launch.base import RESULT
+from autotune.launch.files import store
+from autotune.preparation.prepare import settle
+from autotune.preparation.settings import Settings
+from autotune.sentences import first_few
+from autotune.study import disk
+from autotune.study.identity import MOST_DIFFERENCES
+
+
+def rebuild(settings: Settings) -> str:
+    """Write a study.json that is lost anew, from the inspection of then and `settings`; what was done, if anything.
+
+    Target, machine and baseline of the probes are known, so other ones are refused as ever. What else an earlier
+    command asked (objective, limits) is not: the probes are judged by what this one asks. Raises `StudyError` where
+    they were asked something else, and `UsageError` as `settle` does.
+    """
+    folder = settings.folder
+    if settings.mode == "fresh" or (folder / disk.STUDY).exists() or (found := _inspection(folder)) is None:
+        return ""
+    request, _ = settle(settings, *found)
+    request = replace(request, target_digest="")  # of the code that was searched nothing is known
+    asked = disk.read_asked(folder)
+    differences = [f"the target was {one.target}, is {request.target}" for one in asked if one.target != request.target]
+    differences += [
+        f"the baseline's {name} was {value}, is {request.baseline[name]}"
+        for one in asked
+        for name, value in one.config.values.items()
+        if one.purpose == "baseline" and value != request.baseline[name]
+    ]
+    if differences:
+        told = first_few([*dict.fromkeys(differences)], MOST_DIFFERENCES, "; ")
+        raise StudyError(
+            f"{folder} holds {len(asked)} probes and no {disk.STUDY}, and this command asks for something else: "
+            f"{told}. Give the earlier settings, and the study is rebuilt. Or use "
+            f"--fresh (the folder is moved aside) or another --study."
+        )
+    store(folder, disk.STUDY, request)
+    return (
+        f"{disk.STUDY} was missing: rebuilt from the inspection and what {len(asked)} probes were asked. Objective and "
+        f"limits are those of this command."
+    )
+
+
+def _inspection(folder: Path) -> tuple[Environment, TargetFacts] | None:
+    """Read machine and target as they were when the study was last searched; None if they are not known."""
+    path = folder / disk.INSPECT / RESULT
+    if not path.is_file() or not (folder / disk.PROBES).is_dir():
+        return None
+    found = codec.read(path, Inspection)
+    return None if found.environment is None or found.facts is None else (found.environment, found.facts)
