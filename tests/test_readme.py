@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from autotune.knobs import KNOBS
+from autotune.objectives import OBJECTIVES
 from autotune.report.answer import answer_block
 from autotune.study.view import load_view
 from tests.commandline import run_here
@@ -117,3 +118,9 @@ def test_every_knob_is_in_the_table_of_knobs() -> None:
     rows = re.findall(r"^\| `(\w+)` \| `(\w+)` \|", (ROOT / "docs" / "knobs.md").read_text(), re.M)
 
     assert rows == [(knob.name, knob.alias) for knob in KNOBS]
+
+
+def test_every_objective_is_in_the_table_of_objectives() -> None:
+    rows = re.findall(r"^\| `(\w[\w-]*)` \| ", (ROOT / "docs" / "objectives.md").read_text(), re.M)
+
+    assert rows == [objective.name for objective in OBJECTIVES]
