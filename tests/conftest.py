@@ -3,6 +3,7 @@
 import compileall
 import functools
 import gc
+import itertools
 import os
 import shutil
 import signal
@@ -18,6 +19,7 @@ from optuna.storages import RDBStorage
 
 import autotune
 from autotune.study import store
+from autotune.targets.commands import hygiene
 from tests import commandline
 from tests.session_launcher import SessionLauncher
 
@@ -104,10 +106,17 @@ def _tables_once(tmp_path_factory: pytest.TempPathFactory, _revisions_once: None
         yield
 
 
+@pytest.fixture(autouse=True, scope="session")
+def _outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Where commands that tests run in their own process write; a child has a folder of its probe for it."""
+    return (tmp_path_factory.getbasetemp() / f"outputs-{number}" for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def _environment_as_before() -> Iterator[None]:
+def _environment_as_before(_outputs: Iterator[Path]) -> Iterator[None]:
     """What a test or its imports set is not set for the tests after it: importing torch._dynamo sets a variable."""
     os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)  # set already where pytest collected
+    os.environ[hygiene.OUTPUT] = str(next(_outputs))
     priority = os.nice(0)
     with commandline.variables(dict(os.environ)):
         yield

@@ -30,6 +30,7 @@ from autotune.child.lifeline import Progress, harden
 from autotune.child.ranks import group, rank
 from autotune.core import codec
 from autotune.core.measurements import MEASUREMENTS, decode
+from autotune.core.probe_tag import TAG, socket_folders
 from autotune.core.requests import Request
 from autotune.core.results import Failure, Outcome, Result
 from autotune.errors import EnvironmentUnfit, TargetError
@@ -102,10 +103,11 @@ def _folder_of_sockets() -> str:
     """Make the folder in which loader workers pass tensors on, and return its path. Empty where nothing can be written.
 
     Each worker would make one of its own, in the system's folder for temporary files, and be ended before it takes it
-    away (CPython 3.11, `multiprocessing.util.get_temp_dir`, which would report at the exit that this one is gone).
+    away (CPython 3.11, `multiprocessing.util.get_temp_dir`, which would report at the exit that this one is gone). Of a
+    probe that is killed its guard takes it away (`lifeline.py`).
     """
     try:
-        _PROCESS["tempdir"] = tempfile.mkdtemp(prefix="pymp-")
+        _PROCESS["tempdir"] = tempfile.mkdtemp(prefix=socket_folders(os.environ.get(TAG, "")))
     except OSError:
         return ""
     return str(_PROCESS["tempdir"])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -10,7 +11,7 @@ import pytest
 
 from autotune.core.records import Config
 from autotune.core.requests import ProbeBudget, ProbeRequest
-from autotune.core.results import Isolation, Outcome
+from autotune.core.results import Isolation, Outcome, ProbeResult
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
 
@@ -36,20 +37,46 @@ def temporary() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.mark.parametrize("isolation", ["fresh", "fork"])
-def test_loader_workers_leave_no_sockets_behind(
-    tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch, isolation: Isolation
-) -> None:
-    (tmp_path / "train.py").write_text(SCRIPT)
+@pytest.fixture
+def run(tmp_path: Path, temporary: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str, Isolation], ProbeResult]:
+    """Returns the result of a probe of a script, whose files for the time being go into `temporary`."""
     (folder := tmp_path / "probe").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("TMPDIR", str(temporary))
     config = Config(values=defaults() | {"batch_size": 16, "num_workers": 2})
+    asked = ProbeRequest(target="-- python train.py", config=config, device="cpu", budget=BRIEF)
 
-    with SubprocessLauncher(isolation=isolation) as launcher:
-        result = launcher.run(
-            ProbeRequest(target="-- python train.py", config=config, device="cpu", budget=BRIEF), folder
-        )
+    def run_it(script: str, isolation: Isolation) -> ProbeResult:
+        (tmp_path / "train.py").write_text(script)
+        with SubprocessLauncher(isolation=isolation) as launcher:
+            return launcher.run(asked, folder)
+
+    return run_it
+
+
+def _left(temporary: Path) -> list[str]:
+    return [one.name for one in temporary.iterdir() if one.name.startswith("pymp-")]
+
+
+@pytest.mark.parametrize("isolation", ["fresh", "fork"])
+def test_loader_workers_leave_no_sockets_behind(
+    run: Callable[[str, Isolation], ProbeResult], temporary: Path, isolation: Isolation
+) -> None:
+    result = run(SCRIPT, isolation)
 
     assert result.outcome is Outcome.OK, result.failure
-    assert [one.name for one in temporary.iterdir() if one.name.startswith("pymp-")] == []
+    assert _left(temporary) == []
+
+
+@pytest.mark.parametrize("isolation", ["fresh", "fork"])
+def test_a_killed_probe_leaves_no_sockets_behind(
+    run: Callable[[str, Isolation], ProbeResult], temporary: Path, isolation: Isolation
+) -> None:
+    result = run(SCRIPT.replace("optimizer.step()", "__import__('os').kill(__import__('os').getpid(), 9)"), isolation)
+    until, left = time.monotonic() + 20, [""]
+    while left and time.monotonic() < until:  # its guard goes on for a moment
+        time.sleep(0.05)
+        left = _left(temporary)
+
+    assert "killed" in str(result.failure), result.failure
+    assert left == []
