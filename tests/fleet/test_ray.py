@@ -161,8 +161,9 @@ def test_a_search_whose_connection_dies_says_so_and_ends(cluster, search, tmp_pa
 
 
 def test_a_cluster_that_is_busy_says_so(cluster, search, tmp_path):
-    search(study="first")
+    first = search(study="first")
     until(cluster.actors, LONG_SECONDS)
+    first.send_signal(signal.SIGSTOP)  # so that it does not end while the second is still being connected
 
     second = search(study="second")
 
