@@ -121,7 +121,7 @@ FINDING_TEXTS: Mapping[Slowness, FindingText] = {
         "without it the losses are others",
     ),
     "growth": FindingText(
-        "memory grows by {grown} a step: what is made here is kept{holder}",
+        "memory grows by {grown} a step{ends}: what is made here is kept{holder}",
         "keep numbers: tensors stay, and with a grad_fn the graph behind them",
         "it costs memory",
     ),
@@ -176,6 +176,7 @@ def seen(one: SlowLine) -> str:
         count=f"{one.count:,.0f}",
         often=f", {_times(one.count)} a step",
         grown=format_bytes(one.bytes),
+        ends="" if one.steps_left is None else f" and runs out after about {one.steps_left:,}",
         holder=f", in {one.what}" if one.what else "",
         ratio=one.ratio,
     )

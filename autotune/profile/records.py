@@ -114,6 +114,7 @@ class SlowLine(Record, frozen=True, kw_only=True):
     count: float  # per optimizer step
     seconds: float  # per optimizer step: what leaving it out can give at most; 0.0 for memory
     bytes: float = 0.0  # per optimizer step, by which memory grows
+    steps_left: int | None = None  # after which that has used up the memory; None: it does not grow, or nobody knows
     ratio: float = 0.0  # of the slowest sample to the median
     gain: MeasuredGain | None = None  # None: not verified
     unverified: str = ""  # why it was not, where that was asked for

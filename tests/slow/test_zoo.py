@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from autotune.core.results import Outcome
+from autotune.machine.host import host_memory
 from autotune.profile.judge import findings
 from autotune.profile.measuring.sizes import Product, faster_larger
 from autotune.profile.records import ProfileRequest
@@ -97,6 +98,12 @@ def test_the_planted_cause_comes_first_with_its_line(name, profiled):
 @pytest.mark.parametrize("name", CLEAN)
 def test_a_clean_training_has_no_finding(name, profiled):
     assert findings(profiled(name, seconds=1.0)) == []
+
+
+def test_memory_that_grows_is_told_with_the_step_at_which_it_runs_out(profiled):
+    (grows,) = (one for one in findings(profiled("keeps_features")) if one.kind == "growth")
+
+    assert grows.steps_left == pytest.approx(host_memory().available_bytes / grows.bytes, rel=0.5)
 
 
 def test_every_planted_training_is_tested():

@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 from autotune.child.memory_trace import track_on
 from autotune.core.memory_growth import FEWEST_READINGS, memory_growth
 from autotune.core.results import Outcome
+from autotune.machine.host import host_memory
 from autotune.machine.interference import interference_between, look
 from autotune.profile.measuring.backward_watch import BackwardWatch
 from autotune.profile.measuring.calls import CALLS, Calls, Watched
@@ -58,6 +59,7 @@ class LinePasses:
         """`model` and `optimizers` are asked for when the first steps were taken."""
         self._left_on, self._searches = from_the_start
         self._device, self._seconds, self._model = device, asked.seconds, model
+        self._limit_bytes = asked.memory_limit_bytes
         self._most_seconds = (
             min(MOST_PASS_SECONDS, MOST_TIMES * asked.seconds) if asked.extent == "whole" else asked.seconds
         )
@@ -165,22 +167,29 @@ class LinePasses:
         if len(self._track.readings) < FEWEST_READINGS:
             self._leave_out("Whether memory grows is not known: there was time for too few steps.")
         growth, kept = memory_growth(self._track.readings), operations.kept()
+        left = int(self._free_bytes() / growth) if growth else None
         graph = self._backward.growing(self._between, self._part_seconds()["backward"])
         if graph is not None:
-            return [replace(graph, bytes=growth)]
+            return [replace(graph, bytes=growth, steps_left=left)]
         if growth and kept is not None:
             line, holder = kept
-            return [
-                SlowLine(
-                    kind="growth", place=line.place, code=line.text, what=holder, count=1.0, seconds=0.0, bytes=growth
-                )
-            ]
+            grows = SlowLine(kind="growth", place=line.place, code=line.text, what=holder, count=1.0, seconds=0.0)
+            return [replace(grows, bytes=growth, steps_left=left)]
         if growth:  # large lists that come and go look like it where there is time for few steps
             self._leave_out(
                 f"Memory grew by {format_bytes(growth)} a step, and no tensor was seen to stay: "
                 f"perhaps the allocator's."
             )
         return []
+
+    def _free_bytes(self) -> int:
+        """Return the bytes that training may still take."""
+        used = self._track.readings[-1][1]
+        if self._limit_bytes is not None:
+            return max(0, self._limit_bytes - used)
+        if self._device.startswith("cuda"):
+            return int(torch.cuda.get_device_properties(self._device).total_memory) - used
+        return host_memory().available_bytes
 
     def _part_seconds(self) -> dict[str, float]:
         return {one.part: one.seconds for one in self._found.parts}
