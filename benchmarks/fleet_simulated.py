@@ -43,6 +43,7 @@ from autotune.sampler.optuna import GuardedSampler, make_sampler
 from autotune.sampler.structured import Knowledge
 
 LOOKED_AT = (16, 30)  # probes
+TOLD_PROBES = 100  # between two lines on standard error: a search of 2,000 takes long
 LOAD_SECONDS, ORDER_SECONDS, LOG_BYTES = 20.0, 1.0, 2**16
 
 
@@ -89,6 +90,8 @@ def search(world: alone.World, seed: int, workers: int, probes: int) -> Run:
         clock, _, config, trial = heapq.heappop(running)
         _learn(world, study, guard, config, chance, trial)
         rates.append(_useful(world, config))
+        if len(rates) % TOLD_PROBES == 0:
+            print(f"{len(rates)} of {probes} probes, proposals took {sum(spent):.0f} s", file=sys.stderr, flush=True)
         if hit is None and rates[-1] >= alone.WITHIN * world.best:
             hit = clock
     regrets = tuple(1 - max(rates[:count]) / world.best for count in (*LOOKED_AT, len(rates)))

@@ -11,6 +11,8 @@ from autotune.core.requests import InspectRequest
 from autotune.core.results import Failure, Inspection, Outcome
 from autotune.core.run_length import epochs_of
 from autotune.errors import AutotuneError, EnvironmentUnfit, TargetError, UsageError
+from autotune.failures.log_excerpt import excerpt, stopped_at
+from autotune.failures.words import what_happened, when_it_was
 from autotune.knobs import KNOBS, check
 from autotune.knobs.declared import declare
 from autotune.launch.base import LOG, Launcher
@@ -243,6 +245,20 @@ def asked_limit(text: str, total: int) -> int:
     return asked
 
 
+_HOW = {
+    Outcome.CRASHED: "crashed",
+    Outcome.TIMEOUT: "was given up",
+    Outcome.DEVICE_FAULT: "met a fault of the device",
+    Outcome.COMPILE_FAILED: "could not be compiled",
+    Outcome.OOM_DEVICE: "ran out of memory",
+    Outcome.OOM_HOST: "ran out of memory",
+}
+_ADVICE = {
+    Outcome.CRASHED: "Where it ends so without autotune, too, correct that first.",
+    Outcome.TIMEOUT: "If one of its steps really takes longer, give --step-timeout 30m.",
+}
+
+
 def error_of_failure(outcome: Outcome, failure: Failure, log: Path | None) -> TargetError | EnvironmentUnfit:
     """Return the error of a failure that ends a search; the user's own words first, the log last."""
     if outcome is Outcome.ENVIRONMENT:
@@ -259,11 +275,11 @@ def error_of_failure(outcome: Outcome, failure: Failure, log: Path | None) -> Ta
         return TargetError(
             f"The target cannot run as it is: {failure.message}{why}.{where}", traceback=failure.traceback
         )
-    advice = "a smaller --baseline batch=... may do"
-    if outcome is Outcome.TIMEOUT:
-        advice = "if one of its steps really takes longer, give --step-timeout 30m"
+    told = what_happened(failure)
+    if not failure.user_frame and (place := stopped_at(failure.traceback)):
+        told += f", at {place}"
     return TargetError(
-        f"The target ended with {outcome.value} in phase {failure.phase}: {failure.message} ({failure.evidence}). It "
-        f"has to run once as it is before it can be tuned; {advice}.{where}",
-        traceback=failure.traceback,
+        f"The target {_HOW.get(outcome, 'failed')} {when_it_was(failure.phase)}: {told}. It has to run once as it is "
+        f"before it can be tuned. {_ADVICE.get(outcome, 'A smaller --baseline batch=... may do.')}{where}",
+        traceback=failure.traceback if failure.user_frame else excerpt(failure.traceback),
     )

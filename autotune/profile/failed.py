@@ -9,22 +9,13 @@ from msgspec.structs import replace
 
 from autotune.core.results import Failure, Outcome, Result
 from autotune.errors import AutotuneError, TargetError
+from autotune.failures.log_excerpt import excerpt, stopped_at
+from autotune.failures.words import what_happened, when_it_was
 from autotune.preparation.prepare import error_of_failure
-from autotune.profile.failed_log import excerpt, stopped_at
 
 # The user's own words, or the machine's, say all there is.
 _IN_OTHER_WORDS = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.ENVIRONMENT)
-_WHEN = {
-    "start": "before its code was loaded",
-    "load": "while its code was loaded",
-    "build": "while model and data were made",
-    "warm-up": "in its first steps",
-    "measure": "in steps that were looked at",
-}
-_END = re.compile(r"killed by|exit status")
-_SAID_AGAIN = re.compile(r"given up in phase [\w-]+(: )?|^Fatal Python error: |, not by autotune.*| without a result$")
 _ALONE = re.compile(r"rank \d+( in \S+ \([^)]*\))? gave no sign of life$")  # no other rank waits for it
-_SUBJECTS = {"killed by": "its process was ", "exit status": "its process ended with ", "no sign": "it gave "}
 
 
 def with_shown_trace(failure: Failure, log: str) -> Failure:
@@ -43,22 +34,14 @@ def error_of_profile(label: str, ended: Result, log: str, smaller: str, kept: Pa
         return error_of_failure(outcome, failure, kept)
     failure = with_shown_trace(failure, log)
     what = "ran out of memory" if outcome.out_of_memory else "did not come to its end"
-    when, place = _WHEN.get(failure.phase, f"in phase {failure.phase}"), stopped_at(log)
-    told = _what_happened(failure)
+    when, place = when_it_was(failure.phase), stopped_at(log)
+    told = what_happened(failure)
     if place and place.partition(" in ")[0] not in told:
         told += f", at {place}"
     why, remedy = _why_and_remedy(outcome, told, smaller)
     hint = "" if failure.user_frame else " --output FOLDER keeps all that it prints."
     where = f"\nFull log: {kept}" if kept else hint
     return TargetError(f"Profiling {label} {what}: {told}, {when}. {why} {remedy}{where}", traceback=failure.traceback)
-
-
-def _what_happened(failure: Failure) -> str:
-    """Return what happened, with how the process ended where that says more."""
-    message, evidence = (_SAID_AGAIN.sub("", text).strip(" .") for text in (failure.message, failure.evidence))
-    subject = next((words for start, words in _SUBJECTS.items() if message.startswith(start)), "")
-    how = f" ({evidence})" if _END.search(evidence) and evidence not in message else ""
-    return f"{subject}{message}{how}"
 
 
 def _why_and_remedy(outcome: Outcome, told: str, smaller: str) -> tuple[str, str]:

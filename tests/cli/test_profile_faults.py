@@ -4,8 +4,8 @@ from functools import partial
 
 import pytest
 
+from autotune.failures.log_excerpt import MOST_EXCERPT_LINES
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.profile.failed_log import MOST_EXCERPT_LINES
 from tests.commandline import run_here as run
 
 pytestmark = pytest.mark.slow

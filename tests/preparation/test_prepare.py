@@ -2,6 +2,7 @@
 
 import pytest
 
+import autotune
 from autotune.core.records import Limit
 from autotune.core.results import Failure, Inspection, Outcome
 from autotune.errors import EnvironmentUnfit, TargetError, UsageError
@@ -232,7 +233,21 @@ def test_any_other_end_says_how_and_where():
     error = error_of_failure(Outcome.CRASHED, failure, None)
 
     assert isinstance(error, TargetError)
-    assert "ended with crashed in phase build: killed by signal 11 (exit status -11)." in str(error)
+    said = "crashed while model and data were made: its process was killed by signal 11 (exit status -11). It has to"
+    assert said in str(error)
+
+
+def test_a_crash_is_told_with_the_users_line_and_without_our_own_frames(tmp_path):
+    (script := tmp_path / "train.py").write_text("import os; os.abort()\n")
+    stack = f'  File "{script}", line 1 in <module>\n  File "{autotune.__file__}", line 3 in inspect\n'
+    log = f"epoch 1\nFatal Python error: Aborted\n\nCurrent thread 0x01 (most recent call first):\n{stack}"
+    message, evidence = "Fatal Python error: Aborted", "killed by SIGABRT"
+    failure = Failure(phase="warm-up", message=message, evidence=evidence, traceback=log)
+
+    error = error_of_failure(Outcome.CRASHED, failure, None)
+
+    assert f"crashed in its first steps: Aborted (killed by SIGABRT), at {script}:1 in <module>." in str(error)
+    assert error.traceback.splitlines() == ["epoch 1", f'  File "{script}", line 1 in <module>']
 
 
 def test_a_setting_of_today_that_cannot_run_is_told_once_without_our_own_words():

@@ -4,8 +4,8 @@ import pytest
 
 from autotune.core.results import Failure, Outcome
 from autotune.errors import EnvironmentUnfit
+from autotune.failures.log_excerpt import MOST_EXCERPT_LINES, excerpt, stopped_at
 from autotune.profile.failed import error_of_profile
-from autotune.profile.failed_log import MOST_EXCERPT_LINES, excerpt, stopped_at
 from autotune.profile.records import ProfileResult
 
 # Of `autotune profile -- torchrun --nproc-per-node 2 train.py` whose rank 1 was killed (torch 2.13), shortened.
@@ -88,7 +88,7 @@ def test_of_a_long_log_the_last_lines_are_shown():
 @pytest.mark.parametrize(
     ("outcome", "message", "evidence", "says"),
     [
-        (Outcome.CRASHED, KILLED, KILLED, "its process was killed by SIGKILL, in steps that were looked at. "),
+        (Outcome.CRASHED, KILLED, KILLED, "its process was killed by SIGKILL, in steps that were measured. "),
         (Outcome.CRASHED, "rank 1 of 2 ended without a result: killed by SIGKILL", KILLED,
          ": rank 1 of 2 ended without a result: killed by SIGKILL, in steps"),
         (Outcome.CRASHED, "exit status 77 without a result", "exit status 77 without a result",

@@ -1,4 +1,4 @@
-"""The log of a profile that failed, for its user: the line of theirs that ran, and what the program said last. Pure."""
+"""What helps of the log of a process that failed: the line of the user's that ran, and what was printed last. Pure."""
 
 from __future__ import annotations
 

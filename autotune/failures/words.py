@@ -1,0 +1,31 @@
+"""The words in which a person is told how a process failed, and in which part of its work. Pure."""
+
+from __future__ import annotations
+
+import re
+
+from autotune.core.results import Failure
+
+_WHEN = {
+    "start": "before its code was loaded",
+    "load": "while its code was loaded",
+    "build": "while model and data were made",
+    "warm-up": "in its first steps",
+    "measure": "in steps that were measured",
+}
+_END = re.compile(r"killed by|exit status")
+_SAID_AGAIN = re.compile(r"given up in phase [\w-]+(: )?|^Fatal Python error: |, not by autotune.*| without a result$")
+_SUBJECTS = {"killed by": "its process was ", "exit status": "its process ended with ", "no sign": "it gave "}
+
+
+def when_it_was(phase: str) -> str:
+    """Return the phase of a process as a person calls it: `while model and data were made`."""
+    return _WHEN.get(phase, f"in phase {phase}")
+
+
+def what_happened(failure: Failure) -> str:
+    """Return what happened, with how the process ended where that says more."""
+    message, evidence = (_SAID_AGAIN.sub("", text).strip(" .") for text in (failure.message, failure.evidence))
+    subject = next((words for start, words in _SUBJECTS.items() if message.startswith(start)), "")
+    how = f" ({evidence})" if _END.search(evidence) and evidence not in message else ""
+    return f"{subject}{message}{how}"
