@@ -34,7 +34,7 @@ VALIDATION_BATCHES = 2  # enough to see the memory of evaluation; its speed is n
 
 
 def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
-    """One short training run. Raises whatever the user's code, torch or the machine raise."""
+    """Train for a short time and measure it. Raises whatever the user's code, torch or the machine raise."""
     device = devices.choose_device(request.device)
     seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)

@@ -1,4 +1,4 @@
-"""The seam between a search and whoever watches it."""
+"""The interface through which a search reports what it does."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from autotune.study.view import StudyView
 
 
 class Reporter(Protocol):
-    """The receiver of what a search does, in this order; must not raise, and must not take noticeable time.
+    """What a search calls, in this order. No method may raise, or take noticeable time.
 
     opening ─► (phase | probing ─► probed | note | detail)* ─► finished | interrupted
     """

@@ -20,9 +20,9 @@ POSSIBLE_SPEEDUP = 1 / 0.81
 
 
 class TimeGuard:
-    """An admission that also refuses whose probe should not end in time, `within` so many seconds.
+    """An admission that also refuses a configuration whose probe would not end `within` so many seconds.
 
-    Outside of it, time decides nothing: whoever asks what remains of the space is told of all that remains.
+    Outside of `within` no time limit holds: `remaining` then returns all that the inner admission lets through.
     """
 
     def __init__(self, admission: Admission, budget: TimeBudget, history: History) -> None:
@@ -47,10 +47,10 @@ class TimeGuard:
         )
 
     def may_compile(self, config: Config) -> bool:
-        """Return whether what a probe of `config` compiles, if anything, is worth its share of the time budget.
+        """Return whether a probe of `config` may compile, if it does: compiling takes a share of the time budget.
 
-        On a CPU it must be small, or a planned run has to be long enough to pay for it. What the user or the target
-        says of the knob counts for more.
+        On a CPU that share must be small, or the planned run so long that compiling pays. Where the user or the target
+        named the knob, it may always.
         """
         seconds, request = self._history.times.compiling_seconds(config), self._history.request
         goal, facts = request.goal, request.facts

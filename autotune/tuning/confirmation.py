@@ -122,12 +122,11 @@ def _calmest(context: SearchContext, config: Config) -> Judged | None:
 
 
 def _tell_unconfirmed(context: SearchContext, confirmed: Sequence[ConfigSummary], baseline: ConfigSummary) -> None:
-    alone = context.history.probed == {baseline.config}
-    why = "Only the baseline ran, and there" if alone else "There"
-    what = f"probe {baseline.trials[0].number} of the baseline is used"
+    what = f"Probe {baseline.trials[0].number} of the baseline is used"
     if confirmed:
-        what = f"probes {baseline.trials[0].number} (the baseline) and {confirmed[0].trials[0].number} are compared"
-    context.reporter.note(f"{why} is no time to confirm anything: {what}.")
+        what = f"Probes {baseline.trials[0].number} (the baseline) and {confirmed[0].trials[0].number} are compared"
+    alone = " Only the baseline ran." if context.history.probed == {baseline.config} else ""
+    context.reporter.note(f"The time budget is too short to confirm an answer.{alone} {what}.")
 
 
 def _confirm_in_rounds(context: SearchContext, candidates: list[ConfigSummary]) -> list[ConfigSummary]:

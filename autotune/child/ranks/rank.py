@@ -1,4 +1,4 @@
-"""One rank, whoever started it: a probe like any other, that does not end before the others have."""
+"""One rank of a probe, whoever started it. It measures as a probe of one process does, and ends after all others."""
 
 from __future__ import annotations
 
