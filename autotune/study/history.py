@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from autotune.core.notices import Notice
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.results import LossVerdict, Outcome, Trial
+from autotune.errors import StudyError
 from autotune.gradient_noise.estimate import estimate
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleRequest, NoiseScaleResult
 from autotune.memory.records import DryRun, DryRunRequest
@@ -48,7 +50,7 @@ class History:
     def read(cls, folder: Path, request: StudyRequest) -> History:
         """Read the study in `folder`, without probes that ended a search: their cause has probably been mended.
 
-        Raises `StudyError` if a file is damaged.
+        Raises `StudyError` if a file is damaged, but for a profile, which only adds to the answer.
         """
         dry_runs = disk.attempts(folder, DryRunRequest.kind())
         precision_checks = disk.attempts(folder, PrecisionCheckRequest.kind())
@@ -59,7 +61,7 @@ class History:
             precision_checks=[pair for pair in precision_checks if pair[1].outcome is not Outcome.ENVIRONMENT],
             gradient_samples=[pair for pair in gradient_samples if pair[1].outcome is not Outcome.ENVIRONMENT],
             dry_run=dry_runs[-1][1] if dry_runs else None,
-            profiles=[result for _, result in disk.attempts(folder, ProfileRequest.kind())],
+            profiles=_read_profiles(folder),
         )
 
     def add(self, trial: Trial) -> Judged:
@@ -222,6 +224,12 @@ def known_noise(request: StudyRequest, results: Sequence[NoiseScaleResult]) -> N
     """Return what the last of these samples of gradients says; None without one, and for other objectives."""
     samples = [result.sample for result in results if result.sample is not None]
     return estimate(samples[-1]) if samples and objective_of(request.goal).uses_noise_scale else None
+
+
+def _read_profiles(folder: Path) -> list[ProfileResult]:
+    with suppress(StudyError, OSError):
+        return [result for _, result in disk.attempts(folder, ProfileRequest.kind())]
+    return []
 
 
 def _ended_a_search(trial: Trial) -> bool:

@@ -130,13 +130,14 @@ def test_a_launcher_that_cannot_start_it_ends_nothing(tmp_path):
     assert "could not be started" in words(listener)[0]
 
 
-def test_a_damaged_profile_is_none(tmp_path):
+def test_a_damaged_profile_is_made_again(tmp_path):
     searched(tmp_path, Asked(*FOUND), probes=3)
     (tmp_path / "profile" / "0000" / "result.json").write_text("{")
 
-    answer = searched(tmp_path, Asked(*FOUND), probes=5)
+    answer = searched(tmp_path, launcher := Asked(*FOUND), probes=5)
 
-    assert answer.slow_lines == ()
+    assert len(launcher.profiles) == 1
+    assert len(answer.slow_lines) == 2
 
 
 def test_a_study_without_a_profile_opens_as_before(tmp_path):
