@@ -38,7 +38,7 @@ FEWEST_FREEDOM = 3  # of the noise: Student's 95 % is 3.2 standard errors with t
 GOAL_ROUNDS = 8  # of the last two: on a quiet machine they tell 2 % apart with a power of 0.92 (docs/notes/search.md 4)
 # Eight leave the recommended a regret of 1.9 %, twelve 1.2 %, for a sixth more (benchmarks/confirmation_rounds.py).
 USUAL_ROUNDS = 12
-LONGEST_CONFIRMATION = 24  # where it is open whether the fastest beats the baseline: the interval narrows by 1.4
+MOST_CONFIRMATION_ROUNDS = 24  # where it is open whether the fastest beats the baseline: the interval narrows by 1.4
 SURE_ROUNDS = 3  # before it may be decided: two rounds agree by luck now and then
 SURE_CONFIDENCE = 0.99  # confidence of what ends a confirmation: it is asked anew after every round
 KNOWN_LOSS = 0.005  # expected of the choice, beyond a tie: the rounds end there (benchmarks/confirmation_rounds.py)
@@ -157,7 +157,7 @@ def confirm_in_rounds(
     baseline, candidates = request.baseline, {one.config: one for one in finalists}
     first = max((number + 1 for one in finalists for number in one.rounds), default=0)
     fewest = fewest_rounds(len(candidates))
-    for done in range(LONGEST_CONFIRMATION if affords or rounds >= USUAL_ROUNDS else rounds):
+    for done in range(MOST_CONFIRMATION_ROUNDS if affords or rounds >= USUAL_ROUNDS else rounds):
         number = first + done
         running = [one for one in candidates.values() if not (one.failure or one.is_behind)]
         claims = sum(not one.failure for one in candidates.values() if one.config != baseline)  # as the answer does

@@ -8,7 +8,7 @@ from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, rounds_without_in
 from autotune.answer.exposed_communication import exposed_communication
 from autotune.answer.uneven_ranks import uneven_ranks
 from autotune.core.codes import Code
-from autotune.core.memory_growth import memory_growth
+from autotune.core.memory_growth import MOST_STEPS_LEFT, memory_growth
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
 from autotune.core.results import Trial
@@ -23,8 +23,7 @@ from autotune.units import format_rate
 
 LOADER_BOUND = 0.15  # share of a step spent waiting: 0.04 if compute-bound, else 0.2 to 0.75 (docs/notes/timing.md 4)
 MOST_LISTED = 3  # probes: the others were slowed by the same work
-MOST_STEPS_LEFT = 250_000  # until memory runs out: a slower growth was seen without a leak, and few train so long
-BUSY_SPREAD = 0.05  # of repeats, beyond which a ranking of near-ties means little
+MISLEADING_SPREAD = 0.05  # of repeats, beyond which a ranking of near-ties means little
 
 
 def reasons_for(request: StudyRequest) -> Iterator[Notice]:
@@ -69,7 +68,7 @@ def warnings_of(
         yield notice(
             Code.PAUSES_LEFT_OUT, seconds=paused, measured=sum(sum(m.step_seconds) for m in winner.measurements)
         )
-    if spread > BUSY_SPREAD:
+    if spread > MISLEADING_SPREAD:
         yield notice(Code.RATES_SPREAD, spread=spread)
     if busy:
         yield notice(Code.INTERFERENCE_THROUGHOUT)

@@ -6,7 +6,7 @@ import math
 import statistics
 
 from autotune.answer.choice import PAYING_GAIN, TIE, at_knee, confidence, is_crowded_out
-from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, LONGEST_CONFIRMATION, fewest_rounds
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, MOST_CONFIRMATION_ROUNDS, fewest_rounds
 from autotune.answer.ranking import Ranking, rounded_ratio
 from autotune.objectives import objective_of
 from autotune.study.recommendation import Undecided
@@ -61,4 +61,4 @@ def _rounds_needed(gain: float, low: float, rounds: int) -> int | None:
     if gain <= 1 + TIE or low <= 0:
         return None
     needed = math.ceil(rounds * (math.log(gain / low) / math.log(gain)) ** 2) + 1
-    return needed if needed <= LONGEST_CONFIRMATION else None
+    return needed if needed <= MOST_CONFIRMATION_ROUNDS else None

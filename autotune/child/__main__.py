@@ -30,7 +30,7 @@ from autotune.child.lifeline import Progress, harden
 from autotune.child.ranks import group, rank
 from autotune.core import codec
 from autotune.core.measurements import MEASUREMENTS, decode
-from autotune.core.probe_tag import TAG, socket_folders
+from autotune.core.probe_tag import TAG, socket_folder_prefix
 from autotune.core.requests import Request
 from autotune.core.results import Failure, Outcome, Result
 from autotune.errors import EnvironmentUnfit, TargetError
@@ -107,7 +107,7 @@ def _folder_of_sockets() -> str:
     probe that is killed its guard takes it away (`lifeline.py`).
     """
     try:
-        _PROCESS["tempdir"] = tempfile.mkdtemp(prefix=socket_folders(os.environ.get(TAG, "")))
+        _PROCESS["tempdir"] = tempfile.mkdtemp(prefix=socket_folder_prefix(os.environ.get(TAG, "")))
     except OSError:
         return ""
     return str(_PROCESS["tempdir"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.core.communication import Communication
 from autotune.core.requests import ProbeBudget
 
-LEAST_PAIRS = 3  # where they take no longer than PATIENCE times as long as they have to
+LEAST_PAIRS = 3  # where they take no longer than EXCHANGE_PATIENCE times as long as they have to
 MOST_EXCHANGE_PAIRS = 50
 EXCHANGE_PATIENCE = 2.0
 

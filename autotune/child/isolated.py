@@ -11,7 +11,7 @@ from autotune.core.requests import ProbeBudget
 from autotune.core.results import Alone
 from autotune.targets.base import Step
 
-COMPUTE_STEPS = 3  # of computing alone, where they take no longer than PATIENCE times as long as they have to
+COMPUTE_STEPS = 3  # of computing alone, where they take no longer than ISOLATED_PATIENCE times as long as they have to
 ISOLATED_PATIENCE = 2.0
 LOADER_ROUNDS = 3  # of loading alone, where there is time for so many (docs/notes/timing.md 4)
 LEAST_LOADING = 0.1  # of its longest time: three rounds of a fast loader would be over in a millisecond

@@ -23,7 +23,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from autotune.core.probe_tag import TAG, socket_folders
+from autotune.core.probe_tag import TAG, socket_folder_prefix
 
 EXIT_ORPHANED = 113
 _BEAT_SECONDS = 0.1  # between heartbeats that are written: short steps shall not pay for them
@@ -146,7 +146,7 @@ def _guard(lifeline: int, probe: int) -> None:
             _kill_tagged(f"{TAG}={os.environ[TAG]}".encode())
             time.sleep(0.02)
         with suppress(OSError):
-            for place in Path(tempfile.gettempdir()).glob(f"{socket_folders(os.environ[TAG])}*"):
+            for place in Path(tempfile.gettempdir()).glob(f"{socket_folder_prefix(os.environ[TAG])}*"):
                 shutil.rmtree(place, ignore_errors=True)
 
 

@@ -18,7 +18,7 @@ from autotune.child.lifeline import Progress
 from autotune.child.memory import MemoryMeter
 from autotune.child.memory_trace import track_on
 from autotune.child.warmup import WarmUp, growth_on
-from autotune.child.watched_loop import Instruments, Listeners, LoopShape
+from autotune.child.watched_loop import Callbacks, Instruments, LoopShape
 from autotune.child.window import ProbeWatch
 from autotune.core.records import Config
 from autotune.core.requests import InspectRequest, ProbeRequest
@@ -58,15 +58,15 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     phase("warm-up")
     is_in_turn = loads_in_turn(config, plan.device)
     instruments = Instruments(
-        clock=clock_for(device), updates=clock_for(device), track=track_on(plan.device),
+        clock=clock_for(device), update_clock=clock_for(device), track=track_on(plan.device),
         warm_up=WarmUp(request.budget, growth_on(plan.device)),
     )  # fmt: skip
     shape = LoopShape(
-        workers=plan.workers, ready=plan.prefetched_batches, loads=session.loads and not is_in_turn,
+        workers=plan.workers, prefetched_batches=plan.prefetched_batches, loads=session.loads and not is_in_turn,
         exchanges=session.exchanges, cycle_ratio=plan.accumulation_steps / plan.micro_batches_per_step,
     )  # fmt: skip
-    listeners = Listeners(beat=beat, phase=phase, agree=world.agreed)
-    window = ProbeWatch(request.budget, instruments, shape, listeners, request.incumbent_samples_per_second)
+    callbacks = Callbacks(beat=beat, phase=phase, agree=world.agreed)
+    window = ProbeWatch(request.budget, instruments, shape, callbacks, request.incumbent_samples_per_second)
     session.train(window)
     compilation = compiling.after_window()
     check_effect(session, config.values)

@@ -1,4 +1,4 @@
-"""What a `ProbeWatch` is given: instruments, the shape of the loop that it watches, and who listens to it."""
+"""What a `ProbeWatch` is given: instruments, the shape of the loop that it watches, and what it calls."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Instruments:
     """What a probe is measured with."""
 
     clock: Clock
-    updates: Clock | None = None  # another one of the device, for the optimizer alone; None: it is not timed
+    update_clock: Clock | None = None  # another one of the device, for the optimizer alone; None: it is not timed
     warm_up: WarmUp
     track: MemoryTrack
 
@@ -25,16 +25,16 @@ class LoopShape:
     """The shape of the loop that is watched."""
 
     workers: int = 0
-    ready: int = 0  # batches that the workers prepare in advance
+    prefetched_batches: int = 0  # that the workers prepare in advance
     loads: bool = False  # there is a loader to be timed alone
     exchanges: bool = False  # and an exchange of gradients among ranks
     cycle_ratio: float = 1.0  # that of `Measurement`
 
 
 @dataclass(frozen=True, kw_only=True)
-class Listeners:
-    """Who is told while a probe runs."""
+class Callbacks:
+    """What is called while a probe runs."""
 
-    beat: Callable[[], None] = lambda: None  # of every sign of life
-    phase: Callable[[str], None] = lambda name: None  # of each phase that begins, by its name
-    agree: Callable[[int], int] = int  # returns what rank 0 says, where every rank asks
+    beat: Callable[[], None] = lambda: None  # with every sign of life
+    phase: Callable[[str], None] = lambda name: None  # with the name of each phase that begins
+    agree: Callable[[int], int] = int  # returns what rank 0 says, where every rank calls it

@@ -36,7 +36,7 @@ from msgspec.structs import replace
 from autotune.child import UnstableTraining
 from autotune.child.exchange import Exchange
 from autotune.child.isolated import Computing, Loading
-from autotune.child.watched_loop import Instruments, Listeners, LoopShape
+from autotune.child.watched_loop import Callbacks, Instruments, LoopShape
 from autotune.child.window_stopping import WindowStopping
 from autotune.core.interference_readings import HostInterference
 from autotune.core.requests import ProbeBudget
@@ -54,13 +54,13 @@ class ProbeWatch:
     """Collects what one probe measures; `step` and `loaded` decide what the session does next."""
 
     def __init__(
-        self, budget: ProbeBudget, instruments: Instruments, shape: LoopShape, listeners: Listeners,
+        self, budget: ProbeBudget, instruments: Instruments, shape: LoopShape, callbacks: Callbacks,
         incumbent: float | None = None,
     ) -> None:  # fmt: skip
         """`incumbent` is the rate to beat, samples/s; None: it is measured for its own sake."""
-        self._clock, self._updates, self._timed = instruments.clock, instruments.updates, 0  # marks around updates
+        self._clock, self._updates, self._timed = instruments.clock, instruments.update_clock, 0  # marks around updates
         self._warm_up, self.track = instruments.warm_up, instruments.track
-        self._beat, self._phase, self._agree = listeners.beat, listeners.phase, listeners.agree
+        self._beat, self._phase, self._agree = callbacks.beat, callbacks.phase, callbacks.agree
         self._round, self._loads, self._exchanges = max(shape.workers, 1), shape.loads, shape.exchanges
         self._cycle_ratio = shape.cycle_ratio
         self._stage: Callable[[Step], Order] = self._warming
@@ -72,7 +72,7 @@ class ProbeWatch:
         self._successes = 0
         self._look: Look | None = None
         self.ending = WindowStopping(budget, workers=shape.workers, incumbent=incumbent)  # by the device's clock
-        self.computing, self.loading = Computing(budget), Loading(budget, shape.workers, shape.ready)
+        self.computing, self.loading = Computing(budget), Loading(budget, shape.workers, shape.prefetched_batches)
         self.exchange = Exchange(budget)
         self.first_batch_seconds = 0.0
         self.steps: list[Step] = []  # one per block, without their losses

@@ -47,10 +47,10 @@ class TimeGuard:
         )
 
     def may_compile(self, config: Config) -> bool:
-        """Return whether a probe of `config` may compile, if it does: compiling takes a share of the time budget.
+        """Return whether there is time for what a probe of `config` would compile.
 
-        On a CPU that share must be small, or the planned run so long that compiling pays. Where the user or the target
-        named the knob, it may always.
+        On a CPU that must be a small share of the time budget, or the planned run so long that compiling pays. Where
+        the user or the target named the knob, there always is.
         """
         seconds, request = self._history.times.compiling_seconds(config), self._history.request
         goal, facts = request.goal, request.facts

@@ -9,6 +9,7 @@ import numpy as np
 FEWEST_READINGS = 20  # of memory: below it a slope is chance (docs/notes/memory.md 3)
 RISING_PARTS = 8  # of a window, each of which must hold more than the one before
 LAST_RISES = 3  # between those: growth has to go on to the end, and settling slows down
+MOST_STEPS_LEFT = 250_000  # until memory runs out: a slower growth was seen without a leak, and few train so long
 LEAST_GROWTH_BYTES = 64 * 2**10  # a step: a clean run's resident set grew by 9 kB, a leaking one's by 1.25 MB
 
 

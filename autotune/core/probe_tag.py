@@ -3,6 +3,9 @@
 TAG = "_AUTOTUNE_PROBE"  # environment variable, with a unique value for each probe
 
 
-def socket_folders(tag: str) -> str:
-    """Return how the folders begin in which the processes of one probe pass tensors on: in few of 107 bytes."""
+def socket_folder_prefix(tag: str) -> str:
+    """Return the prefix of the folders in which a probe's processes pass tensors on.
+
+    It is short: the path of a socket has 107 bytes at most.
+    """
     return f"pymp-{tag[:8]}"

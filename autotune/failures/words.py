@@ -11,10 +11,14 @@ _WHEN = {
     "load": "while its code was loaded",
     "build": "while model and data were made",
     "warm-up": "in its first steps",
+    "alone": "while computing and loading were measured alone",
     "measure": "in steps that were measured",
+    "worst": "in a step with the largest batch",
+    "validate": "in its evaluation",
+    "done": "after its last step",
 }
 _END = re.compile(r"killed by|exit status")
-_SAID_AGAIN = re.compile(r"given up in phase [\w-]+(: )?|^Fatal Python error: |, not by autotune.*| without a result$")
+_SAID_AGAIN = re.compile(r"given up in phase [\w-]+(: )?|^Fatal Python error: | without a result$")
 _SUBJECTS = {"killed by": "its process was ", "exit status": "its process ended with ", "no sign": "it gave "}
 
 
@@ -23,9 +27,10 @@ def when_it_was(phase: str) -> str:
     return _WHEN.get(phase, f"in phase {phase}")
 
 
-def what_happened(failure: Failure) -> str:
-    """Return what happened, with how the process ended where that says more."""
+def what_happened(failure: Failure, place: str) -> str:
+    """Return what happened, with how the process ended where that says more, and the user's line `at` which, if any."""
     message, evidence = (_SAID_AGAIN.sub("", text).strip(" .") for text in (failure.message, failure.evidence))
     subject = next((words for start, words in _SUBJECTS.items() if message.startswith(start)), "")
     how = f" ({evidence})" if _END.search(evidence) and evidence not in message else ""
-    return f"{subject}{message}{how}"
+    told = f"{subject}{message}{how}"
+    return f"{told}, at {place}" if place and place.partition(" in ")[0] not in told else told

@@ -39,7 +39,7 @@ from autotune.precision.records import LossRun, PrecisionCheckRequest, Precision
 FIRST_LOSSES, LAST_LOSSES = 3, 10  # steps whose mean is the loss at the beginning, and at the end
 PrecisionCheck = tuple[PrecisionCheckRequest, PrecisionCheckResult]
 
-FEWEST_NORMS = 5  # gradient norms before their running median means something
+FEWEST_NORMS_FOR_MEDIAN = 5  # gradient norms before their running median means something
 FEWEST_SEEDS = 3  # from here on an interval decides, not a single difference
 STANDARD_ERRORS = 2.0  # standard errors by which a loss must have fallen to have fallen
 
@@ -280,7 +280,10 @@ def _zeros(run: LossRun) -> float:
 def _spikes(run: LossRun, lines: Thresholds) -> int:
     """Return how often the gradient norm exceeded the median of those before it by the factor of a spike."""
     norms = _finite(run.gradient_norms)
-    return sum(norms[step] > lines.spike * statistics.median(norms[:step]) for step in range(FEWEST_NORMS, len(norms)))
+    return sum(
+        norms[step] > lines.spike * statistics.median(norms[:step])
+        for step in range(FEWEST_NORMS_FOR_MEDIAN, len(norms))
+    )
 
 
 def _finite(values: Sequence[float | None]) -> list[float]:

@@ -252,10 +252,16 @@ _HOW = {
     Outcome.COMPILE_FAILED: "could not be compiled",
     Outcome.OOM_DEVICE: "ran out of memory",
     Outcome.OOM_HOST: "ran out of memory",
+    Outcome.OOM_SHM: "ran out of shared memory",
+    Outcome.TOO_LARGE: "is too large for a kernel",
+    Outcome.UNSTABLE: "does not learn",
 }
 _ADVICE = {
     Outcome.CRASHED: "Where it ends so without autotune, too, correct that first.",
     Outcome.TIMEOUT: "If one of its steps really takes longer, give --step-timeout 30m.",
+    Outcome.DEVICE_FAULT: "CUDA_LAUNCH_BLOCKING=1 before the command shows the line that called the kernel.",
+    Outcome.COMPILE_FAILED: "torch.compile probably lacks a compiler, or fails on this model: --baseline compile=none.",
+    Outcome.UNSTABLE: "Correct that in your code, such as the learning rate or the dtype.",
 }
 
 
@@ -275,9 +281,7 @@ def error_of_failure(outcome: Outcome, failure: Failure, log: Path | None) -> Ta
         return TargetError(
             f"The target cannot run as it is: {failure.message}{why}.{where}", traceback=failure.traceback
         )
-    told = what_happened(failure)
-    if not failure.user_frame and (place := stopped_at(failure.traceback)):
-        told += f", at {place}"
+    told = what_happened(failure, "" if failure.user_frame else stopped_at(failure.traceback))
     return TargetError(
         f"The target {_HOW.get(outcome, 'failed')} {when_it_was(failure.phase)}: {told}. It has to run once as it is "
         f"before it can be tuned. {_ADVICE.get(outcome, 'A smaller --baseline batch=... may do.')}{where}",

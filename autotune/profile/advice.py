@@ -97,7 +97,7 @@ FINDING_TEXTS: Mapping[Slowness, FindingText] = {
         "leave it off where nothing is searched for",
     ),
     "graph": FindingText(
-        "the backward pass goes through the steps before, too: {count} operations more with every step",
+        "the backward pass goes through the steps before, too: {count} operations more with every step{ends}",
         "detach() what goes on to the next step, and no retain_graph",
         "without it the gradients are others",
     ),
@@ -121,7 +121,7 @@ FINDING_TEXTS: Mapping[Slowness, FindingText] = {
         "without it the losses are others",
     ),
     "growth": FindingText(
-        "memory grows by {grown} a step{ends}: what is made here is kept{holder}",
+        "memory grows by {grown} a step: what is made here is kept{holder}{ends}",
         "keep numbers: tensors stay, and with a grad_fn the graph behind them",
         "it costs memory",
     ),
@@ -176,7 +176,7 @@ def seen(one: SlowLine) -> str:
         count=f"{one.count:,.0f}",
         often=f", {_times(one.count)} a step",
         grown=format_bytes(one.bytes),
-        ends="" if one.steps_left is None else f" and runs out after about {one.steps_left:,}",
+        ends="" if one.steps_left is None else f"; no memory is left after about {one.steps_left:,} steps",
         holder=f", in {one.what}" if one.what else "",
         ratio=one.ratio,
     )

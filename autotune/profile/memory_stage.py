@@ -19,14 +19,14 @@ from autotune.knobs.base import MemoryEffect
 from autotune.launch.base import Launcher
 from autotune.memory.model import Arm
 from autotune.memory.records import DryRun, DryRunRequest
+from autotune.memory.stage import DRY_RUN_MICRO_BATCHES
 from autotune.profile.memory_judge import largest_modules
 from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.units import format_bytes, format_share
 
 MAX_SECONDS = 60.0  # of steps on shapes: each takes a second or two, whatever the batch
 MEMORY_STARTING_SECONDS = 120.0  # of importing and loading besides, before the process is given up
-ACCUMULATED_MICRO_BATCHES = 2  # micro-batches, where gradients of the first live while the second is computed
-MOST_NAMED_MODULES, LEAST_NAMED_SHARE = 3, 0.01  # modules and categories in a sentence; share of the activations
+MOST_NAMED_PARTS, LEAST_NAMED_SHARE = 3, 0.01  # modules and categories in a sentence; share of the activations
 
 
 def on_shapes(asked: ProfileRequest, domains: Mapping[str, Sequence[Value]], launcher: Launcher, place: Path) -> DryRun:
@@ -40,7 +40,7 @@ def on_shapes(asked: ProfileRequest, domains: Mapping[str, Sequence[Value]], lau
         arms=({}, *_recomputing(values, domains)),
         batches=(asked.config.batch_size,),
         device=asked.device,
-        micro_batches=min(ACCUMULATED_MICRO_BATCHES, asked.config.gradient_accumulation_steps),
+        micro_batches=min(DRY_RUN_MICRO_BATCHES, asked.config.gradient_accumulation_steps),
         by_category=True,
         max_seconds=MAX_SECONDS,
         seed=asked.seed,
@@ -78,7 +78,7 @@ def _allocations(found: DryRun, samples: int) -> str:
         why = found.arms[0].why if found.arms else _why(found)
         return f"What needs most is not known, because {why or 'there was no time'}."
     ordered = sorted(breakdown.categories.items(), key=lambda one: -one[1])
-    named = [f"{name} {format_bytes(size)}" for name, size in ordered[:MOST_NAMED_MODULES] if size]
+    named = [f"{name} {format_bytes(size)}" for name, size in ordered[:MOST_NAMED_PARTS] if size]
     made = _made(breakdown)
     return (
         f"By shapes alone the tensors of a step, micro-batches of {samples}, take {format_bytes(breakdown.bytes)}: "
@@ -89,7 +89,7 @@ def _allocations(found: DryRun, samples: int) -> str:
 def _made(breakdown: Breakdown) -> str:
     total = breakdown.categories["activations"]
     modules = [one for one in largest_modules(breakdown.modules) if one.bytes > LEAST_NAMED_SHARE * total][
-        :MOST_NAMED_MODULES
+        :MOST_NAMED_PARTS
     ]
     shown = ", ".join(f"{f'{one.name} {one.kind}'.strip()} {format_share(one.bytes / total)}" for one in modules)
     return f"; of the activations {shown}" if shown else ""

@@ -11,7 +11,9 @@ from autotune.units import counted, format_bytes, format_rate
 
 LEAST_FROM_DISK = 0.1  # of the files' bytes: where less came from a disk, a cache still had them
 MOVED_RATIO = 1.1  # times: a rate of the second half that differs by more is not that of an epoch
-CLEAR_ERRORS = 4.0  # standard errors, by which halves differ: batches of several workers come in turn, not alike
+CLEAR_STANDARD_ERRORS = (
+    4.0  # standard errors, by which halves differ: batches of several workers come in turn, not alike
+)
 
 
 def rate(arrived: Sequence[float], use: StorageUse) -> float | None:
@@ -81,7 +83,7 @@ def moved(arrived: Sequence[float], use: StorageUse) -> tuple[float, float] | No
     if (
         min(one, other) <= 0
         or max(one, other) < MOVED_RATIO * min(one, other)
-        or abs(one - other) < CLEAR_ERRORS * error
+        or abs(one - other) < CLEAR_STANDARD_ERRORS * error
     ):
         return None
     samples = use.batch * max(1, use.workers)

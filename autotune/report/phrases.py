@@ -145,7 +145,8 @@ def undecided_phrase(recommendation: Recommendation) -> str:
     ends = (recommendation.baseline, recommendation.params)
     knobs = touched([*(Config(values=values) for values in ends), rival.config])
     factor, ends_of_gain = f"{format_speedup(rival.gain)}×", range_phrase(rival.gain_low, rival.gain_high)
-    good = "as fast" if objective_of(recommendation.goal).is_speed else "as good"
+    objective = objective_of(recommendation.goal)
+    good = "as fast" if objective.is_speed else f"the {objective.unit}"
     spread = f"{factor} {good}" + (f" ({ends_of_gain})" if ends_of_gain else "")
     what = shown_config(rival.config.values, knobs)
     where = " beside other work" if rival.beside_others else ""

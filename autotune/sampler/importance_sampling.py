@@ -62,7 +62,7 @@ def laplace(terms: Terms, top: Floats) -> Gaussian:
 
 
 def particles_around(terms: Terms, top: Floats, chance: np.random.Generator) -> Floats:
-    """Return equally weighted particles, (PARTICLES, unknowns).
+    """Return equally weighted particles, (PARTICLE_COUNT, unknowns).
 
     The first proposal has the curvature at the maximum `top`, the second the moments of the first sample.
     """

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
+from autotune.core import codec
 from autotune.core.notices import Notice
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.results import LossVerdict, Outcome, Trial
 from autotune.errors import StudyError
 from autotune.gradient_noise.estimate import estimate
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleRequest, NoiseScaleResult
+from autotune.launch.base import RESULT
 from autotune.memory.records import DryRun, DryRunRequest
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge_among
@@ -61,7 +63,7 @@ class History:
             precision_checks=[pair for pair in precision_checks if pair[1].outcome is not Outcome.ENVIRONMENT],
             gradient_samples=[pair for pair in gradient_samples if pair[1].outcome is not Outcome.ENVIRONMENT],
             dry_run=dry_runs[-1][1] if dry_runs else None,
-            profiles=_read_profiles(folder),
+            profiles=tuple(_read_profiles(folder)),
         )
 
     def add(self, trial: Trial) -> Judged:
@@ -226,10 +228,10 @@ def known_noise(request: StudyRequest, results: Sequence[NoiseScaleResult]) -> N
     return estimate(samples[-1]) if samples and objective_of(request.goal).uses_noise_scale else None
 
 
-def _read_profiles(folder: Path) -> list[ProfileResult]:
-    with suppress(StudyError, OSError):
-        return [result for _, result in disk.attempts(folder, ProfileRequest.kind())]
-    return []
+def _read_profiles(folder: Path) -> Iterator[ProfileResult]:
+    for path in sorted((folder / ProfileRequest.FOLDER).glob(f"*/{RESULT}")):
+        with suppress(StudyError, OSError):
+            yield codec.read(path, ProfileResult)
 
 
 def _ended_a_search(trial: Trial) -> bool:

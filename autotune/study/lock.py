@@ -16,7 +16,7 @@ LOCK_ATTEMPTS = 5
 
 
 class Lock:
-    """Exclusive use of a study folder while its `with` lasts, or until the process ends, however it ends."""
+    """Exclusive use of a study folder, from its construction to the end of its `with`, or of the process."""
 
     def __init__(self, folder: Path) -> None:
         """Lock `folder`, made if need be; raises `StudyError` if another search holds it, and `EnvironmentUnfit`."""

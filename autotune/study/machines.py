@@ -18,7 +18,7 @@ from autotune.units import format_share
 
 Rates = Sequence[tuple[int, float]]  # number and rate (samples/s) of probes of the baseline, in order
 MOST_OFF = 0.10  # of the median machine; beyond, it is not as its class is
-FEWEST_MACHINES = 3  # of two machines nobody knows which one is off: the first counts
+FEWEST_MACHINES_FOR_MEDIAN = 3  # of two machines nobody knows which one is off: the first counts
 
 
 def of_worker(judged: Sequence[Judged], worker: str) -> list[Judged]:
@@ -69,7 +69,7 @@ def quarantine_reasons(rates: Mapping[str, float]) -> dict[str, str]:
     first = next(iter(rates.values()))
     usual, whose = (
         (statistics.median(rates.values()), "the median machine")
-        if len(rates) >= FEWEST_MACHINES
+        if len(rates) >= FEWEST_MACHINES_FOR_MEDIAN
         else (first, "the first machine")
     )
     return {

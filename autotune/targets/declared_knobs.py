@@ -15,6 +15,7 @@ from autotune.errors import TargetError
 from autotune.knobs import OURS
 from autotune.knobs.declared import are_numbers, declaration, is_mistyped, json_value, text
 from autotune.targets.commands.command import Command
+from autotune.targets.commands.placeholder import NEAR_NAME_RATIO
 from autotune.targets.contract import Contract, is_factory
 from autotune.targets.loaded import Loaded
 from autotune.targets.named_arguments import takes
@@ -26,8 +27,6 @@ TAKERS = (
 )  # fmt: skip
 TRAINER = "trainer"
 BY_DICT = "knobs"  # the argument that is handed all of them
-# How alike names are (difflib's ratio) where nothing but a dict of all knobs could take one of the two.
-LIKE_RATIO = 0.8
 
 
 def of_module(loaded: Loaded, builder: str, asked: Sequence[Declaration]) -> tuple[Declaration, ...]:
@@ -43,7 +42,7 @@ def of_module(loaded: Loaded, builder: str, asked: Sequence[Declaration]) -> tup
         takers = [taker for taker, function in functions.items() if takes(function, name)]
         by_dict = [taker for taker, function in functions.items() if takes(function, BY_DICT)]
         ours = [known for knob in OURS for known in (knob.name, knob.alias)]
-        near = difflib.get_close_matches(name, ours, n=1, cutoff=LIKE_RATIO)
+        near = difflib.get_close_matches(name, ours, n=1, cutoff=NEAR_NAME_RATIO)
         if is_mistyped(name, ours) or not (takers or (by_dict and not near)):
             raise TargetError("space: " + _nobody_takes(name, loaded.label, functions, ours))
         one = replace(one, takers=tuple(takers))
@@ -140,7 +139,7 @@ def _nobody_takes(name: str, label: str, functions: Mapping[str, Callable[..., A
     theirs = {parameter for function in functions.values() for parameter in _parameters(function)}
     # What a function of theirs takes is nearer than what merely sounds like it.
     near = [
-        *difflib.get_close_matches(name, ours, n=1, cutoff=LIKE_RATIO),
+        *difflib.get_close_matches(name, ours, n=1, cutoff=NEAR_NAME_RATIO),
         *difflib.get_close_matches(name, sorted(theirs), n=1),
         *difflib.get_close_matches(name, ours, n=1),
     ]

@@ -138,7 +138,7 @@ def _confirm_in_rounds(context: SearchContext, candidates: list[ConfigSummary]) 
     probe_budget, missing = plan.probe_budget, max(0, probe_count(finalist_total, plan.rounds, others) - known)
     briefly = ", measured briefly" if probe_budget != budget.round_budget else ""
     is_usual = plan.rounds >= confirmation_rounds.USUAL_ROUNDS
-    more = f", up to {confirmation_rounds.LONGEST_CONFIRMATION} rounds if the gain is still open" * is_usual
+    more = f", up to {confirmation_rounds.MOST_CONFIRMATION_ROUNDS} rounds if the gain is still open" * is_usual
     seconds = format_seconds(missing * plan.probe_seconds)
     context.reporter.note(f"{_announced(finalist_total, others, plan.rounds)}{briefly}, about {seconds}{more}.")
     least = max(0, probe_count(finalist_total, min(fewest, plan.rounds), others) - known)

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from autotune.context.search_context import SearchContext
 from autotune.core.records import Config, StudyRequest
+from autotune.knobs.batch_size import BATCH_MULTIPLE
 from autotune.knobs.changes import BATCH_KNOBS
 from autotune.objectives.base import DESCENT_PROBES
 from autotune.sampler.prediction import Prediction
@@ -26,8 +27,7 @@ from autotune.tuning.descent import leaner, scored, smaller
 from autotune.tuning.exploration import FEWEST_PROBES, affords_probe
 from autotune.tuning.probing import probe_with_repeat
 
-BATCH_ROUNDING = 8  # samples: tensor cores want dimensions that are multiples of it (docs/notes/throughput.md 2)
-STEPS_PER_OCTAVE = 4  # per octave
+STEPS_PER_OCTAVE = 4
 MOST_PROBES = 2
 MOST_UNCHANGED = 2  # probes with the baseline's global batch, after those of the exploration
 LEAST_EXPECTED_GAIN = 0.02  # expected, as a share of the best: less does not pay for a probe (docs/notes/search.md 2)
@@ -114,7 +114,7 @@ def _around(batch: int, ladder: Sequence[int]) -> list[int]:
         for octave in octaves
         for part in range(STEPS_PER_OCTAVE)
     ]
-    return [step for step in steps if step % BATCH_ROUNDING == 0 and low < step < high and step != batch]
+    return [step for step in steps if step % BATCH_MULTIPLE == 0 and low < step < high and step != batch]
 
 
 def with_baseline_batch(context: SearchContext) -> Config | None:

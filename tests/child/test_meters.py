@@ -9,7 +9,7 @@ from autotune.child import window as windows
 from autotune.child.clock import EventClock, HostClock
 from autotune.child.memory_trace import MemoryTrack
 from autotune.child.warmup import WarmUp
-from autotune.child.watched_loop import Instruments, Listeners, LoopShape
+from autotune.child.watched_loop import Callbacks, Instruments, LoopShape
 from autotune.child.window import ProbeWatch
 from autotune.core.requests import ProbeBudget
 from autotune.targets.base import Order, Step
@@ -70,12 +70,12 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 def _window(device: Device, incumbent: float | None = None) -> tuple[ProbeWatch, EventClock]:
     clock = EventClock("cuda:0", device)
-    return ProbeWatch(BUDGET, _instruments(clock), LoopShape(), Listeners(), incumbent), clock
+    return ProbeWatch(BUDGET, _instruments(clock), LoopShape(), Callbacks(), incumbent), clock
 
 
 def _instruments(clock: EventClock, updates: EventClock | None = None) -> Instruments:
     warm_up, track = WarmUp(BUDGET, tuple), MemoryTrack(lambda: None)
-    return Instruments(clock=clock, updates=updates, warm_up=warm_up, track=track)
+    return Instruments(clock=clock, update_clock=updates, warm_up=warm_up, track=track)
 
 
 def _train(window: ProbeWatch, device: Device) -> None:
@@ -133,7 +133,7 @@ def test_a_window_lasts_as_long_as_the_device_needs_and_not_as_the_queue_of_the_
 
 def test_updates_are_timed_on_the_device_without_waiting_for_it(device: Device) -> None:
     clock, updates = EventClock("cuda:0", device), EventClock("cuda:0", device)
-    window = ProbeWatch(BUDGET, _instruments(clock, updates), LoopShape(cycle_ratio=4.0), Listeners())
+    window = ProbeWatch(BUDGET, _instruments(clock, updates), LoopShape(cycle_ratio=4.0), Callbacks())
     step = Step(loss=_Loss(), samples=16, tokens=None, micro_batches=2, loader_wait_seconds=0.0, skipped=False)
     command, idle = Order.CONTINUE, []
     while command is Order.CONTINUE:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from autotune.child import window as windows
 from autotune.child.memory_trace import MemoryTrack
 from autotune.child.warmup import WarmUp
-from autotune.child.watched_loop import Instruments, Listeners, LoopShape
+from autotune.child.watched_loop import Callbacks, Instruments, LoopShape
 from autotune.child.window import ProbeWatch, UnstableTraining
 from autotune.core.requests import ProbeBudget
 from autotune.targets.base import Order, Step
@@ -82,14 +82,14 @@ def _drive(window, clock, seconds, most=10_000, loading=0.1, samples=8, step=_st
 
 
 def _window(clock, workers=0, budget=BUDGET, phases=None, loads=False, ready=0, held=lambda: 1, incumbent=None):
-    shape = LoopShape(workers=workers, ready=ready, loads=loads)
-    listeners = Listeners(phase=(phases if phases is not None else []).append)
-    return ProbeWatch(budget, _instruments(clock, budget, held), shape, listeners, incumbent)
+    shape = LoopShape(workers=workers, prefetched_batches=ready, loads=loads)
+    callbacks = Callbacks(phase=(phases if phases is not None else []).append)
+    return ProbeWatch(budget, _instruments(clock, budget, held), shape, callbacks, incumbent)
 
 
 def _instruments(clock, budget=BUDGET, held=lambda: 1, updates=None):
     warm_up, track = WarmUp(budget, lambda: ()), MemoryTrack(held)
-    return Instruments(clock=clock, updates=updates, warm_up=warm_up, track=track)
+    return Instruments(clock=clock, update_clock=updates, warm_up=warm_up, track=track)
 
 
 def _driven(clock, seconds, loading=0.1, samples=8, step=_step, **options):
@@ -228,7 +228,7 @@ def _cycles(clock, window, micro_batch=0.04, update=0.06, cycle=2):
 def test_the_optimizers_time_is_told_apart_also_in_blocks_of_short_steps(clock, monkeypatch, short):
     updates = Time()
     monkeypatch.setattr(updates, "mark", lambda: updates.marks.append(clock.time))
-    window = ProbeWatch(BUDGET, _instruments(clock, updates=updates), LoopShape(cycle_ratio=4.0), Listeners())
+    window = ProbeWatch(BUDGET, _instruments(clock, updates=updates), LoopShape(cycle_ratio=4.0), Callbacks())
 
     _cycles(clock, window, 0.04 * short, 0.06 * short)
 
@@ -242,7 +242,7 @@ def test_it_is_the_rate_of_full_cycles_that_is_held_against_the_incumbent(clock,
     monkeypatch.setattr(updates, "mark", lambda: updates.marks.append(clock.time))
     full = 8 * 8 / (8 * 0.04 + 0.06)  # two micro-batches and the update take 0.14 s: 114 samples/s, eight 168
     shape = LoopShape(cycle_ratio=cycle_ratio)
-    window = ProbeWatch(BUDGET, _instruments(clock, updates=updates), shape, Listeners(), full)
+    window = ProbeWatch(BUDGET, _instruments(clock, updates=updates), shape, Callbacks(), full)
 
     _cycles(clock, window)
 
@@ -458,14 +458,14 @@ def test_watching_is_told_per_optimizer_step_without_the_settling_before_it(cloc
 
 
 def test_ranks_do_what_rank_0_decides_and_keep_as_many_steps(clock):
-    said, shape = [], LoopShape(loads=True, workers=2, ready=4)
-    saying = Listeners(agree=lambda value: said.append(int(value)) or value)
+    said, shape = [], LoopShape(loads=True, workers=2, prefetched_batches=4)
+    saying = Callbacks(agree=lambda value: said.append(int(value)) or value)
     first = ProbeWatch(BUDGET, _instruments(clock), shape, saying)
     orders = _drive(first, clock, lambda n: 0.11)
     told = iter(said)
     clock.time, clock.marks, clock.told = 0.0, [], 0
     impatient = ProbeBudget(min_warmup_steps=1, min_warmup_seconds=0.0, min_steps=2, min_seconds=0.1, max_seconds=0.2)
-    hearing = Listeners(agree=lambda value: next(told))
+    hearing = Callbacks(agree=lambda value: next(told))
     other = ProbeWatch(impatient, _instruments(clock, impatient), shape, hearing)
 
     assert _drive(other, clock, lambda n: 0.05 + 0.01 * (n % 3)) == orders

@@ -5,7 +5,7 @@ from itertools import cycle
 
 import pytest
 
-from autotune.answer.confirmation_rounds import LONGEST_CONFIRMATION, USUAL_ROUNDS
+from autotune.answer.confirmation_rounds import MOST_CONFIRMATION_ROUNDS, USUAL_ROUNDS
 from autotune.core.codes import Code
 from autotune.core.records import Limit
 from autotune.core.requests import ProbeRequest
@@ -237,7 +237,7 @@ def test_rounds_go_on_while_it_is_open_and_there_is_time(tmp_path):
 
     answer = _search(tmp_path, launcher, tune=("channels_last",), stability="off")
 
-    assert USUAL_ROUNDS < answer.rounds <= LONGEST_CONFIRMATION
+    assert USUAL_ROUNDS < answer.rounds <= MOST_CONFIRMATION_ROUNDS
     assert answer.params["channels_last"] is True
 
 

@@ -1,4 +1,4 @@
-"""One rank of a probe, whoever started it. It measures as a probe of one process does, and ends after all others."""
+"""One rank of a probe, whoever started it. It measures as a probe of one process does, and ends when all are done."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from torch.optim import Optimizer
 
 from autotune.child.memory_trace import track_on
-from autotune.core.memory_growth import FEWEST_READINGS, memory_growth
+from autotune.core.memory_growth import FEWEST_READINGS, MOST_STEPS_LEFT, memory_growth
 from autotune.core.results import Outcome
 from autotune.machine.host import host_memory
 from autotune.machine.interference import interference_between, look
@@ -167,14 +167,15 @@ class LinePasses:
         if len(self._track.readings) < FEWEST_READINGS:
             self._leave_out("Whether memory grows is not known: there was time for too few steps.")
         growth, kept = memory_growth(self._track.readings), operations.kept()
-        left = int(self._free_bytes() / growth) if growth else None
+        left = int(self._free_bytes() / growth) if growth else MOST_STEPS_LEFT
+        grown = {"bytes": growth, "steps_left": left if left < MOST_STEPS_LEFT else None}
         graph = self._backward.growing(self._between, self._part_seconds()["backward"])
         if graph is not None:
-            return [replace(graph, bytes=growth, steps_left=left)]
+            return [replace(graph, **grown)]
         if growth and kept is not None:
             line, holder = kept
             grows = SlowLine(kind="growth", place=line.place, code=line.text, what=holder, count=1.0, seconds=0.0)
-            return [replace(grows, bytes=growth, steps_left=left)]
+            return [replace(grows, **grown)]
         if growth:  # large lists that come and go look like it where there is time for few steps
             self._leave_out(
                 f"Memory grew by {format_bytes(growth)} a step, and no tensor was seen to stay: "
@@ -183,12 +184,14 @@ class LinePasses:
         return []
 
     def _free_bytes(self) -> int:
-        """Return the bytes that training may still take."""
-        used = self._track.readings[-1][1]
+        """Return the bytes that training may still take, beside what a step takes at its peak."""
+        peak = max(used for _, used in self._track.readings)
+        if self._device.startswith("cuda"):  # readings are of the ends of steps, where activations are freed
+            peak = torch.cuda.max_memory_allocated(self._device)
         if self._limit_bytes is not None:
-            return max(0, self._limit_bytes - used)
+            return max(0, self._limit_bytes - peak)
         if self._device.startswith("cuda"):
-            return int(torch.cuda.get_device_properties(self._device).total_memory) - used
+            return torch.cuda.mem_get_info(self._device)[0] + torch.cuda.memory_reserved(self._device) - peak
         return host_memory().available_bytes
 
     def _part_seconds(self) -> dict[str, float]:

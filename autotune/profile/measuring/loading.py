@@ -19,13 +19,13 @@ import torch
 
 from autotune.machine.host import usable_cores
 from autotune.profile.measuring.line_times import LineTimes, by_function
+from autotune.profile.measuring.samples import MOST_LOADING_SECONDS
 from autotune.profile.measuring.stopwatch import Stopwatch, replaced
 from autotune.profile.measuring.user_lines import UserLine, calling_line
 from autotune.profile.records import SlowLine, Slowness
 from autotune.targets.data import Epochs, Source
 from autotune.targets.peek import random_state_kept, some_keys
 
-MOST_LOADING_SECONDS = 1.0  # of reading samples beside the training, where its workers read them
 MOST_FUNCTION_SHARE = 0.5  # of a function's time: what it is told for
 CACHES = "fsspec.implementations.cache"  # of fsspec, whose own list of files is read and written again and again
 AGAIN_SHARE = 0.5  # of the samples, at least, for which one file is opened: it is read again and again

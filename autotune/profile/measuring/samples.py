@@ -19,7 +19,7 @@ from autotune.profile.records import SlowLine, Slowness
 from autotune.targets.data import Epochs, Source
 from autotune.targets.peek import random_state_kept, some_keys
 
-MOST_SAMPLING_SECONDS = 1.0  # of reading samples beside the training, where its workers read them
+MOST_LOADING_SECONDS = 1.0  # of reading samples beside the training, where its workers read them
 MOST_TIMED_SAMPLES = 512
 FEWEST_SAMPLES = 32
 MOST_AGAIN = 24  # slow samples that are read a second time: busy machines and cold disks make others slow once
@@ -68,7 +68,7 @@ class Samples:
             return
         self._reader = self._loader.dataset
         with random_state_kept():
-            ends = time.perf_counter() + MOST_SAMPLING_SECONDS
+            ends = time.perf_counter() + MOST_LOADING_SECONDS
             for index in some_keys(self._loader, MOST_TIMED_SAMPLES):
                 self._read.append((self._seconds_of(index), index))
                 if time.perf_counter() > ends:

@@ -8,8 +8,7 @@ from typing import Any
 
 from autotune.knobs.base import Knob
 from autotune.targets.commands.argument_meaning import Meaning
-
-ALIKE_RATIO = 0.8  # of 1, by difflib: a letter or a dash is missing, or two are swapped
+from autotune.targets.commands.placeholder import NEAR_NAME_RATIO
 
 
 def doubt(option: str, meaning: Meaning, *, is_flag: bool, certain: Sequence[str] = ()) -> str:
@@ -69,5 +68,5 @@ def mistyped(options: Iterable[str], declared: Collection[str], of_script: Colle
         option: near[0]
         for option in unknown
         if not any(name.startswith(option) for name in declared)  # argparse takes a beginning of a name
-        and (near := get_close_matches(option, of_script, n=1, cutoff=ALIKE_RATIO))
+        and (near := get_close_matches(option, of_script, n=1, cutoff=NEAR_NAME_RATIO))
     }
