@@ -31,6 +31,7 @@ def what_happened(failure: Failure, place: str) -> str:
     """Return what happened, with how the process ended where that says more, and the user's line `at` which, if any."""
     message, evidence = (_SAID_AGAIN.sub("", text).strip(" .") for text in (failure.message, failure.evidence))
     subject = next((words for start, words in _SUBJECTS.items() if message.startswith(start)), "")
-    how = f" ({evidence})" if _END.search(evidence) and evidence not in message else ""
+    message = evidence if message in evidence and _END.match(evidence) else message  # it says more of the same
+    how = f" ({evidence})" if _END.search(evidence) and evidence.partition(",")[0] not in message else ""
     told = f"{subject}{message}{how}"
     return f"{told}, at {place}" if place and place.partition(" in ")[0] not in told else told

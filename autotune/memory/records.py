@@ -10,6 +10,8 @@ from autotune.core.requests import Request
 from autotune.core.results import Result
 from autotune.memory.model import Arm
 
+DRY_RUN_MICRO_BATCHES = 2  # at most, of a step: gradients of the first live while the second is computed
+
 
 class DryRun(Result, frozen=True, kw_only=True):
     """The result of a `DryRunRequest`: arms, of which each may have failed for itself."""

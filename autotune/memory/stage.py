@@ -14,7 +14,7 @@ from autotune.core.results import Outcome
 from autotune.knobs import KNOBS, traded
 from autotune.knobs.base import TACIT, Knob, MemoryEffect
 from autotune.memory.model import Arm
-from autotune.memory.records import DryRun, DryRunRequest
+from autotune.memory.records import DRY_RUN_MICRO_BATCHES, DryRun, DryRunRequest
 from autotune.sampler.space import SearchSpace
 from autotune.study.pace import starting_seconds
 
@@ -22,7 +22,6 @@ PREDICTION_SHARE = 0.1  # of the time budget, that may be spent on it
 LEAST_PREDICTION_SECONDS = 8.0  # with which it is begun at all: importing and a few steps of one arm
 DRY_RUN_STARTING_SECONDS = 60.0  # that importing and loading may take besides, before the process is given up
 MOST_ARMS = 64  # each takes a second or more; of more, the sampler's model puts together what a few knobs do
-DRY_RUN_MICRO_BATCHES = 2  # micro-batches of a step, where gradients of the first live while the second is computed
 
 
 def predict_memory(context: SearchContext) -> None:

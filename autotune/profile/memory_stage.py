@@ -18,8 +18,7 @@ from autotune.knobs import KNOBS, knob, traded
 from autotune.knobs.base import MemoryEffect
 from autotune.launch.base import Launcher
 from autotune.memory.model import Arm
-from autotune.memory.records import DryRun, DryRunRequest
-from autotune.memory.stage import DRY_RUN_MICRO_BATCHES
+from autotune.memory.records import DRY_RUN_MICRO_BATCHES, DryRun, DryRunRequest
 from autotune.profile.memory_judge import largest_modules
 from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.units import format_bytes, format_share

@@ -250,6 +250,24 @@ def test_a_crash_is_told_with_the_users_line_and_without_our_own_frames(tmp_path
     assert error.traceback.splitlines() == ["epoch 1", f'  File "{script}", line 1 in <module>']
 
 
+@pytest.mark.parametrize(
+    ("outcome", "message", "evidence", "told"),
+    [
+        (Outcome.CRASHED, "killed by SIGKILL", "killed by SIGKILL, not by autotune: by a person",
+         "crashed in its evaluation: its process was killed by SIGKILL, not by autotune: by a person. It"),
+        (Outcome.CRASHED, "train.py:3 is stuck", "", "crashed in its evaluation: train.py:3 is stuck. It"),
+        (Outcome.COMPILE_FAILED, "no compiler", "", "--baseline compile=none."),
+        (Outcome.DEVICE_FAULT, "illegal access", "", "CUDA_LAUNCH_BLOCKING=1 before the command"),
+        (Outcome.OOM_SHM, "no space", "", "ran out of shared memory in its evaluation"),
+    ],
+)  # fmt: skip
+def test_how_it_ended_is_told_once_and_with_advice_for_it(outcome, message, evidence, told):
+    log = 'Current thread 0x01 (most recent call first):\n  File "train.py", line 3 in <module>\n'
+    failure = Failure(phase="validate", message=message, evidence=evidence, traceback=log * (":3" in message))
+
+    assert told in str(error_of_failure(outcome, failure, None))
+
+
 def test_a_setting_of_today_that_cannot_run_is_told_once_without_our_own_words():
     failure = Failure(phase="warm-up", message="ValueError: batch_size=0", evidence="batch_size=0")
 

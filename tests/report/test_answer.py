@@ -196,8 +196,8 @@ def test_what_noise_left_open_is_called_undecided_and_says_what_it_would_take() 
     assert (
         answer_block(open_, probed(open_)).plain
         == """\
-Undecided between your baseline and 64×1 bf16 nhwc, measured 1.46× as fast (0.90 to 2.37): your baseline
-is kept.
+Undecided between your baseline and 64×1 bf16 nhwc, measured 1.46× as fast (0.90 to 2.37): your
+baseline is kept.
 
   Settings  batch_size 64 × 1 · no autocast · no loader workers · all else as it is
   Speed     1,000 samples/s ± 40%, measured 3 times on Example GPU
