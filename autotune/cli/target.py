@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,7 @@ from typer.core import TyperCommand
 from autotune.errors import UsageError
 
 TARGET = "Your training code: model.py, pkg.train, model.py:function, or the command that trains, behind `--`."
+PAIRED = {"--fix", "--baseline", "--config", "--map"}  # options of `name=value,name=value`: as one, where repeated
 Words = Annotated[list[str] | None, typer.Argument(help=TARGET, metavar="TARGET | -- COMMAND ARGUMENT...")]
 Map = Annotated[
     str | None,
@@ -59,20 +61,37 @@ Devices = Annotated[
 
 
 class OneOfEach(TyperCommand):
-    """A command that takes each option once, unless it is made to be repeated."""
+    """A command that takes each option once, unless it is made to be repeated, or takes `name=value`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Read the words that were typed. Raises `UsageError` for a repetition: the last one alone would count."""
-        ours = args[: args.index("--")] if "--" in args else args
+        end = args.index("--") if "--" in args else len(args)
+        ours = args[:end]
         for one in self.get_params(ctx):
             takes_one = one.param_type_name == "option" and not (one.multiple or getattr(one, "is_flag", False))
             given = [word for word in ours if word in one.opts or word.partition("=")[0] in one.opts]
-            if takes_one and len(given) > 1:
+            if not takes_one or len(given) < 2:
+                continue
+            if not PAIRED.intersection(one.opts):
                 raise UsageError(
                     f"{given[0]} is given {len(given)} times, and only the last would count. An earlier line was "
                     f"probably edited. Write it once; what takes several values has commas between them."
                 )
-        return super().parse_args(ctx, args)
+            ours = _as_one(ours, one.opts)
+        return super().parse_args(ctx, [*ours, *args[end:]])
+
+
+def _as_one(words: list[str], names: Sequence[str]) -> list[str]:
+    """Return the words with all values of an option behind its first place, with commas between them."""
+    values, others, place, rest = list[str](), list[str](), len(words), iter(words)
+    for word in rest:
+        name, equals, value = word.partition("=")
+        if name not in names:
+            others.append(word)
+            continue
+        place = min(place, len(others))
+        values.append(value if equals else next(rest, ""))
+    return [*others[:place], names[0], ",".join(values), *others[place:]]
 
 
 class CommandWithScript(OneOfEach):

@@ -45,9 +45,9 @@ def _failing(home: Path, raised: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "words",
     [
-        ("search", "model.py", "--fix", "workers=0", "--fix=threads=1"),
+        ("search", "model.py", "--study", "a", "--study=b"),
         ("search", "model.py", "-t", "60s", "--time-budget", "2m"),
-        ("profile", "model.py", "--config", "batch=8", "--config", "workers=1"),
+        ("profile", "model.py", "--device", "cpu", "--device", "cuda"),
     ],
 )
 def test_an_option_that_is_typed_twice_is_refused_and_not_dropped(tmp_path: Path, words: tuple[str, ...]) -> None:
@@ -57,6 +57,29 @@ def test_an_option_that_is_typed_twice_is_refused_and_not_dropped(tmp_path: Path
 
     assert_one_clear_error(ended)
     assert "is given 2 times, and only the last would count." in ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("search", "model.py", "--fix", "thread=1", "-t", "60s", "--fix=workers=0"), "no knob 'thread'"),
+        (("search", "model.py", "--fix=workers=0", "-t", "60s", "--fix", "thread=1"), "no knob 'thread'"),
+        (("search", "model.py", "--fix", "workers=0", "--fix", "workers=2"), "num_workers is given twice"),
+        (("profile", "model.py", "-c", "worker=1", "--config", "batch=8"), "no knob 'worker'"),
+        (("search", "--map", "bf=--amp", "--map", "batch=-b", "--", "python", "train.py", "-b", "8"), "no knob bf"),
+        (("search", "model.py", "--fix", "workers=0", "--fix"), "--fix"),
+    ],
+)
+def test_pairs_that_are_typed_one_by_one_are_those_of_one_list(
+    tmp_path: Path, words: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "model.py").touch()
+    (tmp_path / "train.py").touch()
+
+    ended = run_here(tmp_path, *words)
+
+    assert_one_clear_error(ended)
+    assert said in ended.stderr
 
 
 def test_options_behind_the_dashes_are_the_scripts_own(tmp_path: Path) -> None:
