@@ -3,7 +3,6 @@
 import compileall
 import functools
 import gc
-import itertools
 import os
 import shutil
 import signal
@@ -107,16 +106,18 @@ def _tables_once(tmp_path_factory: pytest.TempPathFactory, _revisions_once: None
 
 
 @pytest.fixture(autouse=True, scope="session")
-def _outputs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where commands that tests run in their own process write; a child has a folder of its probe for it."""
-    return (tmp_path_factory.getbasetemp() / f"outputs-{number}" for number in itertools.count())
+def _outputs_of_commands(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Have commands that tests run in their own process write where pytest does; a child has a folder of its probe.
+
+    One folder for all tests: there is a fork server for each set of variables.
+    """
+    os.environ[hygiene.OUTPUT] = str(tmp_path_factory.mktemp("outputs"))
 
 
 @pytest.fixture(autouse=True)
-def _environment_as_before(_outputs: Iterator[Path]) -> Iterator[None]:
+def _environment_as_before() -> Iterator[None]:
     """What a test or its imports set is not set for the tests after it: importing torch._dynamo sets a variable."""
     os.environ.pop("TORCHINDUCTOR_CACHE_DIR", None)  # set already where pytest collected
-    os.environ[hygiene.OUTPUT] = str(next(_outputs))
     priority = os.nice(0)
     with commandline.variables(dict(os.environ)):
         yield
