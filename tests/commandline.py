@@ -36,13 +36,17 @@ Values = Mapping[str, Mapping[str, str]]  # what names of a module are to be, as
 BRIEFLY: Values = {
     "autotune.objectives.base": {"Objective.probe_budget": f"{PROBE_BUDGET}"},
     "autotune.context.budget": dict.fromkeys(("SEARCH", "BRIEF", "LEAST"), f"{PROBE_BUDGET}"),
-    "autotune.answer.confirmation_rounds": dict.fromkeys(("USUAL_ROUNDS", "MOST_ROUNDS", "GOAL_ROUNDS"), "4"),
+    "autotune.answer.confirmation_rounds": dict.fromkeys(
+        ("USUAL_ROUNDS", "MOST_CONFIRMATION_ROUNDS", "GOAL_ROUNDS"), "4"
+    ),
     "autotune.tuning.baseline": {"BASELINE_PAUSES_SECONDS": "(0.0, 0.1, 0.1, 0.1)"},
     "autotune.tuning.probing": {"BACK_OFF_SECONDS": "0.1"},
-    "autotune.tuning.quiet": {"MOST_SHARE": "0.0"},
+    "autotune.tuning.quiet": {"MOST_WAITING_SHARE": "0.0"},
 }
 TWO_ROUNDS: Values = {
-    "autotune.answer.confirmation_rounds": dict.fromkeys(("USUAL_ROUNDS", "MOST_ROUNDS", "GOAL_ROUNDS"), "2")
+    "autotune.answer.confirmation_rounds": dict.fromkeys(
+        ("USUAL_ROUNDS", "MOST_CONFIRMATION_ROUNDS", "GOAL_ROUNDS"), "2"
+    )
 }
 # Takes every probe as it was measured: the machine that runs the tests is often too busy for a baseline that is known
 # to 10 %, and repeats of what had interference would be as many probes again.

@@ -104,7 +104,7 @@ def _folder_of_sockets() -> str:
 
     Each worker would make one of its own, in the system's folder for temporary files, and be ended before it takes it
     away (CPython 3.11, `multiprocessing.util.get_temp_dir`, which would report at the exit that this one is gone). Of a
-    probe that is killed its guard takes it away (`lifeline.py`).
+    probe that is killed, its launcher takes it away, or its guard if that was killed, too (`lifeline.py`).
     """
     try:
         _PROCESS["tempdir"] = tempfile.mkdtemp(prefix=socket_folder_prefix(os.environ.get(TAG, "")))

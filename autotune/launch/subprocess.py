@@ -30,7 +30,7 @@ from autotune.core.results import Isolation, Outcome
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
-from autotune.launch.files import log_tail, new_pipe, open_log, store, take_outputs_away, tidy
+from autotune.launch.files import log_tail, new_pipe, open_log, store, take_outputs_away, take_sockets_away, tidy
 from autotune.launch.fork_servers import Forked, ForkServer, ForkServers, NoForkServer
 from autotune.launch.monitor import Monitor
 from autotune.launch.oom import oom_kills
@@ -217,6 +217,7 @@ class SubprocessLauncher:
             finally:
                 insist(lambda: kill_all(process, tag))
                 held.close()
+                take_sockets_away(tag)
 
     def _start(self, request: Request[Any], folder: Path, log: BinaryIO, tag: str, *ends: int) -> Leader:
         descriptors = ("--lifeline", str(ends[0]), "--progress", str(ends[1]), "--parent", str(os.getpid()))
