@@ -12,7 +12,6 @@ import multiprocessing
 import os
 import shutil
 import sys
-import tempfile
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -30,9 +29,10 @@ from autotune.child.lifeline import Progress, harden
 from autotune.child.ranks import group, rank
 from autotune.core import codec
 from autotune.core.measurements import MEASUREMENTS, decode
-from autotune.core.probe_tag import TAG, socket_folder_prefix
+from autotune.core.probe_tag import TAG
 from autotune.core.requests import Request
 from autotune.core.results import Failure, Outcome, Result
+from autotune.core.socket_folders import new_socket_folder
 from autotune.errors import EnvironmentUnfit, TargetError
 from autotune.failures import classify
 from autotune.knobs import environ
@@ -107,7 +107,7 @@ def _folder_of_sockets() -> str:
     probe that is killed, its launcher takes it away, or its guard if that was killed, too (`lifeline.py`).
     """
     try:
-        _PROCESS["tempdir"] = tempfile.mkdtemp(prefix=socket_folder_prefix(os.environ.get(TAG, "")))
+        _PROCESS["tempdir"] = new_socket_folder(os.environ.get(TAG, ""))
     except OSError:
         return ""
     return str(_PROCESS["tempdir"])

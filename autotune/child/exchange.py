@@ -31,6 +31,5 @@ class Exchange:
         if not exchanges:
             return False
         elapsed, pairs = sum(self._without) + sum(self._with), len(self._with)
-        return pairs >= MOST_EXCHANGE_PAIRS or elapsed >= self._seconds * (
-            EXCHANGE_PATIENCE if pairs < LEAST_PAIRS else 1.0
-        )
+        patience = EXCHANGE_PATIENCE if pairs < LEAST_PAIRS else 1.0
+        return pairs >= MOST_EXCHANGE_PAIRS or elapsed >= self._seconds * patience

@@ -1,7 +1,7 @@
 """Keeps a probe from outliving the search that started it, and tells that search which phase the probe is in.
 
-Standard library only, and the tag of the probe: imported before torch, so that a probe that hangs or dies while
-importing torch is covered too.
+Little but the standard library: imported before torch, so that a probe that hangs or dies while importing torch is
+covered too.
 
     the search ──lifeline pipe──► guard        end of file = the search is gone: kill the probe, then what escaped it
         ▲                          ┆ (forked once, not a child of the probe)
@@ -13,17 +13,16 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import os
-import shutil
 import signal
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from autotune.core.probe_tag import TAG, socket_folder_prefix
+from autotune.core.probe_tag import TAG
+from autotune.core.socket_folders import take_sockets_away
 
 EXIT_ORPHANED = 113
 _BEAT_SECONDS = 0.1  # between heartbeats that are written: short steps shall not pay for them
@@ -145,9 +144,7 @@ def _guard(lifeline: int, probe: int) -> None:
         for _ in range(_SWEEPS):
             _kill_tagged(f"{TAG}={os.environ[TAG]}".encode())
             time.sleep(0.02)
-        with suppress(OSError):
-            for place in Path(tempfile.gettempdir()).glob(f"{socket_folder_prefix(os.environ[TAG])}*"):
-                shutil.rmtree(place, ignore_errors=True)
+        take_sockets_away(os.environ[TAG])
 
 
 def _kill_tagged(tag: bytes) -> None:

@@ -13,7 +13,7 @@ from typer.core import TyperCommand
 from autotune.errors import UsageError
 
 TARGET = "Your training code: model.py, pkg.train, model.py:function, or the command that trains, behind `--`."
-PAIRED = {"--fix", "--baseline", "--config", "--map"}  # options of `name=value,name=value`: as one, where repeated
+PAIR_OPTIONS = {"--fix", "--baseline", "--config", "--map"}  # of `name=value,...`, which may be repeated
 Words = Annotated[list[str] | None, typer.Argument(help=TARGET, metavar="TARGET | -- COMMAND ARGUMENT...")]
 Map = Annotated[
     str | None,
@@ -72,7 +72,7 @@ class OneOfEach(TyperCommand):
             given = [word for word in ours if word in one.opts or word.partition("=")[0] in one.opts]
             if not takes_one or len(given) < 2:
                 continue
-            if not PAIRED.intersection(one.opts):
+            if not PAIR_OPTIONS.intersection(one.opts):
                 raise UsageError(
                     f"{given[0]} is given {len(given)} times, and only the last would count. An earlier line was "
                     f"probably edited. Write it once; what takes several values has commas between them."

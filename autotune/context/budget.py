@@ -50,7 +50,7 @@ class TimeBudget:
         self.advised_minutes = 0  # told to be enough; 0: nothing was
         self.seconds, self._objective = seconds, objective_of(history.request.goal)
         self._probes_after = self._objective.probes_after(history.request.goal)
-        self._known_candidates: dict[tuple[int, int], list[Config]] = {}  # by the history's version, and the most
+        self._known_candidates: dict[tuple[int, int], list[Config]] = {}  # by version, and how many
 
     @property
     def elapsed_seconds(self) -> float:

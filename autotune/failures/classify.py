@@ -20,6 +20,8 @@ from autotune.harmless import cropped
 
 NEAR_LIMIT = 0.85  # share of the device's memory above which a vague cuBLAS or cuDNN status means memory
 HOST_EXHAUSTED = 0.08  # share of the host's memory below which a SIGKILL is the kernel's, even without a counter
+# Of a SIGKILL that the launcher did not send.
+KILLED_BY_OTHERS = ", not by autotune: by a person, a scheduler or the kernel's OOM killer"
 EXIT_CANNOT_WRITE = 74  # EX_IOERR of sysexits.h: the probe could not write its result
 SHARED_MEMORY = "/dev/shm"
 LOCKS = "multiprocessing.synchronize"  # makes the locks of loader workers, which are files there, and names none
@@ -248,7 +250,7 @@ def _judge_kill(oom_kills: int | None, host_available_share: float | None) -> tu
         return Outcome.OOM_HOST, f"killed by SIGKILL, and the kernel counted {oom_kills} out-of-memory kill(s)"
     if host_available_share is not None and host_available_share < HOST_EXHAUSTED:
         return Outcome.OOM_HOST, f"killed by SIGKILL with {host_available_share:.0%} of the host's memory available"
-    return Outcome.CRASHED, "killed by SIGKILL, not by autotune: by a person, a scheduler or the kernel's OOM killer"
+    return Outcome.CRASHED, f"killed by SIGKILL{KILLED_BY_OTHERS}"
 
 
 def _shorten(text: str, limit: int = 160) -> str:

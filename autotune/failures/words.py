@@ -28,7 +28,7 @@ def when_it_was(phase: str) -> str:
 
 
 def what_happened(failure: Failure, place: str) -> str:
-    """Return what happened, with how the process ended where that says more, and the user's line `at` which, if any."""
+    """Return what happened, how the process ended where that says more, and the user's line `place` if there is one."""
     message, evidence = (_SAID_AGAIN.sub("", text).strip(" .") for text in (failure.message, failure.evidence))
     subject = next((words for start, words in _SUBJECTS.items() if message.startswith(start)), "")
     message = evidence if message in evidence and _END.match(evidence) else message  # it says more of the same

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from contextlib import ExitStack, suppress
 from io import FileIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from autotune.core import codec
-from autotune.core.probe_tag import socket_folder_prefix
 from autotune.core.records import Record
 from autotune.core.requests import Request
 from autotune.errors import EnvironmentUnfit
@@ -72,13 +70,6 @@ def take_outputs_away(folder: Path) -> None:
     """Delete what a command wrote into the folder of its probe; nothing may be there."""
     for place in (OUTPUT_FOLDER, RANKS_FOLDER):
         shutil.rmtree(folder / place, ignore_errors=True)
-
-
-def take_sockets_away(tag: str) -> None:
-    """Delete the folders in which the processes of a probe passed tensors on: one that was killed has left them."""
-    with suppress(OSError):  # there is no such folder
-        for place in Path(os.environ.get("TMPDIR") or tempfile.gettempdir()).glob(f"{socket_folder_prefix(tag)}*"):
-            shutil.rmtree(place, ignore_errors=True)
 
 
 def tidy(folder: Path) -> None:

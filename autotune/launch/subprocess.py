@@ -27,10 +27,11 @@ from autotune.core import codec
 from autotune.core.probe_tag import TAG
 from autotune.core.requests import ProbeRequest, Request, ResultT, patient
 from autotune.core.results import Isolation, Outcome
+from autotune.core.socket_folders import take_sockets_away
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
-from autotune.launch.files import log_tail, new_pipe, open_log, store, take_outputs_away, take_sockets_away, tidy
+from autotune.launch.files import log_tail, new_pipe, open_log, store, take_outputs_away, tidy
 from autotune.launch.fork_servers import Forked, ForkServer, ForkServers, NoForkServer
 from autotune.launch.monitor import Monitor
 from autotune.launch.oom import oom_kills

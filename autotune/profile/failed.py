@@ -9,13 +9,13 @@ from msgspec.structs import replace
 
 from autotune.core.results import Failure, Outcome, Result
 from autotune.errors import AutotuneError, TargetError
+from autotune.failures.classify import KILLED_BY_OTHERS
 from autotune.failures.log_excerpt import excerpt, stopped_at
 from autotune.failures.words import what_happened, when_it_was
 from autotune.preparation.prepare import error_of_failure
 
 # The user's own words, or the machine's, say all there is.
 _IN_OTHER_WORDS = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.ENVIRONMENT)
-_BY_WHOM = re.compile(r", not by autotune: by a person, a scheduler or the kernel's OOM killer")  # which is said below
 _ALONE = re.compile(r"rank \d+( in \S+ \([^)]*\))? gave no sign of life$")  # no other rank waits for it
 
 
@@ -35,7 +35,8 @@ def error_of_profile(label: str, ended: Result, log: str, smaller: str, kept: Pa
         return error_of_failure(outcome, failure, kept)
     failure = with_shown_trace(failure, log)
     what = "ran out of memory" if outcome.out_of_memory else "did not come to its end"
-    when, told = when_it_was(failure.phase), _BY_WHOM.sub("", what_happened(failure, stopped_at(log)))
+    when = when_it_was(failure.phase)
+    told = what_happened(failure, stopped_at(log)).replace(KILLED_BY_OTHERS, "")  # which is said below
     why, remedy = _why_and_remedy(outcome, told, smaller)
     hint = "" if failure.user_frame else " --output FOLDER keeps all that it prints."
     where = f"\nFull log: {kept}" if kept else hint

@@ -87,10 +87,9 @@ def _allocations(found: DryRun, samples: int) -> str:
 
 def _made(breakdown: Breakdown) -> str:
     total = breakdown.categories["activations"]
-    modules = [one for one in largest_modules(breakdown.modules) if one.bytes > LEAST_NAMED_SHARE * total][
-        :MOST_NAMED_PARTS
-    ]
-    shown = ", ".join(f"{f'{one.name} {one.kind}'.strip()} {format_share(one.bytes / total)}" for one in modules)
+    modules = [one for one in largest_modules(breakdown.modules) if one.bytes > LEAST_NAMED_SHARE * total]
+    named = modules[:MOST_NAMED_PARTS]
+    shown = ", ".join(f"{f'{one.name} {one.kind}'.strip()} {format_share(one.bytes / total)}" for one in named)
     return f"; of the activations {shown}" if shown else ""
 
 

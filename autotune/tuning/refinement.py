@@ -31,7 +31,7 @@ STEPS_PER_OCTAVE = 4
 MOST_PROBES = 2
 MOST_UNCHANGED = 2  # probes with the baseline's global batch, after those of the exploration
 LEAST_EXPECTED_GAIN = 0.02  # expected, as a share of the best: less does not pay for a probe (docs/notes/search.md 2)
-FIT_CHANCE = 0.5  # chance to fit
+FIT_CHANCE = 0.5  # of what is tried here, at least
 
 
 def refine_batch(context: SearchContext) -> None:
