@@ -28,7 +28,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import NoReturn
 
-from autotune.child.collector import uncollected
+from autotune.child.collector import see_all, uncollected
 from autotune.child.lifeline import harden
 from autotune.child.safety import unsafe
 from autotune.core import codec
@@ -88,6 +88,7 @@ def prepare(imports: Imports, own: frozenset[int]) -> Ready:
                 return Ready(unsafe=f"after `{statement}` the fork server {reason}", safe_statements=number)
     if imports.statements:
         variables.hold()
+    see_all()  # for every probe that is forked from here
     return Ready(unsafe=_trial())
 
 

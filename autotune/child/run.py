@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 from importlib import import_module
 
@@ -10,6 +9,7 @@ import numpy as np
 import torch
 from msgspec.structs import replace
 
+from autotune.child import collector
 from autotune.child import device as devices
 from autotune.child.clock import clock_for
 from autotune.child.compilations import Compiling, write_to_cache
@@ -99,7 +99,7 @@ def _opened(request: ProbeRequest, config: Config, plan: Plan, progress: Progres
     variables.check()
     variables.show()
     import_module("torch._dynamo")  # the first step would; loader workers that are forked before that hold 70 MB less
-    gc.unfreeze()  # from here on the collector works as in any training
+    collector.resume()
     return session
 
 

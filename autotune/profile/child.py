@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -12,6 +11,7 @@ from typing import Any
 
 import torch
 
+from autotune.child import collector
 from autotune.child import device as devices
 from autotune.child.lifeline import Progress
 from autotune.child.run import seed_all
@@ -71,7 +71,7 @@ def _measured(request: ProfileRequest, progress: Progress, from_the_start: FromT
     variables.check()
     variables.show()
     import_module("torch._dynamo")  # as in a probe: the first step would
-    gc.unfreeze()
+    collector.resume()
     if isinstance(session, OwnSession):
         return _watched(session, UserLoopPasses(session, device, from_the_start, request), progress)
     assert isinstance(session, Training)

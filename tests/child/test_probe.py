@@ -2,6 +2,7 @@
 
 import multiprocessing.util
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -122,6 +123,38 @@ def test_short_steps_are_measured_in_blocks_for_as_long_as_others(probe):
 
     assert measured.steps_per_block > 1
     assert measured.watching_seconds_per_step < sum(measured.step_seconds) / measured.steps
+
+
+LOOKS_AT_ITS_INTERPRETER = (
+    TARGET
+    + """
+import gc, sys
+steps = []
+
+def loss(model, batch):
+    if len(steps) == 3:  # as after thousands of objects: a full collection is next if the collector thinks it worth it
+        for _ in range(11):
+            gc.collect(1)
+        [[] for _ in range(2 * gc.get_threshold()[0])]
+    steps.append((len(sys.modules), gc.get_stats()[2]["collections"]))
+    print("STEP", *steps[-1])
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+"""
+)
+
+
+@pytest.mark.parametrize("forks", [True, False])
+def test_nothing_is_imported_and_nothing_of_torch_is_collected_while_steps_are_timed(forks, forking_launcher, tmp_path):
+    launcher = forking_launcher if forks else SubprocessLauncher()
+
+    result = _probe(
+        launcher, tmp_path, LOOKS_AT_ITS_INTERPRETER, target=str(tmp_path / "model.py"), batch_size=32, num_threads=1
+    )
+
+    assert result.outcome is Outcome.OK, result.failure
+    steps = re.findall(r"^STEP (\d+) (\d+)$", (tmp_path / "probe" / LOG).read_text(), re.MULTILINE)
+    assert len(steps) > 10
+    assert len(set(steps[1:])) == 1  # the first step may import what torch loads late
 
 
 def test_a_probe_that_is_cut_short_has_still_done_all_that_its_memory_is_judged_by(probe):
