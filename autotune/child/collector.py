@@ -34,7 +34,8 @@ def see_all() -> None:
 
     It runs the next full collection when a quarter as many have been added. One that has never counted those of torch
     runs it in the first steps that make a few thousand objects, for 0.2 to 0.5 s (300,000 objects, Python 3.11), and
-    a training does so no more after its imports. A process forked from this one knows the number, too.
+    a training does so no more after its imports (docs/notes/timing.md 6). A process forked from this one knows the
+    number, too.
     """
     gc.collect()
     _Known.full_collections = _full_collections()
