@@ -104,9 +104,8 @@ def _baseline(context: SearchContext) -> list[ConfigSummary]:
 
 
 def _has_time_for_baseline(context: SearchContext) -> bool:
-    """Whether the baseline can be measured again when there is nothing to compare it with."""
-    seconds = context.budget.least_seconds(context.request.baseline)
-    return context.budget.left_seconds >= fewest_rounds(1) * seconds
+    """Whether the baseline can be measured again in time when there is nothing to compare it with."""
+    return context.budget.affords_round([context.request.baseline] * fewest_rounds(1), context.budget.round_budget)
 
 
 def _as_probed(context: SearchContext, one: ConfigSummary) -> ConfigSummary:

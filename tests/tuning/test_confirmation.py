@@ -93,6 +93,21 @@ def test_without_time_the_one_probe_of_a_baseline_alone_stands(tmp_path):
     assert any("of the baseline is used" in note for note in listener.notes)
 
 
+SLOW_CYCLES = dataclasses.replace(NO_LOADING, per_sample_seconds={None: 0.05})  # 3.2 s, 0.4 s of a search probe
+
+
+@pytest.mark.parametrize(("left", "measured"), [(16.0, []), (40.0, [1, 2])])
+def test_a_baseline_alone_is_measured_again_where_two_of_its_whole_cycles_end_in_time(tmp_path, left, measured):
+    request = study_request(baseline=config(batch_size=8, gradient_accumulation_steps=8))
+    search = context(tmp_path, FakeLauncher(machine=SLOW_CYCLES), request=request, left=left, time_budget_seconds=60.0)
+    probe_with_retry(search, request.baseline, "baseline")
+    assert 2 * search.budget.least_seconds(request.baseline) < 16.0
+
+    confirm(search)
+
+    assert [trial.number for trial, _ in search.history.judged if trial.purpose == "confirm"] == measured
+
+
 def test_a_baseline_alone_is_measured_again_all_the_same(tmp_path):
     listener = Listener()
     search = _after(tmp_path, (), listener, 1e6)
