@@ -23,28 +23,27 @@ def uncollected() -> Iterator[None]:
             gc.set_threshold(first, *others)
 
 
-class _Known:
-    """Full collections of this process and its ancestors by the last one that saw every object."""
+class _SeenAll:
+    """How many full collections there had been when one last saw every object, in this process or before its fork."""
 
-    full_collections = -1
+    full_collections = -1  # none has
 
 
 def see_all() -> None:
     """Collect everything once, from which the collector knows how many objects there are.
 
-    It runs the next full collection when a quarter as many have been added. One that has never counted those of torch
-    runs it in the first steps that make a few thousand objects, for 0.2 to 0.5 s (300,000 objects, Python 3.11), and
-    a training does so no more after its imports (docs/notes/timing.md 6). A process forked from this one knows the
-    number, too.
+    It runs the next full collection when a quarter as many have been added. If it had never counted those of torch, it
+    would run one of 0.2 to 0.5 s in the first steps that make a few thousand objects, which a training does during its
+    imports (docs/notes/timing.md 6). A process forked from this one knows the number, too.
     """
     gc.collect()
-    _Known.full_collections = _full_collections()
+    _SeenAll.full_collections = _full_collections()
 
 
 def resume() -> None:
     """Look for garbage among all objects again, those frozen by `gc.freeze` too, as in any training."""
     gc.unfreeze()
-    if _full_collections() != _Known.full_collections:
+    if _full_collections() != _SeenAll.full_collections:
         see_all()
 
 

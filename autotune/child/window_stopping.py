@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import math
 
-import scipy.special  # noqa: F401 - `student_quantile` would load it in a step that is timed, which takes 0.2 s
-
 from autotune.core.requests import MEASURED_STEPS, ProbeBudget
 from autotune.core.stats import clearly_slower, relative_half_width
 

@@ -13,6 +13,13 @@ FEWEST_WINDOW_BLOCKS = 4  # below it Student's t makes the interval meaningless
 HOPELESS_RATIO = 0.7
 HOPELESS_BLOCKS = 2  # measured before that may happen
 WORTHLESS_RATIO = 0.98  # times the incumbent: what is surely slower is not searched for (docs/notes/search.md 3)
+# Student's t at 97.5 % with 3 to 38 degrees of freedom: a window has at most 39 blocks. A probe does not load scipy for
+# it: that takes 0.2 s of a timed step, and brings the user's process an OpenBLAS of its own.
+WINDOW_QUANTILES = (
+    3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604, 2.1448,
+    2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555,
+    2.0518, 2.0484, 2.0452, 2.0423, 2.0395, 2.0369, 2.0345, 2.0322, 2.0301, 2.0281, 2.0262, 2.0244,
+)  # fmt: skip
 NORMAL_95 = 1.645  # standard deviations: one-sided, of the normal distribution
 HALF_WIDTH_DEVIATIONS = 1.96  # standard errors in the half width of a 95 % interval
 # Two probes of one configuration on a quiet machine, as shares of its rate: all rules take their noise from here.
@@ -44,7 +51,7 @@ def relative_half_width(seconds: Sequence[float], block: int = 1) -> float | Non
     if count < FEWEST_WINDOW_BLOCKS:
         return None
     means = values[: count * block].reshape(count, block).mean(axis=1)
-    width = student_quantile(count - 1, 0.975) * means.std(ddof=1) / math.sqrt(count)
+    width = WINDOW_QUANTILES[count - FEWEST_WINDOW_BLOCKS] * means.std(ddof=1) / math.sqrt(count)
     return float(width / means.mean())
 
 

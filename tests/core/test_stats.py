@@ -1,10 +1,11 @@
 import math
 import random
 
+import numpy as np
 import pytest
 
 from autotune.core.rounds import Rounds
-from autotune.core.stats import clearly_slower, relative_half_width
+from autotune.core.stats import clearly_slower, relative_half_width, student_quantile
 
 
 def test_too_few_blocks_give_no_interval():
@@ -250,3 +251,15 @@ def test_a_slow_outlier_is_told_by_the_round_in_which_it_ran():
     rounds = Rounds([[None, 100.0, 101.0, 60.0, 100.5], [200.0, None, 201.0, 200.5, 200.2]])
 
     assert rounds.slow_outliers() == [(0, 3)]
+
+
+@pytest.mark.parametrize("block", [1, 3])
+def test_a_window_of_any_length_has_the_interval_of_students_t(block):
+    for length in range(4 * block, 500):
+        seconds = np.random.default_rng(length).normal(1.0, 0.1, length)
+        size = max(block, length // 20)
+        count = length // size
+        means = seconds[: count * size].reshape(count, size).mean(axis=1)
+
+        expected = student_quantile(count - 1, 0.975) * means.std(ddof=1) / math.sqrt(count) / means.mean()
+        assert relative_half_width(list(seconds), block) == pytest.approx(expected, rel=1e-4)

@@ -93,7 +93,7 @@ def test_without_time_the_one_probe_of_a_baseline_alone_stands(tmp_path):
     assert any("of the baseline is used" in note for note in listener.notes)
 
 
-SLOW_CYCLES = dataclasses.replace(NO_LOADING, per_sample_seconds={None: 0.05})  # 3.2 s, 0.4 s of a search probe
+SLOW_CYCLES = dataclasses.replace(NO_LOADING, per_sample_seconds={None: 0.05})  # 3.2 s; 0.8 s in a search probe
 
 
 @pytest.mark.parametrize(("left", "measured"), [(16.0, []), (40.0, [1, 2])])
