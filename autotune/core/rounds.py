@@ -251,7 +251,8 @@ def _joined(logs: Floats) -> Floats:
 
 def _expected_excess(threshold: float, freedom: int) -> float:
     """Return the mean of max(0, t - threshold) for Student's t; infinite with one degree of freedom."""
-    from scipy.special import gammaln, stdtr  # see `student_quantile`
+    # Imported here: it takes as long as all else that `autotune report` does; scipy.stats would take a second.
+    from scipy.special import gammaln, stdtr
 
     if freedom < 2:
         return math.inf

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,14 +14,8 @@ FEWEST_WINDOW_BLOCKS = 4  # below it Student's t makes the interval meaningless
 HOPELESS_RATIO = 0.7
 HOPELESS_BLOCKS = 2  # measured before that may happen
 WORTHLESS_RATIO = 0.98  # times the incumbent: what is surely slower is not searched for (docs/notes/search.md 3)
-# Student's t at 97.5 % with 3 to 38 degrees of freedom: a window has at most 39 blocks. A probe does not load scipy for
-# it: that takes 0.2 s of a timed step, and brings the user's process an OpenBLAS of its own.
-WINDOW_QUANTILES = (
-    3.1824, 2.7764, 2.5706, 2.4469, 2.3646, 2.3060, 2.2622, 2.2281, 2.2010, 2.1788, 2.1604, 2.1448,
-    2.1314, 2.1199, 2.1098, 2.1009, 2.0930, 2.0860, 2.0796, 2.0739, 2.0687, 2.0639, 2.0595, 2.0555,
-    2.0518, 2.0484, 2.0452, 2.0423, 2.0395, 2.0369, 2.0345, 2.0322, 2.0301, 2.0281, 2.0262, 2.0244,
-)  # fmt: skip
 NORMAL_95 = 1.645  # standard deviations: one-sided, of the normal distribution
+BISECTIONS = 60  # halve an interval to less than what a float tells
 HALF_WIDTH_DEVIATIONS = 1.96  # standard errors in the half width of a 95 % interval
 # Two probes of one configuration on a quiet machine, as shares of its rate: all rules take their noise from here.
 PROBE_NOISE = 0.03  # standard deviation between them, until repeats tell (docs/notes/search.md 3)
@@ -29,12 +24,29 @@ MOST_PROBE_NOISE = 0.05  # they may differ by as much; what differs by more is a
 Floats = NDArray[np.float64]
 
 
+@lru_cache
 def student_quantile(freedom: int, probability: float) -> float:
-    """Return the quantile of Student's t with `freedom` degrees of freedom."""
-    # Imported here, for it takes as long as all else that `autotune report` does; scipy.stats would take a second.
-    from scipy.special import stdtrit
+    """Return the quantile of Student's t with `freedom` >= 1 degrees of freedom, for a `probability` in [0.5, 1).
 
-    return float(stdtrit(freedom, probability))
+    Bisects the distribution function, whose series has an end (Abramowitz & Stegun 1964, 26.7.3 and 26.7.4). Not by
+    scipy: to load it takes 0.3 s, in a probe of a timed step, and brings the user's process an OpenBLAS of its own.
+    """
+    low, high = 0.0, math.pi / 2
+    for _ in range(BISECTIONS):
+        angle = (low + high) / 2
+        low, high = (angle, high) if _student_share(freedom, angle) < 2 * probability - 1 else (low, angle)
+    return math.sqrt(freedom) * math.tan(low)
+
+
+def _student_share(freedom: int, angle: float) -> float:
+    """Return the share of Student's t within ± tan(`angle`) * sqrt(`freedom`)."""
+    sine, cosine = math.sin(angle), math.cos(angle)
+    is_odd = freedom % 2
+    term = total = (cosine if freedom > 1 else 0.0) if is_odd else 1.0
+    for factor in range(2 + is_odd, freedom - 1, 2):
+        term *= cosine**2 * (factor - 1) / factor
+        total += term
+    return (angle + sine * total) * 2 / math.pi if is_odd else sine * total
 
 
 def relative_half_width(seconds: Sequence[float], block: int = 1) -> float | None:
@@ -51,14 +63,14 @@ def relative_half_width(seconds: Sequence[float], block: int = 1) -> float | Non
     if count < FEWEST_WINDOW_BLOCKS:
         return None
     means = values[: count * block].reshape(count, block).mean(axis=1)
-    width = WINDOW_QUANTILES[count - FEWEST_WINDOW_BLOCKS] * means.std(ddof=1) / math.sqrt(count)
+    width = student_quantile(count - 1, 0.975) * means.std(ddof=1) / math.sqrt(count)
     return float(width / means.mean())
 
 
 def mean_bounds(values: Sequence[float]) -> tuple[float, float]:
     """Lower and upper bound of the mean, each one-sided at 95 %, by Student's t; needs at least two values."""
     mean, count = float(np.mean(values)), len(values)
-    width = float(student_quantile(count - 1, 0.95) * np.std(values, ddof=1) / math.sqrt(count))
+    width = student_quantile(count - 1, 0.95) * float(np.std(values, ddof=1)) / math.sqrt(count)
     return mean - width, mean + width
 
 

@@ -146,12 +146,15 @@ def loss(model, batch):
 @pytest.mark.parametrize("forks", [True, False])
 def test_nothing_is_imported_and_nothing_of_torch_is_collected_while_steps_are_timed(forks, forking_launcher, tmp_path):
     launcher = forking_launcher if forks else SubprocessLauncher()
+    long = ProbeBudget(min_seconds=1.0, min_warmup_seconds=0.0)  # for more blocks than a comparison with the best needs
 
     result = _probe(
-        launcher, tmp_path, LOOKS_AT_ITS_INTERPRETER, target=str(tmp_path / "model.py"), batch_size=32, num_threads=1
-    )
+        launcher, tmp_path, LOOKS_AT_ITS_INTERPRETER, target=str(tmp_path / "model.py"), batch_size=32, num_threads=1,
+        incumbent=1.0, budget=long,
+    )  # fmt: skip
 
     assert result.outcome is Outcome.OK, result.failure
+    assert not result.measurement.cut_short
     steps = re.findall(r"^STEP (\d+) (\d+)$", (tmp_path / "probe" / LOG).read_text(), re.MULTILINE)
     assert len(steps) > 10
     assert len(set(steps[1:])) == 1  # the first step may import what torch loads late

@@ -3,6 +3,7 @@ import random
 
 import numpy as np
 import pytest
+from scipy.special import stdtrit
 
 from autotune.core.rounds import Rounds
 from autotune.core.stats import clearly_slower, relative_half_width, student_quantile
@@ -253,13 +254,21 @@ def test_a_slow_outlier_is_told_by_the_round_in_which_it_ran():
     assert rounds.slow_outliers() == [(0, 3)]
 
 
+@pytest.mark.parametrize("probability", [0.5, 0.8, 0.95, 0.975, 0.995, 0.99999])
+def test_the_quantiles_of_students_t_are_those_of_scipy(probability):
+    ours = [student_quantile(freedom, probability) for freedom in (*range(1, 50), 1000)]
+    theirs = [float(stdtrit(freedom, probability)) for freedom in (*range(1, 50), 1000)]
+
+    assert ours == pytest.approx(theirs, rel=1e-9, abs=1e-9)
+
+
 @pytest.mark.parametrize("block", [1, 3])
 def test_a_window_of_any_length_has_the_interval_of_students_t(block):
-    for length in range(4 * block, 500):
+    for length in range(4 * block, 100):
         seconds = np.random.default_rng(length).normal(1.0, 0.1, length)
         size = max(block, length // 20)
         count = length // size
         means = seconds[: count * size].reshape(count, size).mean(axis=1)
 
-        expected = student_quantile(count - 1, 0.975) * means.std(ddof=1) / math.sqrt(count) / means.mean()
-        assert relative_half_width(list(seconds), block) == pytest.approx(expected, rel=1e-4)
+        expected = stdtrit(count - 1, 0.975) * means.std(ddof=1) / math.sqrt(count) / means.mean()
+        assert relative_half_width(list(seconds), block) == pytest.approx(expected)
