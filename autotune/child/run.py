@@ -61,6 +61,8 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
         clock=clock_for(device), update_clock=clock_for(device), track=track_on(plan.device),
         warm_up=WarmUp(request.budget, growth_on(plan.device)),
     )  # fmt: skip
+    if device == "cpu" and world.world().size == 1:  # a device goes on meanwhile, and other ranks wait
+        instruments.collections.watch()
     shape = LoopShape(
         workers=plan.workers, prefetched_batches=plan.prefetched_batches, loads=session.loads and not is_in_turn,
         exchanges=session.exchanges, cycle_ratio=plan.accumulation_steps / plan.micro_batches_per_step,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from autotune.child.clock import Clock
+from autotune.child.full_collections import FullCollections
 from autotune.child.memory_trace import MemoryTrack
 from autotune.child.warmup import WarmUp
 
@@ -18,6 +19,7 @@ class Instruments:
     update_clock: Clock | None = None  # another one of the device, for the optimizer alone; None: it is not timed
     warm_up: WarmUp
     track: MemoryTrack
+    collections: FullCollections = field(default_factory=FullCollections)
 
 
 @dataclass(frozen=True, kw_only=True)

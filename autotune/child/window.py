@@ -60,6 +60,7 @@ class ProbeWatch:
         """`incumbent` is the rate to beat, samples/s; None: it is measured for its own sake."""
         self._clock, self._updates, self._timed = instruments.clock, instruments.update_clock, 0  # marks around updates
         self._warm_up, self.track = instruments.warm_up, instruments.track
+        self._collections = instruments.collections
         self._beat, self._phase, self._agree = callbacks.beat, callbacks.phase, callbacks.agree
         self._round, self._loads, self._exchanges = max(shape.workers, 1), shape.loads, shape.exchanges
         self._cycle_ratio = shape.cycle_ratio
@@ -76,6 +77,7 @@ class ProbeWatch:
         self.exchange = Exchange(budget)
         self.first_batch_seconds = 0.0
         self.steps: list[Step] = []  # one per block, without their losses
+        self._collected: list[float] = []  # seconds of full collections in every entry
         self._busy: list[float] = []  # seconds of this thread on a core by the beginning, and by the end of every block
         self._judged = 0  # of the steps
         self.calibration_skips = self.skipped_steps = self.restarts = 0
@@ -144,9 +146,8 @@ class ProbeWatch:
 
     def step_seconds(self) -> tuple[float, ...]:
         """Return the seconds of every entry, without pauses that were no part of training. Waits for the device."""
-        return tuple(
-            elapsed - step.paused_seconds for elapsed, step in zip(self._clock.intervals(), self.steps, strict=False)
-        )
+        cleared = map(self._cleared, range(len(self.steps)), self._clock.intervals())
+        return tuple(seconds + self._collecting for seconds in cleared)
 
     @property
     def busy_seconds(self) -> tuple[float, ...]:
@@ -158,6 +159,15 @@ class ProbeWatch:
         """The seconds that watching cost an optimizer step; the first block, which also settles, is left out."""
         later = self.steps[1:]
         return sum(step.watching_seconds for step in later) / len(later) / self.steps_per_block if later else None
+
+    def _cleared(self, entry: int, elapsed: float) -> float:
+        """Return the seconds of an entry without pauses and full collections."""
+        return elapsed - self.steps[entry].paused_seconds - self._collected[entry]
+
+    @property
+    def _collecting(self) -> float:
+        """The seconds of full collections that an entry brings about."""
+        return self._collections.seconds_per_step * self.steps_per_block
 
     def _learned(self, step: Step) -> None:
         # A scalar that stays in the heap of the CPU splits the block that the next activations would have reused:
@@ -176,7 +186,8 @@ class ProbeWatch:
 
     def _warming(self, step: Step) -> Order:
         self._learned(step)
-        is_warm = self._warm_up.step(self._lap() - step.paused_seconds, skipped=bool(step.skipped))
+        collected = self._collections.step(step)
+        is_warm = self._warm_up.step(self._lap() - step.paused_seconds - collected, skipped=bool(step.skipped))
         if not self._agree(is_warm):
             return Order.CONTINUE
         # The mean: workers deliver in bursts, and most steps of a loader-bound training are short.
@@ -196,6 +207,7 @@ class ProbeWatch:
         return Order.LOAD if enough else Order.REPEAT
 
     def _settle(self) -> Order:
+        self._collections.taken()  # those of batches that were loaded alone
         # The workers held batches ready while the steps warmed up: what they deliver in the long run is known only now.
         loading = self.loading.seconds_per_batch * self._micro_batches
         self.steps_per_block = self._agree(_together(max(self._step_seconds, loading)))
@@ -208,6 +220,7 @@ class ProbeWatch:
 
     def _settled(self, step: Step) -> Order:
         self._learned(step)
+        self._collections.step(step)
         self._settling += step.micro_batches
         return self._begin() if self._settling >= self._round else Order.CONTINUE
 
@@ -223,6 +236,7 @@ class ProbeWatch:
         self._clock.mark()
         self._learned(step)
         self._busy.append(time.thread_time())
+        self._collected.append(self._collections.step(step))
         self.steps.append(replace(step, loss=None))  # kept apart
         self.track.step(self.steps_per_block)
         enough = self._agree(self._judged if self._is_enough() else 0)
@@ -236,16 +250,24 @@ class ProbeWatch:
         return Order.STOP
 
     def _end(self) -> None:
+        self._clear_waits()
         if self._look:
             self.interference = interference_between(self._look, look())
+
+    def _clear_waits(self) -> None:
+        """Tell full collections from the waits for batches, and give these their share if they bring them about."""
+        share = self._collecting if self._collections.while_loading else 0.0
+        for entry, (step, took) in enumerate(zip(self.steps, self._collected, strict=False)):
+            waited = step.loader_wait_seconds
+            self.steps[entry] = replace(step, loader_wait_seconds=waited - (took if took <= waited else 0.0) + share)
 
     def _is_enough(self) -> bool:
         """Whether the steps that the device has come through by now are all that are needed."""
         for elapsed in self._clock.passed():
             step = self.steps[self._judged]
-            seconds = elapsed - step.paused_seconds
+            seconds = self._cleared(self._judged, elapsed)
             self._judged += 1
-            samples = step.samples * self._gain(self._judged - 1, seconds)
+            samples = step.samples * self._gain(self._judged - 1, seconds) * seconds / (seconds + self._collecting)
             if self.ending.step(seconds, samples, step.micro_batches, step.paused_seconds):
                 return True
         return False

@@ -2,6 +2,7 @@
 
 import itertools
 import weakref
+from dataclasses import replace as replace_field
 from functools import partial
 
 import pytest
@@ -9,6 +10,7 @@ import torch
 from msgspec.structs import replace
 
 from autotune.child import window as windows
+from autotune.child.full_collections import FullCollections
 from autotune.child.memory_trace import MemoryTrack
 from autotune.child.warmup import WarmUp
 from autotune.child.watched_loop import Callbacks, Instruments, LoopShape
@@ -124,6 +126,33 @@ def test_an_evaluation_is_left_out_of_warm_up_and_window(clock):
     assert window.warmup_seconds == pytest.approx([0.1] * len(window.warmup_seconds))
     assert window.step_seconds() == pytest.approx([0.1] * len(window.steps))
     assert sum(step.paused_seconds for step in window.steps) > 0
+
+
+class Collections(FullCollections):
+    """One of 0.5 s in every twentieth step."""
+
+    def step(self, step):
+        self._fresh = 0.5 if (self._steps + 1) % 20 == 0 else 0.0
+        return super().step(step)
+
+
+@pytest.mark.parametrize("waited", [0.0, 0.52])
+def test_full_collections_count_for_all_steps_alike(clock, waited):
+    def collecting(**told):
+        is_long = next(taken) % 20 == 0
+        clock.time += 0.5 * is_long
+        return replace(_step(**told), loader_wait_seconds=waited if is_long else waited / 26)
+
+    taken = itertools.count(1)
+    instruments = replace_field(_instruments(clock), collections=Collections())
+    window = ProbeWatch(BUDGET, instruments, LoopShape(), Callbacks())
+    _drive(window, clock, lambda n: 0.05, step=collecting)
+
+    assert len(window.warmup_seconds) < 20
+    assert window.step_seconds() == pytest.approx([0.05 + 0.5 / 20] * len(window.steps))
+    assert window.ending.half_width() == pytest.approx(0.0, abs=1e-9)
+    waits = [step.loader_wait_seconds for step in window.steps]
+    assert waits == pytest.approx([0.02 + 0.5 / 20 if waited else 0.0] * len(waits))
 
 
 def test_computing_and_loading_have_rates_of_their_own(clock):
