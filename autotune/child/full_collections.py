@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import gc
+import math
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from autotune.targets.base import Step
@@ -13,7 +16,7 @@ class FullCollections:
     """The full collections of a training, told apart from its steps and spread over those that bring one about.
 
     Each takes as long as many steps, and they come at even intervals: a window of a second may hold one or none, and
-    its rate would be wrong by a third either way (docs/notes/timing.md 6). There are none until `watch`.
+    its rate would be wrong by a third either way (docs/notes/timing.md 6). Outside of `watched` none is noticed.
     """
 
     def __init__(self) -> None:
@@ -22,18 +25,35 @@ class FullCollections:
         self.while_loading = False  # one at least fell into a wait for batches, which makes the objects then
         self._ended_at: list[int] = []  # optimizer steps before the end of each
 
-    def watch(self) -> None:
-        """Take note of them from now on."""
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Take note of them until the end."""
         gc.callbacks.append(self._told)
+        try:
+            yield
+        finally:
+            gc.callbacks.remove(self._told)
+
+    @property
+    def count(self) -> int:
+        """In how many steps, or blocks of them, there was one."""
+        return len(self._ended_at)
+
+    @property
+    def steps_apart(self) -> float:
+        """How many optimizer steps lie between two; infinite where there was none.
+
+        At first that is not known: what was built before the first step may have brought one about, or not.
+        """
+        if not self._ended_at:
+            return math.inf
+        first, last = self._ended_at[0], self._ended_at[-1]
+        return max((last - first) / (self.count - 1) if self.count > 1 else first, self._steps - last)
 
     @property
     def seconds_per_step(self) -> float:
         """What they take of an optimizer step in the long run; 0.0 where there was none."""
-        if not self._ended_at:
-            return 0.0
-        first, last, count = self._ended_at[0], self._ended_at[-1], len(self._ended_at)
-        apart = (last - first) / (count - 1) if count > 1 else first  # what was built before the first step counts, too
-        return self._seconds / count / max(apart, self._steps - last)
+        return self._seconds / max(self.count, 1) / self.steps_apart
 
     def step(self, step: Step) -> float:
         """Take note of the optimizer steps that are over. Return the seconds of them that full collections took."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from importlib import import_module
 
 import numpy as np
@@ -61,15 +62,15 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
         clock=clock_for(device), update_clock=clock_for(device), track=track_on(plan.device),
         warm_up=WarmUp(request.budget, growth_on(plan.device)),
     )  # fmt: skip
-    if device == "cpu" and world.world().size == 1:  # a device goes on meanwhile, and other ranks wait
-        instruments.collections.watch()
     shape = LoopShape(
         workers=plan.workers, prefetched_batches=plan.prefetched_batches, loads=session.loads and not is_in_turn,
         exchanges=session.exchanges, cycle_ratio=plan.accumulation_steps / plan.micro_batches_per_step,
     )  # fmt: skip
     callbacks = Callbacks(beat=beat, phase=phase, agree=world.agreed)
     window = ProbeWatch(request.budget, instruments, shape, callbacks, request.incumbent_samples_per_second)
-    session.train(window)
+    goes_on = device != "cpu" or world.world().size > 1  # a device meanwhile, or other ranks, which wait then
+    with nullcontext() if goes_on else instruments.collections.watched():
+        session.train(window)
     compilation = compiling.after_window()
     check_effect(session, config.values)
     phase("worst")  # before waiting for the step that was issued last and does not count: it costs energy, too

@@ -33,6 +33,11 @@ FINDING_TEXTS: Mapping[Slowness, FindingText] = {
         "{what} looks through all objects{often}",
         "leave it out: Python collects by itself",
     ),
+    "full collection": FindingText(
+        "Python looks for garbage among all objects, those of torch too{often}, for many new ones live for a while",
+        "gc.collect(); gc.freeze() before the first step: it looks at newer ones then",
+        "it comes too seldom for steps in turn",
+    ),
     "cache": FindingText(
         "{what} makes the host wait for the device{often}",
         "leave it out: PyTorch reuses freed memory, and waits where it has to",

@@ -26,6 +26,7 @@ Slowness = Literal[
     "host read",  # .item(), .tolist(), .cpu(), float(tensor): the host waits, and copies
     "host tensor",  # torch.tensor(...) of Python numbers or an array, in every step
     "collector",  # gc.collect()
+    "full collection",  # of Python's own, which the training's objects bring about
     "cache",  # torch.cuda.empty_cache(), torch.cuda.synchronize()
     "pinning",  # pin_memory() in every step
     "saving",  # torch.save

@@ -33,9 +33,9 @@ def clock(monkeypatch):
 
 @pytest.fixture
 def collections(clock):
-    watched = FullCollections()
-    watched.watch()
-    return watched
+    found = FullCollections()
+    with found.watched():
+        yield found
 
 
 def _step(steps=1, waited=0.0, paused=0.0):
@@ -109,8 +109,11 @@ def test_it_is_known_whether_they_fall_into_the_loading(collections, waited, whi
     assert collections.while_loading is while_loading
 
 
-def test_nothing_is_noted_before_it_is_asked_for(clock):
+def test_nothing_is_noted_before_and_afterwards(clock):
     collections = FullCollections()
+    gc.collect()
+    with collections.watched():
+        pass
     gc.collect()
 
     assert collections.step(_step()) == 0.0

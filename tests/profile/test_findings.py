@@ -1,11 +1,13 @@
 """What is a finding in a real training, and what looks like one and is none."""
 
+import gc
 from itertools import chain, cycle, repeat
 
 import pytest
 import torch
 
 from autotune.child.clock import HostClock
+from autotune.profile.advice import seen
 from autotune.profile.measuring import comparison
 from autotune.profile.measuring.comparison import MOST_COMPARISONS, agreed_share
 from autotune.profile.measuring.loading import _gain
@@ -253,3 +255,44 @@ def test_rounds_go_on_while_it_is_unsure_which_is_shorter(rounds, count, monkeyp
             comparing.send(step)
 
     assert len(ended.value.value.seconds) == 2 * count
+
+
+MANY_SAMPLES = (
+    "import gc\n"
+    + HEAD
+    + """
+begun = []
+def model(): return nn.Linear(16, 4)
+def dataset(): return torch.utils.data.TensorDataset(torch.randn(16_384, 16), torch.randint(4, (16_384,)))
+def loss(model, batch):
+    {body}
+    return nn.functional.cross_entropy(model(batch[0]), batch[1])
+"""
+)
+
+
+@pytest.fixture
+def unfreezing():
+    yield
+    gc.unfreeze()
+
+
+def test_full_collections_that_lists_of_samples_bring_about_are_told_with_their_time(tmp_path, unfreezing):
+    # Of few objects, as a quarter of these brings the next one about: those of the tests would take seconds.
+    text = MANY_SAMPLES.format(body="begun or (begun.append(1), gc.freeze(), gc.collect())")
+
+    (one,) = found(tmp_path, text, "full collection", values={"batch_size": 4096})
+
+    assert 0 < one.count < 1
+    assert one.seconds > 0
+    assert one.place == ""
+    assert "0." in seen(one)
+
+
+def test_full_collections_that_the_user_asks_for_are_none_of_pythons(tmp_path):
+    text = MANY_SAMPLES.format(body="gc.collect()")
+
+    kinds = {one.kind for one in profiled(tmp_path, text, values={"batch_size": 64}).findings}
+
+    assert "collector" in kinds
+    assert "full collection" not in kinds

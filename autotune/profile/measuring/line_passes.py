@@ -15,6 +15,7 @@ import torch
 from msgspec.structs import replace
 from torch.optim import Optimizer
 
+from autotune.child.full_collections import FullCollections
 from autotune.child.memory_trace import track_on
 from autotune.core.memory_growth import FEWEST_READINGS, MOST_STEPS_LEFT, memory_growth
 from autotune.core.results import Outcome
@@ -65,6 +66,7 @@ class LinePasses:
         )
         self.stopwatch, self._track = Stopwatch(device), track_on(device)
         self._backward, self._early = BackwardWatch(optimizers), EarlyExchanges(self.stopwatch)
+        self._collections = FullCollections()  # while parts are timed: other passes make objects of their own
         self._watched = 0  # steps in which calls were
         self._between = 0  # steps from the middle of the timed ones to the first in which calls were watched
         self._found = ProfileResult(outcome=Outcome.OK)
@@ -95,13 +97,15 @@ class LinePasses:
 
         def each(step: Step) -> None:
             self.stopwatch.step(counts=_counts(step))
+            self._collections.step(step)
             if _counts(step):
                 samples.append(step.samples)
 
         before = look()
         self._timing(True)
         self.stopwatch.start()
-        taken = yield from self._steps(least=5, enough=32, seconds=self._seconds, each=each)
+        with self._collections.watched():
+            taken = yield from self._steps(least=5, enough=32, seconds=self._seconds, each=each)
         self._timing(False)
         seconds, each_step = self.stopwatch.stop()
         steps = len(each_step)
@@ -136,6 +140,16 @@ class LinePasses:
             is_waiting = one.kind in ("collective", "early exchange")
             self._add(replace(one, seconds=min(one.seconds, waited)) if is_waiting else one)
         self._add(*self._searches.result(self._watched))
+        if not any(one.kind == "collector" for one in self._found.findings):  # else they are the user's own
+            self._add(*self._full_collections())
+
+    def _full_collections(self) -> list[SlowLine]:
+        found = self._collections
+        if found.count < 2:  # the first may be the work of what was built before
+            return []
+        line = SlowLine(kind="full collection", place="", code="", what="", count=1 / found.steps_apart,
+                        seconds=found.seconds_per_step)  # fmt: skip
+        return [line]
 
     def _watch_operations(self) -> Passing:
         """What is between operations, and which tensors stay: with the calls left out, that were looked at before."""
