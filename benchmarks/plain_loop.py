@@ -3,12 +3,14 @@
     python benchmarks/plain_loop.py examples/digits_cnn.py '{"batch_size": 64}' 20 1000 [LIMIT_BYTES [DEVICE]]
 
 prints samples/s over at least that many seconds and optimizer steps, after a tenth of the seconds as warm-up. The JSON
-is a recommended configuration; what it leaves out is PyTorch's default, and `"tf32": true` is understood besides. The
+is a recommended configuration; what it leaves out is PyTorch's default; `"tf32": true` is understood besides, and
+`"gc_freeze": true`, which keeps Python's collector from objects that were there before the first step. The
 memory limit (0: none) is enforced for this process and each loader worker by the kernel, on a GPU by torch's allocator.
 On a GPU batches are pinned and copied without waiting, and the device is waited for at both ends of the window only.
 """
 
 import contextlib
+import gc
 import importlib.util
 import itertools
 import json
@@ -72,6 +74,9 @@ def main(path: str, config: dict, seconds: float, steps: int, limit_bytes: int, 
     # A short window would count what waits as if it were just loaded.
     ahead = (config.get("prefetch_factor") or LOADED_AHEAD) * config.get("num_workers", 0)
     least = (1 if kind == "cpu" else LEAST_WARM_UP_STEPS) + -(-ahead // count)
+    if config.get("gc_freeze"):
+        gc.collect()
+        gc.freeze()
     began, measured_from, samples, done = time.perf_counter(), None, 0, 0
     batches = (batch for _ in itertools.count() for batch in loader)
     for micro_batch, batch in enumerate(batches, start=1):

@@ -6,7 +6,7 @@ import gc
 import math
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from autotune.targets.base import Step
@@ -32,7 +32,8 @@ class FullCollections:
         try:
             yield
         finally:
-            gc.callbacks.remove(self._told)
+            with suppress(ValueError):  # the user's code may have emptied the list
+                gc.callbacks.remove(self._told)
 
     @property
     def count(self) -> int:
@@ -63,7 +64,7 @@ class FullCollections:
             return 0.0
         self._seconds += seconds
         self._ended_at.append(self._steps)
-        self.while_loading |= seconds <= step.loader_wait_seconds
+        self.while_loading |= seconds < step.loader_wait_seconds
         return seconds
 
     def taken(self) -> float:
@@ -79,3 +80,8 @@ class FullCollections:
             self._began = now
         else:
             self._fresh += now - self._began
+
+
+def without_collecting(seconds: float, collected: float) -> float:
+    """Return `seconds` without those of full collections; one that took longer than all of them was not in them."""
+    return seconds - collected if collected < seconds else seconds

@@ -35,6 +35,7 @@ from msgspec.structs import replace
 
 from autotune.child import UnstableTraining
 from autotune.child.exchange import Exchange
+from autotune.child.full_collections import without_collecting
 from autotune.child.isolated import Computing, Loading
 from autotune.child.watched_loop import Callbacks, Instruments, LoopShape
 from autotune.child.window_stopping import WindowStopping
@@ -161,8 +162,7 @@ class ProbeWatch:
         return sum(step.watching_seconds for step in later) / len(later) / self.steps_per_block if later else None
 
     def _cleared(self, entry: int, elapsed: float) -> float:
-        """Return the seconds of an entry without pauses and full collections."""
-        return elapsed - self.steps[entry].paused_seconds - self._collected[entry]
+        return without_collecting(elapsed - self.steps[entry].paused_seconds, self._collected[entry])
 
     @property
     def _collecting(self) -> float:
@@ -186,8 +186,8 @@ class ProbeWatch:
 
     def _warming(self, step: Step) -> Order:
         self._learned(step)
-        collected = self._collections.step(step)
-        is_warm = self._warm_up.step(self._lap() - step.paused_seconds - collected, skipped=bool(step.skipped))
+        seconds = without_collecting(self._lap() - step.paused_seconds, self._collections.step(step))
+        is_warm = self._warm_up.step(seconds, skipped=bool(step.skipped))
         if not self._agree(is_warm):
             return Order.CONTINUE
         # The mean: workers deliver in bursts, and most steps of a loader-bound training are short.
@@ -207,7 +207,6 @@ class ProbeWatch:
         return Order.LOAD if enough else Order.REPEAT
 
     def _settle(self) -> Order:
-        self._collections.taken()  # those of batches that were loaded alone
         # The workers held batches ready while the steps warmed up: what they deliver in the long run is known only now.
         loading = self.loading.seconds_per_batch * self._micro_batches
         self.steps_per_block = self._agree(_together(max(self._step_seconds, loading)))
@@ -233,10 +232,10 @@ class ProbeWatch:
         return order
 
     def _measure(self, step: Step) -> Order:
+        self._collected.append(self._collections.step(step))
         self._clock.mark()
         self._learned(step)
         self._busy.append(time.thread_time())
-        self._collected.append(self._collections.step(step))
         self.steps.append(replace(step, loss=None))  # kept apart
         self.track.step(self.steps_per_block)
         enough = self._agree(self._judged if self._is_enough() else 0)
@@ -258,8 +257,8 @@ class ProbeWatch:
         """Tell full collections from the waits for batches, and give these their share if they bring them about."""
         share = self._collecting if self._collections.while_loading else 0.0
         for entry, (step, took) in enumerate(zip(self.steps, self._collected, strict=False)):
-            waited = step.loader_wait_seconds
-            self.steps[entry] = replace(step, loader_wait_seconds=waited - (took if took <= waited else 0.0) + share)
+            waited = without_collecting(step.loader_wait_seconds, took)
+            self.steps[entry] = replace(step, loader_wait_seconds=waited + share)
 
     def _is_enough(self) -> bool:
         """Whether the steps that the device has come through by now are all that are needed."""
@@ -285,6 +284,7 @@ class ProbeWatch:
 
     def _next_stage(self, stage: Callable[[Step], Order], order: Order, at_once: int = 1) -> Order:
         self._stage, self.steps_at_once = stage, at_once
+        self._collections.taken()  # those of batches that were loaded alone, and since the last step
         self._last = time.perf_counter()
         return order
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from autotune.child import full_collections
-from autotune.child.full_collections import FullCollections
+from autotune.child.full_collections import FullCollections, without_collecting
 from autotune.targets.base import Step
 
 TOOK = 0.5
@@ -107,6 +107,17 @@ def test_it_is_known_whether_they_fall_into_the_loading(collections, waited, whi
     collections.step(_step(waited=waited))
 
     assert collections.while_loading is while_loading
+
+
+def test_no_seconds_are_less_than_none(clock):
+    assert without_collecting(0.6, TOOK) == pytest.approx(0.1)
+    assert without_collecting(0.01, TOOK) == 0.01  # it ran between two clocks
+
+
+def test_a_user_may_empty_the_list_of_callbacks(clock):
+    collections = FullCollections()
+    with collections.watched():
+        gc.callbacks.clear()
 
 
 def test_nothing_is_noted_before_and_afterwards(clock):

@@ -145,7 +145,8 @@ class LinePasses:
 
     def _full_collections(self) -> list[SlowLine]:
         found = self._collections
-        if found.count < 2:  # the first may be the work of what was built before
+        # The first may be the work of what was built before, and an accelerator goes on meanwhile.
+        if found.count < 2 or self._device != "cpu":
             return []
         line = SlowLine(kind="full collection", place="", code="", what="", count=1 / found.steps_apart,
                         seconds=found.seconds_per_step)  # fmt: skip
