@@ -134,14 +134,18 @@ def _without_variables(context: SearchContext, config: Config) -> Config:
 def scores_without_idle_changes(context: SearchContext) -> dict[Config, float]:
     """Return the mean score of all that the search probed, those together that differ in idle changes only.
 
-    A change whose own probes differ by more than noise is not idle.
+    A change whose own probes differ by more than noise is not idle. Windows of too few steps to say how precise they
+    are show nothing of the kind, unless they were cut short.
     """
     found: dict[Config, list[float]] = {}
-    scores, noise = search_scores(context.history), finalist_margin(context.history.baseline_rates)
+    history = context.history
+    scores, noise = search_scores(history), finalist_margin(history.baseline_rates)
     for config, score in scores.items():
         reduced = without_idle_changes(context, config, score)
         own = scores.get(reduced, score)
-        is_idle = min(own, score) >= (1 - noise) * max(own, score)
+        windows = [one for each in (config, reduced) for one in history.summary(each).measurements]
+        is_known = all(one.cut_short or one.relative_half_width is not None for one in windows)
+        is_idle = not is_known or min(own, score) >= (1 - noise) * max(own, score)
         found.setdefault(reduced if is_idle else config, []).append(score)
     return {config: typical_rate(values) for config, values in found.items()}
 
