@@ -1,29 +1,37 @@
-"""Python's full garbage collections while a probe trains, each of which takes as long as many steps."""
+"""Python's own full garbage collections while a probe trains, each of which takes as long as many steps.
+
+    step      1 … 40 … 81 ‖ … 122 … 163 …     ‖ the window begins
+    full             ●             ●          one in the window after another: what lies between two is known
+
+They come at even intervals, for each is brought about by so many new objects. A window of a second holds one or none,
+and its rate would be wrong by a third either way (docs/notes/timing.md 6). Those that the user's code asks for by
+`gc.collect()` are steps of its own and stay in them.
+"""
 
 from __future__ import annotations
 
 import gc
-import math
+import statistics
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
+
+from msgspec.structs import replace
 
 from autotune.targets.base import Step
 
 
 class FullCollections:
-    """The full collections of a training, told apart from its steps and spread over those that bring one about.
-
-    Each takes as long as many steps, and they come at even intervals: a window of a second may hold one or none, and
-    its rate would be wrong by a third either way (docs/notes/timing.md 6). Outside of `watched` none is noticed.
-    """
+    """Takes note of them, and spreads those of a window over its steps. Outside of `watched` none is noticed."""
 
     def __init__(self) -> None:
-        self._began = self._fresh = self._seconds = 0.0
+        self._began: float | None = None  # the one that runs; None: none does, or one that somebody asked for
+        self._fresh = 0.0  # seconds since the last step
         self._steps = 0
-        self.while_loading = False  # one at least fell into a wait for batches, which makes the objects then
-        self._ended_at: list[int] = []  # optimizer steps before the end of each
+        self._before: int | None = None  # optimizer steps before the end of the last one before the window
+        self._inside: list[int] = []  # the same of those in the window
+        self._collected: list[float] = []  # seconds of them in every entry of the window
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -35,53 +43,59 @@ class FullCollections:
             with suppress(ValueError):  # the user's code may have emptied the list
                 gc.callbacks.remove(self._told)
 
-    @property
-    def count(self) -> int:
-        """In how many steps, or blocks of them, there was one."""
-        return len(self._ended_at)
+    def step(self, step: Step) -> None:
+        """Take note of the optimizer steps that are over: an entry, once the window has begun."""
+        self._steps += step.steps
+        seconds, self._fresh = self._fresh, 0.0
+        if seconds <= step.paused_seconds:  # during an evaluation, whose seconds are no part of the step
+            seconds = 0.0
+        self._collected.append(seconds)
+        if seconds:
+            self._inside.append(self._steps)
+
+    def begin(self) -> None:
+        """The window begins; what was since the last step is part of none, such as batches that were loaded alone."""
+        self._before = self._inside[-1] if self._inside else None
+        self._inside, self._collected, self._fresh = [], [], 0.0
 
     @property
-    def steps_apart(self) -> float:
-        """How many optimizer steps lie between two; infinite where there was none.
-
-        At first that is not known: what was built before the first step may have brought one about, or not.
-        """
-        if not self._ended_at:
-            return math.inf
-        first, last = self._ended_at[0], self._ended_at[-1]
-        return max((last - first) / (self.count - 1) if self.count > 1 else first, self._steps - last)
+    def steps_apart(self) -> float | None:
+        """How many optimizer steps lie between two; None: none came in the window after another one."""
+        known = [*([] if self._before is None else [self._before]), *self._inside]
+        return (known[-1] - known[0]) / (len(known) - 1) if self._inside and len(known) > 1 else None
 
     @property
     def seconds_per_step(self) -> float:
-        """What they take of an optimizer step in the long run; 0.0 where there was none."""
-        return self._seconds / max(self.count, 1) / self.steps_apart
+        """What they take of an optimizer step in the long run; 0.0 where that is not known."""
+        apart = self.steps_apart
+        return sum(self._collected) / len(self._inside) / apart if apart else 0.0
 
-    def step(self, step: Step) -> float:
-        """Take note of the optimizer steps that are over. Return the seconds of them that full collections took."""
-        self._steps += step.steps
-        seconds = self.taken()
-        if not seconds or step.paused_seconds:  # during an evaluation, whose seconds are no part of the step
-            return 0.0
-        self._seconds += seconds
-        self._ended_at.append(self._steps)
-        self.while_loading |= seconds < step.loader_wait_seconds
-        return seconds
+    def spread(self, seconds: Sequence[float], entries: Sequence[Step]) -> tuple[tuple[float, ...], list[Step]]:
+        """Return the seconds of the entries, and these with their waits, each with the same share of collections.
 
-    def taken(self) -> float:
-        """Return the seconds of those since the last look."""
-        seconds, self._fresh = self._fresh, 0.0
-        return seconds
+        They are as they were where it is not known how many steps lie between two.
+        """
+        if not self.seconds_per_step:
+            return tuple(seconds), list(entries)
+        share = self.seconds_per_step * entries[0].steps
+        taken = [took if took < whole else 0.0 for took, whole in zip(self._collected, seconds, strict=False)]
+        cleared = tuple(whole - took + share for whole, took in zip(seconds, taken, strict=True))
+        usual = statistics.median(one.loader_wait_seconds for one in entries)
+        both = list(zip(entries, taken, strict=True))
+        loading = [took if one.loader_wait_seconds - usual > took / 2 else 0.0 for one, took in both]  # in the wait
+        more = share if any(loading) else 0.0
+        waits = [one.loader_wait_seconds - took + more for one, took in zip(entries, loading, strict=True)]
+        return cleared, [
+            replace(one, loader_wait_seconds=min(max(0.0, wait), whole))
+            for one, wait, whole in zip(entries, waits, cleared, strict=True)
+        ]
 
     def _told(self, phase: str, info: dict[str, Any]) -> None:
         if info["generation"] < 2:
             return
         now = time.perf_counter()
         if phase == "start":
-            self._began = now
-        else:
+            is_pythons = gc.get_count()[2] > gc.get_threshold()[2]  # else somebody asked for it
+            self._began = now if is_pythons else None
+        elif self._began is not None:
             self._fresh += now - self._began
-
-
-def without_collecting(seconds: float, collected: float) -> float:
-    """Return `seconds` without those of full collections; one that took longer than all of them was not in them."""
-    return seconds - collected if collected < seconds else seconds

@@ -35,7 +35,6 @@ from msgspec.structs import replace
 
 from autotune.child import UnstableTraining
 from autotune.child.exchange import Exchange
-from autotune.child.full_collections import without_collecting
 from autotune.child.isolated import Computing, Loading
 from autotune.child.watched_loop import Callbacks, Instruments, LoopShape
 from autotune.child.window_stopping import WindowStopping
@@ -78,7 +77,6 @@ class ProbeWatch:
         self.exchange = Exchange(budget)
         self.first_batch_seconds = 0.0
         self.steps: list[Step] = []  # one per block, without their losses
-        self._collected: list[float] = []  # seconds of full collections in every entry
         self._busy: list[float] = []  # seconds of this thread on a core by the beginning, and by the end of every block
         self._judged = 0  # of the steps
         self.calibration_skips = self.skipped_steps = self.restarts = 0
@@ -147,8 +145,11 @@ class ProbeWatch:
 
     def step_seconds(self) -> tuple[float, ...]:
         """Return the seconds of every entry, without pauses that were no part of training. Waits for the device."""
-        cleared = map(self._cleared, range(len(self.steps)), self._clock.intervals())
-        return tuple(seconds + self._collecting for seconds in cleared)
+        return self._spread()[0]
+
+    def _spread(self) -> tuple[tuple[float, ...], list[Step]]:
+        intervals = zip(self._clock.intervals(), self.steps, strict=False)
+        return self._collections.spread([elapsed - step.paused_seconds for elapsed, step in intervals], self.steps)
 
     @property
     def busy_seconds(self) -> tuple[float, ...]:
@@ -161,15 +162,8 @@ class ProbeWatch:
         later = self.steps[1:]
         return sum(step.watching_seconds for step in later) / len(later) / self.steps_per_block if later else None
 
-    def _cleared(self, entry: int, elapsed: float) -> float:
-        return without_collecting(elapsed - self.steps[entry].paused_seconds, self._collected[entry])
-
-    @property
-    def _collecting(self) -> float:
-        """The seconds of full collections that an entry brings about."""
-        return self._collections.seconds_per_step * self.steps_per_block
-
     def _learned(self, step: Step) -> None:
+        self._collections.step(step)
         # A scalar that stays in the heap of the CPU splits the block that the next activations would have reused:
         # 1000 steps of 128 KiB tensors grew the process by 370 MiB (measured). On the CPU reading it costs no waiting.
         self._losses.append(step.loss.item() if step.loss.device.type == "cpu" else step.loss)
@@ -186,8 +180,7 @@ class ProbeWatch:
 
     def _warming(self, step: Step) -> Order:
         self._learned(step)
-        seconds = without_collecting(self._lap() - step.paused_seconds, self._collections.step(step))
-        is_warm = self._warm_up.step(seconds, skipped=bool(step.skipped))
+        is_warm = self._warm_up.step(self._lap() - step.paused_seconds, skipped=bool(step.skipped))
         if not self._agree(is_warm):
             return Order.CONTINUE
         # The mean: workers deliver in bursts, and most steps of a loader-bound training are short.
@@ -219,7 +212,6 @@ class ProbeWatch:
 
     def _settled(self, step: Step) -> Order:
         self._learned(step)
-        self._collections.step(step)
         self._settling += step.micro_batches
         return self._begin() if self._settling >= self._round else Order.CONTINUE
 
@@ -227,12 +219,12 @@ class ProbeWatch:
         self._clock.now()  # the device has settled, too: what the launcher reads of it begins with the phase
         self._phase("measure")
         order = self._next_stage(self._measure, Order.CONTINUE, at_once=self.steps_per_block)
+        self._collections.begin()
         self._clock.mark()
         self._busy.append(time.thread_time())
         return order
 
     def _measure(self, step: Step) -> Order:
-        self._collected.append(self._collections.step(step))
         self._clock.mark()
         self._learned(step)
         self._busy.append(time.thread_time())
@@ -249,24 +241,19 @@ class ProbeWatch:
         return Order.STOP
 
     def _end(self) -> None:
-        self._clear_waits()
+        if self._collections.seconds_per_step:
+            seconds, self.steps = self._spread()
+            self.ending.measured_instead(seconds)
         if self._look:
             self.interference = interference_between(self._look, look())
-
-    def _clear_waits(self) -> None:
-        """Tell full collections from the waits for batches, and give these their share if they bring them about."""
-        share = self._collecting if self._collections.while_loading else 0.0
-        for entry, (step, took) in enumerate(zip(self.steps, self._collected, strict=False)):
-            waited = without_collecting(step.loader_wait_seconds, took)
-            self.steps[entry] = replace(step, loader_wait_seconds=waited + share)
 
     def _is_enough(self) -> bool:
         """Whether the steps that the device has come through by now are all that are needed."""
         for elapsed in self._clock.passed():
             step = self.steps[self._judged]
-            seconds = self._cleared(self._judged, elapsed)
+            seconds = elapsed - step.paused_seconds
             self._judged += 1
-            samples = step.samples * self._gain(self._judged - 1, seconds) * seconds / (seconds + self._collecting)
+            samples = step.samples * self._gain(self._judged - 1, seconds)
             if self.ending.step(seconds, samples, step.micro_batches, step.paused_seconds):
                 return True
         return False
@@ -284,7 +271,6 @@ class ProbeWatch:
 
     def _next_stage(self, stage: Callable[[Step], Order], order: Order, at_once: int = 1) -> Order:
         self._stage, self.steps_at_once = stage, at_once
-        self._collections.taken()  # those of batches that were loaded alone, and since the last step
         self._last = time.perf_counter()
         return order
 

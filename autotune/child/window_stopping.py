@@ -9,6 +9,7 @@ all of them                               whole rounds of the workers, and not b
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from autotune.core.requests import MEASURED_STEPS, ProbeBudget
 from autotune.core.stats import clearly_slower, relative_half_width
@@ -70,6 +71,12 @@ class WindowStopping:
         half_width = self.half_width()
         self.noisy = half_width is None or half_width > self._budget.target_precision
         return len(seconds)
+
+    def measured_instead(self, seconds: Sequence[float]) -> None:
+        """Take note of other seconds for the same steps, from which something was told apart."""
+        self._seconds = list(seconds)
+        half_width = self.half_width()
+        self.noisy = half_width is None or half_width > self._budget.target_precision
 
     def half_width(self) -> float | None:
         """Relative 95 % half width of the mean step time."""

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from autotune.child import full_collections
-from autotune.child.full_collections import FullCollections, without_collecting
+from autotune.child.full_collections import FullCollections
 from autotune.targets.base import Step
 
 TOOK = 0.5
@@ -15,7 +15,7 @@ TOOK = 0.5
 
 @pytest.fixture
 def clock(monkeypatch):
-    """`time.perf_counter`, by which a full collection takes half a second; without the collector's own ones."""
+    """`time.perf_counter`, by which a full collection takes half a second; all of them count as Python's own."""
     hand = types.SimpleNamespace(now=0.0)
     monkeypatch.setattr(full_collections, "time", types.SimpleNamespace(perf_counter=lambda: hand.now))
 
@@ -23,10 +23,12 @@ def clock(monkeypatch):
         if info["generation"] == 2 and phase == "stop":
             hand.now += TOOK
 
-    before = list(gc.callbacks)
+    before, thresholds = list(gc.callbacks), gc.get_threshold()
     gc.callbacks.append(takes)
     gc.disable()
+    gc.set_threshold(thresholds[0], thresholds[1], -1)
     yield hand
+    gc.set_threshold(*thresholds)
     gc.enable()
     gc.callbacks[:] = before
 
@@ -45,79 +47,108 @@ def _step(steps=1, waited=0.0, paused=0.0):
     )  # fmt: skip
 
 
-def _run(collections, at, until):
-    """Steps from 1 on, with a full collection in those of `at`; what they took of each."""
-    taken = []
-    for number in range(1, until + 1):
+def _run(collections, entries, at=(), **told):
+    """So many entries more, with a full collection in those of `at`, the first being 1."""
+    for number in range(1, entries + 1):
         if number in at:
             gc.collect()
-        taken.append(collections.step(_step()))
-    return taken
+        collections.step(_step(**told))
 
 
-def test_without_a_full_collection_nothing_is_added(collections):
-    gc.collect(1)
+def test_what_lies_between_two_of_the_window_is_the_interval(collections):
+    _run(collections, 25, at=(3, 13, 23))
 
-    assert _run(collections, at=(), until=10) == [0.0] * 10
-    assert collections.seconds_per_step == 0.0
-
-
-def test_each_is_taken_from_its_step_and_spread_over_those_between_two(collections):
-    taken = _run(collections, at=(3, 13, 23), until=25)
-
-    assert [number for number, seconds in enumerate(taken, start=1) if seconds] == [3, 13, 23]
-    assert taken[2] == TOOK
+    assert collections.steps_apart == 10
     assert collections.seconds_per_step == pytest.approx(TOOK / 10)
 
 
-@pytest.mark.parametrize(
-    ("at", "until", "apart"),
-    [
-        ((40,), 45, 40),  # none before
-        ((3,), 45, 42),  # what was built before the first step brought it about
-        ((3, 5), 45, 40),  # and the next one is long in coming
-    ],
-)
-def test_a_few_count_for_as_many_steps_as_went_without_one(collections, at, until, apart):
-    _run(collections, at, until)
+def test_the_last_one_before_the_window_begins_an_interval_and_counts_for_nothing_else(collections):
+    _run(collections, 10, at=(1, 2, 4))
+    collections.begin()
+    assert collections.steps_apart is None
+    _run(collections, 20, at=(14,))
 
-    assert collections.seconds_per_step == pytest.approx(TOOK / apart)
+    assert collections.steps_apart == 10 - 4 + 14
+    assert collections.seconds_per_step == pytest.approx(TOOK / 20)
 
 
-def test_those_of_blocks_count_for_every_step_of_them(collections):
-    gc.collect()
-    collections.step(_step(steps=50))
-
-    assert collections.seconds_per_step == pytest.approx(TOOK / 50)
-
-
-def test_those_of_a_pause_and_of_batches_that_were_not_trained_on_do_not_count(collections):
-    gc.collect()
-    assert collections.step(_step(paused=2 * TOOK)) == 0.0
-    gc.collect()
-    assert collections.taken() == TOOK
-    assert collections.step(_step()) == 0.0
+@pytest.mark.parametrize(("before", "inside"), [((), (7,)), ((1, 2), ()), ((), ())])
+def test_where_no_interval_is_known_entries_stay_as_they_are(collections, before, inside):
+    _run(collections, 10, at=before)
+    collections.begin()
+    _run(collections, 10, at=inside)
+    seconds, entries = [1.0] * 10, [_step() for _ in range(10)]
 
     assert collections.seconds_per_step == 0.0
+    assert collections.spread(seconds, entries) == (tuple(seconds), entries)
 
 
-@pytest.mark.parametrize(("waited", "while_loading"), [(2 * TOOK, True), (TOOK / 2, False)])
-def test_it_is_known_whether_they_fall_into_the_loading(collections, waited, while_loading):
+def test_entries_have_the_same_share_each_and_blocks_that_of_all_their_steps(collections):
+    _run(collections, 10, at=(2, 7), steps=4)
+    entries = [_step(steps=4) for _ in range(10)]
+
+    seconds, _ = collections.spread([0.2 + TOOK * (number in (2, 7)) for number in range(1, 11)], entries)
+
+    assert seconds == pytest.approx([0.2 + TOOK / 5] * 10)
+
+
+def test_waits_have_them_only_where_one_made_a_wait_longer(collections):
+    _run(collections, 10, at=(2, 7))
+    long = [TOOK * (number in (2, 7)) for number in range(1, 11)]
+    whole = [1.3 + more for more in long]
+
+    _, loading = collections.spread(whole, [_step(waited=1.0 + more) for more in long])
+    _, computing = collections.spread(whole, [_step(waited=1.0) for _ in long])
+
+    assert [one.loader_wait_seconds for one in loading] == pytest.approx([1.0 + TOOK / 5] * 10)
+    assert [one.loader_wait_seconds for one in computing] == pytest.approx([1.0] * 10)
+
+
+def test_no_entry_takes_less_than_nothing_and_none_waits_for_longer_than_it_takes(collections):
+    _run(collections, 10, at=(2, 7))
+
+    seconds, entries = collections.spread([0.01] * 10, [_step(waited=0.01) for _ in range(10)])
+
+    assert min(seconds) > 0
+    assert all(0 <= one.loader_wait_seconds <= whole for one, whole in zip(entries, seconds, strict=True))
+
+
+@pytest.mark.parametrize(("paused", "count"), [(2 * TOOK, 0), (TOOK / 2, 2)])
+def test_those_of_a_pause_do_not_count(collections, paused, count):
+    _run(collections, 10, at=(2, 7), paused=paused)
+
+    assert bool(collections.steps_apart) is bool(count)
+
+
+def test_those_of_batches_that_were_not_trained_on_do_not_count(collections):
     gc.collect()
-    collections.step(_step(waited=waited))
+    collections.begin()
+    _run(collections, 10, at=(7,))
 
-    assert collections.while_loading is while_loading
-
-
-def test_no_seconds_are_less_than_none(clock):
-    assert without_collecting(0.6, TOOK) == pytest.approx(0.1)
-    assert without_collecting(0.01, TOOK) == 0.01  # it ran between two clocks
+    assert collections.steps_apart is None
 
 
-def test_a_user_may_empty_the_list_of_callbacks(clock):
+def test_those_that_the_user_asks_for_are_steps_of_his_own(clock):
+    gc.set_threshold(700, 10, 1000)
     collections = FullCollections()
     with collections.watched():
-        gc.callbacks.clear()
+        _run(collections, 10, at=(2, 7))
+
+    assert collections.steps_apart is None
+
+
+def test_pythons_own_are_told_from_them():
+    collections, kept = FullCollections(), []
+    gc.collect()
+    gc.freeze()  # a quarter of all objects would bring the next one about: of the tests, there are too many
+    gc.collect()
+    with collections.watched():
+        for _ in range(100):
+            kept += [[] for _ in range(5_000)]
+            collections.step(_step())
+    gc.unfreeze()
+
+    assert collections.steps_apart
 
 
 def test_nothing_is_noted_before_and_afterwards(clock):
@@ -126,5 +157,11 @@ def test_nothing_is_noted_before_and_afterwards(clock):
     with collections.watched():
         pass
     gc.collect()
+    _run(collections, 2)
 
-    assert collections.step(_step()) == 0.0
+    assert collections.seconds_per_step == 0.0
+
+
+def test_a_user_may_empty_the_list_of_callbacks(clock):
+    with FullCollections().watched():
+        gc.callbacks.clear()

@@ -129,30 +129,65 @@ def test_an_evaluation_is_left_out_of_warm_up_and_window(clock):
 
 
 class Collections(FullCollections):
-    """One of 0.5 s in every twentieth step."""
+    """One of 0.5 s in every twentieth step, and in the first of those that are not trained on."""
 
     def step(self, step):
-        self._fresh = 0.5 if (self._steps + 1) % 20 == 0 else 0.0
-        return super().step(step)
+        self._fresh += 0.5 * sum((self._steps + 1 + number) % 20 == 0 for number in range(step.steps))
+        super().step(step)
+
+    def begin(self):
+        self._fresh += 0.5
+        super().begin()
 
 
-@pytest.mark.parametrize("waited", [0.0, 0.52])
-def test_full_collections_count_for_all_steps_alike(clock, waited):
-    def collecting(**told):
-        is_long = next(taken) % 20 == 0
-        clock.time += 0.5 * is_long
-        return replace(_step(**told), loader_wait_seconds=waited if is_long else waited / 26)
+def _collecting(clock, waited=0.0, **options):
+    """A window of steps whose every twentieth has such a collection, in its wait for a batch if it waits."""
+
+    def collecting(steps):
+        long = sum(next(taken) % 20 == 0 for _ in range(steps))
+        clock.time += 0.5 * long
+        return replace(_step(steps=steps), loader_wait_seconds=steps * waited + 0.5 * long * bool(waited))
 
     taken = itertools.count(1)
-    instruments = replace_field(_instruments(clock), collections=Collections())
-    window = ProbeWatch(BUDGET, instruments, LoopShape(), Callbacks())
+    instruments = replace_field(_instruments(clock, budget=LONG), collections=Collections())
+    window = ProbeWatch(LONG, instruments, LoopShape(), Callbacks(), **options)
+    return window, collecting
+
+
+LONG = replace(BUDGET, max_seconds=6.0)
+
+
+@pytest.mark.parametrize("waited", [0.0, 0.02])
+@pytest.mark.parametrize("length", [0.05, 0.004])
+def test_full_collections_count_for_all_steps_alike(clock, length, waited):
+    window, collecting = _collecting(clock, waited=waited * length / 0.05)
+    _drive(window, clock, lambda n: length, step=collecting)
+
+    steps = window.steps_per_block
+    assert (steps > 1) is (length < 0.005)
+    seconds, waits = window.step_seconds(), [step.loader_wait_seconds for step in window.steps]
+    assert seconds == pytest.approx([steps * (length + 0.5 / 20)] * len(seconds), rel=0.05)
+    assert waits == pytest.approx([steps * (0.4 * length + 0.5 / 20) * bool(waited)] * len(waits), rel=0.05)
+    assert window.ending.half_width() < 0.01
+    assert not window.ending.noisy
+
+
+@pytest.mark.parametrize("seconds", [0.05, 0.02, 0.004])
+def test_no_training_is_given_up_that_is_as_fast_as_the_best_with_its_full_collections(clock, seconds):
+    window, collecting = _collecting(clock, incumbent=8 / (seconds + 0.5 / 20))
+    _drive(window, clock, lambda n: seconds, step=collecting)
+
+    assert not window.ending.cut_short
+
+
+@pytest.mark.parametrize("most", [6.0, 2.0])
+def test_a_window_lasts_no_longer_for_its_full_collections(clock, most):
+    window, collecting = _collecting(clock)
+    window.ending._budget = replace(LONG, max_seconds=most)
+    began = clock.time
     _drive(window, clock, lambda n: 0.05, step=collecting)
 
-    assert len(window.warmup_seconds) < 20
-    assert window.step_seconds() == pytest.approx([0.05 + 0.5 / 20] * len(window.steps))
-    assert window.ending.half_width() == pytest.approx(0.0, abs=1e-9)
-    waits = [step.loader_wait_seconds for step in window.steps]
-    assert waits == pytest.approx([0.02 + 0.5 / 20 if waited else 0.0] * len(waits))
+    assert clock.time - began < most + 3.0  # with its warm-up
 
 
 def test_computing_and_loading_have_rates_of_their_own(clock):

@@ -140,17 +140,13 @@ class LinePasses:
             is_waiting = one.kind in ("collective", "early exchange")
             self._add(replace(one, seconds=min(one.seconds, waited)) if is_waiting else one)
         self._add(*self._searches.result(self._watched))
-        if not any(one.kind == "collector" for one in self._found.findings):  # else they are the user's own
-            self._add(*self._full_collections())
+        self._add(*self._full_collections())
 
     def _full_collections(self) -> list[SlowLine]:
-        found = self._collections
-        # The first may be the work of what was built before, and an accelerator goes on meanwhile.
-        if found.count < 2 or self._device != "cpu":
+        apart, seconds = self._collections.steps_apart, self._collections.seconds_per_step
+        if apart is None or self._device != "cpu":  # an accelerator goes on meanwhile
             return []
-        line = SlowLine(kind="full collection", place="", code="", what="", count=1 / found.steps_apart,
-                        seconds=found.seconds_per_step)  # fmt: skip
-        return [line]
+        return [SlowLine(kind="full collection", place="", code="", what="", count=1 / apart, seconds=seconds)]
 
     def _watch_operations(self) -> Passing:
         """What is between operations, and which tensors stay: with the calls left out, that were looked at before."""
