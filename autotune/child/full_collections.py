@@ -30,8 +30,8 @@ class FullCollections:
         self._fresh = 0.0  # seconds since the last step
         self._steps = 0
         self._before: int | None = None  # optimizer steps before the end of the last one before the window
-        self._inside: list[int] = []  # the same of those in the window
-        self._collected: list[float] = []  # seconds of them in every entry of the window
+        self._inside: list[int] = []  # the same of each in the window, or in the warm-up until `begin`
+        self._collected: list[float] = []  # seconds of them in every entry, likewise
 
     @contextmanager
     def watched(self) -> Iterator[None]:

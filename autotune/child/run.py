@@ -68,8 +68,8 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     )  # fmt: skip
     callbacks = Callbacks(beat=beat, phase=phase, agree=world.agreed)
     window = ProbeWatch(request.budget, instruments, shape, callbacks, request.incumbent_samples_per_second)
-    goes_on = device != "cpu" or world.world().size > 1  # a device meanwhile, or other ranks, which wait then
-    with nullcontext() if goes_on else instruments.collections.watched():
+    computes_alone = device == "cpu" and world.world().size == 1  # else a device goes on meanwhile, or other ranks wait
+    with instruments.collections.watched() if computes_alone else nullcontext():
         session.train(window)
     compilation = compiling.after_window()
     check_effect(session, config.values)

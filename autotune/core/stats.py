@@ -29,7 +29,7 @@ def student_quantile(freedom: int, probability: float) -> float:
     """Return the quantile of Student's t with `freedom` >= 1 degrees of freedom, for a `probability` in [0.5, 1).
 
     Bisects the distribution function, whose series has an end (Abramowitz & Stegun 1964, 26.7.3 and 26.7.4). Not by
-    scipy: to load it takes 0.3 s, in a probe of a timed step, and brings the user's process an OpenBLAS of its own.
+    scipy: in a probe, loading it takes 0.3 s of a timed step, and gives the user's process a second OpenBLAS.
     """
     low, high = 0.0, math.pi / 2
     for _ in range(BISECTIONS):

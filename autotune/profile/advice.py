@@ -34,8 +34,8 @@ FINDING_TEXTS: Mapping[Slowness, FindingText] = {
         "leave it out: Python collects by itself",
     ),
     "full collection": FindingText(
-        "Python looks for garbage among all objects, those of torch too{often}, for many new ones live for a while",
-        "gc.collect(); gc.freeze() before the first step: it looks at newer ones then",
+        "Python looks for garbage among all objects, torch's included{often}: each step makes many new ones",
+        "gc.collect(); gc.freeze() before the first step: then it looks at newer objects only",
         "it comes too seldom for steps in turn",
     ),
     "cache": FindingText(

@@ -140,7 +140,7 @@ class Collections(FullCollections):
         super().begin()
 
 
-def _collecting(clock, waited=0.0, **options):
+def _collecting(clock, waited=0.0, most=6.0, **options):
     """A window of steps whose every twentieth has such a collection, in its wait for a batch if it waits."""
 
     def collecting(steps):
@@ -148,13 +148,9 @@ def _collecting(clock, waited=0.0, **options):
         clock.time += 0.5 * long
         return replace(_step(steps=steps), loader_wait_seconds=steps * waited + 0.5 * long * bool(waited))
 
-    taken = itertools.count(1)
-    instruments = replace_field(_instruments(clock, budget=LONG), collections=Collections())
-    window = ProbeWatch(LONG, instruments, LoopShape(), Callbacks(), **options)
-    return window, collecting
-
-
-LONG = replace(BUDGET, max_seconds=6.0)
+    taken, budget = itertools.count(1), replace(BUDGET, max_seconds=most)
+    instruments = replace_field(_instruments(clock, budget=budget), collections=Collections())
+    return ProbeWatch(budget, instruments, LoopShape(), Callbacks(), **options), collecting
 
 
 @pytest.mark.parametrize("waited", [0.0, 0.02])
@@ -182,8 +178,7 @@ def test_no_training_is_given_up_that_is_as_fast_as_the_best_with_its_full_colle
 
 @pytest.mark.parametrize("most", [6.0, 2.0])
 def test_a_window_lasts_no_longer_for_its_full_collections(clock, most):
-    window, collecting = _collecting(clock)
-    window.ending._budget = replace(LONG, max_seconds=most)
+    window, collecting = _collecting(clock, most=most)
     began = clock.time
     _drive(window, clock, lambda n: 0.05, step=collecting)
 
