@@ -20,7 +20,6 @@ import sys
 import time
 from pathlib import Path
 
-CONFIG = json.loads(sys.argv[2])
 MALLOCS = {
     "glibc": {
         "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=4294967296:"
@@ -32,12 +31,13 @@ MALLOCS = {
     },
     "tcmalloc": {"LD_PRELOAD": "libtcmalloc_minimal.so.4"},
 }
-if (
-    own := MALLOCS.get(CONFIG.get("malloc"), {})
-) and not own.items() <= os.environ.items():  # read before Python begins
-    os.execve(sys.executable, sys.orig_argv, {**os.environ, **own})
-if CONFIG.get("omp_wait_policy"):
-    os.environ["OMP_WAIT_POLICY"] = CONFIG["omp_wait_policy"]  # read when torch loads its OpenMP
+if __name__ == "__main__":  # what must be in place before torch is imported; others import this file too
+    CONFIG = json.loads(sys.argv[2])
+    own = MALLOCS.get(CONFIG.get("malloc"), {})
+    if not own.items() <= os.environ.items():  # read before Python begins
+        os.execve(sys.executable, sys.orig_argv, {**os.environ, **own})
+    if CONFIG.get("omp_wait_policy"):
+        os.environ["OMP_WAIT_POLICY"] = CONFIG["omp_wait_policy"]  # read when torch loads its OpenMP
 
 import torch  # noqa: E402
 

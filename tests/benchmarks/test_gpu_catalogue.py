@@ -13,7 +13,7 @@ from autotune.core import codec
 from benchmarks.answers import BEST, EXPERT, USUAL, Answer, configs, lines, verdicts
 from benchmarks.catalogue import CATALOGUE, catalogue, missing
 from benchmarks.gpu_catalogue import advance, stored, tell
-from benchmarks.peers import OURS, Pick
+from benchmarks.peers import OURS, Pick, theirs
 from benchmarks.stages import OVERRUN_SECONDS, PEERS, STAGES, Slice, search_command, search_limit, training_seconds
 from benchmarks.surfaces.plain import Trained, in_turn
 from tests.worlds import environment
@@ -177,6 +177,18 @@ def test_a_search_may_overrun_its_budget_but_not_the_slice(now):
 
     assert with_time == 100 + OVERRUN_SECONDS
     assert without < 120
+
+
+@pytest.mark.parametrize("name", [name for name in PEERS if name == EXPERT or "Accelerate" in name])
+def test_a_peer_picks_a_batch_that_ran(name, monkeypatch):
+    monkeypatch.setenv("CATALOGUE_SMALL", "1")
+    monkeypatch.chdir(Path(__file__).parents[2])
+    (task,) = catalogue("tabular_mlp", device="cpu", small=True)
+
+    pick = theirs(task, PEERS[name], 0.0)
+
+    assert pick.values is not None, pick.note
+    assert pick.had_run
 
 
 def test_a_small_target_trains_in_the_plain_loop(monkeypatch):
