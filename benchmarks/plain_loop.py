@@ -41,6 +41,12 @@ if __name__ == "__main__":  # what must be in place before torch is imported; ot
 
 import torch  # noqa: E402
 
+SDPA_SWITCHES = {
+    "cudnn": torch.backends.cuda.enable_cudnn_sdp,
+    "flash": torch.backends.cuda.enable_flash_sdp,
+    "efficient": torch.backends.cuda.enable_mem_efficient_sdp,
+    "math": torch.backends.cuda.enable_math_sdp,
+}
 LOADED_AHEAD = 2  # batches of each worker that wait when the first step ends: DataLoader's default prefetch_factor
 LEAST_WARM_UP_STEPS = 5  # on a GPU, where the first ones load kernels and fill the allocator's cache
 
@@ -63,6 +69,10 @@ def main(path: str, config: dict, seconds: float, steps: int, limit_bytes: int, 
     if config.get("channels_last"):
         model = model.to(memory_format=torch.channels_last)
     optimizer = target.optimizer(model.parameters())
+    model = compiled(model, config.get("compile_mode"))
+    if kernel := config.get("sdpa_backend"):
+        for name, switch in SDPA_SWITCHES.items():
+            switch(name == kernel)
     if way := config.get("fused_optimizer"):
         for group in optimizer.param_groups:
             group.update(foreach=way == "foreach", fused=way == "fused")
@@ -98,6 +108,16 @@ def main(path: str, config: dict, seconds: float, steps: int, limit_bytes: int, 
         elif measured_from is not None and now - measured_from > seconds and done >= steps:
             return samples / (waited(device) - measured_from)
     raise AssertionError("the batches have no end")
+
+
+def compiled(model, mode: str | None):
+    """As torch's documentation shows it; "regional": every block of a list of blocks."""
+    if mode == "regional":
+        for module in list(model.modules()):
+            for block in module if isinstance(module, torch.nn.ModuleList) else ():
+                block.compile()
+        return model
+    return torch.compile(model, mode=None if mode == "default" else mode) if mode else model
 
 
 def limit_memory(limit_bytes: int, device: str) -> None:
