@@ -25,7 +25,9 @@ from autotune.targets.base import Step
 class FullCollections:
     """Takes note of them, and spreads those of a window over its steps. Outside of `watched` none is noticed."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, overlapped: bool = False) -> None:
+        """`overlapped`: a device computes while the host collects."""
+        self._overlapped = overlapped
         self._began: float | None = None  # the one that runs; None: none does, or one that somebody asked for
         self._fresh = 0.0  # seconds since the last step
         self._steps = 0
@@ -78,10 +80,12 @@ class FullCollections:
         if not self.seconds_per_step:
             return tuple(seconds), list(entries)
         share = self.seconds_per_step * entries[0].steps
-        taken = [took if took < whole else 0.0 for took, whole in zip(self._collected, seconds, strict=False)]
-        cleared = tuple(whole - took + share for whole, took in zip(seconds, taken, strict=True))
+        collected = [took if took < whole else 0.0 for took, whole in zip(self._collected, seconds, strict=False)]
+        shown = self._shown(collected, seconds) if self._overlapped else collected
+        part = sum(shown) / sum(collected) if any(collected) else 1.0
+        cleared = tuple(whole - took + part * share for whole, took in zip(seconds, shown, strict=True))
         usual = statistics.median(one.loader_wait_seconds for one in entries)
-        both = list(zip(entries, taken, strict=True))
+        both = list(zip(entries, collected, strict=True))
         loading = [took if one.loader_wait_seconds - usual > took / 2 else 0.0 for one, took in both]  # in the wait
         more = share if any(loading) else 0.0
         waits = [one.loader_wait_seconds - took + more for one, took in zip(entries, loading, strict=True)]
@@ -89,6 +93,12 @@ class FullCollections:
             replace(one, loader_wait_seconds=min(max(0.0, wait), whole))
             for one, wait, whole in zip(entries, waits, cleared, strict=True)
         ]
+
+    @staticmethod
+    def _shown(collected: Sequence[float], seconds: Sequence[float]) -> list[float]:
+        """What each made its entry longer than those without one take."""
+        usual = statistics.median([whole for took, whole in zip(collected, seconds, strict=True) if not took] or [0.0])
+        return [min(took, max(0.0, whole - usual)) for took, whole in zip(collected, seconds, strict=True)]
 
     def _told(self, phase: str, info: dict[str, Any]) -> None:
         if info["generation"] < 2:

@@ -14,6 +14,7 @@ from autotune.child import collector
 from autotune.child import device as devices
 from autotune.child.clock import clock_for
 from autotune.child.compilations import Compiling, write_to_cache
+from autotune.child.full_collections import FullCollections
 from autotune.child.isolated import in_turn
 from autotune.child.lifeline import Progress
 from autotune.child.memory import MemoryMeter
@@ -60,7 +61,7 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     is_in_turn = loads_in_turn(config, plan.device)
     instruments = Instruments(
         clock=clock_for(device), update_clock=clock_for(device), track=track_on(plan.device),
-        warm_up=WarmUp(request.budget, growth_on(plan.device)),
+        warm_up=WarmUp(request.budget, growth_on(plan.device)), collections=FullCollections(overlapped=device != "cpu"),
     )  # fmt: skip
     shape = LoopShape(
         workers=plan.workers, prefetched_batches=plan.prefetched_batches, loads=session.loads and not is_in_turn,
@@ -68,8 +69,7 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     )  # fmt: skip
     callbacks = Callbacks(beat=beat, phase=phase, agree=world.agreed)
     window = ProbeWatch(request.budget, instruments, shape, callbacks, request.incumbent_samples_per_second)
-    computes_alone = device == "cpu" and world.world().size == 1  # else a device goes on meanwhile, or other ranks wait
-    with instruments.collections.watched() if computes_alone else nullcontext():
+    with instruments.collections.watched() if world.world().size == 1 else nullcontext():  # else other ranks wait
         session.train(window)
     compilation = compiling.after_window()
     check_effect(session, config.values)

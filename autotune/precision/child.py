@@ -28,6 +28,7 @@ from autotune.precision.records import LossRun, PrecisionCheckRequest, Precision
 from autotune.targets import resolve
 from autotune.targets.base import Order, Session, Step, Watch
 from autotune.targets.commands.command import is_command
+from autotune.targets.paired_dropout import paired_dropout
 from autotune.targets.ranks.world import agreed
 
 PERTURBATION = 1e-6  # relative, of every weight: eight units in the last place of float32 (docs/notes/precision.md 2)
@@ -72,10 +73,11 @@ def train(
         _seed(seed, 0)  # what importing drew the first time shall not move what building draws
         progress.phase(name)
 
-    session = resolve(target).open(config, plan, phase)
-    progress.phase(PHASE)
-    diary = Diary(session, gradients, seed, steps, seconds, progress.beat)
-    session.train(diary)
+    with paired_dropout(plan.device):
+        session = resolve(target).open(config, plan, phase)
+        progress.phase(PHASE)
+        diary = Diary(session, gradients, seed, steps, seconds, progress.beat)
+        session.train(diary)
     progress.phase("load")  # tidying up belongs to the next run's beginning, not to training
     run = diary.run(role)
     del session, diary

@@ -13,6 +13,7 @@ from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import Plan
 from autotune.targets import resolve
 from autotune.targets.base import Order, Step
+from autotune.targets.paired_dropout import paired_dropout
 from benchmarks.questions import needs_cuda
 
 SIZES = (1_000, 1 << 20, 10_000_019)
@@ -33,6 +34,12 @@ def dropout(device: str) -> list[str]:
             same = (mask == reference).float().mean().item()
             generator = "the same" if torch.equal(moved, after) else "another"
             lines.append(f"{size:,} values, {dtype} against float32: {same:.4%} alike, then {generator} state")
+    draws = ", ".join(f"{share:.4%}" for share in _draws_alike(device))
+    lines.append(f"`bernoulli_` of bfloat16 and float16 against float32: {draws} alike")
+    with paired_dropout(device):
+        masks = [_mask(device, SIZES[-1], dtype)[0] for dtype in (torch.float32, *DTYPES)]
+    shares = ", ".join(f"{(mask == masks[0]).float().mean().item():.4%}" for mask in masks[1:])
+    lines.append(f"as paired runs draw, bfloat16 and float16 against float32: {shares} alike")
     kind = device.partition(":")[0]
     inputs, layer = torch.ones(SHAPE, device=device), torch.nn.Linear(SHAPE[1], SHAPE[1]).to(device)
     masks = []
@@ -49,6 +56,14 @@ def _mask(device: str, size: int, dtype: torch.dtype) -> tuple[torch.Tensor, tor
     kept = torch.nn.functional.dropout(torch.ones(size, device=device, dtype=dtype), 0.5) != 0
     cuda = device.startswith("cuda")
     return kept, torch.cuda.get_rng_state(device) if cuda else torch.get_rng_state()
+
+
+def _draws_alike(device: str) -> list[float]:
+    found = []
+    for dtype in (torch.float32, *DTYPES):
+        torch.manual_seed(1)
+        found.append(torch.empty(SIZES[-1], device=device, dtype=dtype).bernoulli_(0.5) != 0)
+    return [(mask == found[0]).float().mean().item() for mask in found[1:]]
 
 
 class _Watched:

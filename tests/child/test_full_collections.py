@@ -40,6 +40,13 @@ def collections(clock):
         yield found
 
 
+@pytest.fixture
+def overlapped(clock):
+    found = FullCollections(overlapped=True)
+    with found.watched():
+        yield found
+
+
 def _step(steps=1, waited=0.0, paused=0.0):
     return Step(
         loss=torch.tensor(1.0), steps=steps, samples=8 * steps, tokens=None, micro_batches=steps,
@@ -90,6 +97,15 @@ def test_entries_have_the_same_share_each_and_blocks_that_of_all_their_steps(col
     seconds, _ = collections.spread([0.2 + TOOK * (number in (2, 7)) for number in range(1, 11)], entries)
 
     assert seconds == pytest.approx([0.2 + TOOK / 5] * 10)
+
+
+@pytest.mark.parametrize("shown", [0.0, 0.3, TOOK], ids=["hidden", "in part", "whole"])
+def test_what_a_device_hides_of_them_is_not_taken_from_steps(overlapped, shown):
+    _run(overlapped, 10, at=(2, 7))
+
+    seconds, _ = overlapped.spread([0.6 + shown * (number in (2, 7)) for number in range(1, 11)], [_step()] * 10)
+
+    assert seconds == pytest.approx([0.6 + shown / 5] * 10)
 
 
 def test_waits_have_them_only_where_one_made_a_wait_longer(collections):

@@ -18,6 +18,8 @@ from tests.child.test_compiling import TARGETS
 from tests.worlds import config
 
 
+# torch 2.11 loads TorchScript on the way to Inductor
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("mode", ["default", "regional", "reduce-overhead"])
 def test_what_is_compiled_computes_the_same(mode: str) -> None:
     torch.manual_seed(0)

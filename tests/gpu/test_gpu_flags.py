@@ -50,7 +50,12 @@ def target(tmp_path):
 
 @pytest.fixture
 def found(target, tmp_path):
-    return SubprocessLauncher().run(InspectRequest(target=target, device="cuda:0"), tmp_path / "inspection")
+    return _inspected(target, tmp_path / "inspection")
+
+
+def _inspected(target, folder):
+    folder.mkdir()
+    return SubprocessLauncher().run(InspectRequest(target=target, device="cuda:0"), folder)
 
 
 def test_what_is_offered_fits_the_device_and_the_model(found):
@@ -100,7 +105,7 @@ def test_tf32_that_the_code_sets_is_the_reference_and_is_named(target, tmp_path)
     path = tmp_path / "own.py"
     path.write_text(TARGET.replace("class Net", 'torch.set_float32_matmul_precision("high")\n\nclass Net'))
 
-    facts = SubprocessLauncher().run(InspectRequest(target=str(path), device="cuda:0"), tmp_path / "own").facts
+    facts = _inspected(str(path), tmp_path / "own").facts
 
     assert facts.calls_attention and facts.found == {"tf32": True}
     assert full_precision(config(batch_size=32), facts)["tf32"] is True
