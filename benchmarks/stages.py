@@ -71,10 +71,11 @@ def count_flops(answer: Answer, task: Task, now: Slice) -> Answer:
 
 
 def search(answer: Answer, task: Task, now: Slice) -> Answer:
-    """The product's own command, or the rest of what an earlier call began."""
+    """The product's own command, or the rest of what an earlier call began; what it says is kept beside the study."""
     command = search_command(task, now.options)
     print(shlex.join(command[1:]), file=sys.stderr, flush=True)
-    child, limit = subprocess.Popen(command, stdout=subprocess.DEVNULL), search_limit(now)
+    with Path(now.options.place, f"{task.name}.txt").open("a") as terminal:
+        child, limit = subprocess.Popen(command, stdout=terminal), search_limit(now)
     try:
         status = child.wait(limit)
     except subprocess.TimeoutExpired as late:
@@ -99,7 +100,7 @@ def search_command(task: Task, options: argparse.Namespace) -> list[str]:
     return [
         sys.executable, "-m", "autotune", "search", task.target, "--study", str(Path(options.place, task.name)),
         "--device", task.device, "--global-batch", str(task.global_batch),
-        "--baseline", f"batch={batch},accum={accumulation}", "--quiet", *budget,
+        "--baseline", f"batch={batch},accum={accumulation}", "--verbose", *budget,
     ]  # fmt: skip
 
 

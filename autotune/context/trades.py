@@ -12,6 +12,8 @@ fits without (docs/notes/throughput.md 4).
 Cores (a wait policy that lets waiting threads sleep): where threads and workers have a core each, nobody runs sooner
 because a thread sleeps, and the thread wakes up late (decisions/0054).
 
+Workers: where a loop loads its own batches in a small part of a step, nothing is gained by others that load them.
+
 Nothing here names a knob: its influence says what it trades.
 """
 
@@ -38,6 +40,7 @@ from autotune.sampler.space import SearchSpace, held_by_a_rank
 from autotune.study.history import History
 
 LEAST_UPDATE = 0.03  # of a step: half of it saved is 1.5 %, less than most confirmations tell
+LEAST_LOADING_SHARE = 0.01  # of a step: less than most confirmations tell, were all of it hidden
 SIZES_APART = 2.0  # the largest over the smallest batch, from which on measured times tell a slope from their noise
 
 
@@ -48,6 +51,7 @@ class TradeExclusion(Enum):
     SATURATED = "larger batches gain too little"
     CORES = "threads and workers have a core each"
     UPDATE = "the update is too short a part of a step"
+    LOADING = "loading is too short a part of a step"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +85,7 @@ class Trades:
         }  # fmt: skip
         limits = self._request.goal.limits
         self._updating = [one.name for one in KNOBS if decides and one.only_updates and one.name not in limits]
+        self._may_hire = decides and worker_knob().name not in limits and not loader_workers(self._request.baseline)
         self._known: dict[Config, TradeExclusion | None] = {}
         self._saturations: dict[tuple[Value, ...], Saturation | None] = {}
         self._refuted: list[tuple[tuple[Value, ...], int]] = []  # predictions: the batch did not fit after all
@@ -134,6 +139,8 @@ class Trades:
             return f"{skipping}: threads that sleep while they wait are slower where each has a core of its own."
         if why is TradeExclusion.UPDATE:
             return f"{skipping}: the optimizer's update takes {self._update_share():.1%} of a step, too little to gain."
+        if why is TradeExclusion.LOADING:
+            return f"{skipping}: loading takes {self._loading_share():.1%} of a step, too little to gain by workers."
         trades = [config for config in looked_at if any(self._lighter(config))]
         most = max(out, key=_longer)
         name = " and ".join(knob(one).phrase(most[one]) for one in traded(most.values))
@@ -159,7 +166,18 @@ class Trades:
         if yields and self._has_core_each(config):
             return TradeExclusion.CORES
         updates = any(config[name] != self._request.baseline[name] for name in self._updating)
-        return TradeExclusion.UPDATE if updates and (self._update_share() or 1.0) <= LEAST_UPDATE else None
+        if updates and (self._update_share() or 1.0) <= LEAST_UPDATE:
+            return TradeExclusion.UPDATE
+        hires = self._may_hire and loader_workers(config) > 0
+        return TradeExclusion.LOADING if hires and (self._loading_share() or 1.0) <= LEAST_LOADING_SHARE else None
+
+    def _loading_share(self) -> float | None:
+        """Return the largest share of a step that loading took without workers; None where it was not timed alone."""
+        measured = [
+            trial.result.measurement for trial, _ in self._history.judged if not loader_workers(trial.config)
+        ]  # fmt: skip
+        rates = [(one.samples_per_second, one.loader_samples_per_second) for one in measured if one is not None]
+        return max((rate / loading for rate, loading in rates if loading), default=None)
 
     def _update_share(self) -> float | None:
         """Return the largest share of a step that updates took in a probe; None where they were not timed."""

@@ -19,18 +19,35 @@ SPELLINGS = {"bf16": "bfloat16", "fp16": "float16", "none": None, "fp32": None, 
 # Launches cost more (+22 to +47 % on a CPU), samples less: from a third of the time on tensor cores to more than the
 # whole on CPUs (docs/notes/throughput.md 2). float16 is nearly as fast and as large as bfloat16 wherever both are
 # native.
-HALF = Influence(
+HALF_ON_CORES = Influence(
     fixed_time=Factor(1.12, 0.15),
     sample_time=Factor(0.6, 0.45),
     fixed_memory=Factor(1.05, 0.08),
     sample_memory=Factor(0.62, 0.15),
 )
-OTHER_HALF = Influence(
+# Against float32 products without tensor cores, torch's default (docs/notes/gpu.md); against convolutions, which torch
+# computes in TF32, it is about half.
+HALF = Influence(
+    fixed_time=Factor(1.12, 0.15),
+    sample_time=Factor(0.35, 0.6),
+    fixed_memory=Factor(1.05, 0.08),
+    sample_memory=Factor(0.62, 0.15),
+    on_cores=HALF_ON_CORES,
+)
+OTHER_HALF_ON_CORES = Influence(
     relative_to="bfloat16",
     fixed_time=Factor(1.02, 0.08),
     sample_time=Factor(1.0, 0.35),
     fixed_memory=Factor(1.0, 0.03),
     sample_memory=Factor(1.0, 0.03),
+)
+OTHER_HALF = Influence(  # the same tensor cores, and a gradient scaler besides, for which a step waits once
+    relative_to="bfloat16",
+    fixed_time=Factor(1.05, 0.08),
+    sample_time=Factor(1.03, 0.06),
+    fixed_memory=Factor(1.0, 0.03),
+    sample_memory=Factor(1.0, 0.03),
+    on_cores=OTHER_HALF_ON_CORES,
 )
 SHORT: dict[Value, str] = {None: "fp32", "bfloat16": "bf16", "float16": "fp16"}
 LIGHTNING: dict[Value, str] = {None: "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}

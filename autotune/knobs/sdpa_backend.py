@@ -43,7 +43,7 @@ CHOICES: tuple[Value, ...] = (None, *KERNELS)
 # cuDNN 1.11 times as fast end to end as flash (Llama2-70B, H200, bf16), 1.05 elsewhere (docs/knobs.md); not measured by
 # this project. The math kernel holds the whole matrix of scores: on a CPU in bfloat16 0.16 to 1.2 times the time of
 # flash (benchmarks/attention.py), which is a part of a step.
-OTHER_KERNEL = Influence(sample_time=Factor(0.98, 0.12), sample_memory=Factor(1.0, 0.05))
+OTHER_KERNEL = Influence(sample_time=Factor(0.99, 0.08), sample_memory=Factor(1.0, 0.05))
 WHOLE_SCORES = Influence(sample_time=Factor(0.97, 0.2), sample_memory=Factor(1.15, 0.2))
 
 

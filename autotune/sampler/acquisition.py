@@ -19,7 +19,9 @@ from autotune.sampler.prediction import Prediction
 # Exponent of the chance to fit: 3 instead of 2 more than halved the out-of-memory probes (decision 0021).
 FIT_CAUTION = 3.0
 CLOSENESS_GAIN = 1e-5  # of its rate, added to the gain of every row: decides only where almost nothing is left to gain
-AS_GOOD = 0.97  # of the best acquisition: among these the fewest workers win, for workers cost memory
+# Of the best acquisition. Among these the fewest workers win, for workers cost memory, and then the fewest changes:
+# where there is no time to leave out of the best what it does not need, it never has it.
+AS_GOOD = 0.97
 BOUND_CONFIDENCE = 0.9  # of every interval and of the bound on the remaining configurations
 AT_ONCE = 8  # particles: their intermediate results for 10,000 rows fit into a cache of some megabytes
 RIVAL_CHANCE = 0.5  # chance to fit, above which a running probe counts as a rival
@@ -109,14 +111,19 @@ def gains(predictions: Predictions, best: Floats) -> Floats:
     return found / len(predictions.rates)
 
 
-def ranked(predictions: Predictions, gain: Floats, workers: Floats, seconds: Floats | float = 1.0) -> Integers:
-    """Return the rows by expected gain per second of their probe, highest first; nearly equal ones by fewer workers."""
+def ranked(
+    predictions: Predictions, gain: Floats, workers: Floats, changes: Integers, seconds: Floats | float = 1.0
+) -> Integers:
+    """Return the rows by expected gain per second of their probe, highest first.
+
+    Of nearly equal ones those with fewer workers come first, and of these those with fewer changes of the baseline.
+    """
     likely = predictions.fits.mean(0)
     score = gain * likely ** (FIT_CAUTION - 1) + CLOSENESS_GAIN * predictions.rates.mean(0) * likely**FIT_CAUTION
     score /= seconds
     order = np.argsort(-score, kind="stable")
     close = order[: int((score >= AS_GOOD * score.max()).sum())]
-    return np.concatenate([close[np.argsort(workers[close], kind="stable")], order[len(close) :]])
+    return np.concatenate([close[np.lexsort((changes[close], workers[close]))], order[len(close) :]])
 
 
 def prediction(

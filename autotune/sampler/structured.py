@@ -113,7 +113,8 @@ class StructuredSampler(BaseSampler):
         best = acquisition.incumbents(predictions, acquisition.rivals(predictions, known.measured, known.running_rows))
         gain = acquisition.gains(predictions, best)
         seconds, most = self._durations(fitted)
-        order = acquisition.ranked(predictions, gain, grid.workers, seconds + self._compiling(fitted))
+        changes = (fitted.points != fitted.points[0]).sum(1)  # of the baseline, which is probed first
+        order = acquisition.ranked(predictions, gain, grid.workers, changes, seconds + self._compiling(fitted))
         row = self._first_within(self._open(fitted, order), seconds, most, default=int(order[0]))
         found = fitted.prediction(best, row)
         if found.gain is not None:

@@ -4,6 +4,7 @@ import os
 
 import torch
 from torch.utils.data import Dataset
+from transformers import BertConfig, BertForSequenceClassification
 
 NEEDS = "transformers"
 SMALL = bool(os.environ.get("CATALOGUE_SMALL"))
@@ -29,8 +30,6 @@ class Sentences(Dataset):
 
 
 def configuration():
-    from transformers import BertConfig
-
     return BertConfig(num_labels=CLASSES, **(SIZES if SMALL else {}))
 
 
@@ -39,8 +38,6 @@ def dataset():
 
 
 def model():
-    from transformers import BertForSequenceClassification
-
     return BertForSequenceClassification(configuration())
 
 

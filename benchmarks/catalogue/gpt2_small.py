@@ -4,6 +4,7 @@ import os
 
 import torch
 from torch.utils.data import Dataset
+from transformers import GPT2Config, GPT2LMHeadModel
 
 NEEDS = "transformers"
 SMALL = bool(os.environ.get("CATALOGUE_SMALL"))
@@ -26,8 +27,6 @@ class Texts(Dataset):
 
 
 def configuration():
-    from transformers import GPT2Config
-
     return GPT2Config(use_cache=False, **(SIZES if SMALL else {}))
 
 
@@ -36,8 +35,6 @@ def dataset():
 
 
 def model():
-    from transformers import GPT2LMHeadModel
-
     return GPT2LMHeadModel(configuration())
 
 

@@ -8,7 +8,7 @@ from PIL import Image
 from resnet50 import CLASSES, PICTURES, SAMPLES, SIDE, loss, model, optimizer  # noqa: F401 - agreed names
 from torch.utils.data import Dataset
 
-NEEDS = "timm or torchvision", "PIL"
+NEEDS = "timm", "torchvision", "PIL"
 WIDTH = SIDE * 8 // 7  # 256 for 224, as in the usual recipes
 QUALITY = 90
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 
@@ -11,7 +12,7 @@ from torch import nn
 from autotune.child.clock import clock_for
 from autotune.child.device import synchronize
 
-STEPS, WARM_UP = 100, 10
+STEPS, WARM_UP, ROUNDS = 100, 10, 5
 SMALL, LARGE = "many small kernels", "few large kernels"
 SIZES = {SMALL: (64, 24, 32), LARGE: (4096, 4, 2048)}  # width, layers, batch
 ON_CPU = {SMALL: (64, 8, 32), LARGE: (256, 4, 128)}  # a rehearsal
@@ -19,24 +20,33 @@ BATCHES = (1, 16, 256, 4096)
 
 
 def events(device: str) -> list[str]:
-    """The same steps timed by the clock of a probe, by the host around all of them, and waiting after each."""
+    """The same steps timed by the clock of a probe, by the host around all of them, and waiting after each, in turn."""
     lines = []
     for name, sizes in sizes_on(device).items():
         step = training(device, *sizes)
-        wall, _ = _issued(step, device)
-        waiting, looking = _waiting(step, device), _looking_back(step, device)
-        clock = clock_for(device)
-        clock.mark()
-        for _ in range(STEPS):
-            step()
-            clock.mark()
-        told = sum(clock.intervals())
+        rounds = [_timed(step, device) for _ in range(ROUNDS)]
+        walls = sorted(wall for wall, *_ in rounds)
+        told, looking, waiting = (
+            statistics.median(one[place] / one[0] for one in rounds) for place in (1, 2, 3)
+        )  # fmt: skip
         lines.append(
-            f"{name}: {1e3 * wall / STEPS:.3f} ms a step by the host around {STEPS} steps, {told / wall:.3f} of that "
-            f"by the clock of a probe, {looking / wall:.3f} when it looks one step back each time, as a window does, "
-            f"{waiting / wall:.3f} when waited for after each step"
+            f"{name}, {ROUNDS} rounds: {1e3 * statistics.median(walls) / STEPS:.3f} ms a step by the host around "
+            f"{STEPS} steps ({1e3 * walls[0] / STEPS:.3f} to {1e3 * walls[-1] / STEPS:.3f}), in the median "
+            f"{told:.3f} of that by the clock of a probe, {looking:.3f} when it looks one step back each time, as a "
+            f"window does, {waiting:.3f} when waited for after each step"
         )
     return lines
+
+
+def _timed(step: Callable[[], None], device: str) -> tuple[float, float, float, float]:
+    """Seconds of all steps by the host, by the clock of a probe, looking back, and waiting after each."""
+    wall, _ = _issued(step, device)
+    clock = clock_for(device)
+    clock.mark()
+    for _ in range(STEPS):
+        step()
+        clock.mark()
+    return wall, sum(clock.intervals()), _looking_back(step, device), _waiting(step, device)
 
 
 def launches(device: str) -> list[str]:

@@ -5,6 +5,7 @@ from msgspec.structs import replace
 
 from autotune.context.trades import TradeExclusion, Trades
 from autotune.core.records import Goal, Limit, OptimizerFacts
+from autotune.core.results import Alone
 from autotune.sampler.guard import Guard
 from autotune.study.history import History
 from tests.worlds import config, environment, facts, failed, measured, space, study_request, trial
@@ -249,6 +250,33 @@ def test_another_update_is_not_probed_where_updates_are_a_small_part_of_a_step(s
     assert {rule.why(one) for one in others if one["omp_wait_policy"] is None and not one["num_workers"]} == {why}
     said = [line for line in rule.exclusions(set()) if "update takes 2.0% of a step" in line]
     assert len(said) == (why is TradeExclusion.UPDATE)
+
+
+def _loading(share, **values):
+    """The rule after a baseline whose loader took that share of a step by itself."""
+    ran = measured(100.0)
+    alone = None if share is None else Alone(seconds=(share,), samples=100)
+    timed = replace(ran, measurement=replace(ran.measurement, loader_only=alone))
+    of = facts(space={})
+    searched = space(goal=values.get("goal", FREE), baseline=config(batch_size=64), of=of)
+    rule, *_ = _world(trial(timed, 0, batch_size=64), goal=values.get("goal", FREE), searched=searched)
+    return rule
+
+
+@pytest.mark.parametrize(("share", "why"), [(0.005, TradeExclusion.LOADING), (0.05, None), (None, None)])
+def test_workers_are_not_probed_where_loading_is_a_small_part_of_a_step(share, why):
+    rule = _loading(share)
+
+    assert rule.why(config(batch_size=64, num_workers=2)) is why
+    assert rule.why(config(batch_size=64)) is None
+    said = [line for line in rule.exclusions(set()) if "loading takes 0.5% of a step" in line]
+    assert len(said) == (why is TradeExclusion.LOADING)
+
+
+def test_who_lists_workers_is_obeyed():
+    rule = _loading(0.005, goal=Goal(limits={"num_workers": Limit(values=(0, 2))}))
+
+    assert rule.why(config(batch_size=64, num_workers=2)) is None
 
 
 def test_what_remains_follows_every_probe_and_every_accident():

@@ -49,10 +49,22 @@ def test_short_steps_cost_the_same_and_long_ones_their_cycles_of_two() -> None:
 
 def test_of_two_that_promise_as_much_the_cheaper_probe_comes_first() -> None:
     predicted = Predictions(rates=np.array([[100.0, 200.0, 201.0]]), fits=np.ones((1, 3)), memory=np.ones(3))
-    gain, workers = np.array([0.0, 100.0, 101.0]), np.array([1.0, 1.0, 1.0])
+    gain, workers, changes = np.array([0.0, 100.0, 101.0]), np.array([1.0, 1.0, 1.0]), np.array([0, 1, 1])
 
-    assert ranked(predicted, gain, workers)[0] in (1, 2)
-    assert ranked(predicted, gain, workers, np.array([5.0, 40.0, 10.0])).tolist() == [2, 1, 0]
+    assert ranked(predicted, gain, workers, changes)[0] in (1, 2)
+    assert ranked(predicted, gain, workers, changes, np.array([5.0, 40.0, 10.0])).tolist() == [2, 1, 0]
+
+
+@pytest.mark.parametrize(
+    ("workers", "changes", "first"), [([0, 0, 0], [3, 1, 2], 1), ([0, 4, 1], [3, 1, 2], 0), ([1, 1, 1], [2, 2, 2], 2)]
+)
+def test_of_nearly_equal_ones_fewer_workers_come_first_and_then_fewer_changes(
+    workers: list[float], changes: list[int], first: int
+) -> None:
+    predicted = Predictions(rates=np.array([[199.0, 198.0, 200.0]]), fits=np.ones((1, 3)), memory=np.ones(3))
+    gain = np.array([99.0, 98.0, 100.0])
+
+    assert ranked(predicted, gain, np.array(workers, float), np.array(changes))[0] == first
 
 
 def test_the_first_step_up_is_bounded_by_what_the_baseline_took() -> None:
