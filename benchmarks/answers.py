@@ -54,21 +54,16 @@ def lines(answer: Answer, task: Task) -> Iterator[str]:
     trained_as = configs(answer, task)
     for name, pick in answer.picks.items():
         trained = answer.trained.get(name, Trained())
-        started = (answer.task, name, shown(pick.values) if pick.values is not None else pick.note)
+        started = (answer.task, name, described(pick.values) if pick.values is not None else pick.note)
         told = ("–", "–", "–") if name == USUAL else (pick.tries or "–", pick.out_of_memory, f"{pick.seconds:.0f} s")
         values = trained_as.get(name)
         if values is None or trained.rate is None:
-            yield row(*started, shown(values) if values else "–", *told, trained.died or "–", "–", "–")
+            yield row(*started, described(values) if values else "–", *told, trained.died or "–", "–", "–")
             continue
         yield row(
-            *started, shown(values), *told, f"{trained.rate:,.0f}", f"{trained.rate / fastest:.0%}",
+            *started, described(values), *told, f"{trained.rate:,.0f}", f"{trained.rate / fastest:.0%}",
             share(answer, trained.rate, values),
         )  # fmt: skip
-
-
-def shown(values: Mapping[str, Value]) -> str:
-    """A configuration with what no knob of ours sets."""
-    return described(values) + (", tf32" if values.get("tf32") else "")
 
 
 def share(answer: Answer, rate: float, values: Mapping[str, Value]) -> str:

@@ -75,7 +75,7 @@ def search(answer: Answer, task: Task, now: Slice) -> Answer:
     command = search_command(task, now.options)
     print(shlex.join(command[1:]), file=sys.stderr, flush=True)
     with Path(now.options.place, f"{task.name}.txt").open("a") as terminal:
-        child, limit = subprocess.Popen(command, stdout=terminal), search_limit(now)
+        child, limit = subprocess.Popen(command, stdout=terminal, stderr=subprocess.STDOUT), search_limit(now)
     try:
         status = child.wait(limit)
     except subprocess.TimeoutExpired as late:
