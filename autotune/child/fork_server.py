@@ -41,6 +41,9 @@ TRIAL_SECONDS = 20.0  # for a forked child to compute in parallel: it takes mill
 DESCRIPTOR_COUNT = 4  # log, lifeline, progress pipe, status socket
 _MADV_POPULATE_READ = 22  # linux/mman.h, from 5.14 on
 _BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "OPENBLAS_DEFAULT_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
+# By OpenBLAS, and by jemalloc in pyarrow, which transformers imports by way of scikit-learn and pandas.
+_STARTS_NO_THREADS = {_BLAS_VARIABLES[0]: "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
+_OF_THE_USER = ("JE_ARROW_MALLOC_CONF",)
 
 OF_ALL_PROBES = (
     "torch",
@@ -66,7 +69,7 @@ def serve(control: int, lifeline: int, main: Main, prepare: Callable[[Imports, f
 
 def prepare(imports: Imports, own: frozenset[int]) -> Ready:
     """Import torch and what the target imports, and say whether forks are safe then. `own`: sockets of ours."""
-    with _single_threaded_blas(), uncollected():
+    with _no_library_threads(), uncollected():
         for name in OF_ALL_PROBES:
             import_module(name)
         if reason := unsafe(own):
@@ -195,16 +198,17 @@ def _called(program: str) -> Iterator[None]:
 
 
 @contextmanager
-def _single_threaded_blas() -> Iterator[None]:
-    """OpenBLAS starts its threads when it is loaded, unless a variable says that there is one."""
-    before = os.environ.get(_BLAS_VARIABLES[0])
-    os.environ[_BLAS_VARIABLES[0]] = "1"
+def _no_library_threads() -> Iterator[None]:
+    """Let no library start threads when it is loaded. What the user says of pyarrow's allocator stays."""
+    before = {name: os.environ.get(name) for name in _STARTS_NO_THREADS}
+    os.environ.update(_STARTS_NO_THREADS, **{name: own for name in _OF_THE_USER if (own := before[name]) is not None})
     try:
         yield
     finally:
-        os.environ.pop(_BLAS_VARIABLES[0], None)
-        if before is not None:
-            os.environ[_BLAS_VARIABLES[0]] = before
+        for name, own in before.items():
+            os.environ.pop(name, None)
+            if own is not None:
+                os.environ[name] = own
 
 
 def give_threads_back() -> None:

@@ -187,7 +187,7 @@ class Result(Record, frozen=True, kw_only=True):
     started_at: str = ""  # UTC, ISO 8601
     elapsed_seconds: float = 0.0
     isolation: Isolation | None = None  # how its process came to be; None: written before there were two ways
-    isolation_reason: str = ""  # why it was a fresh one although it might have been forked
+    isolation_reason: str = ""  # why it was a fresh one, or imported anew what forked ones share
 
     def __post_init__(self) -> None:
         if (self.outcome is Outcome.OK) != (self.failure is None):

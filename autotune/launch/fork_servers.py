@@ -101,6 +101,7 @@ class ForkServer:
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], imports: Imports) -> None:
         self.tag = uuid.uuid4().hex
+        self.imported_anew = ""  # why each probe has imports of its own; empty: it has none
         self._process: subprocess.Popen[bytes] | None = None
         self._open = ExitStack()
         began = time.monotonic()
@@ -152,6 +153,7 @@ class ForkServer:
             if ready.safe_statements is None:
                 raise NoForkServer(ready.unsafe, for_good=True)
             imports = replace(imports, statements=imports.statements[: ready.safe_statements])
+            self.imported_anew = f"each imports the rest anew, for {ready.unsafe}"
             self._open.close()
             insist(lambda: kill_all(self._process, self.tag))
 

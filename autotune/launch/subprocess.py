@@ -120,7 +120,7 @@ class SubprocessLauncher:
                     if fresh.outcome is not result.outcome:
                         servers.stay_fresh(reason)
                     return replace(fresh, isolation="fresh", isolation_reason=reason), ""
-                return replace(result, isolation="fork"), ""
+                return replace(result, isolation="fork", isolation_reason=fork_server.imported_anew), ""
         except NoForkServer as error:
             return None, str(error)
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
+from autotune.child import fork_server
 from autotune.core.probe_tag import TAG
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fork servers need Linux")
@@ -81,6 +83,7 @@ STATEMENTS = {
     "import builtins, socket; builtins.kept = socket.socket()": "has opened socket:",
     "raise ValueError": "failed with ValueError",
     "import sys; assert sys.argv == ['model.py']": "",  # a library sees the target as its command line
+    "import os; assert os.environ['JE_ARROW_MALLOC_CONF'] == 'background_thread:false'": "",  # read by pyarrow
 }
 # Prepares a fork server for each in a process of its own; torch is imported once for all.
 PREPARE = f"""
@@ -96,6 +99,20 @@ for statement in {list(STATEMENTS)!r}:
         os._exit(0)
     os.wait()
 """
+
+
+@pytest.mark.parametrize("own", [None, "background_thread:true"])
+def test_what_keeps_libraries_from_starting_threads_is_taken_back(own: str | None, monkeypatch: Any) -> None:
+    monkeypatch.delenv("JE_ARROW_MALLOC_CONF", raising=False)
+    if own:
+        monkeypatch.setenv("JE_ARROW_MALLOC_CONF", own)
+    before = dict(os.environ)
+
+    with fork_server._no_library_threads():
+        during = os.environ["JE_ARROW_MALLOC_CONF"], os.environ["OPENBLAS_NUM_THREADS"]
+
+    assert during == (own or "background_thread:false", "1")
+    assert dict(os.environ) == before
 
 
 @pytest.mark.slow

@@ -294,6 +294,7 @@ def test_an_import_that_makes_forks_unsafe_is_left_to_the_probes(
     assert [answer.safe_statements for answer in answers] == [1, None]
     assert answers[0].unsafe.startswith("after `import unsafe` the fork server has opened socket:")
     assert answers[1].unsafe == ""
+    assert result.isolation_reason == f"each imports the rest anew, for {answers[0].unsafe}"
 
 
 def test_only_imports_that_come_before_anything_else_are_made_by_the_fork_server(tmp_path: Path) -> None:
