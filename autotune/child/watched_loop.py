@@ -28,6 +28,7 @@ class LoopShape:
 
     workers: int = 0
     prefetched_batches: int = 0  # that the workers prepare in advance
+    epoch_batches: int = 0  # micro-batches of an epoch that workers load; 0: nobody knows, or there are none
     loads: bool = False  # there is a loader to be timed alone
     exchanges: bool = False  # and an exchange of gradients among ranks
     cycle_ratio: float = 1.0  # that of `Measurement`

@@ -72,7 +72,9 @@ class ProbeWatch:
         self._losses: list[Any] = []
         self._successes = 0
         self._look: Look | None = None
-        self.ending = WindowStopping(budget, workers=shape.workers, incumbent=incumbent)  # by the device's clock
+        self.ending = WindowStopping(  # by the device's clock
+            budget, workers=shape.workers, epoch=shape.epoch_batches, incumbent=incumbent
+        )
         self.computing, self.loading = Computing(budget), Loading(budget, shape.workers, shape.prefetched_batches)
         self.exchange = Exchange(budget)
         self.first_batch_seconds = 0.0

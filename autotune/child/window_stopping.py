@@ -4,6 +4,7 @@ clearly slower than the best so far       cut short: what was measured until the
 clearly apart from it                     a rough interval is enough, nobody confuses the two
 too near to tell, or nothing to beat      a precise interval
 all of them                               whole rounds of the workers, and not beyond the cap
+epochs that workers load                  whole ones, as long as they are few and soon over
 """
 
 from __future__ import annotations
@@ -17,24 +18,33 @@ from autotune.core.stats import clearly_slower, relative_half_width
 LOOK_GROWTH = 1.1  # looking at the spread is paid by the next step: a tenth more steps lie between two looks
 # Times the shortest window: after that fewer steps than usual will do, if they differ as little as asked.
 LONG_WINDOW_RATIO = 2.0
+# What the beginning of an epoch takes (workers that start anew, or have nothing ready: 0.2 to 0.5 s every 32 steps of
+# 4 ms with 16 of them, docs/notes/gpu.md) is in a window of a second once or never. Of so many epochs one more is
+# little.
+MANY_EPOCHS = 8
+EPOCH_PATIENCE = 3.0  # times the longest window, for whole epochs
 COMPARED_BLOCK_SECONDS = 0.1  # of steps that are compared with the best so far as one: shorter ones are hiccups
 
 
 class WindowStopping:
     """Takes note of the steps of one window until it has seen enough.
 
-    `workers`: a window ends after whole rounds of them, because their batches come in bursts. `incumbent`: samples/s
-    of the best configuration so far; None: this one is to be measured for its own sake.
+    `workers`: a window ends after whole rounds of them, because their batches come in bursts. `epoch`: micro-batches of
+    one; 0: not known. `incumbent`: samples/s of the best configuration so far; None: this one is to be measured for its
+    own sake.
     """
 
-    def __init__(self, budget: ProbeBudget, *, workers: int = 0, incumbent: float | None = None) -> None:
-        self._budget, self.round, self._incumbent = budget, max(workers, 1), incumbent
+    def __init__(
+        self, budget: ProbeBudget, *, workers: int = 0, epoch: int = 0, incumbent: float | None = None
+    ) -> None:  # fmt: skip
+        self._budget, self.round, self._epoch, self._incumbent = budget, max(workers, 1), epoch, incumbent
         self._spent = self._paused = 0.0
         self._seconds: list[float] = []
         self._elapsed = self._block_seconds = 0.0
         self._samples = self._block_samples = 0.0
         self._micro_batches = self._next_look = self._whole = 0  # the last: steps that are whole rounds
         self._block_rates: list[float] = []
+        self._waits_for_epoch = False  # all else is known
         self.noisy = self.cut_short = False
 
     def spent(self, seconds: float) -> None:
@@ -60,7 +70,12 @@ class WindowStopping:
         if whole and self._block_seconds >= COMPARED_BLOCK_SECONDS and self._slower_by_now():
             self.cut_short = True
             return True
-        return self._enough(whole=whole)
+        if not self._waits_for_epoch and not self._enough(whole=whole):
+            return False
+        if self._waits_for_epoch:
+            self._judge_noise()
+        self._waits_for_epoch = not self._has_whole_epochs(micro_batches)
+        return not self._waits_for_epoch
 
     def ended(self) -> int:
         """The training has come to its end. How many of the steps are a window, whole rounds; 0: they are too few."""
@@ -68,20 +83,33 @@ class WindowStopping:
         if len(seconds) < self._budget.min_steps or sum(seconds) < self._budget.min_seconds:
             return 0
         self._seconds = seconds
-        half_width = self.half_width()
-        self.noisy = half_width is None or half_width > self._budget.target_precision
+        self._judge_noise()
         return len(seconds)
 
     def measured_instead(self, seconds: Sequence[float]) -> None:
         """Take note of other seconds for the same steps, from which something was told apart."""
         self._seconds = list(seconds)
-        half_width = self.half_width()
-        self.noisy = half_width is None or half_width > self._budget.target_precision
+        self._judge_noise()
 
     def half_width(self) -> float | None:
         """Relative 95 % half width of the mean step time."""
         micro_batches = max(self._micro_batches // max(len(self._seconds), 1), 1)
         return relative_half_width(self._seconds, max(1, math.ceil(self.round / micro_batches)))
+
+    def _judge_noise(self) -> None:
+        half_width = self.half_width()
+        self.noisy = half_width is None or half_width > self._budget.target_precision
+
+    def _has_whole_epochs(self, micro_batches: int) -> bool:
+        """Whether the window may end after a step of so many micro-batches, as far as epochs are concerned."""
+        epoch, done, budget = self._epoch, self._micro_batches, self._budget
+        if not epoch or done >= MANY_EPOCHS * epoch:
+            return True
+        over = done % epoch
+        if over < micro_batches and done >= epoch:
+            return True
+        whole = self._elapsed * (1 + (epoch - over) / done)  # seconds
+        return whole > EPOCH_PATIENCE * max(budget.min_seconds, budget.max_seconds)
 
     def _slower_by_now(self) -> bool:
         """Close a block of steps, and compare all blocks so far."""

@@ -178,7 +178,7 @@ class Knob(ABC):
         return UNKNOWN if value != self.default else NEUTRAL
 
     def compiling_seconds(self, value: Value) -> float:
-        """Return the seconds that a first probe compiles with `value`, at a guess."""
+        """Return the seconds that a first probe compiles, or times algorithms, with `value`, at a guess."""
         return 0.0
 
     def computing_threads(self, value: Value, own: int) -> int | None:

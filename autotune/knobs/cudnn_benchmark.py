@@ -11,6 +11,9 @@ from autotune.knobs.wording import NOTHING, Framework, Wording
 # Model-dependent: a few per cent in most, 20 times as fast where the heuristic choice is a cliff (docs/knobs.md). Not
 # measured by this project. A workspace is chosen with the algorithm.
 TRIED = Influence(sample_time=Factor(0.95, 0.15), fixed_memory=Factor(1.0, 0.05), sample_memory=Factor(1.0, 0.05))
+# Of the first step: 21.8 s with ResNet-50 and 1,024 images in float16, channels last, on an H200 (docs/notes/gpu.md),
+# less with fewer images.
+TIMING_SECONDS = 15.0
 
 
 class CudnnBenchmark(TorchSwitch):
@@ -34,6 +37,10 @@ class CudnnBenchmark(TorchSwitch):
         """Return whether there are convolutions on CUDA, and no wish for deterministic ones."""
         facts = circumstances.facts
         return facts.has_convolution and not facts.is_deterministic and not self.missing(circumstances)
+
+    def compiling_seconds(self, value: Value) -> float:
+        """Return `TIMING_SECONDS` where algorithms are timed."""
+        return TIMING_SECONDS if value else 0.0
 
     def missing(self, circumstances: Circumstances) -> str:
         """Return that the device is none of cuDNN's."""

@@ -113,11 +113,11 @@ class Grid:
 
     @property
     def compiles(self) -> NDArray[np.bool_]:
-        """Whether every point compiles the model before its steps are steady."""
+        """Whether every point compiles the model, or times algorithms, before its steps are steady."""
         found = np.zeros(len(self), bool)
         for name, domain in self.domains.items():
-            if knob(name).compiles:
-                found |= np.array([value != knob(name).default for value in domain])[self._coded(name)]
+            if any(takes := [knob(name).compiling_seconds(value) > 0 for value in domain]):
+                found |= np.array(takes)[self._coded(name)]
         return found
 
     def threads(self, own: int) -> Floats:

@@ -107,6 +107,11 @@ class Session(Protocol):
         """Whether `EXCHANGE` can be asked for: several ranks train in a loop that is led."""
         ...
 
+    @property
+    def epoch_batches(self) -> int:
+        """The micro-batches of an epoch; 0 where nobody knows."""
+        ...
+
     def train(self, watch: Watch) -> None:
         """Take optimizer steps until the watch says `STOP`. Raises what the user's code raises."""
         ...

@@ -35,6 +35,11 @@ class Epochs:
         self._fits = False  # into shared memory, as far as can be told
         self._begun = 0  # epochs
 
+    @property
+    def batches(self) -> int:
+        """The batches of an epoch; 0 for a stream, whose end nobody knows."""
+        return 0 if isinstance(self.loader.dataset, IterableDataset) else len(self.loader)
+
     def __call__(self) -> Iterator[Any]:
         """Start an epoch. Raises `SharedMemoryTooSmall` before the first, if its workers would need more than is."""
         if not self._fits:

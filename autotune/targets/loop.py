@@ -16,7 +16,7 @@ from autotune.knobs.observed import Observed
 from autotune.targets import switches
 from autotune.targets.base import Order, Step, Watch
 from autotune.targets.batches import Shapes, are_tensors, count_tokens, move
-from autotune.targets.data import Source
+from autotune.targets.data import Epochs, Source
 from autotune.targets.feed import Feed
 from autotune.targets.frozen_steps import without_learning
 from autotune.targets.loss import Loss, checked_loss
@@ -80,6 +80,11 @@ class Training:
                         order = watch.step(self._take(watch.steps_at_once, feed))
             else:
                 order = watch.step(self._take(watch.steps_at_once, feed))
+
+    @property
+    def epoch_batches(self) -> int:
+        """The batches of our own loader; 0 for a stream, whose end nobody knows, and for a loader of the user's."""
+        return self.source.batches if isinstance(self.source, Epochs) else 0
 
     @property
     def exchanges(self) -> bool:

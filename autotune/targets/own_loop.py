@@ -177,6 +177,7 @@ class OwnSession:
     """The `Session` of a loop that cannot be led."""
 
     loads = exchanges = False
+    epoch_batches = 0
 
     def __init__(self, loop: OwnLoop) -> None:
         self._loop, self.asks_for_more = loop, SEARCH_ASKS_FOR_MORE

@@ -256,6 +256,25 @@ def test_epochs_far_shorter_than_the_workers_queue_are_measured_with_their_resta
     assert measured.loader_restarts >= len(measured.step_seconds) // 3
 
 
+def test_a_window_is_of_whole_epochs_of_the_workers(probe):
+    text = TARGET.partition("def dataset")[0] + """
+import time
+
+class Slow(torch.utils.data.Dataset):
+    def __len__(self): return 56
+    def __getitem__(self, index):
+        time.sleep(0.01)
+        return torch.randn(64), index % 4
+
+def dataset(): return Slow()
+"""  # fmt: skip
+
+    found = probe(text, batch_size=8, num_workers=2).measurement
+
+    assert found.steps % 7 == 0
+    assert found.loader_restarts == found.steps / 7
+
+
 def test_float16_trains_with_a_gradient_scaler(probe):
     result = probe(batch_size=32, amp_dtype="float16")
 

@@ -83,8 +83,10 @@ def _drive(window, clock, seconds, most=10_000, loading=0.1, samples=8, step=_st
     raise AssertionError("the window never stopped")
 
 
-def _window(clock, workers=0, budget=BUDGET, phases=None, loads=False, ready=0, held=lambda: 1, incumbent=None):
-    shape = LoopShape(workers=workers, prefetched_batches=ready, loads=loads)
+def _window(
+    clock, workers=0, budget=BUDGET, phases=None, loads=False, ready=0, held=lambda: 1, incumbent=None, epoch=0
+):
+    shape = LoopShape(workers=workers, prefetched_batches=ready, loads=loads, epoch_batches=epoch)
     callbacks = Callbacks(phase=(phases if phases is not None else []).append)
     return ProbeWatch(budget, _instruments(clock, budget, held), shape, callbacks, incumbent)
 
@@ -111,6 +113,42 @@ def test_computing_alone_and_loading_alone_come_between_the_warm_up_and_the_wind
     assert commands.count(Order.REPEAT) == 5  # half a second of steps
     assert commands.count(Order.LOAD) == 4 + 3 * 2  # what the workers held ready, then three rounds of both
     assert phases == ["alone", "measure"]
+
+
+def _in_epochs(clock, batches, restart, length=0.1, **options):
+    """A window on epochs of so many batches, each of which takes `restart` to begin."""
+    window, taken = _window(clock, epoch=batches, **options), itertools.count(1)
+
+    def step(**told):
+        number = next(taken)
+        if number > 1 and number % batches == 1:
+            window.epoch()
+            clock.time += restart
+        return _step(**told)
+
+    _drive(window, clock, lambda n: length, step=step)
+    return window
+
+
+@pytest.mark.parametrize("batches", [9, 12, 16, 23])
+def test_a_window_is_of_whole_epochs_where_they_are_few(clock, batches):
+    window = _in_epochs(clock, batches, restart=1.0)
+
+    assert len(window.steps) % batches == 0
+    assert sum(window.step_seconds()) / len(window.steps) == pytest.approx(0.1 + 1.0 / batches)
+
+
+@pytest.mark.parametrize(("batches", "length", "steps"), [(200, 0.1, 8), (3, 0.02, 38)], ids=["long", "many"])
+def test_a_window_does_not_wait_for_epochs_that_are_long_or_many(clock, batches, length, steps):
+    window = _in_epochs(clock, batches, restart=0.0, length=length)
+
+    assert len(window.steps) == steps
+
+
+def test_nothing_waits_for_an_epoch_beyond_three_times_the_longest_window(clock):
+    window = _in_epochs(clock, 20, restart=20.0)
+
+    assert sum(window.step_seconds()) <= 3 * BUDGET.max_seconds + 20.0
 
 
 def test_an_evaluation_is_left_out_of_warm_up_and_window(clock):

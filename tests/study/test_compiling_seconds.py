@@ -9,6 +9,7 @@ from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
 from autotune.core.run_length import break_even_seconds, parse_run_length, training_share
 from autotune.errors import UsageError
 from autotune.knobs.compile_mode import PRIOR_SECONDS
+from autotune.knobs.cudnn_benchmark import TIMING_SECONDS
 from autotune.launch.files import cache_of
 from autotune.objectives.verdict import judge_among
 from autotune.study.compiling_seconds import WARM_SHARE, CompilingSeconds
@@ -52,6 +53,14 @@ def test_a_second_probe_finds_the_code_in_the_cache():
 
     assert known.next(COMPILED) == 2.0
     assert known.cold(COMPILED) == 30.0
+
+
+def test_what_timing_algorithms_takes_is_guessed_beside_compiling_until_a_probe_shows_it():
+    timing, both = config(64, cudnn_benchmark=True), config(64, cudnn_benchmark=True, compile_mode="default")
+
+    assert CompilingSeconds([]).next(timing) == TIMING_SECONDS
+    assert CompilingSeconds([compiled(30.0)]).next(both) == TIMING_SECONDS + 30.0
+    assert CompilingSeconds([trial(measured(100.0), **timing.values)]).next(timing) == 0  # its own pace has it
 
 
 def test_a_history_expects_a_probe_to_compile_besides():
