@@ -23,6 +23,7 @@ LONG_WINDOW_RATIO = 2.0
 # little.
 MANY_EPOCHS = 8
 EPOCH_PATIENCE = 3.0  # times the longest window, for whole epochs
+FEWEST_PATIENCE = 2.0  # the same, for the fewest steps
 COMPARED_BLOCK_SECONDS = 0.1  # of steps that are compared with the best so far as one: shorter ones are hiccups
 
 
@@ -121,7 +122,7 @@ class WindowStopping:
         budget, count, elapsed = self._budget, len(self._seconds), self._elapsed
         spent = self._spent + max(0.0, self._paused - budget.max_seconds)
         longest = max(budget.min_seconds, budget.max_seconds - spent)
-        capped = count >= MEASURED_STEPS and (elapsed >= longest or count >= budget.max_steps)
+        capped = self._has_fewest() and (elapsed >= longest or count >= budget.max_steps)
         if not (whole or elapsed >= 2 * longest):
             return False
         if elapsed < budget.min_seconds or (
@@ -135,6 +136,12 @@ class WindowStopping:
         precise = half_width is not None and half_width <= self._wanted_precision(half_width)
         self.noisy = not precise
         return precise or capped
+
+    def _has_fewest(self) -> bool:
+        """Whether there are as many steps as are asked for, or as there is time for."""
+        count, fewest = len(self._seconds), self._budget.fewest_steps
+        all_of_them = self._elapsed / count * fewest
+        return count >= fewest or (count >= MEASURED_STEPS and all_of_them > FEWEST_PATIENCE * self._budget.max_seconds)
 
     def _wanted_precision(self, half_width: float) -> float:
         """The precise interval, or the rough one where the best so far lies outside of the interval as it is."""

@@ -28,6 +28,7 @@ class ProbeBudget(Record, frozen=True, kw_only=True):
     min_steps: int = 8
     max_steps: int = 2000
     min_seconds: float = 1.5
+    fewest_steps: int = MEASURED_STEPS  # however long they are; more than these only within twice the longest window
     max_seconds: float = 4.0  # more rounds help against interference, longer windows do not (docs/notes/timing.md 2)
     target_precision: float = 0.03  # relative half width of the 95 % interval by batch means
     rough_precision: float = 0.05  # the same, enough where that interval does not include the incumbent

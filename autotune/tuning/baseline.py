@@ -12,6 +12,7 @@ from autotune.core.notices import notice
 from autotune.core.records import StudyRequest
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import Outcome, ProbeResult, Trial, Verdict
+from autotune.core.stats import FEWEST_WINDOW_BLOCKS
 from autotune.errors import UsageError
 from autotune.objectives import objective_of
 from autotune.preparation.prepare import error_of_failure
@@ -95,7 +96,8 @@ def _probed(context: SearchContext) -> Judged:
     goes on: the rounds of the confirmation compare in turn, and say what they cannot tell.
     """
     history, config, budget = context.history, context.request.baseline, context.budget
-    usual = budget.first_budget
+    # With fewer, steps of a second or more would leave the rate unknown, and the whole probe would be repeated.
+    usual = replace(budget.first_budget, fewest_steps=FEWEST_WINDOW_BLOCKS)
     for pause in BASELINE_PAUSES_SECONDS:
         tried = history.baseline_probes
         asked = next_probe_budget(tried, usual, MOST_REPEATING * budget.seconds)

@@ -3,6 +3,7 @@
 import random
 
 import pytest
+from msgspec.structs import replace
 
 from autotune.child.window_stopping import WindowStopping
 from autotune.core.requests import ProbeBudget
@@ -120,3 +121,10 @@ def test_what_is_too_near_to_tell_goes_on_to_the_cap_and_is_called_noisy():
 
     assert ending.noisy
     assert steps == pytest.approx(4.0 / 0.05, rel=0.2)
+
+
+@pytest.mark.parametrize(("length", "steps"), [(1.4, 4), (1.9, 4), (2.1, 2), (30.0, 2)])
+def test_more_steps_than_two_are_asked_of_a_window_that_they_make_no_longer_than_twice_the_longest(length, steps):
+    _, taken = _run(lambda n: length, budget=replace(BUDGET, fewest_steps=4))
+
+    assert taken == steps

@@ -127,8 +127,9 @@ def test_a_baseline_with_uneven_steps_is_measured_for_longer(tmp_path):
 
     asked = [codec.read(tmp_path / disk.PROBES / f"{number:04d}" / REQUEST, ProbeRequest) for number in (0, 1)]
     assert [one.purpose for one in asked] == ["baseline", "baseline"]
-    assert asked[0].budget == ProbeBudget()
+    assert asked[0].budget == ProbeBudget(fewest_steps=4)
     assert asked[1].budget.max_seconds > asked[0].budget.max_seconds
+    assert asked[1].budget.fewest_steps == 4  # with fewer, long steps would leave it unknown
     counted = valid_trials(load_view(tmp_path).judged)
     assert [trial.number for trial, _ in counted if trial.purpose == "baseline"] == [1]
 
