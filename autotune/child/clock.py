@@ -66,8 +66,8 @@ class HostClock:
 class EventClock:
     """The clock of CUDA and XPU: one event per mark on the current stream; the newest is not waited for until the end.
 
-    Checked on a GPU only by `tests/gpu`; the sum of the intervals is the wall time of the window, launch gaps and
-    loader waits included (docs/notes/timing.md 1). The host's clock would not do for deciding when that is long enough:
+    The sum of the intervals is the wall time of the window, launch gaps and loader waits included (docs/notes/timing.md
+    1, docs/notes/gpu.md 3). The host's clock would not do for deciding when that is long enough:
     at first the host only fills the queue of the device, which holds about a thousand kernels, in a fraction of a step.
     Simulated with that queue and steps of 0.09 s, such a window took 4.1 s and was called noisy, instead of 0.8 s.
     """

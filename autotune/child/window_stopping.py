@@ -19,7 +19,7 @@ LOOK_GROWTH = 1.1  # looking at the spread is paid by the next step: a tenth mor
 # Times the shortest window: after that fewer steps than usual will do, if they differ as little as asked.
 LONG_WINDOW_RATIO = 2.0
 # What the beginning of an epoch takes (workers that start anew, or have nothing ready: 0.2 to 0.5 s every 32 steps of
-# 4 ms with 16 of them, docs/notes/gpu.md) is in a window of a second once or never. Of so many epochs one more is
+# 4 ms with 16 of them, docs/notes/gpu.md 5) is in a window of a second once or never. Of so many epochs one more is
 # little.
 MANY_EPOCHS = 8
 EPOCH_PATIENCE = 3.0  # times the longest window, for whole epochs

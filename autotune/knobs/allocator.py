@@ -15,7 +15,7 @@ VARIABLE = "PYTORCH_ALLOC_CONF"
 VARIABLES = (VARIABLE, "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # the older names, which torch still reads
 SINCE = (2, 9)  # of torch: before, the name was PYTORCH_CUDA_ALLOC_CONF
 EXPANDABLE = "expandable_segments"
-# Less is lost between blocks of different sizes; with fixed shapes nothing is. A judgement: not run on a GPU.
+# Less is lost between blocks of different sizes; with fixed shapes nothing is. A judgement: not measured.
 SEGMENTS = Influence(fixed_memory=Factor(1.0, 0.03), sample_memory=Factor(0.97, 0.05), sample_time=Factor(1.0, 0.03))
 
 

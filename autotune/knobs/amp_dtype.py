@@ -25,8 +25,8 @@ HALF_ON_CORES = Influence(
     fixed_memory=Factor(1.05, 0.08),
     sample_memory=Factor(0.62, 0.15),
 )
-# Against float32 products without tensor cores, torch's default (docs/notes/gpu.md); against convolutions, which torch
-# computes in TF32, it is about half.
+# Against float32 products without tensor cores, torch's default (docs/notes/gpu.md 6); against convolutions, which
+# torch computes in TF32, it is about half.
 HALF = Influence(
     fixed_time=Factor(1.12, 0.15),
     sample_time=Factor(0.35, 0.6),

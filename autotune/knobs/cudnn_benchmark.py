@@ -11,7 +11,7 @@ from autotune.knobs.wording import NOTHING, Framework, Wording
 # Model-dependent: a few per cent in most, 20 times as fast where the heuristic choice is a cliff (docs/knobs.md). Not
 # measured by this project. A workspace is chosen with the algorithm.
 TRIED = Influence(sample_time=Factor(0.95, 0.15), fixed_memory=Factor(1.0, 0.05), sample_memory=Factor(1.0, 0.05))
-# Of the first step: 21.8 s with ResNet-50 and 1,024 images in float16, channels last, on an H200 (docs/notes/gpu.md),
+# Of the first step: 21.8 s with ResNet-50 and 1,024 images in float16, channels last, on an H200 (docs/notes/gpu.md 6),
 # less with fewer images.
 TIMING_SECONDS = 15.0
 

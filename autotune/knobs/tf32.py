@@ -13,7 +13,7 @@ from autotune.knobs.wording import NOTHING, Framework, Wording
 LEAST_CAPABILITY = 8  # Ampere: the first with TF32 cores
 # +20 % in the table of a Hugging Face benchmark, 2 to 3 times as fast as strict float32 in others, for the part of a
 # step that multiplies matrices (docs/knobs.md). GPT-2 small, at a batch eight times as large, took 0.42 of the time on
-# an H200 (docs/notes/gpu.md).
+# an H200 (docs/notes/gpu.md 6).
 TENSOR_CORES = Influence(sample_time=Factor(0.6, 0.35))
 LINE = 'torch.set_float32_matmul_precision("high")'
 

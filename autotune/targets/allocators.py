@@ -33,7 +33,7 @@ def _malloc() -> str | None:
 
 
 def _expands() -> bool | None:
-    """Return whether segments of CUDA's caching allocator expand; None: there are none. Not run on a GPU."""
+    """Return whether segments of CUDA's caching allocator expand; None: there are none."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None

@@ -2,7 +2,7 @@
 
 A CPU draws them alike. CUDA's kernel takes more random numbers at once the smaller its values are, so that bfloat16
 drops other places than float32: a healthy network "learned 5.5 % less" in half precision (H200, torch 2.11.0;
-decisions/0083).
+docs/notes/gpu.md 4).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`autotune profile` on a real CUDA device: events add up to the step, and a read that waits is found. Not run yet."""
+"""`autotune profile` on a real CUDA device: events add up to the step, and a read that waits is found."""
 
 from __future__ import annotations
 
