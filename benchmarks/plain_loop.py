@@ -47,6 +47,7 @@ SDPA_SWITCHES = {
     "efficient": torch.backends.cuda.enable_mem_efficient_sdp,
     "math": torch.backends.cuda.enable_math_sdp,
 }
+FEWEST_BLOCKS = 2  # of one kind, in a list
 LOADED_AHEAD = 2  # batches of each worker that wait when the first step ends: DataLoader's default prefetch_factor
 LEAST_WARM_UP_STEPS = 5  # on a GPU, where the first ones load kernels and fill the allocator's cache
 
@@ -113,9 +114,12 @@ def main(path: str, config: dict, seconds: float, steps: int, limit_bytes: int, 
 def compiled(model, mode: str | None):
     """As torch's documentation shows it; "regional": every block of a list of blocks."""
     if mode == "regional":
-        for module in list(model.modules()):
-            for block in module if isinstance(module, torch.nn.ModuleList) else ():
-                block.compile()
+        lists = [one for one in model.modules() if isinstance(one, (torch.nn.ModuleList, torch.nn.Sequential))]
+        alike = [one for one in lists if len(one) >= FEWEST_BLOCKS and len({type(block) for block in one}) == 1]
+        if not alike:
+            raise SystemExit("the model has no list of blocks that are alike: nothing would be compiled")
+        for block in (block for one in alike for block in one):
+            block.compile()
         return model
     return torch.compile(model, mode=None if mode == "default" else mode) if mode else model
 

@@ -80,7 +80,8 @@ class FullCollections:
         if not self.seconds_per_step:
             return tuple(seconds), list(entries)
         share = self.seconds_per_step * entries[0].steps
-        collected = [took if took < whole else 0.0 for took, whole in zip(self._collected, seconds, strict=False)]
+        both_of_each = zip(self._collected, seconds, strict=False)
+        collected = [took if self._overlapped or took < whole else 0.0 for took, whole in both_of_each]
         shown = self._shown(collected, seconds) if self._overlapped else collected
         part = sum(shown) / sum(collected) if any(collected) else 1.0
         cleared = tuple(whole - took + part * share for whole, took in zip(seconds, shown, strict=True))

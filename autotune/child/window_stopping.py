@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from autotune.core.requests import MEASURED_STEPS, ProbeBudget
+from autotune.core.requests import EPOCH_PATIENCE, MEASURED_STEPS, ProbeBudget
 from autotune.core.stats import clearly_slower, relative_half_width
 
 LOOK_GROWTH = 1.1  # looking at the spread is paid by the next step: a tenth more steps lie between two looks
@@ -22,7 +22,7 @@ LONG_WINDOW_RATIO = 2.0
 # 4 ms with 16 of them, docs/notes/gpu.md 5) is in a window of a second once or never. Of so many epochs one more is
 # little.
 MANY_EPOCHS = 8
-EPOCH_PATIENCE = 3.0  # times the longest window, for whole epochs
+NEARLY_WHOLE = 0.02  # of the window: so much more than whole epochs moves its rate by less than most confirmations tell
 FEWEST_PATIENCE = 2.0  # the same, for the fewest steps
 COMPARED_BLOCK_SECONDS = 0.1  # of steps that are compared with the best so far as one: shorter ones are hiccups
 
@@ -73,10 +73,13 @@ class WindowStopping:
             return True
         if not self._waits_for_epoch and not self._enough(whole=whole):
             return False
+        if not self._has_whole_epochs():
+            self._waits_for_epoch = True
+            return False
         if self._waits_for_epoch:
-            self._judge_noise()
-        self._waits_for_epoch = not self._has_whole_epochs(micro_batches)
-        return not self._waits_for_epoch
+            half_width = self.half_width()
+            self.noisy = half_width is None or half_width > self._wanted_precision(half_width)
+        return True
 
     def ended(self) -> int:
         """The training has come to its end. How many of the steps are a window, whole rounds; 0: they are too few."""
@@ -101,16 +104,16 @@ class WindowStopping:
         half_width = self.half_width()
         self.noisy = half_width is None or half_width > self._budget.target_precision
 
-    def _has_whole_epochs(self, micro_batches: int) -> bool:
-        """Whether the window may end after a step of so many micro-batches, as far as epochs are concerned."""
-        epoch, done, budget = self._epoch, self._micro_batches, self._budget
+    def _has_whole_epochs(self) -> bool:
+        """Whether the window may end here, as far as epochs are concerned."""
+        epoch, done = self._epoch, self._micro_batches
         if not epoch or done >= MANY_EPOCHS * epoch:
             return True
         over = done % epoch
-        if over < micro_batches and done >= epoch:
+        if done >= epoch and over <= NEARLY_WHOLE * done:
             return True
         whole = self._elapsed * (1 + (epoch - over) / done)  # seconds
-        return whole > EPOCH_PATIENCE * max(budget.min_seconds, budget.max_seconds)
+        return self._spent + whole > EPOCH_PATIENCE * max(self._budget.min_seconds, self._budget.max_seconds)
 
     def _slower_by_now(self) -> bool:
         """Close a block of steps, and compare all blocks so far."""

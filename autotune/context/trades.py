@@ -176,8 +176,12 @@ class Trades:
         measured = [
             trial.result.measurement for trial, _ in self._history.judged if not loader_workers(trial.config)
         ]  # fmt: skip
-        rates = [(one.samples_per_second, one.loader_samples_per_second) for one in measured if one is not None]
-        return max((rate / loading for rate, loading in rates if loading), default=None)
+        timed = [one for one in measured if one is not None and one.loader_samples_per_second]
+        # What the window waited counts too: a loader may take its time every hundred batches, or as an epoch begins.
+        shares = [
+            max(one.samples_per_second / (one.loader_samples_per_second or 1.0), one.data_wait_share) for one in timed
+        ]
+        return max(shares, default=None)
 
     def _update_share(self) -> float | None:
         """Return the largest share of a step that updates took in a probe; None where they were not timed."""

@@ -16,6 +16,7 @@ ResultT = TypeVar("ResultT", bound=Result)
 FEWEST_PROBE_STEPS = 7  # of a probe whose steps are long: warm-up 2, computing alone, settling, window 2, worst case
 FEWEST_STEPS_IN_TURN = 4  # the same where nothing is timed alone: warm-up 2, window 2
 MEASURED_STEPS = 2  # of these in the window, however long they are
+EPOCH_PATIENCE = 3.0  # times the longest window, for whole epochs of the workers
 
 
 class ProbeBudget(Record, frozen=True, kw_only=True):

@@ -55,6 +55,7 @@ class Knowledge:
     value_per_sample: Callable[[Config], float] | None = None  # score for one sample/s, where known beforehand
     probe_duration: Callable[[], ProbeDuration] | None = None  # of probes now; None: all take as long
     compiling_seconds: Callable[[Config], float] | None = None  # that the next probe takes longer; None: none does
+    baseline: Config | None = None  # whose changes count where nothing else tells two configurations apart
     knee: Knee | None = None  # the smallest global batch that is fast enough is sought; None: the fastest
 
 
@@ -113,8 +114,9 @@ class StructuredSampler(BaseSampler):
         best = acquisition.incumbents(predictions, acquisition.rivals(predictions, known.measured, known.running_rows))
         gain = acquisition.gains(predictions, best)
         seconds, most = self._durations(fitted)
-        changes = (fitted.points != fitted.points[0]).sum(1)  # of the baseline, which is probed first
-        order = acquisition.ranked(predictions, gain, grid.workers, changes, seconds + self._compiling(fitted))
+        order = acquisition.ranked(
+            predictions, gain, grid.workers, self._changes(fitted), seconds + self._compiling(fitted)
+        )
         row = self._first_within(self._open(fitted, order), seconds, most, default=int(order[0]))
         found = fitted.prediction(best, row)
         if found.gain is not None:
@@ -138,6 +140,14 @@ class StructuredSampler(BaseSampler):
             return fitted.predictions
         batches = fitted.model.all_rows.samples
         return acquisition.up_to_knee(fitted.predictions, batches, knee.share, knee.least)
+
+    def _changes(self, fitted: _Fitted) -> Integers:
+        """Return how many changes of the baseline every row has; 0 where it is not in the space."""
+        baseline = self._knowledge.baseline and self._configs.point(self._knowledge.baseline)
+        if not baseline:
+            return np.zeros(len(fitted.points), np.int64)
+        found: Integers = (fitted.points != np.array(baseline)).sum(1)
+        return found
 
     def _durations(self, fitted: _Fitted) -> tuple[Floats, float]:
         """Return the expected seconds of a probe of every row without compiling, and the most that one may take."""

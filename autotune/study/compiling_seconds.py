@@ -19,12 +19,17 @@ class CompilingSeconds:
     def __init__(self, trials: Iterable[Trial]) -> None:
         self._known: dict[Config, list[tuple[float, bool]]] = {}
         self._measured: set[Config] = set()
+        self._first_steps: dict[tuple[Value, ...], list[float]] = {}  # beyond later ones, where nothing was compiled
         for trial in trials:
             measured = trial.result.measurement
-            if measured is not None:
-                self._measured.add(trial.config)
-            if measured is not None and (found := measured.compilation) is not None:
+            if measured is None:
+                continue
+            self._measured.add(trial.config)
+            if (found := measured.compilation) is not None:
                 self._known.setdefault(trial.config, []).append((found.seconds, found.is_cold))
+            elif measured.warmup_seconds:
+                longer = measured.warmup_seconds[0] - min(measured.warmup_seconds)
+                self._first_steps.setdefault(_values(trial.config, compiling=False), []).append(longer)
 
     def cold(self, config: Config) -> float:
         """Return the seconds of compiling `config` for the first time, as measured: its longest. 0.0: it was not."""
@@ -35,18 +40,27 @@ class CompilingSeconds:
         if config in self._known:
             seconds, is_cold = self._known[config][-1]
             return seconds * (WARM_SHARE if is_cold else 1.0)
-        if config in self._measured or not (guess := _guessed(config)):
-            return 0.0
-        mode = _mode(config)
-        alike = [one[0] for other, seen in self._known.items() if _mode(other) == mode for one in seen if one[1]]
-        return guess - _guessed(config, compiling=True) + statistics.median(alike) if alike else guess
+        return 0.0 if config in self._measured else self._compiles(config) + self._times(config)
+
+    def _compiles(self, config: Config) -> float:
+        guess, mode = _guessed(config, compiling=True), _values(config, compiling=True)
+        known = self._known.items()
+        alike = [one[0] for other, seen in known if _values(other, compiling=True) == mode for one in seen if one[1]]
+        return statistics.median(alike) if guess and alike else guess
+
+    def _times(self, config: Config) -> float:
+        """Return the seconds in which a first step times algorithms."""
+        guess, seen = _guessed(config, compiling=False), self._first_steps.get(_values(config, compiling=False))
+        return statistics.median(seen) if guess and seen else guess
 
 
-def _guessed(config: Config, *, compiling: bool = False) -> float:
-    """Return what the knobs say of a first probe, before any was seen; those alone that compile, where so asked."""
-    knobs = [knob for knob in KNOBS if knob.compiles or not compiling]
+def _guessed(config: Config, *, compiling: bool) -> float:
+    """Return what the knobs that compile say of a first probe, or the others, before any was seen."""
+    knobs = [knob for knob in KNOBS if knob.compiles is compiling]
     return sum(knob.compiling_seconds(config.values.get(knob.name, knob.default)) for knob in knobs)
 
 
-def _mode(config: Config) -> tuple[Value, ...]:
-    return tuple(config.values.get(knob.name, knob.default) for knob in KNOBS if knob.compiles)
+def _values(config: Config, *, compiling: bool) -> tuple[Value, ...]:
+    """Return the values of the knobs that compile, or of the others that make a first step longer."""
+    values = [(knob, config.values.get(knob.name, knob.default)) for knob in KNOBS if knob.compiles is compiling]
+    return tuple(value for knob, value in values if compiling or knob.compiling_seconds(value) > 0)

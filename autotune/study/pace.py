@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Self
 
-from autotune.core.requests import FEWEST_PROBE_STEPS, FEWEST_STEPS_IN_TURN, MEASURED_STEPS, ProbeBudget
+from autotune.core.requests import EPOCH_PATIENCE, FEWEST_PROBE_STEPS, FEWEST_STEPS_IN_TURN, MEASURED_STEPS, ProbeBudget
 from autotune.core.results import ProbeResult
 
 
@@ -13,7 +14,7 @@ from autotune.core.results import ProbeResult
 class Pace:
     """The seconds of one probe: its window, a cycle as it was run, a full optimizer step, and all but compiling.
 
-    `steps` is the fewest that such a probe runs.
+    `steps` is the fewest that such a probe runs. A window may be of whole epochs, and longer than asked for.
     """
 
     window: float
@@ -21,6 +22,7 @@ class Pace:
     step: float
     rest: float
     steps: int = FEWEST_PROBE_STEPS
+    epoch: float = 0.0  # seconds of one that ended in the window; 0.0: none did
 
     @classmethod
     def of(cls, result: ProbeResult) -> Self:
@@ -33,11 +35,14 @@ class Pace:
         has_more = "alone" in result.phase_seconds or measured.worst_batches
         steps = FEWEST_PROBE_STEPS if has_more else FEWEST_STEPS_IN_TURN
         rest = result.elapsed_seconds - window - compiling_seconds(result)
-        return cls(window, window / measured.steps, step, rest, steps)
+        epoch = window / measured.loader_restarts if measured.loader_restarts else 0.0
+        return cls(window, window / measured.steps, step, rest, steps, epoch)
 
     def again(self, budget: ProbeBudget, cycle: float) -> float:
         """Return the seconds of the same probe with this budget, and cycles of so many seconds."""
         bounded = min(max(self.window, budget.min_seconds), budget.max_seconds)
+        if 0 < self.epoch <= EPOCH_PATIENCE * budget.max_seconds:
+            bounded = max(bounded, min(math.ceil(bounded / self.epoch) * self.epoch, self.window))
         others = (self.steps - MEASURED_STEPS) * (cycle - self.cycle)
         return max(0.0, self.rest + others) + max(bounded, MEASURED_STEPS * cycle)
 

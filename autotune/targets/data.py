@@ -37,8 +37,13 @@ class Epochs:
 
     @property
     def batches(self) -> int:
-        """The batches of an epoch; 0 for a stream, whose end nobody knows."""
-        return 0 if isinstance(self.loader.dataset, IterableDataset) else len(self.loader)
+        """The batches of an epoch; 0 where nobody knows: of a stream, or with a sampler that has no length."""
+        if isinstance(self.loader.dataset, IterableDataset):
+            return 0
+        try:
+            return len(self.loader)
+        except Exception:  # whatever the user's sampler raises: it can be trained with
+            return 0
 
     def __call__(self) -> Iterator[Any]:
         """Start an epoch. Raises `SharedMemoryTooSmall` before the first, if its workers would need more than is."""

@@ -5,13 +5,12 @@ drops other places than float32: a healthy network "learned 5.5 % less" in half 
 docs/notes/gpu.md 4).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch.nn import functional
 
 
@@ -20,26 +19,42 @@ def paired_dropout(device: str) -> Iterator[None]:
     """Until the end, `torch.nn.functional.dropout` draws in float32 on an accelerator, and attention drops nothing.
 
     Each kernel of attention draws masks of its own, which nobody sees. Modules and code that look these two functions
-    up in `torch.nn.functional`, or import them meanwhile, get them so. Not covered: dropout inside cuDNN's recurrent
-    networks, and `torch.dropout` called by that name.
+    up in `torch.nn.functional`, or import them meanwhile, get them so. Not covered: what is scripted, dropout inside
+    cuDNN's recurrent networks, `torch.dropout` called by that name, and nested tensors.
     """
     if device.partition(":")[0] == "cpu":
         yield
         return
-    own, attention = functional.dropout, functional.scaled_dot_product_attention
+    own, attention, script = functional.dropout, functional.scaled_dot_product_attention, torch.jit.script
 
-    def dropout(input: Any, p: float = 0.5, training: bool = True, inplace: bool = False) -> Any:
-        if not training or not 0.0 < p < 1.0:
+    def dropout(input: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:
+        if not training or not 0.0 < p < 1.0 or input.is_nested:
             return own(input, p, training, inplace)
         kept = torch.rand(input.shape, device=input.device) >= p  # float32, whatever the input is
         return input.mul_(kept).div_(1 - p) if inplace else input * kept / (1 - p)
 
-    def without_dropout(query: Any, key: Any, value: Any, attn_mask: Any = None, dropout_p: float = 0.0, *args: Any,
-                        **more: Any) -> Any:  # fmt: skip
-        return attention(query, key, value, attn_mask, 0.0, *args, **more)
+    def without_dropout(
+        query: Tensor, key: Tensor, value: Tensor, attn_mask: Tensor | None = None, dropout_p: float = 0.0,
+        *arguments: Any, **options: Any,
+    ) -> Tensor:  # fmt: skip
+        return attention(query, key, value, attn_mask, 0.0, *arguments, **options)
 
-    functional.dropout, functional.scaled_dot_product_attention = dropout, without_dropout
+    def scripted(*arguments: Any, **options: Any) -> Any:  # which compiles torch's own functions, and no others
+        now = functional.dropout, functional.scaled_dot_product_attention  # own ones, where it calls itself
+        _set(own, attention)
+        try:
+            return script(*arguments, **options)
+        finally:
+            _set(*now)
+
+    _set(dropout, without_dropout)
+    torch.jit.script = scripted
     try:
         yield
     finally:
-        functional.dropout, functional.scaled_dot_product_attention = own, attention
+        _set(own, attention)
+        torch.jit.script = script
+
+
+def _set(dropout: Any, attention: Any) -> None:
+    functional.dropout, functional.scaled_dot_product_attention = dropout, attention

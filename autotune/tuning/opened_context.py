@@ -65,7 +65,7 @@ def opened_context(
     confirmation, ablation = interrupted(history.judged, answered_probes(folder, request), request.baseline)
     knowledge = Knowledge(
         dry_run=memory.of, value_per_sample=value, probe_duration=lambda: history.times.probe_duration,
-        compiling_seconds=lambda config: history.times.compiling_seconds(config), knee=knee,
+        compiling_seconds=lambda config: history.times.compiling_seconds(config), baseline=request.baseline, knee=knee,
     )  # fmt: skip
     machine = hardware(request.environment)
     sampler = make_sampler(settings.sampler, seed, encoding, time_guard, machine, knowledge)

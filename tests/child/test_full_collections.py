@@ -100,12 +100,13 @@ def test_entries_have_the_same_share_each_and_blocks_that_of_all_their_steps(col
 
 
 @pytest.mark.parametrize("shown", [0.0, 0.3, TOOK], ids=["hidden", "in part", "whole"])
-def test_what_a_device_hides_of_them_is_not_taken_from_steps(overlapped, shown):
+@pytest.mark.parametrize("usual", [0.6, 0.05], ids=["long steps", "short steps"])
+def test_what_a_device_hides_of_them_is_not_taken_from_steps(overlapped, usual, shown):
     _run(overlapped, 10, at=(2, 7))
 
-    seconds, _ = overlapped.spread([0.6 + shown * (number in (2, 7)) for number in range(1, 11)], [_step()] * 10)
+    seconds, _ = overlapped.spread([usual + shown * (number in (2, 7)) for number in range(1, 11)], [_step()] * 10)
 
-    assert seconds == pytest.approx([0.6 + shown / 5] * 10)
+    assert seconds == pytest.approx([usual + shown / 5] * 10)
 
 
 def test_waits_have_them_only_where_one_made_a_wait_longer(collections):

@@ -252,9 +252,9 @@ def test_another_update_is_not_probed_where_updates_are_a_small_part_of_a_step(s
     assert len(said) == (why is TradeExclusion.UPDATE)
 
 
-def _loading(share, **values):
-    """The rule after a baseline whose loader took that share of a step by itself."""
-    ran = measured(100.0)
+def _loading(share, wait=0.0, **values):
+    """The rule after a baseline whose loader took that share of a step by itself, and `wait` in its window."""
+    ran = measured(100.0, wait=wait)
     alone = None if share is None else Alone(seconds=(share,), samples=100)
     timed = replace(ran, measurement=replace(ran.measurement, loader_only=alone))
     of = facts(space={})
@@ -271,6 +271,10 @@ def test_workers_are_not_probed_where_loading_is_a_small_part_of_a_step(share, w
     assert rule.why(config(batch_size=64)) is None
     said = [line for line in rule.exclusions(set()) if "loading takes 0.5% of a step" in line]
     assert len(said) == (why is TradeExclusion.LOADING)
+
+
+def test_workers_stay_where_the_window_waited_for_what_loading_alone_did_not_show():
+    assert _loading(0.005, wait=0.25).why(config(batch_size=64, num_workers=2)) is None
 
 
 def test_who_lists_workers_is_obeyed():

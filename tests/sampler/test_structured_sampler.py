@@ -9,13 +9,14 @@ from autotune.core.records import Goal
 from autotune.core.results import Alone, Outcome, Trial
 from autotune.memory.model import PredictedPeak
 from autotune.objectives.verdict import judge
+from autotune.sampler import acquisition
 from autotune.sampler.encoding import Encoding
 from autotune.sampler.grid import Hardware
 from autotune.sampler.guard import Guard
 from autotune.sampler.observation import Observation, observed
 from autotune.sampler.optuna import GuardedSampler, hardware, make_sampler
 from autotune.testing import ENVIRONMENT
-from tests.proposing import Proposals
+from tests.proposing import Proposals, space_of
 from tests.worlds import GIB, failed, measured, space, study_request
 
 BATCHES = tuple(2**exponent for exponent in range(3, 11))
@@ -50,6 +51,19 @@ def _proposals():
     start = {"batch_size": 32, "num_workers": 2, "amp_dtype": None}
     proposals.begin(_machine(start), **start)
     return proposals
+
+
+def test_changes_are_those_of_the_baseline_and_not_of_the_best_so_far(monkeypatch):
+    start = {"batch_size": 32, "num_workers": 2, "amp_dtype": None}
+    proposals = Proposals(DOMAINS, hardware=Hardware(cores=8), baseline=space_of(**DOMAINS).complete(start))
+    for values in (start, {**start, "amp_dtype": "bfloat16"}):
+        proposals.begin(_machine(values), **values)
+    ranked, seen = acquisition.ranked, []
+    monkeypatch.setattr(acquisition, "ranked", lambda *given: (seen.append(given[3]), ranked(*given))[1])
+
+    proposals.ask()
+
+    assert seen[0][:2].tolist() == [1, 0]  # the best so far, and the baseline
 
 
 def test_the_best_of_a_hundred_and_forty_four_is_found_in_six_probes_after_the_first():

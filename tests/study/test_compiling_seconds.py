@@ -60,7 +60,11 @@ def test_what_timing_algorithms_takes_is_guessed_beside_compiling_until_a_probe_
 
     assert CompilingSeconds([]).next(timing) == TIMING_SECONDS
     assert CompilingSeconds([compiled(30.0)]).next(both) == TIMING_SECONDS + 30.0
-    assert CompilingSeconds([trial(measured(100.0), **timing.values)]).next(timing) == 0  # its own pace has it
+    seen = measured(100.0)
+    seen = replace(seen, measurement=replace(seen.measurement, warmup_seconds=(6.2, 0.7, 0.2)))
+    known = CompilingSeconds([trial(seen, **timing.values)])
+    assert known.next(timing) == 0  # its own pace has it
+    assert known.next(config(32, cudnn_benchmark=True)) == pytest.approx(6.0)
 
 
 def test_a_history_expects_a_probe_to_compile_besides():

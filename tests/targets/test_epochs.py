@@ -23,6 +23,17 @@ class Stream(IterableDataset):
         return iter(range(10))
 
 
-@pytest.mark.parametrize(("dataset", "batches"), [(Ten(), 3), (Stream(), 0)], ids=["dataset", "stream"])
-def test_the_batches_of_an_epoch_are_known_unless_it_is_a_stream(dataset, batches):
-    assert Epochs(DataLoader(dataset, batch_size=3, drop_last=True)).batches == batches
+class Endless:
+    """A sampler without a length."""
+
+    def __iter__(self):
+        return iter(range(10))
+
+
+@pytest.mark.parametrize(
+    ("dataset", "sampler", "batches"),
+    [(Ten(), None, 3), (Stream(), None, 0), (Ten(), Endless(), 0)],
+    ids=["dataset", "stream", "sampler without a length"],
+)
+def test_the_batches_of_an_epoch_are_known_unless_nobody_can(dataset, sampler, batches):
+    assert Epochs(DataLoader(dataset, batch_size=3, drop_last=True, sampler=sampler)).batches == batches

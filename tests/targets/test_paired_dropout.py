@@ -67,6 +67,32 @@ def test_attention_drops_nothing_also_inside_a_layer_of_torch():
     assert not torch.equal(layer(inputs), layer(inputs))
 
 
+class Attending(nn.Module):
+    """Attention and dropout, as a scripted model calls them."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return functional.dropout(functional.scaled_dot_product_attention(x, x, x, dropout_p=0.5), 0.5)
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
+@pytest.mark.parametrize("model", [Attending, lambda: nn.TransformerEncoderLayer(16, 2, 16)], ids=["own", "torch's"])
+def test_a_scripted_model_trains_and_draws_as_torch_does(model):
+    inputs = torch.randn(2, 8, 16)
+    with paired_dropout("cuda:0"):
+        within = torch.jit.script(model())(inputs)
+        during = functional.dropout
+    assert within.isfinite().all()
+    assert during is not functional.dropout  # ours were back after scripting
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors:UserWarning")
+def test_nested_tensors_are_torchs_own():
+    with paired_dropout("cuda:0"):
+        dropped = functional.dropout(torch.nested.nested_tensor([torch.ones(3), torch.ones(5)]), 0.5)
+
+    assert dropped.is_nested
+
+
 @pytest.mark.parametrize("device", ["cpu", "cuda:0"])
 def test_afterwards_and_on_a_cpu_all_is_torchs_own(device):
     own = functional.dropout, functional.scaled_dot_product_attention
