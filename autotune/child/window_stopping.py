@@ -23,7 +23,7 @@ LONG_WINDOW_RATIO = 2.0
 # little.
 MANY_EPOCHS = 8
 NEARLY_WHOLE = 0.02  # of the window: so much more than whole epochs moves its rate by less than most confirmations tell
-FEWEST_PATIENCE = 2.0  # the same, for the fewest steps
+FEWEST_PATIENCE = 2.0  # times the longest window, for the fewest steps
 COMPARED_BLOCK_SECONDS = 0.1  # of steps that are compared with the best so far as one: shorter ones are hiccups
 
 

@@ -86,6 +86,7 @@ class Trades:
         limits = self._request.goal.limits
         self._updating = [one.name for one in KNOBS if decides and one.only_updates and one.name not in limits]
         self._may_hire = decides and worker_knob().name not in limits and not loader_workers(self._request.baseline)
+        self._loading_share: float | None = None  # of a step, by the probes so far
         self._known: dict[Config, TradeExclusion | None] = {}
         self._saturations: dict[tuple[Value, ...], Saturation | None] = {}
         self._refuted: list[tuple[tuple[Value, ...], int]] = []  # predictions: the batch did not fit after all
@@ -115,6 +116,7 @@ class Trades:
         if self._version != self._history.version:
             self._version, self._known, self._saturations = self._history.version, {}, {}
             overflows = (trial.config for trial, _ in self._history.judged if trial.result.outcome.out_of_memory)
+            self._loading_share = self._largest_loading_share()
             self._refuted = [(_pace(one), one.batch_size) for one in overflows if self._memory.expects_to_fit(one)]
         if config not in self._known:
             self._known[config] = self._decided(config)
@@ -140,7 +142,7 @@ class Trades:
         if why is TradeExclusion.UPDATE:
             return f"{skipping}: the optimizer's update takes {self._update_share():.1%} of a step, too little to gain."
         if why is TradeExclusion.LOADING:
-            return f"{skipping}: loading takes {self._loading_share():.1%} of a step, too little to gain by workers."
+            return f"{skipping}: loading takes {self._loading_share:.1%} of a step, too little to gain by workers."
         trades = [config for config in looked_at if any(self._lighter(config))]
         most = max(out, key=_longer)
         name = " and ".join(knob(one).phrase(most[one]) for one in traded(most.values))
@@ -169,19 +171,15 @@ class Trades:
         if updates and (self._update_share() or 1.0) <= LEAST_UPDATE:
             return TradeExclusion.UPDATE
         hires = self._may_hire and loader_workers(config) > 0
-        return TradeExclusion.LOADING if hires and (self._loading_share() or 1.0) <= LEAST_LOADING_SHARE else None
+        return TradeExclusion.LOADING if hires and (self._loading_share or 1.0) <= LEAST_LOADING_SHARE else None
 
-    def _loading_share(self) -> float | None:
+    def _largest_loading_share(self) -> float | None:
         """Return the largest share of a step that loading took without workers; None where it was not timed alone."""
-        measured = [
-            trial.result.measurement for trial, _ in self._history.judged if not loader_workers(trial.config)
-        ]  # fmt: skip
-        timed = [one for one in measured if one is not None and one.loader_samples_per_second]
+        alone = [trial for trial, _ in self._history.judged if not loader_workers(trial.config)]
+        measured = [trial.result.measurement for trial in alone if trial.result.measurement]
+        timed = [(one, loading) for one in measured if (loading := one.loader_samples_per_second)]
         # What the window waited counts too: a loader may take its time every hundred batches, or as an epoch begins.
-        shares = [
-            max(one.samples_per_second / (one.loader_samples_per_second or 1.0), one.data_wait_share) for one in timed
-        ]
-        return max(shares, default=None)
+        return max((max(one.samples_per_second / loading, one.data_wait_share) for one, loading in timed), default=None)
 
     def _update_share(self) -> float | None:
         """Return the largest share of a step that updates took in a probe; None where they were not timed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import Any
 
 from autotune.core.records import Value
@@ -27,13 +28,7 @@ HALF_ON_CORES = Influence(
 )
 # Against float32 products without tensor cores, torch's default (docs/notes/gpu.md 6); against convolutions, which
 # torch computes in TF32, it is about half.
-HALF = Influence(
-    fixed_time=Factor(1.12, 0.15),
-    sample_time=Factor(0.35, 0.6),
-    fixed_memory=Factor(1.05, 0.08),
-    sample_memory=Factor(0.62, 0.15),
-    on_cores=HALF_ON_CORES,
-)
+HALF = replace(HALF_ON_CORES, sample_time=Factor(0.35, 0.6), on_cores=HALF_ON_CORES)
 OTHER_HALF_ON_CORES = Influence(
     relative_to="bfloat16",
     fixed_time=Factor(1.02, 0.08),
@@ -41,13 +36,8 @@ OTHER_HALF_ON_CORES = Influence(
     fixed_memory=Factor(1.0, 0.03),
     sample_memory=Factor(1.0, 0.03),
 )
-OTHER_HALF = Influence(  # the same tensor cores, and a gradient scaler besides, for which a step waits once
-    relative_to="bfloat16",
-    fixed_time=Factor(1.05, 0.08),
-    sample_time=Factor(1.03, 0.06),
-    fixed_memory=Factor(1.0, 0.03),
-    sample_memory=Factor(1.0, 0.03),
-    on_cores=OTHER_HALF_ON_CORES,
+OTHER_HALF = replace(  # the same tensor cores, and a gradient scaler besides, for which a step waits once
+    OTHER_HALF_ON_CORES, fixed_time=Factor(1.05, 0.08), sample_time=Factor(1.03, 0.06), on_cores=OTHER_HALF_ON_CORES
 )
 SHORT: dict[Value, str] = {None: "fp32", "bfloat16": "bf16", "float16": "fp16"}
 LIGHTNING: dict[Value, str] = {None: "32-true", "bfloat16": "bf16-mixed", "float16": "16-mixed"}

@@ -76,7 +76,7 @@ class Attending(nn.Module):
 
 @pytest.mark.filterwarnings("ignore:`torch.jit:DeprecationWarning")
 @pytest.mark.parametrize("model", [Attending, lambda: nn.TransformerEncoderLayer(16, 2, 16)], ids=["own", "torch's"])
-def test_a_scripted_model_trains_and_draws_as_torch_does(model):
+def test_a_scripted_model_runs_by_torchs_own_functions_and_nothing_else_does(model):
     inputs = torch.randn(2, 8, 16)
     with paired_dropout("cuda:0"):
         within = torch.jit.script(model())(inputs)
