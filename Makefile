@@ -35,9 +35,9 @@ ray-test:       ## a search on a real Ray cluster of one node, which the gate do
 gpu-test:       ## needs a CUDA device; everything in it skips with a reason elsewhere
 	.venv/bin/python -m pytest tests/gpu -rs
 
-FRAMEWORKS = tests/contract/test_targets.py tests/export/test_values.py tests/profile/test_metrics.py tests/targets/test_lightning.py \
-	tests/targets/test_lightning_trainer.py tests/targets/test_trainer.py tests/targets/commands/test_distributed.py \
-	tests/targets/commands/test_frameworks.py tests/targets/commands/test_recognition.py
+FRAMEWORKS = tests/benchmarks/test_gpu_catalogue.py tests/contract/test_targets.py tests/export/test_values.py tests/profile/test_metrics.py \
+	tests/targets/test_lightning.py tests/targets/test_lightning_trainer.py tests/targets/test_trainer.py \
+	tests/targets/commands/test_distributed.py tests/targets/commands/test_frameworks.py tests/targets/commands/test_recognition.py
 
 frameworks:     ## what skips without Lightning, Transformers and Accelerate; with these in the environment of `make test`
 	.venv/bin/python -m pytest -n 4 --dist loadfile $(FRAMEWORKS)
