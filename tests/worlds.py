@@ -140,8 +140,24 @@ def searched(folder, launcher, listener=None, **settings):
     return search(told, launcher, listener or Listener(), launcher.clock, foreign_cores=lambda pause: 0.0)
 
 
+class NoModel:
+    """A sampler that expects nothing."""
+
+    def expected(self, study, configs):
+        return []
+
+
+class Ignored:
+    """A database that keeps nothing."""
+
+    study = None
+
+    def add(self, trial, verdict):
+        pass
+
+
 def context(folder, launcher=None, listener=None, *, request=None, left=1000.0, trials=(), **settings):
-    """All that a stage gets, but for database and sampler; `left` seconds of its time budget are left, and stay so."""
+    """All that a stage gets; `left` seconds of its time budget are left, and stay so. Its sampler expects nothing."""
     launcher, asked = launcher or FakeLauncher(), request or study_request()
     budget = settings.pop("time_budget_seconds", 1e7)
     configs, history = space(), History(asked, trials)
@@ -151,7 +167,7 @@ def context(folder, launcher=None, listener=None, *, request=None, left=1000.0, 
     return SearchContext(
         settings=told, folder=disk.make(folder), request=asked, space=configs, history=history, guard=guard,
         memory=memory, launcher=launcher, reporter=listener or Listener(), pause=lambda seconds: None,
-        foreign_cores=lambda pause: 0.0, budget=time, store=None, sampler=None, trades=trades,
+        foreign_cores=lambda pause: 0.0, budget=time, store=Ignored(), sampler=NoModel(), trades=trades,
         time_guard=TimeGuard(trades, time, history), interrupted_confirmation=ResumedConfirmation(),
         interrupted_ablation=ResumedConfirmation(),
     )  # fmt: skip

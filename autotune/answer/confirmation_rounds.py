@@ -143,16 +143,17 @@ def confirm_in_rounds(
     finalists: Sequence[ConfigSummary], rounds: int, probe: Callable[[Config], Judged], request: StudyRequest, *,
     affords: Callable[[Sequence[Config], bool], bool] | None = None, resumed: ResumedConfirmation | None = None,
     again: Callable[[Trial], Judged | None] = lambda trial: None,
+    overruns: Callable[[Sequence[Config]], bool] = lambda running: False,
 ) -> list[ConfigSummary]:  # fmt: skip
     """Measure all that are still in the confirmation once per round, and return them with their rounds.
 
     What fails is not measured again; a probe with interference, its repeat included, does not decide where others of
     its configuration can. What is far slower than all its other rounds is measured `again` (None: there is no time), or
     left out. The slower half drops out after rounds three and six, though never the baseline; if all that went on
-    failed, those that dropped out are recalled. It ends sooner when it is decided, or, after the fewest rounds, when
-    time no longer `affords` another; later while it does and the gain is open, or the batch: what another batch is
-    worth, or in three rounds the global batch. Its second argument: whether the batch is, or a gain that pays is still
-    possible, so that what comes later can wait. `resumed` and earlier rounds of a baseline count.
+    failed, those that dropped out are recalled. It ends sooner when it is decided, when another round `overruns` the
+    budget by too much, or, after the fewest rounds, when time no longer `affords` one; later while it does and the gain
+    is open, or the batch: what another one is worth, or in three rounds the global batch. Its second argument: whether
+    that is so, so that what comes later can wait. `resumed` and earlier rounds of a baseline count.
     """
     baseline, candidates = request.baseline, {one.config: one for one in finalists}
     first = max((number + 1 for one in finalists for number in one.rounds), default=0)
@@ -169,7 +170,8 @@ def confirm_in_rounds(
         before = resumed.round(configs) if resumed else None
         enough = done >= fewest or (done >= FEWEST_ROUNDS and _is_clear(running, baseline, request.goal, claims))
         late = affords if before is None and (enough or done >= rounds) else None
-        if late and not late(configs, is_batch_open or _may_gain(running, baseline, request.goal, claims)):
+        is_over = done and before is None and overruns(configs)
+        if is_over or (late and not late(configs, is_batch_open or _may_gain(running, baseline, request.goal, claims))):
             break
         for config, judged in zip(configs, before or map(probe, configs), strict=True):
             candidates[config] = with_round(candidates[config], number, judged)
@@ -207,20 +209,18 @@ def with_round(candidate: ConfigSummary, number: int, judged: Judged) -> ConfigS
     later rounds can only add to what remains.
     """
     trials, verdicts = (*candidate.trials, judged.trial), (*candidate.verdicts, judged.verdict)
-    rounds = (*candidate.rounds, number)
     pairs = list(zip(trials, verdicts, strict=True))
     counts = [not (verdict.feasible and interference_causes(trial.result)) for trial, verdict in pairs]
     if sum(counts) < FEWEST_ROUNDS:
         counts = [not (verdict.feasible and is_spoiled(trial.result)) for trial, verdict in pairs]
-    if not any(counts):
-        counts = [True] * len(counts)
+    counts = counts if any(counts) else [True] * len(counts)
     fastest = max((verdict.value or 0.0 for (_, verdict), one in zip(pairs, counts, strict=True) if one), default=0.0)
     counts = [one or (v.value or 0.0) > fastest for (_, v), one in zip(pairs, counts, strict=True)]
     return replace(
         candidate,
         trials=tuple(itertools.compress(trials, counts)),
         verdicts=tuple(itertools.compress(verdicts, counts)),
-        rounds=tuple(itertools.compress(rounds, counts)),
+        rounds=tuple(itertools.compress((*candidate.rounds, number), counts)),
         left_out=(*candidate.left_out, *itertools.compress(trials, [not one for one in counts])),
     )
 

@@ -1,9 +1,10 @@
 """Who is confirmed: the finalists of the exploration, and whom they have to be compared with in the same rounds.
 
-    finalists ─► without idle updates ─► with neighbours of the knee ─► with the batch held ─► with the arithmetic held
+    finalists ─► without idle updates ─► with neighbours of the knee ─► with fewer changes ─► with the batch held
+              ─► with the arithmetic held
 
 A finalist that changes what the model learns, or whose losses are undecided, has to be worth that over itself without
-that change; single probes are no proof.
+that change; single probes are no proof. Nor are they of a change that nothing takes back after the confirmation.
 """
 
 from __future__ import annotations
@@ -18,19 +19,30 @@ from autotune.answer.recommend import LEAST_UNMATCHED_GAIN
 from autotune.context.budget import KNEE_FINALISTS
 from autotune.context.search_context import SearchContext
 from autotune.core.records import Config
+from autotune.core.stats import MOST_PROBE_NOISE
 from autotune.knobs.changes import BATCH_KNOBS
 from autotune.precision.arithmetic import precision_of
 from autotune.precision.stage import precise_finalists
+from autotune.sampler.space import change_count
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.idle_update import idle_updates
-from autotune.tuning.reversions import Reversion, obstacle, search_scores, seen_loss, without
+from autotune.tuning.reversions import (
+    Reversion,
+    expected_losses,
+    knobs_of,
+    obstacle,
+    reversions_of,
+    search_scores,
+    seen_loss,
+    without,
+)
 from autotune.tuning.simplification import preferred
 
 
 def settled_finalists(context: SearchContext) -> list[ConfigSummary]:
     """Return the finalists, the best first, without the baseline; those of a resumed confirmation as they were."""
     chosen = _without_idle_updates(context)
-    for also in (_with_neighbours, _with_batch_held, _with_arithmetic_held):
+    for also in (_with_neighbours, _with_fewer_changes, _with_batch_held, _with_arithmetic_held):
         if chosen and not context.interrupted_confirmation.finalists:
             chosen = also(context, chosen)
     return chosen
@@ -93,6 +105,32 @@ def _with_neighbours(context: SearchContext, chosen: list[ConfigSummary]) -> lis
     return [replace(one, expected=rates.get(one.config)) for one in candidates]
 
 
+def _with_fewer_changes(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
+    """Return the finalists with the first one without its doubtful changes, where the ablation has no time for them.
+
+    In the place of the last one, or beside a single one if there is time for both. A change is doubtful if no probe was
+    without it, or if it is expected to bring no more than the noise of a probe; the one that is expected to bring most
+    stays. A global batch that is free is no such change.
+    """
+    request, first, configs = context.request, chosen[0].config, [one.config for one in chosen]
+    if context.budget.affords_ablation or not context.objective.is_speed:
+        return chosen
+    is_held = request.goal.global_batch is not None
+    may = [one for one in reversions_of(context, first) if is_held or "batch_size" not in one.knobs]
+    losses, scores = expected_losses(context, first, may), search_scores(context.history)
+    may.sort(key=lambda one: losses[one.config])
+    doubtful = [
+        one
+        for one in may[:-1]
+        if losses[one.config] <= MOST_PROBE_NOISE or seen_loss(one, first, scores, request.baseline) is None
+    ]
+    reduced = without(context, first, knobs_of(doubtful))
+    if reduced in configs:
+        return chosen
+    beside = _with_held(context, chosen[:1], reduced, instead=False)
+    return [*beside, *chosen[1:][: len(chosen) - len(beside)]]
+
+
 def _with_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
     """Return the finalists with the first one as it is with the baseline's batch, where the model learns from that.
 
@@ -108,34 +146,45 @@ def _with_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> lis
 
 
 def _with_arithmetic_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
-    """Return the finalists with the first one in the baseline's arithmetic, where the losses of its own are undecided.
+    """Return the finalists with one in the baseline's arithmetic, where the losses of the first one's are undecided.
 
-    Alone where there is no time for both and single probes saw too little of a gain: what is undecided has to be worth
-    5 % over what is not (decisions/0048), and that needs both in the same rounds.
+    It is the first one, or what it is with the fewest changes. Alone where there is no time for both and single probes
+    saw too little of a gain: what is undecided has to be worth 5 % over what is not (decisions/0048), and that needs
+    both in the same rounds.
     """
-    first, own = chosen[0].config, precision_of(context.request.baseline)
-    values = precision_of(first)
+    first, baseline = chosen[0].config, context.request.baseline
+    own, values = precision_of(baseline), precision_of(first)
     if not any(one.values == values and one.verdict == "inconclusive" for one in context.history.loss_verdicts):
         return chosen
     names = tuple(name for name in own if own[name] != values[name])
-    held = Reversion(knobs=names, config=without(context, first, names))
-    loss = _seen_loss(context, held, first)
-    return _with_held(context, chosen, held.config, instead=loss is not None and loss <= LEAST_UNMATCHED_GAIN - 1)
+    loss = _seen_loss(context, Reversion(knobs=names, config=without(context, first, names)), first)
+    fewer = [one.config for one in chosen if _makes_some_of(one.config, first, baseline)]
+    may = [without(context, one, names) for one in fewer]
+    held = min(may, key=lambda one: (one == baseline, change_count(one, baseline)))
+    return _with_held(context, chosen, held, instead=loss is not None and loss <= LEAST_UNMATCHED_GAIN - 1)
 
 
 def _with_held(
     context: SearchContext, chosen: list[ConfigSummary], held: Config, *, instead: bool
 ) -> list[ConfigSummary]:
-    """Return the finalists with `held` after the first one; where there is no time for both, `instead` of it or not."""
+    """Return the finalists with `held` after the first one; where there is no time for both, `instead` of it or not.
+
+    Of three or more the last one makes room, of two only where time is short.
+    """
     request, history, budget = context.request, context.history, context.budget
     if held in (request.baseline, *(one.config for one in chosen)) or obstacle(context, held):
         return chosen
-    beside = ConfigSummary(config=held, found=history.summary(held).found)
-    if len(chosen) > 1:
-        return [chosen[0], beside, *chosen[1 : max(2, len(chosen) - 1)]]
-    if budget.left_seconds >= probe_count(2, FEWEST_ROUNDS, 1) * budget.least_seconds(held):
-        return [chosen[0], beside]
-    return [beside] if instead else chosen
+    beside, probes = ConfigSummary(config=held, found=history.summary(held).found), probe_count(1, FEWEST_ROUNDS, 1)
+    more = probe_count(len(chosen) + 1, FEWEST_ROUNDS, 1) / probes * budget.shortest_confirmation_seconds
+    has_time = budget.left_seconds >= more
+    if len(chosen) == 1 and not has_time:
+        return [beside] if instead else chosen
+    return [chosen[0], beside, *chosen[1 : None if has_time and len(chosen) < FEWEST_FINALISTS else -1]]
+
+
+def _makes_some_of(one: Config, first: Config, baseline: Config) -> bool:
+    """Whether each of its settings is that of the first one, or the baseline's."""
+    return all(value in (first[name], baseline[name]) for name, value in one.values.items())
 
 
 def _seen_loss(context: SearchContext, taken_back: Reversion, first: Config) -> float | None:

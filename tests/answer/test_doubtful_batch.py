@@ -15,7 +15,7 @@ from autotune.testing import FakeLauncher
 from autotune.testing.machine import Machine
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.probing import probe_with_retry
-from tests.tuning.test_ablation import Ignored, NoModel, ablated
+from tests.tuning.test_ablation import ablated
 from tests.worlds import GIB, config, context, facts, good, measured, searched, space, study_request
 
 NORM = facts(has_batch_norm=True)
@@ -164,7 +164,7 @@ def _racing(tmp_path, gain, left=1000.0):
         _machine(0.0), fixed_seconds=dict.fromkeys((None, "bfloat16", "float16"), fixed), optimizer_seconds=0.0
     )
     search = context(tmp_path, FakeLauncher(machine=machine), request=_free(), left=left, time_budget_seconds=60.0)
-    search = dataclasses.replace(search, space=space(Goal(), SMALL), store=Ignored(), sampler=NoModel())
+    search = dataclasses.replace(search, space=space(Goal(), SMALL))
     for one, purpose in ((SMALL, "baseline"), (AS_SMALL, "search"), (LARGE, "search")):
         probe_with_retry(search, one, purpose)
     return {one.config for one in confirm(search)}

@@ -252,11 +252,19 @@ def test_another_update_is_not_probed_where_updates_are_a_small_part_of_a_step(s
     assert len(said) == (why is TradeExclusion.UPDATE)
 
 
-def _loading(share, wait=0.0, **values):
-    """The rule after a baseline whose loader took that share of a step by itself, and `wait` in its window."""
-    ran = measured(100.0, wait=wait)
-    alone = None if share is None else Alone(seconds=(share,), samples=100)
-    timed = replace(ran, measurement=replace(ran.measurement, loader_only=alone))
+def _loading(share, wait=0.0, steps=4, **values):
+    """The rule after a baseline whose loader took that share of a step by itself, and `wait` in its `steps`."""
+    ran = measured(100.0)
+    timed = replace(
+        ran,
+        measurement=replace(
+            ran.measurement,
+            samples=(64,) * steps,
+            step_seconds=(0.64,) * steps,
+            loader_wait_seconds=(0.64 * wait,) * steps,
+            loader_only=None if share is None else Alone(seconds=(share,), samples=100),
+        ),
+    )
     of = facts(space={})
     searched = space(goal=values.get("goal", FREE), baseline=config(batch_size=64), of=of)
     rule, *_ = _world(trial(timed, 0, batch_size=64), goal=values.get("goal", FREE), searched=searched)
@@ -275,6 +283,16 @@ def test_workers_are_not_probed_where_loading_is_a_small_part_of_a_step(share, w
 
 def test_workers_stay_where_the_window_waited_for_what_loading_alone_did_not_show():
     assert _loading(0.005, wait=0.25).why(config(batch_size=64, num_workers=2)) is None
+
+
+@pytest.mark.parametrize(
+    ("steps", "wait", "why"),
+    [(8, 0.005, TradeExclusion.LOADING), (8, 0.05, None), (7, 0.005, None), (8, 0.0, None)],
+)
+def test_what_steps_waited_without_workers_is_what_loading_takes(steps, wait, why):
+    rule = _loading(None, wait=wait, steps=steps)
+
+    assert rule.why(config(batch_size=64, num_workers=2)) is why
 
 
 def test_who_lists_workers_is_obeyed():

@@ -58,22 +58,6 @@ class OneOfTwo(Machine):
         return super().computing_seconds(config) * (1.0 if has_one else 1.2)
 
 
-class NoModel:
-    """A sampler that expects nothing."""
-
-    def expected(self, study, configs):
-        return []
-
-
-class Ignored:
-    """A database that keeps nothing."""
-
-    study = None
-
-    def add(self, trial, verdict):
-        pass
-
-
 class Failing(FakeLauncher):
     """A fake machine on which the `at`-th probe of an ablation ends otherwise: by an exception, or so."""
 
@@ -97,7 +81,6 @@ def ablated(folder, launcher, listener=None, *, winner=WINNER, learned=(), known
     search = context(folder, launcher, listener, request=request, trials=known)
     for _ in known:
         disk.new_attempt(folder, ProbeRequest)
-    search = dataclasses.replace(search, store=Ignored(), sampler=NoModel())
     for one in learned:
         search.guard.learn(one)
     candidates = [ConfigSummary(config=winner), ConfigSummary(config=request.baseline)]

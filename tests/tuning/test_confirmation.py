@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from autotune.answer.recommend import StudyFacts, recommend
+from autotune.context.budget import TimeBudget
 from autotune.context.probe_budgets import BRIEF, LEAST
 from autotune.core import codec
 from autotune.core.codes import Code
@@ -116,6 +117,20 @@ def test_a_baseline_alone_is_measured_again_all_the_same(tmp_path):
 
     assert len(alone.rounds) == 3
     assert any(note.startswith("Confirming 1 configuration in") for note in listener.notes)
+
+
+@pytest.mark.parametrize(("late", "goes_on"), [(50.0, True), (64.0, False)])
+def test_no_second_round_begins_that_would_end_more_than_a_tenth_too_late(tmp_path, late, goes_on):
+    """The first round took far longer than the probes of the search had; `late` of 60 s are gone after it."""
+    search = _after(tmp_path, (4,), Listener())
+
+    def confirmed():
+        return [trial for trial, _ in search.history.judged if trial.purpose == "confirm"]
+
+    budget = TimeBudget(search.history, 60.0, lambda: late if len(confirmed()) >= 2 else 30.0, 0.0)
+    confirm(dataclasses.replace(search, budget=budget))
+
+    assert (len(confirmed()) > 2) is goes_on
 
 
 def test_what_there_is_no_time_to_confirm_is_said_and_the_baseline_is_not_measured_for_nothing(tmp_path):

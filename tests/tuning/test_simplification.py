@@ -22,8 +22,18 @@ from autotune.tuning.simplification import (
     simpler,
     without_idle_changes,
 )
-from tests.tuning.test_ablation import Ignored, NoModel
-from tests.worlds import config, context, declared, environment, measured, searched, space, study_request, trial
+from tests.worlds import (
+    NoModel,
+    config,
+    context,
+    declared,
+    environment,
+    measured,
+    searched,
+    space,
+    study_request,
+    trial,
+)
 
 SHORT = {"sampler": "structured", "time_budget_seconds": 60}
 SAME = {None: 1.0, "bfloat16": 1.0, "float16": 1.0}
@@ -164,7 +174,6 @@ def test_a_window_of_too_few_steps_does_not_show_a_difference(tmp_path, monkeypa
 
 def test_a_configuration_without_idle_changes_is_probed_before_it_is_taken(tmp_path):
     search = _probed(tmp_path, 0.02, config(64, num_workers=4, **COMPUTED))
-    search = dataclasses.replace(search, sampler=NoModel())
 
     assert simpler(search) == config(64, num_workers=4)
 
@@ -201,7 +210,7 @@ ON_A_CPU = space(on=environment(device="cpu", capability=None))
 
 def test_what_is_confirmed_alone_sets_no_environment_variable(tmp_path):
     search = _probed(tmp_path, 0.0001, config(64, num_workers=4, omp_wait_policy="passive"))
-    search = dataclasses.replace(search, sampler=NoModel(), space=ON_A_CPU)
+    search = dataclasses.replace(search, space=ON_A_CPU)
 
     assert preferred(search) is None
     assert simpler(search) == config(64, num_workers=4)
@@ -233,7 +242,7 @@ class Curve:
 def _free(tmp_path, probes, **options):
     asked = study_request(goal=Goal(), baseline=config(32))
     search = context(tmp_path, request=asked, trials=probes)
-    return dataclasses.replace(search, space=space(Goal(), asked.baseline), store=Ignored(), **options)
+    return dataclasses.replace(search, space=space(Goal(), asked.baseline), **options)
 
 
 def test_where_batches_are_free_a_lucky_probe_is_not_taken_for_the_knee(tmp_path):
