@@ -101,10 +101,10 @@ def _found(one: ConfigSummary) -> float:
     return one.found or 0.0
 
 
-def luck(one: Sequence[Trial], other: Sequence[Trial]) -> float:
+def luck(one: Sequence[Trial], other: Sequence[Trial], deviations: float = LUCK_DEVIATIONS) -> float:
     """Return the share by which one may have measured slower than the other by chance, as far as their windows show."""
     widths = [min((w for t in trials if (w := _half_width(t)) is not None), default=0.0) for trials in (one, other)]
-    return LUCK_DEVIATIONS * math.hypot(*widths) / HALF_WIDTH_DEVIATIONS
+    return deviations * math.hypot(*widths) / HALF_WIDTH_DEVIATIONS
 
 
 def _half_width(trial: Trial) -> float | None:

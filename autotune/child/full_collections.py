@@ -4,8 +4,8 @@
     full             ●             ●          one in the window after another: what lies between two is known
 
 They come at even intervals, for each is brought about by so many new objects. A window of a second holds one or none,
-and its rate would be wrong by a third either way (docs/notes/timing.md 6). Those that the user's code asks for by
-`gc.collect()` are steps of its own and stay in them.
+and its rate would be wrong by a third either way (docs/notes/timing.md 6). So a window waits for the next one. Those
+that the user's code asks for by `gc.collect()` are steps of its own and stay in them.
 """
 
 from __future__ import annotations
@@ -65,6 +65,11 @@ class FullCollections:
         """How many optimizer steps lie between two; None: none came in the window after another one."""
         known = [*([] if self._before is None else [self._before]), *self._inside]
         return (known[-1] - known[0]) / (len(known) - 1) if self._inside and len(known) > 1 else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there was one, and how many steps lie between two is not known yet."""
+        return self.steps_apart is None and (self._before is not None or bool(self._inside))
 
     @property
     def seconds_per_step(self) -> float:

@@ -256,7 +256,8 @@ class ProbeWatch:
             seconds = elapsed - step.paused_seconds
             self._judged += 1
             samples = step.samples * self._gain(self._judged - 1, seconds)
-            if self.ending.step(seconds, samples, step.micro_batches, step.paused_seconds):
+            is_open = self._collections.is_open
+            if self.ending.step(seconds, samples, step.micro_batches, step.paused_seconds, is_open=is_open):
                 return True
         return False
 

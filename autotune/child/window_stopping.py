@@ -5,6 +5,7 @@ clearly apart from it                     a rough interval is enough, nobody con
 too near to tell, or nothing to beat      a precise interval
 all of them                               whole rounds of the workers, and not beyond the cap
 epochs that workers load                  whole ones, as long as they are few and soon over
+what comes now and then                   not before it is known how often, if that is soon
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ LONG_WINDOW_RATIO = 2.0
 # little.
 MANY_EPOCHS = 8
 NEARLY_WHOLE = 0.02  # of the window: so much more than whole epochs moves its rate by less than most confirmations tell
+OPEN_PATIENCE = 2.0  # times the window that all else took, for what comes now and then, as full collections do
 FEWEST_PATIENCE = 2.0  # times the longest window, for the fewest steps
 COMPARED_BLOCK_SECONDS = 0.1  # of steps that are compared with the best so far as one: shorter ones are hiccups
 
@@ -45,16 +47,19 @@ class WindowStopping:
         self._samples = self._block_samples = 0.0
         self._micro_batches = self._next_look = self._whole = 0  # the last: steps that are whole rounds
         self._block_rates: list[float] = []
-        self._waits_for_epoch = False  # all else is known
+        self._known_after: float | None = None  # seconds of the window after which all else was known
         self.noisy = self.cut_short = False
 
     def spent(self, seconds: float) -> None:
         """Take note of the seconds of a warm-up of long steps: the cap is of both together."""
         self._spent = seconds
 
-    def step(self, seconds: float, samples: float, micro_batches: int, paused: float = 0.0) -> bool:
+    def step(
+        self, seconds: float, samples: float, micro_batches: int, paused: float = 0.0, *, is_open: bool = False
+    ) -> bool:
         """Take note of one optimizer step; whether it was the last that is needed.
 
+        `is_open`: something comes now and then, and it is not known how often. Rounds of workers do not wait for it.
         `paused`: seconds around it that are no part of it, as of an evaluation. Beyond the longest window in all, they
         count against the cap: where evaluations take most of the time, a probe would last for minutes.
         """
@@ -71,12 +76,13 @@ class WindowStopping:
         if whole and self._block_seconds >= COMPARED_BLOCK_SECONDS and self._slower_by_now():
             self.cut_short = True
             return True
-        if not self._waits_for_epoch and not self._enough(whole=whole):
+        waits = self._known_after is not None
+        if not waits and not self._enough(whole=whole):
             return False
-        if not self._has_whole_epochs():
-            self._waits_for_epoch = True
+        self._known_after = self._known_after or self._elapsed
+        if not self._has_whole_epochs() or (is_open and self.round == 1 and self._may_wait(self._known_after)):
             return False
-        if self._waits_for_epoch:
+        if waits:
             half_width = self.half_width()
             self.noisy = half_width is None or half_width > self._wanted_precision(half_width)
         return True
@@ -114,6 +120,10 @@ class WindowStopping:
             return True
         whole = self._elapsed * (1 + (epoch - over) / done)  # seconds
         return self._spent + whole > EPOCH_PATIENCE * max(self._budget.min_seconds, self._budget.max_seconds)
+
+    def _may_wait(self, known_after: float) -> bool:
+        """Whether the window is neither much longer than all else asked for, nor as long as the longest."""
+        return self._elapsed < min(OPEN_PATIENCE * known_after, self._budget.max_seconds - self._spent)
 
     def _slower_by_now(self) -> bool:
         """Close a block of steps, and compare all blocks so far."""

@@ -23,6 +23,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from statistics import fmean
 
 import numpy as np
 from msgspec.structs import replace
@@ -41,7 +42,6 @@ from autotune.study.history import History
 
 LEAST_UPDATE = 0.03  # of a step: half of it saved is 1.5 %, less than most confirmations tell
 LEAST_LOADING_SHARE = 0.01  # of a step: less than most confirmations tell, were all of it hidden
-FEWEST_WAITING_STEPS = 8  # that show what loading takes where it was not timed alone: two or three probes of long steps
 SIZES_APART = 2.0  # the largest over the smallest batch, from which on measured times tell a slope from their noise
 
 
@@ -79,8 +79,7 @@ class Trades:
         self._without: dict[Config, Config | None] = {}
         values = [(one, value) for one in KNOBS for value in space.configs.values(one.name)] if space.configs else []
         decides = objective_of(self._request.goal).is_speed
-        # Whether there is a trade of memory in the space, and an objective that asks for speed only.
-        self.decides = decides and any(self._lighter_values(one, value) for one, value in values)
+        self._decides = decides and any(self._lighter_values(one, value) for one, value in values)
         self._yielding = {
             (one.name, value) for one, value in values
             if decides and one.name not in self._request.goal.limits and one.influence(value).trades_time_for_cores
@@ -95,6 +94,11 @@ class Trades:
         self._version = -1
         self._remaining: tuple[Config, ...] = ()
         self._remaining_of = (-1, -1)  # versions of history and guard
+
+    @property
+    def decides(self) -> bool:
+        """Whether there is a trade in the space, and an objective that asks for speed only."""
+        return self._decides
 
     def admits(self, config: Config) -> bool:
         """Return whether a probe of `config` could teach anything, and could be of the best configuration."""
@@ -113,7 +117,7 @@ class Trades:
         if self._version != self._history.version:
             self._version, self._known, self._saturations = self._history.version, {}, {}
             overflows = (trial.config for trial, _ in self._history.judged if trial.result.outcome.out_of_memory)
-            self._loading_share = self._largest_loading_share()
+            self._loading_share = self._mean_loading_share()
             self._refuted = [(_pace(one), one.batch_size) for one in overflows if self._memory.expects_to_fit(one)]
         if config not in self._known:
             self._known[config] = self._decided(config)
@@ -170,15 +174,14 @@ class Trades:
         hires = self._may_hire and loader_workers(config) > 0
         return TradeExclusion.LOADING if hires and (self._loading_share or 1.0) <= LEAST_LOADING_SHARE else None
 
-    def _largest_loading_share(self) -> float | None:
-        """Return the largest share of a step that loading took without workers; None if too few steps waited for it."""
-        probes = [trial for trial, _ in self._history.judged if not loader_workers(trial.config)]
-        measured = [trial.result.measurement for trial in probes if trial.result.measurement]
-        alone = [one.samples_per_second / rate for one in measured if (rate := one.loader_samples_per_second)]
+    def _mean_loading_share(self) -> float | None:
+        """Return the share of a step that loading took without workers, over all windows; None: it was never timed."""
+        alone = [trial for trial, _ in self._history.judged if not loader_workers(trial.config)]
+        measured = [trial.result.measurement for trial in alone if trial.result.measurement]
+        timed = [(one, loading) for one in measured if (loading := one.loader_samples_per_second)]
         # What the window waited counts too: a loader may take its time every hundred batches, or as an epoch begins.
-        waiting = [one for one in measured if one.data_wait_share > 0]  # 0: what is loaded inside of a step is not seen
-        enough = alone or sum(one.steps for one in waiting) >= FEWEST_WAITING_STEPS
-        return max(alone + [one.data_wait_share for one in waiting]) if enough else None
+        shares = [max(one.samples_per_second / loading, one.data_wait_share) for one, loading in timed]
+        return fmean(shares, [sum(one.step_seconds) for one, _ in timed]) if timed else None
 
     def _update_share(self) -> float | None:
         """Return the largest share of a step that updates took in a probe; None where they were not timed."""

@@ -1,7 +1,7 @@
 """Who is confirmed: the finalists of the exploration, and whom they have to be compared with in the same rounds.
 
-    finalists ─► without idle updates ─► with neighbours of the knee ─► with fewer changes ─► with the batch held
-              ─► with the arithmetic held
+    finalists ─► without idle updates ─► with neighbours of the knee ─► with the batch held ─► with the arithmetic held
+              ─► with fewer changes
 
 A finalist that changes what the model learns, or whose losses are undecided, has to be worth that over itself without
 that change; single probes are no proof. Nor are they of a change that nothing takes back after the confirmation.
@@ -12,18 +12,17 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from autotune.answer.choice import FEWEST_FINALISTS
+from autotune.answer.choice import FEWEST_FINALISTS, luck
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, MOST_FINALISTS, finalist_margin, probe_count
 from autotune.answer.doubtful_batch import EVIDENT_LOSS, is_batch_doubtful
 from autotune.answer.recommend import LEAST_UNMATCHED_GAIN
 from autotune.context.budget import KNEE_FINALISTS
 from autotune.context.search_context import SearchContext
 from autotune.core.records import Config
-from autotune.core.stats import MOST_PROBE_NOISE
+from autotune.core.stats import HALF_WIDTH_DEVIATIONS, MOST_PROBE_NOISE
 from autotune.knobs.changes import BATCH_KNOBS
 from autotune.precision.arithmetic import precision_of
 from autotune.precision.stage import precise_finalists
-from autotune.sampler.space import change_count
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.idle_update import idle_updates
 from autotune.tuning.reversions import (
@@ -42,7 +41,7 @@ from autotune.tuning.simplification import preferred
 def settled_finalists(context: SearchContext) -> list[ConfigSummary]:
     """Return the finalists, the best first, without the baseline; those of a resumed confirmation as they were."""
     chosen = _without_idle_updates(context)
-    for also in (_with_neighbours, _with_fewer_changes, _with_batch_held, _with_arithmetic_held):
+    for also in (_with_neighbours, _with_batch_held, _with_arithmetic_held, _with_fewer_changes):
         if chosen and not context.interrupted_confirmation.finalists:
             chosen = also(context, chosen)
     return chosen
@@ -105,32 +104,6 @@ def _with_neighbours(context: SearchContext, chosen: list[ConfigSummary]) -> lis
     return [replace(one, expected=rates.get(one.config)) for one in candidates]
 
 
-def _with_fewer_changes(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
-    """Return the finalists with the first one without its doubtful changes, where the ablation has no time for them.
-
-    In the place of the last one, or beside a single one if there is time for both. A change is doubtful if no probe was
-    without it, or if it is expected to bring no more than the noise of a probe; the one that is expected to bring most
-    stays. A global batch that is free is no such change.
-    """
-    request, first, configs = context.request, chosen[0].config, [one.config for one in chosen]
-    if context.budget.affords_ablation or not context.objective.is_speed:
-        return chosen
-    is_held = request.goal.global_batch is not None
-    may = [one for one in reversions_of(context, first) if is_held or "batch_size" not in one.knobs]
-    losses, scores = expected_losses(context, first, may), search_scores(context.history)
-    may.sort(key=lambda one: losses[one.config])
-    doubtful = [
-        one
-        for one in may[:-1]
-        if losses[one.config] <= MOST_PROBE_NOISE or seen_loss(one, first, scores, request.baseline) is None
-    ]
-    reduced = without(context, first, knobs_of(doubtful))
-    if reduced in configs:
-        return chosen
-    beside = _with_held(context, chosen[:1], reduced, instead=False)
-    return [*beside, *chosen[1:][: len(chosen) - len(beside)]]
-
-
 def _with_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
     """Return the finalists with the first one as it is with the baseline's batch, where the model learns from that.
 
@@ -146,22 +119,54 @@ def _with_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> lis
 
 
 def _with_arithmetic_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
-    """Return the finalists with one in the baseline's arithmetic, where the losses of the first one's are undecided.
+    """Return the finalists with the first one in the baseline's arithmetic, where the losses of its own are undecided.
 
-    It is the first one, or what it is with the fewest changes. Alone where there is no time for both and single probes
-    saw too little of a gain: what is undecided has to be worth 5 % over what is not (decisions/0048), and that needs
-    both in the same rounds.
+    Alone where there is no time for both and single probes saw too little of a gain: what is undecided has to be worth
+    5 % over what is not (decisions/0048), and that needs both in the same rounds.
     """
-    first, baseline = chosen[0].config, context.request.baseline
-    own, values = precision_of(baseline), precision_of(first)
+    first, own = chosen[0].config, precision_of(context.request.baseline)
+    values = precision_of(first)
     if not any(one.values == values and one.verdict == "inconclusive" for one in context.history.loss_verdicts):
         return chosen
     names = tuple(name for name in own if own[name] != values[name])
-    loss = _seen_loss(context, Reversion(knobs=names, config=without(context, first, names)), first)
-    fewer = [one.config for one in chosen if _makes_some_of(one.config, first, baseline)]
-    may = [without(context, one, names) for one in fewer]
-    held = min(may, key=lambda one: (one == baseline, change_count(one, baseline)))
-    return _with_held(context, chosen, held, instead=loss is not None and loss <= LEAST_UNMATCHED_GAIN - 1)
+    held = Reversion(knobs=names, config=without(context, first, names))
+    loss = _seen_loss(context, held, first)
+    return _with_held(context, chosen, held.config, instead=loss is not None and loss <= LEAST_UNMATCHED_GAIN - 1)
+
+
+def _with_fewer_changes(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
+    """Return the finalists with the first one without its doubtful changes, where the ablation has no time for them.
+
+    Or with who holds batch or arithmetic in its place, as that is the probable answer. The last one makes room, if it
+    is another and there are several. A global batch that is free is no such change. Where nothing else would be left,
+    the change that is expected to bring most stays.
+    """
+    request, configs = context.request, [one.config for one in chosen]
+    if context.budget.affords_ablation or not context.objective.is_speed:
+        return chosen
+    full = configs[0]
+    for names in (BATCH_KNOBS, tuple(precision_of(request.baseline))):
+        held = without(context, full, names)
+        full = held if held in configs else full
+    is_held = request.goal.global_batch is not None
+    may = [one for one in reversions_of(context, full) if is_held or "batch_size" not in one.knobs]
+    losses = expected_losses(context, full, may)
+    may.sort(key=lambda one: losses[one.config])
+    doubtful = [one for one in may if _is_doubtful(context, one, full, losses[one.config])]
+    if without(context, full, knobs_of(doubtful)) == request.baseline:
+        doubtful.pop()
+    reduced, kept = without(context, full, knobs_of(doubtful)), configs.index(full) + 1
+    if reduced in configs or obstacle(context, reduced) or not _has_time_for(context, kept + 1):
+        return chosen
+    beside = ConfigSummary(config=reduced, found=context.history.summary(reduced).found)
+    return [*chosen[:kept], beside, *chosen[kept:]][: max(len(chosen), kept + 1)]
+
+
+def _is_doubtful(context: SearchContext, one: Reversion, first: Config, loss: float) -> bool:
+    """Whether no probe was without this change, or it is expected to bring no more than probes differ by chance."""
+    summary = context.history.summary
+    windows = luck(summary(first).trials, summary(one.config).trials, HALF_WIDTH_DEVIATIONS)
+    return _seen_loss(context, one, first) is None or loss <= max(MOST_PROBE_NOISE, windows)
 
 
 def _with_held(
@@ -171,20 +176,19 @@ def _with_held(
 
     Of three or more the last one makes room, of two only where time is short.
     """
-    request, history, budget = context.request, context.history, context.budget
-    if held in (request.baseline, *(one.config for one in chosen)) or obstacle(context, held):
+    if held in (context.request.baseline, *(one.config for one in chosen)) or obstacle(context, held):
         return chosen
-    beside, probes = ConfigSummary(config=held, found=history.summary(held).found), probe_count(1, FEWEST_ROUNDS, 1)
-    more = probe_count(len(chosen) + 1, FEWEST_ROUNDS, 1) / probes * budget.shortest_confirmation_seconds
-    has_time = budget.left_seconds >= more
+    beside = ConfigSummary(config=held, found=context.history.summary(held).found)
+    has_time = _has_time_for(context, len(chosen) + 1)
     if len(chosen) == 1 and not has_time:
         return [beside] if instead else chosen
     return [chosen[0], beside, *chosen[1 : None if has_time and len(chosen) < FEWEST_FINALISTS else -1]]
 
 
-def _makes_some_of(one: Config, first: Config, baseline: Config) -> bool:
-    """Whether each of its settings is that of the first one, or the baseline's."""
-    return all(value in (first[name], baseline[name]) for name, value in one.values.items())
+def _has_time_for(context: SearchContext, finalist_total: int) -> bool:
+    """Whether two rounds of so many finalists and the baseline end in time, measured least."""
+    longer = probe_count(finalist_total, FEWEST_ROUNDS, 1) / probe_count(1, FEWEST_ROUNDS, 1)
+    return context.budget.left_seconds >= longer * context.budget.shortest_confirmation_seconds
 
 
 def _seen_loss(context: SearchContext, taken_back: Reversion, first: Config) -> float | None:

@@ -128,3 +128,19 @@ def test_more_steps_than_two_are_asked_of_a_window_that_they_make_no_longer_than
     _, taken = _run(lambda n: length, budget=replace(BUDGET, fewest_steps=4))
 
     assert taken == steps
+
+
+@pytest.mark.parametrize(("known_after", "workers", "steps"), [(0, 0, 8), (12, 0, 12), (1000, 0, 16), (1000, 2, 8)])
+def test_a_window_waits_for_what_comes_now_and_then_no_longer_than_it_took_so_far(known_after, workers, steps):
+    ending = WindowStopping(BUDGET, workers=workers)
+
+    ran = next(n for n in range(1, 1000) if ending.step(0.1, SAMPLES, 1, is_open=n < known_after))
+
+    assert ran == steps
+
+
+def test_a_window_waits_no_longer_than_the_longest_and_not_where_it_is_clearly_slower():
+    longest, slower = WindowStopping(replace(BUDGET, max_seconds=1.2)), WindowStopping(BUDGET, incumbent=SAMPLES / 0.05)
+
+    assert next(n for n in range(1, 1000) if longest.step(0.1, SAMPLES, 1, is_open=True)) == 12
+    assert next(n for n in range(1, 1000) if slower.step(0.1, SAMPLES, 1, is_open=True)) == 2

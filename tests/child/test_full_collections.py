@@ -90,6 +90,17 @@ def test_where_no_interval_is_known_entries_stay_as_they_are(collections, before
     assert collections.spread(seconds, entries) == (tuple(seconds), entries)
 
 
+@pytest.mark.parametrize(
+    ("before", "inside", "is_open"), [((), (), False), ((4,), (), True), ((), (4,), True), ((4,), (4,), False)]
+)
+def test_it_is_open_after_one_until_the_next(collections, before, inside, is_open):
+    _run(collections, 10, at=before)
+    collections.begin()
+    _run(collections, 10, at=inside)
+
+    assert collections.is_open is is_open
+
+
 def test_entries_have_the_same_share_each_and_blocks_that_of_all_their_steps(collections):
     _run(collections, 10, at=(2, 7), steps=4)
     entries = [_step(steps=4) for _ in range(10)]

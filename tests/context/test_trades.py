@@ -252,22 +252,14 @@ def test_another_update_is_not_probed_where_updates_are_a_small_part_of_a_step(s
     assert len(said) == (why is TradeExclusion.UPDATE)
 
 
-def _loading(share, wait=0.0, steps=4, **values):
-    """The rule after a baseline whose loader took that share of a step by itself, and `wait` in its `steps`."""
-    ran = measured(100.0)
-    timed = replace(
-        ran,
-        measurement=replace(
-            ran.measurement,
-            samples=(64,) * steps,
-            step_seconds=(0.64,) * steps,
-            loader_wait_seconds=(0.64 * wait,) * steps,
-            loader_only=None if share is None else Alone(seconds=(share,), samples=100),
-        ),
-    )
+def _loading(share, wait=0.0, *more, **values):
+    """The rule after a baseline whose loader took that share of a step by itself and `wait` in its window, and more."""
+    ran = measured(100.0, wait=wait)
+    alone = None if share is None else Alone(seconds=(share,), samples=100)
+    timed = replace(ran, measurement=replace(ran.measurement, loader_only=alone))
     of = facts(space={})
     searched = space(goal=values.get("goal", FREE), baseline=config(batch_size=64), of=of)
-    rule, *_ = _world(trial(timed, 0, batch_size=64), goal=values.get("goal", FREE), searched=searched)
+    rule, *_ = _world(trial(timed, 0, batch_size=64), *more, goal=values.get("goal", FREE), searched=searched)
     return rule
 
 
@@ -285,12 +277,13 @@ def test_workers_stay_where_the_window_waited_for_what_loading_alone_did_not_sho
     assert _loading(0.005, wait=0.25).why(config(batch_size=64, num_workers=2)) is None
 
 
-@pytest.mark.parametrize(
-    ("steps", "wait", "why"),
-    [(8, 0.005, TradeExclusion.LOADING), (8, 0.05, None), (7, 0.005, None), (8, 0.0, None)],
-)
-def test_what_steps_waited_without_workers_is_what_loading_takes(steps, wait, why):
-    rule = _loading(None, wait=wait, steps=steps)
+@pytest.mark.parametrize(("brief", "why"), [(0.03, TradeExclusion.LOADING), (0.2, None)])
+def test_one_short_window_that_waited_longer_does_not_bring_workers_back(brief, why):
+    """As seen: two steps that waited 1.03 % of their time, after thirty that waited 0.3 %."""
+    waited = measured(100.0, samples=8)
+    alone = Alone(seconds=(brief,), samples=100)
+    short = replace(waited, measurement=replace(waited.measurement, loader_only=alone))
+    rule = _loading(0.002, 0.0, trial(short, 1, batch_size=8))
 
     assert rule.why(config(batch_size=64, num_workers=2)) is why
 

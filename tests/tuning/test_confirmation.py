@@ -120,7 +120,7 @@ def test_a_baseline_alone_is_measured_again_all_the_same(tmp_path):
 
 
 @pytest.mark.parametrize(("late", "goes_on"), [(50.0, True), (64.0, False)])
-def test_no_second_round_begins_that_would_end_more_than_a_tenth_too_late(tmp_path, late, goes_on):
+def test_no_second_round_begins_that_would_end_more_than_a_twentieth_too_late(tmp_path, late, goes_on):
     """The first round took far longer than the probes of the search had; `late` of 60 s are gone after it."""
     search = _after(tmp_path, (4,), Listener())
 
