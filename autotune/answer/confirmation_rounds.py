@@ -151,9 +151,9 @@ def confirm_in_rounds(
     its configuration can. What is far slower than all its other rounds is measured `again` (None: there is no time), or
     left out. The slower half drops out after rounds three and six, though never the baseline; if all that went on
     failed, those that dropped out are recalled. It ends sooner when it is decided, when another round `overruns` the
-    budget by too much, or, after the fewest rounds, when time no longer `affords` one; later while it does and the gain
-    is open, or the batch: what another one is worth, or in three rounds the global batch. Its second argument: whether
-    that is so, so that what comes later can wait. `resumed` and earlier rounds of a baseline count.
+    budget by too much, or, after the fewest rounds, when time no longer `affords` one. It goes on longer, if time
+    affords it, while the gain is open, or what another batch is worth, or in three rounds the global batch. `affords`
+    is told whether one of these is open, for then what comes later can wait. `resumed` and a baseline's rounds count.
     """
     baseline, candidates = request.baseline, {one.config: one for one in finalists}
     first = max((number + 1 for one in finalists for number in one.rounds), default=0)

@@ -5,7 +5,7 @@ clearly apart from it                     a rough interval is enough, nobody con
 too near to tell, or nothing to beat      a precise interval
 all of them                               whole rounds of the workers, and not beyond the cap
 epochs that workers load                  whole ones, as long as they are few and soon over
-what comes now and then                   not before it is known how often, if that is soon
+full collections of garbage               not before a second one has come, if it comes soon
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ LONG_WINDOW_RATIO = 2.0
 # little.
 MANY_EPOCHS = 8
 NEARLY_WHOLE = 0.02  # of the window: so much more than whole epochs moves its rate by less than most confirmations tell
-OPEN_PATIENCE = 2.0  # times the window that all else took, for what comes now and then, as full collections do
+OPEN_PATIENCE = 2.0  # times the seconds after which all else is known, for another full collection
 FEWEST_PATIENCE = 2.0  # times the longest window, for the fewest steps
 COMPARED_BLOCK_SECONDS = 0.1  # of steps that are compared with the best so far as one: shorter ones are hiccups
 
@@ -59,7 +59,8 @@ class WindowStopping:
     ) -> bool:
         """Take note of one optimizer step; whether it was the last that is needed.
 
-        `is_open`: something comes now and then, and it is not known how often. Rounds of workers do not wait for it.
+        `is_open`: a full collection has come, and it is not known how often they do. A window waits for the next one,
+        unless it is of whole rounds or epochs of workers.
         `paused`: seconds around it that are no part of it, as of an evaluation. Beyond the longest window in all, they
         count against the cap: where evaluations take most of the time, a probe would last for minutes.
         """
@@ -80,7 +81,7 @@ class WindowStopping:
         if not waits and not self._enough(whole=whole):
             return False
         self._known_after = self._known_after or self._elapsed
-        if not self._has_whole_epochs() or (is_open and self.round == 1 and self._may_wait(self._known_after)):
+        if not self._has_whole_epochs() or (is_open and self._may_wait(self._known_after)):
             return False
         if waits:
             half_width = self.half_width()
@@ -122,8 +123,9 @@ class WindowStopping:
         return self._spent + whole > EPOCH_PATIENCE * max(self._budget.min_seconds, self._budget.max_seconds)
 
     def _may_wait(self, known_after: float) -> bool:
-        """Whether the window is neither much longer than all else asked for, nor as long as the longest."""
-        return self._elapsed < min(OPEN_PATIENCE * known_after, self._budget.max_seconds - self._spent)
+        """Whether a window that all else is known of may go on for another full collection."""
+        most = min(OPEN_PATIENCE * known_after, self._budget.max_seconds - self._spent)
+        return self.round == 1 and not self._epoch and self._elapsed + self._paused < most
 
     def _slower_by_now(self) -> bool:
         """Close a block of steps, and compare all blocks so far."""

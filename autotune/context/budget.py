@@ -28,7 +28,7 @@ from autotune.targets.commands.command import is_command
 
 MOST_RESERVED = 0.4  # share of the budget kept while exploring; of a short one more, once there is something to confirm
 MOST_CHECKING = 0.25  # share of the budget for a precision check
-MOST_LATE = 0.05  # share of the budget by which it is overrun rather than nothing confirmed
+MOST_LATE = 0.05  # share of the budget: a round that is expected to end later is not begun
 MOST_ABLATION = 0.2  # share of the budget kept to take changes back after the confirmation
 SIMPLER_PROBES = 2  # kept to take changes back before the confirmation: it may leave no time to do so after it
 FIRST_SHARE = 0.25  # share of the time left for the first probe of the baseline: from there on windows are shorter
@@ -229,7 +229,7 @@ class TimeBudget:
         The fastest alone while there is no time for four rounds of three: it has the least regret of all ways to spend
         up to 14 probes (`benchmarks/confirmation_rounds.py`).
         """
-        most = self.left_seconds + MOST_LATE * self.seconds
+        most = self.left_seconds + MOST_LATE / 2 * self.seconds  # the other half is for rounds that take longer
         if most < self.shortest_confirmation_seconds and self._history.baseline_runs:
             return 0
         candidates, knee = self._candidates(MOST_FINALISTS), self._objective.knee(self._history.request.goal)

@@ -117,7 +117,7 @@ class Trades:
         if self._version != self._history.version:
             self._version, self._known, self._saturations = self._history.version, {}, {}
             overflows = (trial.config for trial, _ in self._history.judged if trial.result.outcome.out_of_memory)
-            self._loading_share = self._mean_loading_share()
+            self._loading_share = self._expected_loading_share()
             self._refuted = [(_pace(one), one.batch_size) for one in overflows if self._memory.expects_to_fit(one)]
         if config not in self._known:
             self._known[config] = self._decided(config)
@@ -174,14 +174,14 @@ class Trades:
         hires = self._may_hire and loader_workers(config) > 0
         return TradeExclusion.LOADING if hires and (self._loading_share or 1.0) <= LEAST_LOADING_SHARE else None
 
-    def _mean_loading_share(self) -> float | None:
-        """Return the share of a step that loading took without workers, over all windows; None: it was never timed."""
-        alone = [trial for trial, _ in self._history.judged if not loader_workers(trial.config)]
-        measured = [trial.result.measurement for trial in alone if trial.result.measurement]
-        timed = [(one, loading) for one in measured if (loading := one.loader_samples_per_second)]
+    def _expected_loading_share(self) -> float | None:
+        """Return the share of the fastest step without workers that loading takes, in the mean; None: never timed."""
+        measured = [trial.result.measurement for trial, _ in self._history.judged if not loader_workers(trial.config)]
+        timed = [(one, loading) for one in measured if one and (loading := one.loader_samples_per_second)]
         # What the window waited counts too: a loader may take its time every hundred batches, or as an epoch begins.
-        shares = [max(one.samples_per_second / loading, one.data_wait_share) for one, loading in timed]
-        return fmean(shares, [sum(one.step_seconds) for one, _ in timed]) if timed else None
+        loaded = [max(1 / loading, one.data_wait_share / one.samples_per_second) for one, loading in timed]
+        fastest = max((one.samples_per_second for one, _ in timed), default=0.0)
+        return fastest * fmean(loaded, [sum(one.step_seconds) for one, _ in timed]) if timed else None
 
     def _update_share(self) -> float | None:
         """Return the largest share of a step that updates took in a probe; None where they were not timed."""

@@ -4,7 +4,7 @@
               ─► with fewer changes
 
 A finalist that changes what the model learns, or whose losses are undecided, has to be worth that over itself without
-that change; single probes are no proof. Nor are they of a change that nothing takes back after the confirmation.
+that change; single probes are no proof. Where there is no time for an ablation, other changes are taken back here.
 """
 
 from __future__ import annotations
@@ -124,32 +124,32 @@ def _with_arithmetic_held(context: SearchContext, chosen: list[ConfigSummary]) -
     Alone where there is no time for both and single probes saw too little of a gain: what is undecided has to be worth
     5 % over what is not (decisions/0048), and that needs both in the same rounds.
     """
-    first, own = chosen[0].config, precision_of(context.request.baseline)
-    values = precision_of(first)
-    if not any(one.values == values and one.verdict == "inconclusive" for one in context.history.loss_verdicts):
+    first, names = chosen[0].config, _undecided_arithmetic(context, chosen[0].config)
+    if not names:
         return chosen
-    names = tuple(name for name in own if own[name] != values[name])
     held = Reversion(knobs=names, config=without(context, first, names))
     loss = _seen_loss(context, held, first)
     return _with_held(context, chosen, held.config, instead=loss is not None and loss <= LEAST_UNMATCHED_GAIN - 1)
 
 
 def _with_fewer_changes(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
-    """Return the finalists with the first one without its doubtful changes, where the ablation has no time for them.
+    """Return the finalists and the first one without its doubtful changes, where the ablation has no time for them.
 
-    Or with who holds batch or arithmetic in its place, as that is the probable answer. The last one makes room, if it
-    is another and there are several. A global batch that is free is no such change. Where nothing else would be left,
-    the change that is expected to bring most stays.
+    Where the batch or the arithmetic of the first one is in doubt, the probable answer is the finalist that holds it,
+    and its changes are taken back instead. The last finalist makes room, if it is neither of these. A global batch that
+    is free is no such change. Where nothing else would be left, the change that is expected to bring most stays.
     """
     request, configs = context.request, [one.config for one in chosen]
     if context.budget.affords_ablation or not context.objective.is_speed:
         return chosen
-    full = configs[0]
-    for names in (BATCH_KNOBS, tuple(precision_of(request.baseline))):
+    full, first = configs[0], configs[0]
+    doubted = BATCH_KNOBS if is_batch_doubtful(first, request) else ()
+    for names in (doubted, _undecided_arithmetic(context, first)):
         held = without(context, full, names)
         full = held if held in configs else full
     is_held = request.goal.global_batch is not None
     may = [one for one in reversions_of(context, full) if is_held or "batch_size" not in one.knobs]
+    may = [one for one in may if not one.untested]  # what ran out of memory without it is no doubtful change
     losses = expected_losses(context, full, may)
     may.sort(key=lambda one: losses[one.config])
     doubtful = [one for one in may if _is_doubtful(context, one, full, losses[one.config])]
@@ -169,6 +169,13 @@ def _is_doubtful(context: SearchContext, one: Reversion, first: Config, loss: fl
     return _seen_loss(context, one, first) is None or loss <= max(MOST_PROBE_NOISE, windows)
 
 
+def _undecided_arithmetic(context: SearchContext, config: Config) -> tuple[str, ...]:
+    """Return the knobs of its arithmetic if losses were compared and left it undecided; else none."""
+    own, values = precision_of(context.request.baseline), precision_of(config)
+    found = any(one.values == values and one.verdict == "inconclusive" for one in context.history.loss_verdicts)
+    return tuple(name for name in own if found and own[name] != values[name])
+
+
 def _with_held(
     context: SearchContext, chosen: list[ConfigSummary], held: Config, *, instead: bool
 ) -> list[ConfigSummary]:
@@ -186,7 +193,7 @@ def _with_held(
 
 
 def _has_time_for(context: SearchContext, finalist_total: int) -> bool:
-    """Whether two rounds of so many finalists and the baseline end in time, measured least."""
+    """Whether two rounds of so many finalists and the baseline end in time, with the shortest windows."""
     longer = probe_count(finalist_total, FEWEST_ROUNDS, 1) / probe_count(1, FEWEST_ROUNDS, 1)
     return context.budget.left_seconds >= longer * context.budget.shortest_confirmation_seconds
 

@@ -130,11 +130,22 @@ def test_more_steps_than_two_are_asked_of_a_window_that_they_make_no_longer_than
     assert taken == steps
 
 
-@pytest.mark.parametrize(("known_after", "workers", "steps"), [(0, 0, 8), (12, 0, 12), (1000, 0, 16), (1000, 2, 8)])
-def test_a_window_waits_for_what_comes_now_and_then_no_longer_than_it_took_so_far(known_after, workers, steps):
-    ending = WindowStopping(BUDGET, workers=workers)
+@pytest.mark.parametrize(
+    ("known_after", "shape", "paused", "steps"),
+    [
+        (0, {}, 0.0, 8),
+        (12, {}, 0.0, 12),
+        (1000, {}, 0.0, 16),
+        (1000, {}, 0.5, 8),
+        (1000, {"workers": 2}, 0.0, 8),
+        (1000, {"workers": 1, "epoch": 12}, 0.0, 12),
+    ],
+    ids=["known", "soon known", "never known", "evaluations", "rounds of workers", "whole epochs"],
+)
+def test_a_window_waits_for_another_full_collection_up_to_twice_as_long(known_after, shape, paused, steps):
+    ending = WindowStopping(BUDGET, **shape)
 
-    ran = next(n for n in range(1, 1000) if ending.step(0.1, SAMPLES, 1, is_open=n < known_after))
+    ran = next(n for n in range(1, 1000) if ending.step(0.1, SAMPLES, 1, paused, is_open=n < known_after))
 
     assert ran == steps
 

@@ -288,6 +288,16 @@ def test_one_short_window_that_waited_longer_does_not_bring_workers_back(brief, 
     assert rule.why(config(batch_size=64, num_workers=2)) is why
 
 
+def test_loading_is_a_larger_part_of_a_step_that_computes_faster():
+    """The slow windows are the long ones: the share of the baseline's step says little of a step ten times as fast."""
+    fast = measured(1000.0)
+    alone = Alone(seconds=(0.05,), samples=1000)
+    timed = replace(fast, measurement=replace(fast.measurement, loader_only=alone))
+    rule = _loading(0.005, 0.0, trial(timed, 1, batch_size=64, amp_dtype="bfloat16"))
+
+    assert rule.why(config(batch_size=64, num_workers=2)) is None
+
+
 def test_who_lists_workers_is_obeyed():
     rule = _loading(0.005, goal=Goal(limits={"num_workers": Limit(values=(0, 2))}))
 

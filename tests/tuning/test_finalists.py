@@ -11,7 +11,7 @@ from autotune.precision.records import PrecisionCheckRequest
 from autotune.sampler.space import change_count
 from autotune.testing import FakeLauncher
 from autotune.tuning.finalists import settled_finalists
-from tests.worlds import config, context, measured, trial
+from tests.worlds import config, context, failed, measured, trial
 
 BASE = config(batch_size=64)
 UNDECIDED = {PrecisionCheckRequest: lambda request: Outcome.TIMEOUT}
@@ -50,10 +50,10 @@ def test_without_time_for_both_what_is_undecided_races_if_it_gained_enough(tmp_p
 FOUND = config(64, num_workers=2, channels_last=True)
 
 
-def _beside(tmp_path, *probes, left=30.0, launcher=None):
+def _beside(tmp_path, *probes, left=30.0, budget=60.0, launcher=None):
     """Who is confirmed after single probes of the baseline and of (configuration, rate or result), losses compared.
 
-    Where 60 s leave no time for an ablation.
+    Where the budget leaves no time for an ablation.
     """
     rates = ((BASE, 100.0), *probes)
     trials = [
@@ -67,7 +67,7 @@ def _beside(tmp_path, *probes, left=30.0, launcher=None):
     ]
     search = context(tmp_path, launcher or FakeLauncher(), trials=trials)
     settled_finalists(search)
-    short = TimeBudget(search.history, 60.0, lambda: 60.0 - left, 0.0)
+    short = TimeBudget(search.history, budget, lambda: budget - left, 0.0)
     return [one.config for one in settled_finalists(dataclasses.replace(search, budget=short))]
 
 
@@ -98,7 +98,7 @@ def test_a_change_is_doubtful_while_the_windows_of_its_probes_leave_it_open(tmp_
 
 
 def test_without_time_for_both_the_fastest_is_confirmed_alone(tmp_path):
-    assert _beside(tmp_path, (FOUND, 200.0), left=15.0) == [FOUND]
+    assert _beside(tmp_path, (FOUND, 200.0), left=18.0) == [FOUND]
 
 
 def test_where_losses_are_undecided_who_holds_the_arithmetic_is_confirmed_without_its_doubtful_changes(tmp_path):
@@ -110,3 +110,23 @@ def test_where_losses_are_undecided_who_holds_the_arithmetic_is_confirmed_withou
     beside = _beside(tmp_path, *probed, left=40.0, launcher=FakeLauncher(faults=UNDECIDED))
 
     assert beside == [many, config(64, num_workers=2, channels_last=True), config(64, num_workers=2)]
+
+
+def test_a_change_without_which_memory_ran_out_is_kept_and_the_others_are_taken_back(tmp_path):
+    found = config(64, num_workers=2, channels_last=True, amp_dtype="bfloat16")
+    full = config(64, num_workers=2, channels_last=True)
+
+    first, reduced = _beside(tmp_path, (found, 200.0), (full, failed()))
+
+    assert first == found
+    assert reduced["amp_dtype"] == "bfloat16"
+
+
+def test_a_finalist_that_is_the_first_one_in_full_precision_by_chance_is_not_the_probable_answer(tmp_path):
+    first = config(64, num_workers=2, channels_last=True, amp_dtype="bfloat16")
+    twin = config(64, num_workers=2, channels_last=True)
+    near = config(64, num_workers=4, channels_last=True, amp_dtype="bfloat16")
+
+    confirmed = _beside(tmp_path, (first, 200.0), (twin, 195.0), (near, 193.0), left=80.0, budget=90.0)
+
+    assert config(64, channels_last=True) not in confirmed
