@@ -2,7 +2,7 @@
 
     python -m benchmarks.search_real record [--tasks resnet,denoiser]   every cell of each grid, into studies/surfaces
     python -m benchmarks.search_real replay [--seeds 10]                every sampler over what was recorded, in seconds
-    python -m benchmarks.search_real run [--seconds 45] [--rounds 2]    `autotune search`, against the exhaustive best
+    python -m benchmarks.search_real run [--seconds 45] [--searches 3]  `autotune search`, against the exhaustive best
 
 From the root of the repository. On two quiet cores `record` takes about six minutes and `run` another six. A replay
 probes nothing: a probe's answer is the one that was recorded, so it also knows how long it took. A real search is free
@@ -133,8 +133,8 @@ def probes(hits: list[int | None]) -> str:
     return "never" if median == float("inf") else f"{median:g}"
 
 
-def run_all(tasks: tuple[Task, ...], seconds: float, trained: float, rounds: int) -> None:
-    """Search for real, and train what was recommended beside the grid's best and the baseline."""
+def run_all(tasks: tuple[Task, ...], seconds: float, searches: int, trained: float, rounds: int) -> None:
+    """Search each target `searches` times, and train the answers beside the best of the grid and the baseline."""
     print(f"{here()}; plain loops of at least {trained:g} s, {rounds} rounds\n")
     print(
         heading(
@@ -143,12 +143,14 @@ def run_all(tasks: tuple[Task, ...], seconds: float, trained: float, rounds: int
         )
     )  # fmt: skip
     for task in tasks:
-        print(searched(task, recorded(task), seconds, trained, rounds), flush=True)
+        for number in range(1, searches + 1):
+            study = STUDIES / (task.name if number == 1 else f"{task.name}-{number}")
+            print(searched(task, recorded(task), study, seconds, trained, rounds), flush=True)
 
 
-def searched(task: Task, surface: Surface, seconds: float, trained: float, rounds: int) -> str:
+def searched(task: Task, surface: Surface, study: Path, seconds: float, trained: float, rounds: int) -> str:
     """One real search and its line."""
-    study, began = STUDIES / task.name, time.monotonic()
+    began = time.monotonic()
     command = (sys.executable, "-m", "autotune", *task.command(study, seconds))
     print(shlex.join(command[1:]), file=sys.stderr, flush=True)
     status = subprocess.run(command, stdout=subprocess.DEVNULL, check=False).returncode
@@ -185,6 +187,7 @@ def main() -> None:
     parser.add_argument("--tasks", default="all", help=f"{', '.join(task.name for task in TASKS)}")
     parser.add_argument("--seeds", type=int, default=10, help="of each sampler, for replay")
     parser.add_argument("--seconds", type=float, default=45.0, help="time budget of each real search")
+    parser.add_argument("--searches", type=int, default=1, help="of each target, each in a study of its own")
     parser.add_argument("--trained", type=float, default=3.0, help="seconds of each plain loop")
     parser.add_argument("--rounds", type=int, default=2, help="of plain loops")
     options = parser.parse_args()
@@ -194,7 +197,7 @@ def main() -> None:
     elif options.what == "replay":
         replay_all(tasks, options.seeds)
     else:
-        run_all(tasks, options.seconds, options.trained, options.rounds)
+        run_all(tasks, options.seconds, options.searches, options.trained, options.rounds)
 
 
 if __name__ == "__main__":
