@@ -16,6 +16,7 @@ from autotune.knobs import KNOBS, check, environ, plan_of
 from autotune.knobs.base import Knob, Plan
 from autotune.knobs.training_arguments import FORMER_RECOMPUTE, RECOMPUTE
 from autotune.knobs.wording import Framework, Wording
+from autotune.study.answers import is_uncompared
 from autotune.study.recommendation import Recommendation, baseline_name
 from autotune.targets.commands.command import Command, is_command
 from autotune.units import counted, format_rate, format_speedup
@@ -205,7 +206,7 @@ def _compared(best: Recommendation) -> str:
         other = "another configuration" if is_kept else baseline
         return f"{itself}, undecided against {other} ({format_speedup(rival.gain)}×{spread})"
     if is_kept:
-        return f"{itself}: nothing was measurably faster"
+        return f"{itself}: nothing {'could be compared with it' if is_uncompared(best) else 'was measurably faster'}"
     return "" if best.speedup is None else f", {format_speedup(best.speedup)}× {baseline}"
 
 

@@ -21,6 +21,7 @@ from autotune.report.essentials import essential, settings_besides
 from autotune.report.losses import is_precision_doubtful, losses_phrase, tells_doubt
 from autotune.report.phrases import plain
 from autotune.sentences import capitalized
+from autotune.study.answers import is_uncompared
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
 from autotune.targets.commands.recommended_command import RecommendedCommand, recommended_command
@@ -61,7 +62,7 @@ def answer_block(
     room = MOST_ANSWER_LINES - len(head) - 1 - len(above) - len(following(best, width))
     least = len(titled_lines("!", _meaning(warnings[0]), width)) if warnings else 0
     own = own_lines(best, width, None if verbose else room - least)
-    advised = OF_TIME if best.undecided or _is_uncompared(best) else ()
+    advised = OF_TIME if best.undecided or is_uncompared(best) else ()
     room -= len(own)
     told = (
         [one.text for one in costliest_first(best.warnings)]
@@ -190,7 +191,7 @@ def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]
     study, parts = shell_word(best.study), []
     command = recommended_command(best.target, best.params, best.baseline, best.facts)
     lines = [Line("Set", f"{line}   {BEFORE_PYTHON}") for line in phrases.exports(best.params)] if not command else []
-    if best.undecided or _is_uncompared(best):
+    if best.undecided or is_uncompared(best):
         lines += titled_lines("Next", phrases.what_would_tell(best), width)
     if best.params != best.baseline:
         framework = best.facts.framework if best.facts else "torch"
@@ -204,13 +205,6 @@ def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]
     if left_out:
         parts = [f"{counted(left_out, 'more warning')}: {parts[0]}"]
     return lines + [Line("More" * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, " · "))]
-
-
-def _is_uncompared(best: Recommendation) -> bool:
-    """Whether the baseline is kept because there was no time to compare anything with it."""
-    known = best.certificate
-    is_alone = best.params == best.baseline and not best.runners_up
-    return is_alone and known is not None and known.code is Code.SAMPLED
 
 
 def by_command(command: RecommendedCommand, width: int) -> list[Line]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from autotune.core import codec
+from autotune.core.codes import Code
 from autotune.core.records import Config, StudyRequest
 from autotune.errors import StudyError
 from autotune.machine.environment import fingerprint
@@ -84,6 +85,12 @@ def is_better_supported(earlier: Recommendation, later: Recommendation) -> bool:
     if not _has_compared(earlier) or _gain(later)[0] > _gain(earlier)[1]:
         return False
     return later.rounds < earlier.rounds and _width(later) > _width(earlier)
+
+
+def is_uncompared(answer: Recommendation) -> bool:
+    """Return whether the baseline is kept because nothing else could be compared with it, though there was more."""
+    is_alone = answer.params == answer.baseline and not answer.runners_up
+    return is_alone and answer.certificate is not None and answer.certificate.code is Code.SAMPLED
 
 
 def _question(answer: Recommendation) -> tuple[object, ...]:

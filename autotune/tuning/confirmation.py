@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from autotune.answer import confirmation_rounds
-from autotune.answer.choice import finalists
+from autotune.answer.choice import TIE, finalists
 from autotune.answer.confirmation_rounds import (
     HALVED_AFTER,
     SURE_ROUNDS,
@@ -26,7 +26,7 @@ from autotune.errors import NoRecommendation
 from autotune.precision.stage import refused_summaries
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
-from autotune.study.valid_probes import Judged, is_spoiled, severity
+from autotune.study.valid_probes import Judged, is_crowded, is_spoiled, severity
 from autotune.tuning.finalists import settled_finalists
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.tuning.reversions import search_scores
@@ -79,19 +79,25 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
 def _unconfirmed(context: SearchContext, *, is_compared: bool) -> list[ConfigSummary]:
     """Return the probed configuration to compare with the baseline where there is no time for rounds; if any.
 
-    Nobody where others slowed its probe or the baseline's: two probes at different times tell nothing then. Unless
-    nothing has to be compared, because the baseline may not be recommended: an answer from a slowed probe is better
-    than none, and says so.
+    Where others slowed one of the two probes, only what was faster all the same: others only slow a probe down, and
+    what was faster than a baseline that they kept from the cores is open, not recommended (`choice.py`). Where nothing
+    has to be compared, because the baseline may not be recommended, an answer from a slowed probe is better than none,
+    and says so.
     """
     history, baseline = context.history, context.request.baseline
     first = preferred(context) if context.objective.is_speed else None
     found = [*([first] if first else []), *finalists(history.drift_corrected, context.request)]
     probed = search_scores(history)
     may = [one for one in found if one.config in probed.keys() - {baseline} and not history.refusal(one.config)][:1]
-    if not is_compared:
+    if not (is_compared and may):
         return may
-    compared = [_calmest(context, config) for config in (baseline, *(one.config for one in may))]
-    return [] if any(one is None or is_spoiled(one.trial.result) for one in compared) else may
+    before, other = (_calmest(context, config) for config in (baseline, may[0].config))
+    if before is None or other is None:
+        return []
+    if not (is_spoiled(before.trial.result) or is_spoiled(other.trial.result)):
+        return may
+    is_claim = context.objective.is_speed and (is_crowded(before.trial.result) or not is_spoiled(before.trial.result))
+    return may if is_claim and (other.verdict.value or 0.0) > (1 + TIE) * (before.verdict.value or 0.0) else []
 
 
 def _baseline(context: SearchContext) -> list[ConfigSummary]:

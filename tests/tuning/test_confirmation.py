@@ -10,7 +10,8 @@ from autotune.context.budget import TimeBudget
 from autotune.context.probe_budgets import BRIEF, LEAST
 from autotune.core import codec
 from autotune.core.codes import Code
-from autotune.core.interference_readings import HostInterference
+from autotune.core.interference_readings import GpuUse, HostInterference
+from autotune.core.notices import notice
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome
@@ -165,19 +166,49 @@ def test_what_is_far_faster_is_recommended_unconfirmed_with_a_warning(tmp_path):
     assert Code.NOT_CONFIRMED in [one.code for one in answer.warnings]
 
 
-@pytest.mark.parametrize("disturbed", ["baseline", "search"])
-def test_a_probe_that_others_slowed_is_compared_with_nothing_by_itself(tmp_path, disturbed):
-    machine = dataclasses.replace(NO_LOADING, sample_loading_seconds=0.01)
-    search = context(
-        tmp_path, Disturbed(machine, disturbed), request=study_request(), left=1.0, time_budget_seconds=30.0
-    )  # fmt: skip
+def _answered_after(tmp_path, launcher, other):
+    """The answer after single probes of the baseline and another one, without time for more."""
+    search = context(tmp_path, launcher, request=study_request(), left=1.0, time_budget_seconds=30.0)
     probe_with_retry(search, search.request.baseline, "baseline")
-    probe_with_retry(search, config(batch_size=64, num_workers=8), "search")
+    probe_with_retry(search, other, "search")
+    facts = StudyFacts(study="x", probes=2, seconds=42.0, certificate=notice(Code.SAMPLED, measured=2, total=288))
+    return recommend(confirm(search), search.request, facts)
 
-    answer = recommend(confirm(search), search.request, StudyFacts(study="x", probes=2, seconds=1.0))
 
-    assert answer.params == search.request.baseline.values
-    assert headline(answer) == "keep your baseline: nothing else could be compared with it"
+def test_what_is_far_faster_than_a_baseline_that_others_slowed_is_open(tmp_path):
+    machine, other = dataclasses.replace(NO_LOADING, sample_loading_seconds=0.01), config(batch_size=64, num_workers=8)
+
+    answer = _answered_after(tmp_path, Disturbed(machine, "baseline"), other)
+
+    assert answer.params == config(batch_size=64).values
+    assert answer.undecided is not None
+    assert (answer.undecided.config, answer.undecided.beside_others) == (other, True)
+    assert headline(answer).startswith("undecided between your baseline and 64×1 workers 8, measured")
+
+
+def test_what_is_far_faster_though_others_slowed_it_is_recommended_unconfirmed(tmp_path):
+    machine, other = dataclasses.replace(NO_LOADING, sample_loading_seconds=0.01), config(batch_size=64, num_workers=8)
+
+    answer = _answered_after(tmp_path, Disturbed(machine, "search"), other)
+
+    assert answer.params == other.values
+    assert Code.NOT_CONFIRMED in [one.code for one in answer.warnings]
+
+
+@pytest.mark.parametrize("disturbed", ["baseline", "search"])
+def test_what_is_no_faster_where_others_slowed_a_probe_is_compared_with_nothing(tmp_path, disturbed):
+    answer = _answered_after(tmp_path, Disturbed(NO_LOADING, disturbed), config(batch_size=64, num_workers=1))
+
+    assert (answer.params, answer.undecided) == (config(batch_size=64).values, None)
+    assert headline(answer) == "undecided: in 42 s nothing else could be compared with your baseline, which is kept"
+
+
+def test_a_baseline_whose_gpu_others_used_is_compared_with_nothing_by_a_single_probe(tmp_path):
+    machine, used = dataclasses.replace(NO_LOADING, sample_loading_seconds=0.01), GpuUse(readings=5, foreign_share=0.5)
+
+    answer = _answered_after(tmp_path, Disturbed(machine, "baseline", used), config(batch_size=64, num_workers=8))
+
+    assert (answer.params, answer.undecided) == (config(batch_size=64).values, None)
 
 
 OUTSIDE = study_request(baseline=config(batch_size=32))  # of what may be searched: 64 samples are held
@@ -233,10 +264,11 @@ class Refusing(FakeLauncher):
 
 
 class Disturbed(FakeLauncher):
-    """Slows the probe of the baseline, or the one after it."""
+    """Slows the probe of the baseline, or the one after it: on the cores, or on the `gpu`."""
 
-    def __init__(self, machine, which):
+    def __init__(self, machine, which, gpu=None):
         super().__init__(machine=machine)
+        self._gpu = gpu
         self._left = {"baseline": (True, False), "search": (False, True)}[which]
 
     def run(self, request, folder):
@@ -245,5 +277,7 @@ class Disturbed(FakeLauncher):
         self._left = tuple(left)
         if not is_slow:
             return result
+        if self._gpu:
+            return replace(result, gpu=self._gpu)
         shared = HostInterference(run_queue_wait_share=0.5, foreign_cores=1.0)
         return replace(result, measurement=replace(result.measurement, interference=shared))
