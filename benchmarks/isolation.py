@@ -23,8 +23,10 @@ from autotune.machine.host import cpu_name, usable_cores
 ROOT = Path(__file__).parent.parent
 TARGETS = (
     "benchmarks/targets/trivial.py", "benchmarks/targets/digits_mlp.py", "benchmarks/targets/tabular.py",
-    "benchmarks/targets/jpeg_cnn.py", "benchmarks/targets/denoiser.py", "examples/digits_cnn.py",
-    "examples/char_transformer.py", "examples/slow_loader.py",
+    "benchmarks/targets/jpeg_cnn.py", "benchmarks/targets/packed_cnn.py", "benchmarks/targets/resnet.py",
+    "benchmarks/targets/denoiser.py", "benchmarks/targets/restorer.py", "benchmarks/targets/masked_lm.py",
+    "benchmarks/targets/small_bert.py", "examples/digits_cnn.py", "examples/char_transformer.py",
+    "examples/slow_loader.py",
 )  # fmt: skip
 CONFIGS = ({}, {"num_workers": 2}, {"num_threads": 1, "omp_wait_policy": "passive"})
 MOST_RATE, MOST_PEAK = 0.01, 0.02  # differences of medians that are accepted

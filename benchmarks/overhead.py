@@ -24,7 +24,11 @@ from autotune.machine.host import cpu_name, usable_cores
 
 ROOT = Path(__file__).parent.parent
 GOAL_SECONDS = {"fork": 0.3, "fresh": 1.6}  # of a forked probe in all; of a fresh one over what the bare script costs
-TARGETS = ("benchmarks/targets/trivial.py", "examples/digits_cnn.py")
+TARGETS = (
+    "benchmarks/targets/trivial.py",
+    "examples/digits_cnn.py",
+    "benchmarks/targets/small_bert.py",
+)  # transformers
 # What is measured takes as little time as it may, and is left out by its own clock.
 BUDGET = ProbeBudget(min_warmup_seconds=0.0, max_compute_seconds=0.05, max_loader_seconds=0.05, max_seconds=0.2)
 MEASURED = ("alone", "measure")
@@ -56,7 +60,7 @@ def probe(launcher: SubprocessLauncher, target: str) -> dict[str, float]:
     assert measured is not None, result.failure
     phases = result.phase_seconds
     first_step = measured.first_batch_seconds + measured.warmup_seconds[0]
-    measuring = sum(phases[name] for name in MEASURED) + phases["warm-up"] - first_step
+    measuring = sum(phases.get(name, 0.0) for name in MEASURED) + phases["warm-up"] - first_step
     shown = {name: phases[name] for name in ("start", "load", "build")}
     after = sum(seconds for name, seconds in phases.items() if name not in (*shown, *MEASURED, "warm-up"))
     outside = total - sum(phases.values())

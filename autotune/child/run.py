@@ -135,6 +135,7 @@ def _measurement(
         interference=window.interference,
         memory_track=window.track.readings,
         watching_seconds_per_step=window.watching_seconds_per_step,
+        page_faults=window.page_faults,
         paused_seconds=sum(step.paused_seconds for step in window.steps),
     )
 

@@ -12,7 +12,8 @@ fits without (docs/notes/throughput.md 4).
 Cores (a wait policy that lets waiting threads sleep): where threads and workers have a core each, nobody runs sooner
 because a thread sleeps, and the thread wakes up late (decisions/0054).
 
-Workers: where a loop loads its own batches in a small part of a step, nothing is gained by others that load them.
+Workers, and memory that is kept: where a loop loads its own batches in a small part of a step, nothing is gained by
+others that load them; nor by keeping memory, where page faults take a small part.
 
 Nothing here names a knob: its influence says what it trades.
 """
@@ -23,11 +24,11 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from statistics import fmean
 
 import numpy as np
 from msgspec.structs import replace
 
+from autotune.context.step_shares import fault_shares, keeping_knobs, loading_share, update_share
 from autotune.core.records import Config, Value
 from autotune.core.results import Measurement
 from autotune.knobs import KNOBS, knob, loader_workers, traded, worker_knob
@@ -41,6 +42,7 @@ from autotune.sampler.space import SearchSpace, held_by_a_rank
 from autotune.study.history import History
 
 LEAST_UPDATE = 0.03  # of a step: half of it saved is 1.5 %, less than most confirmations tell
+LEAST_FAULT_SHARE = 0.02  # of a step, in the probe that had most: a tie, were they all spared (`choice.TIE`)
 LEAST_LOADING_SHARE = 0.01  # of a step: less than most confirmations tell, were all of it hidden
 SIZES_APART = 2.0  # the largest over the smallest batch, from which on measured times tell a slope from their noise
 
@@ -53,6 +55,7 @@ class TradeExclusion(Enum):
     CORES = "threads and workers have a core each"
     UPDATE = "the update is too short a part of a step"
     LOADING = "loading is too short a part of a step"
+    FAULTS = "page faults are too short a part of a step"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,7 +90,9 @@ class Trades:
         limits = self._request.goal.limits
         self._updating = [one.name for one in KNOBS if decides and one.only_updates and one.name not in limits]
         self._may_hire = decides and worker_knob().name not in limits and not loader_workers(self._request.baseline)
+        self._keeping = [name for name in keeping_knobs() if decides and name not in limits]
         self._loading_share: float | None = None  # of a step, by the probes so far
+        self._fault_share: float | None = None
         self._known: dict[Config, TradeExclusion | None] = {}
         self._saturations: dict[tuple[Value, ...], Saturation | None] = {}
         self._refuted: list[tuple[tuple[Value, ...], int]] = []  # predictions: the batch did not fit after all
@@ -117,7 +122,8 @@ class Trades:
         if self._version != self._history.version:
             self._version, self._known, self._saturations = self._history.version, {}, {}
             overflows = (trial.config for trial, _ in self._history.judged if trial.result.outcome.out_of_memory)
-            self._loading_share = self._expected_loading_share()
+            self._loading_share = loading_share(self._history)
+            self._fault_share = max(fault_shares(self._history), default=None)
             self._refuted = [(_pace(one), one.batch_size) for one in overflows if self._memory.expects_to_fit(one)]
         if config not in self._known:
             self._known[config] = self._decided(config)
@@ -141,7 +147,12 @@ class Trades:
         if why is TradeExclusion.CORES:
             return f"{skipping}: threads that sleep while they wait are slower where each has a core of its own."
         if why is TradeExclusion.UPDATE:
-            return f"{skipping}: the optimizer's update takes {self._update_share():.1%} of a step, too little to gain."
+            share = update_share(self._history)
+            return f"{skipping}: the optimizer's update takes {share:.1%} of a step, too little to gain."
+        if why is TradeExclusion.FAULTS:
+            return (
+                f"{skipping}: page faults take {self._fault_share:.1%} of a step, too little to gain by another malloc."
+            )
         if why is TradeExclusion.LOADING:
             return f"{skipping}: loading takes {self._loading_share:.1%} of a step, too little to gain by workers."
         trades = [config for config in looked_at if any(self._lighter(config))]
@@ -169,26 +180,13 @@ class Trades:
         if yields and self._has_core_each(config):
             return TradeExclusion.CORES
         updates = any(config[name] != self._request.baseline[name] for name in self._updating)
-        if updates and (self._update_share() or 1.0) <= LEAST_UPDATE:
+        if updates and (update_share(self._history) or 1.0) <= LEAST_UPDATE:
             return TradeExclusion.UPDATE
+        keeps = any(config[name] != self._request.baseline[name] for name in self._keeping)
+        if keeps and self._fault_share is not None and self._fault_share <= LEAST_FAULT_SHARE:
+            return TradeExclusion.FAULTS
         hires = self._may_hire and loader_workers(config) > 0
         return TradeExclusion.LOADING if hires and (self._loading_share or 1.0) <= LEAST_LOADING_SHARE else None
-
-    def _expected_loading_share(self) -> float | None:
-        """Return the share of the fastest step without workers that loading takes, in the mean; None: never timed."""
-        measured = [trial.result.measurement for trial, _ in self._history.judged if not loader_workers(trial.config)]
-        timed = [(one, loading) for one in measured if one and (loading := one.loader_samples_per_second)]
-        # What the window waited counts too: a loader may take its time every hundred batches, or as an epoch begins.
-        loaded = [max(1 / loading, one.data_wait_share / one.samples_per_second) for one, loading in timed]
-        fastest = max((one.samples_per_second for one, _ in timed), default=0.0)
-        return fastest * fmean(loaded, [sum(one.step_seconds) for one, _ in timed]) if timed else None
-
-    def _update_share(self) -> float | None:
-        """Return the largest share of a step that updates took in a probe; None where they were not timed."""
-        measured = (trial.result.measurement for trial, _ in self._history.judged)
-        timed = [one for one in measured if one is not None and one.update_seconds]
-        shares = (sum(one.update_seconds) * one.steps_per_block / sum(one.step_seconds) for one in timed)
-        return max(shares, default=None)
 
     def _has_core_each(self, config: Config) -> bool:
         """Whether the threads and workers of all ranks have a core of their own each."""

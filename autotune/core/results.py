@@ -23,6 +23,11 @@ from autotune.core.records import PROTOCOL_VERSION, Config, Environment, Purpose
 Isolation = Literal["fork", "fresh"]  # forked from a process that has torch imported; exec'd
 
 
+# Of a step, for each page that the kernel has to map anew: by taking and zeroing it, and by what then is in no cache.
+# `python benchmarks/malloc.py`: FIXME
+FAULT_SECONDS = 1e-6
+
+
 class Outcome(StrEnum):
     """The end of a probe. `out_of_memory` and `retried` say what the search makes of it."""
 
@@ -83,6 +88,7 @@ class Measurement(Record, frozen=True, kw_only=True):
     # Of the host, for watching: a plain loop is faster by so much at most.
     watching_seconds_per_step: float | None = field(default=None, name="own_seconds_per_step")
     paused_seconds: float = 0.0  # of evaluations and checkpoints inside the window, which its seconds leave out
+    page_faults: int | None = None  # minor ones of this process in the window, its workers' aside; None: not counted
     busy_seconds: tuple[float, ...] = ()  # of one of several ranks, per entry: see `RankReading`
     ranks: tuple[RankReading, ...] = ()  # of each of several, of which the slowest is measured; (): one process
     compilation: Compilation | None = None  # of torch.compile, until the window ended; None: nothing, or not noted
@@ -137,6 +143,12 @@ class Measurement(Record, frozen=True, kw_only=True):
     def optimizer_seconds(self) -> float | None:
         """Seconds of the optimizer's update in each step; None: it was not timed."""
         return sum(self.update_seconds) / len(self.update_seconds) if self.update_seconds else None
+
+    @property
+    def fault_share(self) -> float | None:
+        """Share of the window that page faults took, about; None: they were not counted."""
+        faults = self.page_faults
+        return None if faults is None else min(1.0, faults * FAULT_SECONDS / sum(self.step_seconds))
 
     @property
     def samples_per_step(self) -> float:

@@ -23,6 +23,7 @@ from autotune.answer import confirmation_rounds
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, with_round
 from autotune.answer.doubtful_batch import is_taken_back
 from autotune.context.search_context import SearchContext
+from autotune.context.step_shares import evident_knobs
 from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.records import Config
@@ -193,7 +194,8 @@ class _Ablation:
     @property
     def comparison(self) -> WinnerComparison:
         """The comparison with the winner by all rounds so far."""
-        return WinnerComparison(list(self.candidates.values()), self.winner, self._context.request)
+        request, evident = self._context.request, evident_knobs(self._context.history)
+        return WinnerComparison(list(self.candidates.values()), self.winner, request, evident)
 
     def has(self, config: Config) -> bool:
         """Whether it can be compared: by enough rounds, or by a single one and a probe of the search."""

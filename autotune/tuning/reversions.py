@@ -141,9 +141,10 @@ def without(context: SearchContext, winner: Config, names: Sequence[str]) -> Con
     return context.space.canonical(Config(values=values))
 
 
-def variables(config: Config, baseline: Config) -> list[str]:
-    """Return the names of the knobs that set environment variables otherwise than the baseline does."""
-    return [one.name for one in KNOBS if one.environ(config[one.name]) != one.environ(baseline[one.name])]
+def variables(config: Config, baseline: Config, evident: Collection[str] = ()) -> list[str]:
+    """Return the names of the knobs that set environment variables otherwise than the baseline does, not `evident`."""
+    setting = [one.name for one in KNOBS if one.environ(config[one.name]) != one.environ(baseline[one.name])]
+    return [name for name in setting if name not in evident]
 
 
 def knobs_of(reversions: Sequence[Reversion]) -> list[str]:
@@ -154,15 +155,17 @@ def knobs_of(reversions: Sequence[Reversion]) -> list[str]:
 class WinnerComparison:
     """The winner, the baseline and what was taken back, compared by all rounds that they have run."""
 
-    def __init__(self, candidates: Sequence[ConfigSummary], winner: Config, request: StudyRequest) -> None:
-        """Leave out those of the `candidates` that failed."""
+    def __init__(
+        self, candidates: Sequence[ConfigSummary], winner: Config, request: StudyRequest, evident: Collection[str] = ()
+    ) -> None:
+        """Leave out those of the `candidates` that failed. Who set `evident` knobs need no more proof than others."""
         ran = [one for one in candidates if not one.failure and one.scores]
         base = next((i for i, one in enumerate(ran) if one.config == request.baseline), None)
         summaries, _, self._scores = compared(ran, base)
         self._summaries = {one.config: one for one in summaries}
         self._places = {one.config: i for i, one in enumerate(ran)}
         self._failures = {one.config: notice(Code.FAILED, failure=one.failure) for one in candidates if one.failure}
-        self._winner, self._request = winner, request
+        self._winner, self._request, self._evident = winner, request, evident
 
     def ratio(self, config: Config, confidence: float = 0.95) -> tuple[float, float, float]:
         """Return how many times as good the winner is as `config`: estimate, low, high."""
@@ -188,8 +191,8 @@ class WinnerComparison:
 
     def is_without_variable(self, config: Config) -> bool:
         """Whether it does without an environment variable that the winner sets."""
-        baseline = self._request.baseline
-        return not set(variables(self._winner, baseline)) <= set(variables(config, baseline))
+        baseline, evident = self._request.baseline, self._evident
+        return not set(variables(self._winner, baseline, evident)) <= set(variables(config, baseline, evident))
 
     def is_decided(self, config: Config) -> bool:
         """Whether more rounds would not change if it loses: surely by more than 2 %, or surely by no more.

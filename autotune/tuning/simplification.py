@@ -11,14 +11,17 @@ there this module makes it end with few changes, too (decisions/0045).
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import TypeVar
 
 from autotune.answer.choice import LUCK_DEVIATIONS, simplest
 from autotune.answer.confirmation_rounds import finalist_margin
 from autotune.context.search_context import SearchContext
+from autotune.context.step_shares import evident_knobs, fault_shares
 from autotune.core.records import Config
 from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.knobs import knob, loader_workers
@@ -92,15 +95,16 @@ def preferred(context: SearchContext) -> ConfigSummary | None:
     """Return the configuration to confirm first: few changes, and nearly as fast as the fastest.
 
     It may be one that was not probed (`without_idle_changes`). None sets an environment variable, unless that is its
-    only change: this is who is confirmed alone, and single probes never suffice for a variable (decisions/0054). None
-    if nothing but the baseline may be recommended.
+    only change or evident: this is who is confirmed alone, and single probes never suffice for a variable
+    (decisions/0054). None if nothing but the baseline may be recommended.
     """
-    request, history = context.request, context.history
+    request, history, scores = context.request, context.history, _believed(context)
     found = [
         replace(history.summary(config), found=score)
-        for config, score in _believed(context).items()
+        for config, score in scores.items()
         if config != request.baseline
         and config == _without_variables(context, config)
+        and not _is_lucky(context, config, scores)
         and not obstacle(context, config)
     ]
     best = simplest(found, request, _loss(context))
@@ -124,10 +128,27 @@ def _believed(context: SearchContext) -> dict[Config, float]:
     return scores | rates | {one: max(score, rates.get(one, score)) for one, score in kept.items()}
 
 
+def _is_lucky(context: SearchContext, config: Config, scores: Mapping[Config, float]) -> bool:
+    """Whether it may owe its score to a process that had few page faults, and so much was probed without them.
+
+    The rounds of the ablation, in which several processes run, take that change back if it is worth nothing.
+    """
+    names = evident_knobs(context.history)
+    least = (1 - fmean(fault_shares(context.history))) * scores[config] if names else math.inf
+    own = {name: context.request.baseline[name] for name in names}
+    rest = {name: value for name, value in config.values.items() if name not in own}
+    return config.values == rest | own and any(
+        score >= least and one != config and rest.items() <= one.values.items() for one, score in scores.items()
+    )
+
+
 def _without_variables(context: SearchContext, config: Config) -> Config:
-    """Return `config` without the environment variables that it sets; itself if that is all that it changes."""
+    """Return `config` without the environment variables that it sets; itself if that is all that it changes.
+
+    Those that counted page faults ask for are kept.
+    """
     baseline = context.request.baseline
-    reduced = without(context, config, variables(config, baseline))
+    reduced = without(context, config, variables(config, baseline, evident_knobs(context.history)))
     return config if reduced == baseline else reduced
 
 

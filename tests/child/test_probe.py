@@ -17,8 +17,10 @@ from autotune.core import codec
 from autotune.core.records import Config
 from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome, ProbeResult
+from autotune.knobs.malloc import LEAST_GLIBC
 from autotune.launch.base import LOG, REQUEST
 from autotune.launch.subprocess import SubprocessLauncher
+from autotune.machine.mallocs import glibc_version
 from tests.targets_support import HEAD
 from tests.worlds import config
 
@@ -107,6 +109,27 @@ def test_a_probe_measures_a_whole_training_run(whole):
     assert measured.memory.reserved_bytes is None
     assert {"start", "load", "build", "warm-up", "measure", "validate"} <= set(whole.phase_seconds)
     assert whole.elapsed_seconds >= sum(whole.phase_seconds.values())
+
+
+GIVES_BACK = (
+    TARGET
+    + """
+def loss(model, batch):
+    torch.zeros(48 << 18)  # 48 MiB, which glibc maps anew each time: 12,288 pages
+    inputs, classes = batch
+    return nn.functional.cross_entropy(model(inputs), classes)
+"""
+)
+
+
+@pytest.mark.skipif(glibc_version() < LEAST_GLIBC, reason=f"needs glibc {LEAST_GLIBC}")
+def test_page_faults_are_counted_and_memory_that_is_kept_has_none(probe):
+    given_back = probe(GIVES_BACK, name="given-back").measurement
+    kept = probe(GIVES_BACK, name="kept", malloc="glibc").measurement
+
+    assert given_back.page_faults >= 12_000 * given_back.steps
+    assert kept.page_faults < 1_000 * kept.steps
+    assert given_back.fault_share > kept.fault_share
 
 
 def test_short_steps_are_measured_in_blocks_for_as_long_as_others(probe):

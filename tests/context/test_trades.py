@@ -304,6 +304,45 @@ def test_who_lists_workers_is_obeyed():
     assert rule.why(config(batch_size=64, num_workers=2)) is None
 
 
+def _faulting(*counts, goal=FREE, **values):
+    """The rule on a CPU after probes with so many page faults in a window of four steps of one second each."""
+    on = environment(device="cpu", capability=None, mallocs=("glibc",))
+    ran = measured(100.0, samples=100)
+    probes = [
+        trial(replace(ran, measurement=replace(ran.measurement, page_faults=count)), number, batch_size=64, **values)
+        for number, count in enumerate(counts)
+    ]
+    searched = space(goal=goal, baseline=config(batch_size=64), of=facts(space={}), on=on)
+    return _world(*probes, goal=goal, searched=searched)[0]
+
+
+@pytest.mark.parametrize(
+    ("counts", "why"),
+    [
+        ((1_000,), TradeExclusion.FAULTS),  # a millisecond of four seconds
+        ((1_000, 400_000), None),  # a tenth in one of two processes
+        ((None,), None),
+    ],
+)
+def test_another_malloc_is_not_probed_where_page_faults_are_a_small_part_of_a_step(counts, why):
+    rule = _faulting(*counts)
+
+    assert rule.why(config(batch_size=64, malloc="glibc")) is why
+    assert rule.why(config(batch_size=64)) is None
+    said = [line for line in rule.exclusions(set()) if "page faults take 0.0% of a step" in line]
+    assert len(said) == (why is TradeExclusion.FAULTS)
+
+
+def test_probes_that_keep_their_memory_say_nothing_of_the_faults_of_others():
+    assert _faulting(0, malloc="glibc").why(config(batch_size=64, malloc="glibc")) is None
+
+
+def test_who_lists_mallocs_is_obeyed():
+    rule = _faulting(1_000, goal=Goal(limits={"malloc": Limit(values=(None, "glibc"))}))
+
+    assert rule.why(config(batch_size=64, malloc="glibc")) is None
+
+
 def test_what_remains_follows_every_probe_and_every_accident():
     trades, history, guard = _world()
     crashing, ran = config(batch_size=8), _ran(0, 64, 0.1)

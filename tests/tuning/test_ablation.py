@@ -426,3 +426,19 @@ def test_probes_outside_of_rounds_never_keep_an_environment_variable(tmp_path, k
     rounds = _after_one_round(tmp_path, probes, winner)
 
     assert rounds.loses(other) is loses
+
+
+@pytest.mark.parametrize(("faults", "is_kept"), [(0, False), (1_000_000, True)])
+def test_a_variable_that_counted_page_faults_ask_for_needs_no_more_proof_than_another_change(tmp_path, faults, is_kept):
+    """Without it processes differ by luck: in few rounds the interval never excludes that it is worth nothing."""
+    winner = config(**WINNER.values | {"malloc": "glibc"})
+    ran = measured(70.0)
+    plain = msgspec.structs.replace(ran, measurement=msgspec.structs.replace(ran.measurement, page_faults=faults))
+    search = context(tmp_path, trials=[trial(plain, 0, "baseline", **config(64).values)])
+    rounds = _Ablation(search, (), winner)
+    for one, own in {winner: (100.0, 101.0), WINNER: (99.0, 60.0)}.items():
+        probes = tuple(trial(measured(rate), 0, "ablation", **one.values) for rate in own)
+        verdicts = tuple(map(good, own))
+        rounds.candidates[one] = ConfigSummary(config=one, trials=probes, verdicts=verdicts, rounds=(0, 1))
+
+    assert rounds.comparison.loses(WINNER) is is_kept

@@ -7,6 +7,7 @@ import pytest
 
 from autotune.answer.choice import simplest
 from autotune.core.records import Config, Goal
+from autotune.core.results import FAULT_SECONDS
 from autotune.knobs.changes import changes_between
 from autotune.sampler.prediction import Prediction
 from autotune.study.summary import ConfigSummary
@@ -28,6 +29,7 @@ from tests.worlds import (
     context,
     declared,
     environment,
+    facts,
     measured,
     searched,
     space,
@@ -214,6 +216,45 @@ def test_what_is_confirmed_alone_sets_no_environment_variable(tmp_path):
 
     assert preferred(search) is None
     assert simpler(search) == config(64, num_workers=4)
+
+
+def _faulting(tmp_path, *probes):
+    """A search on a CPU after these probes: configuration, rate, and the share of its steps that page faults took."""
+    trials = []
+    for number, (one, rate, share) in enumerate(probes):
+        ran = measured(rate)
+        faults = round(share * sum(ran.measurement.step_seconds) / FAULT_SECONDS)
+        counted = msgspec.structs.replace(ran.measurement, page_faults=faults)
+        probe = msgspec.structs.replace(ran, measurement=counted)
+        trials.append(trial(probe, number, "search" if number else "baseline", **one.values))
+    on = environment(device="cpu", capability=None, mallocs=("glibc",))
+    return dataclasses.replace(context(tmp_path, trials=trials), space=space(of=facts(space={}), on=on))
+
+
+HALF, KEPT = config(64, amp_dtype="bfloat16"), config(64, amp_dtype="bfloat16", malloc="glibc")
+
+
+@pytest.mark.parametrize(
+    ("often", "lucky", "kept_rate", "first"),
+    [
+        (0.3, 0.0, 200.0, KEPT),  # who had no faults was lucky: page faults take 15 % in the mean
+        (0.3, 0.0, 150.0, HALF),  # slower by more than that
+        (0.02, 0.0, 200.0, HALF),  # faults take next to nothing
+    ],
+)
+def test_a_process_that_happened_to_have_few_page_faults_is_not_taken_for_one_without(
+    tmp_path, often, lucky, kept_rate, first
+):
+    search = _faulting(tmp_path, (config(64), 100.0, often), (HALF, 205.0, lucky), (KEPT, kept_rate, 0.0))
+
+    assert preferred(search).config == first
+
+
+def test_without_counted_faults_a_malloc_is_an_environment_variable_like_any_other(tmp_path):
+    search = _faulting(tmp_path, (config(64), 100.0, 0.0), (KEPT, 200.0, 0.0))
+
+    assert preferred(search) is None
+    assert simpler(search) == HALF
 
 
 def test_an_environment_variable_that_is_the_only_change_is_raced(tmp_path):
