@@ -15,7 +15,7 @@ from collections.abc import Callable
 from importlib import import_module, metadata
 from pathlib import Path
 
-from autotune.core.results import Outcome
+from autotune.core.results import Isolation, Outcome
 from autotune.failures.classify import Link, classify
 from autotune.study import disk
 from tests.faults.suffering import House, suffer_all  # found only from the root of the repository
@@ -33,17 +33,20 @@ Recogniser = Callable[[Exception, Link], bool]
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--messages-only", action="store_true", help="leave the real faults out")
-    failed = 0 if parser.parse_args().messages_only else faults()
+    parser.add_argument("--isolation", choices=("fork", "fresh"), default="fork", help="how their probes start")
+    options = parser.parse_args()
+    failed = 0 if options.messages_only else faults(options.isolation)
     messages()
     return int(failed > 0)
 
 
-def faults() -> int:
+def faults(isolation: Isolation) -> int:
     """Print the table of real faults; how many did not survive."""
     with tempfile.TemporaryDirectory() as place:
         study = Path(place) / "study"
-        possible = [fault for fault in FAULTS if House(study).can(fault)]
-        suffered = suffer_all(possible, study)
+        with House(study, isolation) as house:
+            possible = [fault for fault in FAULTS if house.can(fault)]
+        suffered = suffer_all(possible, study, isolation)
         stored = {trial.number: trial.result for trial in disk.read_trials(study)}
     survived = orphans = lost = 0
     print(f"{'fault':46}{'outcome':16}{'phase':10}{'seconds':>8}")

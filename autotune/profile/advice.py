@@ -161,6 +161,7 @@ FINDING_TEXTS: Mapping[Slowness, FindingText] = {
     "joining": FindingText(
         "{what} copies arrays or tensors{often}, and the step waits",
         "torch.from_numpy shares an array, torch.stack copies once; or loader workers share it",
+        _ANOTHER_DATASET,
     ),
     "order": FindingText(
         "samples that take up to {ratio:.0f} times the median, such as index {what}: ready batches wait",

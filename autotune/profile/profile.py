@@ -90,6 +90,12 @@ def profile(
             error_of=lambda ended: _error(named.label, ended, looked_in, _smaller_batch(named.target, None), output),
         )[:2]  # fmt: skip
         request = settle_training(named, named.target, "", PROFILE_SEED, found, launcher).request
+        if verify and request.facts.owns_loop:
+            raise UsageError(
+                f"--verify takes the same steps again without what was found, and {named.label} trains in a loop of "
+                f"its own, which nobody else can repeat. Leave --verify out, or profile its model as a file of "
+                f"functions."
+            )
         asked = ProfileRequest(
             target=named.target,
             config=request.baseline,

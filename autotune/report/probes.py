@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.core.interference_readings import GpuUse, HostInterference
-from autotune.core.results import Measurement, Trial
+from autotune.core.results import Measurement, ProbeResult, Trial
 from autotune.harmless import cropped
 from autotune.knobs import touched
 from autotune.knobs.changes import BATCH_KNOBS
@@ -115,7 +115,7 @@ def _details(trial: Trial, predicted: Prediction | None) -> tuple[tuple[str, str
     phases = " · ".join(
         f"{phase} {format_seconds(seconds)}" for phase, seconds in result.phase_seconds.items() if seconds >= 0.05
     )
-    entries += [("phases", phases), ("began", result.started_at)]
+    entries += [("phases", phases), ("began", result.started_at), ("started", started_phrase(result))]
     measured, failure = result.measurement, result.failure
     if measured is not None:
         alone = (("model", measured.compute_samples_per_second), ("loader", measured.loader_samples_per_second))
@@ -125,6 +125,7 @@ def _details(trial: Trial, predicted: Prediction | None) -> tuple[tuple[str, str
             ("window", f"{measured.steps} steps{_how_long(measured)}{_how_it_ended(measured)}"),
             ("watching", phrases.watching(measured)),
             ("waited for a core", _interference(measured.interference)),
+            ("page faults", _page_faults(measured)),
         ]
     if result.gpu is not None:
         entries.append(("GPU", _gpu(result.gpu)))
@@ -135,6 +136,22 @@ def _details(trial: Trial, predicted: Prediction | None) -> tuple[tuple[str, str
             ("known by", cropped(phrases.plain(failure.evidence))),
         ]
     return tuple((name, text) for name, text in entries if text)
+
+
+def started_phrase(result: ProbeResult) -> str:
+    """`forked`, or `a fresh process: ` and why; empty where an earlier version did not say."""
+    if result.isolation is None:
+        return ""
+    way, why = "forked" if result.isolation == "fork" else "a fresh process", phrases.plain(result.isolation_reason)
+    return f"{way}: {why}" if why else way
+
+
+def _page_faults(measured: Measurement) -> str:
+    """`3,040 a step, about 21% of it`; empty where they were not counted, or take next to nothing."""
+    share = measured.fault_share or 0.0
+    return f"{(measured.page_faults or 0) / measured.steps:,.0f} a step, about {format_share(share)} of it" * (
+        share >= 0.005
+    )
 
 
 def _interference(found: HostInterference | None) -> str:

@@ -26,6 +26,7 @@ from autotune.report.phrases import (
     reason,
     samples_per_second,
 )
+from autotune.report.probes import started_phrase
 from autotune.report.running import PHASES, Measured, best_phrase
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
@@ -149,10 +150,9 @@ class TerminalReporter:
         self._print(probe_line(trial, verdict, knobs=self._knobs, best_so_far=best_so_far, width=self._width))
         if not self._verbose:
             return
-        failure, why = trial.result.failure, trial.result.isolation_reason
-        if trial.result.isolation is not None:
-            started = "forked" if trial.result.isolation == "fork" else "a fresh process"
-            self._print(Text(f"     {started}{f': {plain(why)}' if why else ''}", "dim"))
+        failure = trial.result.failure
+        if started := started_phrase(trial.result):
+            self._print(Text(f"     {started}", "dim"))
         if failure is not None:
             where = f" at {plain(failure.user_frame)}" if failure.user_frame else ""
             self._print(Text(f"     in phase {plain(failure.phase)}{where}: {plain(failure.evidence)}", "dim"))

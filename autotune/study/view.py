@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from pathlib import Path
 
@@ -131,20 +131,22 @@ def summaries(view: StudyView) -> tuple[ConfigSummary, ...]:
 def _summary(
     config: Config, judged: list[Judged], confirmation: Confirmation | None, width: float | None
 ) -> ConfigSummary:
-    counted, left_out, compared = judged, [], None
+    counted, left_out = judged, list[Trial]()
     if confirmation is not None:
         numbers = confirmation.trials
         counted = [one for one in judged if one.trial.number in numbers] or judged
         left_out = [t for t, _ in judged if t.purpose == "confirm" and numbers and min(numbers) < t.number]
-        rate = confirmation.samples_per_second
-        compared = Compared(score=rate, samples_per_second=rate, relative_half_width=width)
-    return ConfigSummary(
+    found = ConfigSummary(
         config=config,
         trials=tuple(trial for trial, _ in counted),
         verdicts=tuple(verdict for _, verdict in counted),
         left_out=tuple(left_out),
-        compared=compared,
     )
+    if confirmation is None:
+        return found
+    rate = confirmation.samples_per_second
+    score = rate * found.score / found.samples_per_second if found.scores and found.rates else rate  # in its own unit
+    return replace(found, compared=Compared(score=score, samples_per_second=rate, relative_half_width=width))
 
 
 def facts_of(best: Recommendation, view: StudyView | None) -> TargetFacts | None:

@@ -51,7 +51,7 @@ def measure_baseline(context: SearchContext) -> None:
             )
     _check_scored(*known, context.request)
     if where := describe_seconds(known.trial.result):
-        context.reporter.detail(where)
+        context.reporter.note(where)
     verdicts = {trial.number: verdict for trial, verdict in history.judged}
     context.store.reconcile(tuple(trial for trial, _ in history.valid), verdicts)
 

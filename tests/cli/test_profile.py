@@ -70,6 +70,28 @@ def test_a_wrong_call_is_one_clear_error(tmp_path, words, says):
     assert says in assert_one_clear_error(run(tmp_path, "profile", *words))
 
 
+LOOP = """
+import torch
+from torch import nn
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+data = torch.utils.data.TensorDataset(torch.randn(64, 4), torch.randint(2, (64,)))
+for _ in range(1000):
+    for inputs, targets in torch.utils.data.DataLoader(data, batch_size=8):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(inputs), targets).backward()
+        optimizer.step()
+"""
+
+
+def test_steps_of_a_loop_of_the_users_own_cannot_be_taken_again(tmp_path):
+    (tmp_path / "train.py").write_text(LOOP)
+
+    told = assert_one_clear_error(run(tmp_path, "profile", "--verify", "--", "python", "train.py"))
+
+    assert "python train.py trains in a loop of its own" in told
+
+
 def test_an_error_of_the_users_comes_with_its_line(tmp_path):
     (tmp_path / "model.py").write_text(TARGET + "def loss(model, batch): return model(batch[0]).sum() / undefined\n")
 

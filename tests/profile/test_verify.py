@@ -1,5 +1,7 @@
 """Findings that are tried: what is left out gives what it gives, and only where losses stay the same, bit for bit."""
 
+from pathlib import Path
+
 import pytest
 
 from autotune.profile.advice import tried
@@ -26,6 +28,7 @@ def loss(model, batch):
     value = nn.functional.cross_entropy(scores, target)
 """
 )
+ZOO = Path(__file__).parent.parent / "slow" / "trainings"
 READS = "    read = scores.detach().repeat(200, 1).tolist()\n"
 
 
@@ -168,6 +171,15 @@ def dataset(): return Samples()
 
     assert found["tail"].gain.gives_up == "the order of samples"
     assert not found["tail"].gain.same_losses
+
+
+def test_batches_that_wait_for_their_turn_are_tried_out_of_order(tmp_path):
+    training = (ZOO / "waits_in_order.py").read_text()
+    (tmp_path / "usual.py").write_text((ZOO / "usual.py").read_text())
+
+    found = tried_kinds(tmp_path, training, values={"batch_size": 8, "num_workers": 4})
+
+    assert found["order"].gain.gives_up == "the order of samples"
 
 
 def test_what_was_measured_is_one_clause():

@@ -265,15 +265,23 @@ def test_what_others_did_meanwhile_stands_behind_the_row_of_each_probe() -> None
         readings=9, utilization=0.8, used_bytes=2**30, power_watts=512, sm_clock_mhz=(980, 1980),
         throttle_reasons=("power cap",), foreign_processes=(1, 2),
     )  # fmt: skip
-    result = msgspec.structs.replace(measured(90, interference=waits), gpu=use)
+    result = msgspec.structs.replace(measured(90, interference=waits), gpu=use, isolation="fork")
 
     page = Page(render(view((trial(0, config(), result),)))).text
 
     assert "waited for a core: 20% of the window, others kept 1.5 cores busy" in page
+    assert "started: forked" in page
     assert (
         "GPU: 80% busy · 1 GiB used · 512 W · SM clock 980–1980 MHz · slowed by power cap · shared with 2 others"
         in page
     )
+
+
+@pytest.mark.parametrize(("faults", "is_told"), [(8_192_000, True), (800, False)])
+def test_what_page_faults_took_of_a_probe_is_told_where_it_is_something(faults: int, is_told: bool) -> None:
+    page = Page(render(view((trial(0, config(), measured(256, page_faults=faults)),)))).text
+
+    assert ("page faults: 1,024,000 a step, about 26% of it" in page) is is_told
 
 
 def test_the_raw_trials_are_one_command_away_where_the_study_keeps_its_database(tmp_path: Path) -> None:

@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
+import msgspec
 import pytest
 
+from autotune.core.records import Goal
 from autotune.study.summary import Status
 from autotune.study.view import summaries
 from tests.reporting import config, confirmed, failed, ladder, measured, recommendation, trial, view
@@ -18,6 +22,16 @@ def test_the_run_off_counts_alone_with_the_rate_of_best_json() -> None:
     assert (chosen.samples_per_second, chosen.relative_half_width) == (2330.4, 0.008)
     assert [one.purpose for one in chosen.trials] == ["confirm", "confirm"]
     assert chosen.peak_bytes == best.peak_bytes
+
+
+def test_what_was_confirmed_has_a_score_in_the_unit_of_the_objective_like_everything_else() -> None:
+    study, goal = confirmed(ladder()), Goal(global_batch=1024, objective="cost", objective_options={"price": 36.0})
+
+    found = summaries(replace(study, request=msgspec.structs.replace(study.request, goal=goal)))
+
+    assert {one.status for one in found} == {Status.CONFIRMED, Status.FOUND}
+    for one in found:
+        assert one.score == pytest.approx(100 * one.samples_per_second)  # samples for 36 an hour
 
 
 def test_several_probes_are_worth_their_geometric_mean_and_at_least_half_their_range() -> None:

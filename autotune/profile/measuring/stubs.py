@@ -27,6 +27,7 @@ from autotune.profile.records import SlowLine, Slowness
 
 _GIVES_UP: Mapping[str, str] = {
     "tail": "the order of samples",
+    "order": "the order of samples",
     "anomaly detection is": "the error that names the operation behind a NaN",
     "deterministic algorithms are": "results that repeat from run to run",
 }

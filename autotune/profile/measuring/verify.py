@@ -60,7 +60,7 @@ class Verifying:
         self.at = None
 
     def _try(self, one: SlowLine, usual: StepsGiven) -> Tried:
-        if one.kind == "tail" and self._loader is not None and self._loader.num_workers:
+        if one.kind in ("tail", "order") and self._loader is not None and self._loader.num_workers:
             return (yield from self._try_order(one, self._loader))
         if why := FINDING_TEXTS[one.kind].untried or self._why_not:
             return replace(one, unverified=why)
