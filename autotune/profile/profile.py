@@ -92,8 +92,8 @@ def profile(
         request = settle_training(named, named.target, "", PROFILE_SEED, found, launcher).request
         if verify and request.facts.owns_loop:
             raise UsageError(
-                f"--verify takes the same steps again without what was found, and {named.label} trains in a loop of "
-                f"its own, which nobody else can repeat. Leave --verify out, or profile its model as a file of "
+                f"--verify takes the same steps again without what was found. {named.label} trains in a loop of its "
+                f"own, whose steps nobody else can repeat. Leave --verify out, or profile its model as a file of "
                 f"functions."
             )
         asked = ProfileRequest(

@@ -173,6 +173,7 @@ def dataset(): return Samples()
     assert not found["tail"].gain.same_losses
 
 
+@pytest.mark.filterwarnings("ignore:This DataLoader will create 4 worker processes")  # more than it has cores
 def test_batches_that_wait_for_their_turn_are_tried_out_of_order(tmp_path):
     training = (ZOO / "waits_in_order.py").read_text()
     (tmp_path / "usual.py").write_text((ZOO / "usual.py").read_text())
