@@ -6,6 +6,7 @@ step    |loading|forward, backward ....... page faults ....|update|
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import lru_cache
 from statistics import fmean
 
 from autotune.core.results import Measurement
@@ -34,18 +35,23 @@ def update_share(history: History) -> float | None:
     return max(shares, default=None)
 
 
-def fault_shares(history: History) -> list[float]:
+def fault_shares(history: History) -> tuple[float, ...]:
     """Return the share of its steps that page faults took in each probe that keeps no more memory than the baseline.
 
     One says little: how often a process gives memory back depends on where its first tensors happened to lie.
     """
-    baseline = history.request.baseline
+    return _fault_shares(history, history.version)
+
+
+@lru_cache(maxsize=1)  # asked for every configuration between two probes
+def _fault_shares(history: History, version: int) -> tuple[float, ...]:
+    baseline, names = history.request.baseline, keeping_knobs()
     plain = (
         trial.result.measurement
         for trial, _ in history.judged
-        if all(trial.config[name] == baseline[name] for name in keeping_knobs())
+        if all(trial.config[name] == baseline[name] for name in names)
     )
-    return [one.fault_share for one in plain if one is not None and one.fault_share is not None]
+    return tuple(one.fault_share for one in plain if one is not None and one.fault_share is not None)
 
 
 def keeping_knobs() -> list[str]:

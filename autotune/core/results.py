@@ -24,7 +24,7 @@ Isolation = Literal["fork", "fresh"]  # forked from a process that has torch imp
 
 
 # Of a step, for each page that the kernel has to map anew: by taking and zeroing it, and by what then is in no cache.
-# `python benchmarks/malloc.py`: FIXME
+# From 0.8 to 1.8 us in six trainings (`python benchmarks/malloc.py`, decisions/0084).
 FAULT_SECONDS = 1e-6
 
 

@@ -19,7 +19,7 @@ LIBRARIES = {JEMALLOC: "libjemalloc.so.2", TCMALLOC: "libtcmalloc_minimal.so.4"}
 SYMBOLS = {JEMALLOC: "mallctl", TCMALLOC: "tc_malloc"}  # that only they define
 OWN = "auto"  # what is seen where none of the values was set
 # Tensors of more than 32 MiB are mapped anew for every step, and smaller ones given back when they are freed. Every
-# page of them is then a fault, a sixth of the time of a small CNN (decisions/0059).
+# page of them is then a fault, a fifth of the time of a small CNN (decisions/0084).
 KEEPING = {"mmap_threshold": 1 << 30, "trim_threshold": 4 << 30}
 LEAST_GLIBC = (2, 26)  # the first with tunables
 SETTINGS: Mapping[str, Mapping[str, str]] = {
@@ -29,10 +29,10 @@ SETTINGS: Mapping[str, Mapping[str, str]] = {
     TCMALLOC: {PRELOAD: LIBRARIES[TCMALLOC]},
 }
 VARIABLES = (PRELOAD, TUNABLES, "MALLOC_CONF", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
-# tcmalloc took 0.73 to 0.83 of the time of a step where glibc that keeps took 0.76 to 0.86 (the same measurement), but
-# it has to be preloaded, which reaches every program that the training starts.
+# tcmalloc took 0.73 to 0.83 of the time of a step where glibc that keeps took 0.76 to 0.86 (decisions/0059), but it has
+# to be preloaded, which reaches every program that the training starts.
 BEST_FIRST = (GLIBC, TCMALLOC)
-# Of the CPU time of a sample: from 0.60 (a perceptron) to 0.91 (masked_lm, batch 16), in the same measurement.
+# Of the time of a sample: from 0.60 (a perceptron, decisions/0059) to 0.98 (masked_lm at batch 16, decisions/0084).
 KEPT = Influence(fixed_time=Factor(0.97, 0.08), sample_time=Factor(0.88, 0.12), sample_memory=Factor(1.0, 0.1))
 
 

@@ -11,7 +11,6 @@ there this module makes it end with few changes, too (decisions/0045).
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -133,13 +132,13 @@ def _is_lucky(context: SearchContext, config: Config, scores: Mapping[Config, fl
 
     The rounds of the ablation, in which several processes run, take that change back if it is worth nothing.
     """
-    names = evident_knobs(context.history)
-    least = (1 - fmean(fault_shares(context.history))) * scores[config] if names else math.inf
-    own = {name: context.request.baseline[name] for name in names}
-    rest = {name: value for name, value in config.values.items() if name not in own}
-    return config.values == rest | own and any(
-        score >= least and one != config and rest.items() <= one.values.items() for one, score in scores.items()
-    )
+    baseline, names = context.request.baseline, evident_knobs(context.history)
+    if not names or any(config[name] != baseline[name] for name in names):
+        return False
+    least = (1 - fmean(fault_shares(context.history))) * scores[config]
+    others = ((name, value) for name in names for value in context.space.domains[name] if value != baseline[name])
+    twins = (Config(values={**config.values, name: value}) for name, value in others)
+    return any(twin in scores and scores[twin] >= least for twin in twins)
 
 
 def _without_variables(context: SearchContext, config: Config) -> Config:
