@@ -148,7 +148,8 @@ def undecided_phrase(recommendation: Recommendation) -> str:
     factor, ends_of_gain = f"{format_speedup(rival.gain)}×", range_phrase(rival.gain_low, rival.gain_high)
     objective = objective_of(recommendation.goal)
     good = "as fast" if objective.is_speed else f"the {objective.unit}"
-    spread = f"{factor} {good}" + (f" ({ends_of_gain})" if ends_of_gain else "")
+    known = " in single probes" if rival.rounds == 1 else f" ({ends_of_gain})" if ends_of_gain else ""
+    spread = f"{factor} {good}{known}"
     what = shown_config(rival.config.values, knobs)
     where = " beside other work" if rival.beside_others else ""
     baseline = baseline_name(assumed=recommendation.baseline_assumed)
