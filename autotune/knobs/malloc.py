@@ -48,6 +48,7 @@ class Malloc(ChoiceKnob):
     option_help = "On a CPU, a malloc that keeps freed memory: none,glibc,jemalloc,tcmalloc."
     label = "malloc"
     spares_faults = True
+    former = (None,)  # it was on request
     memory = MemoryEffect.UNSEEN
     reach = Reach.PROCESS
     choices: ClassVar[Mapping[Value, str]] = {name: name for name in SETTINGS}

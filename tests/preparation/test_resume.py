@@ -465,6 +465,16 @@ def test_a_study_of_before_there_was_a_ladder_of_recomputing_goes_on_with_all_or
     assert len(build(deep, machine, REQUEST.goal, REQUEST.baseline).domains["activation_checkpointing"]) == 5
 
 
+def test_a_study_of_when_malloc_was_on_request_goes_on_without_it():
+    free, here = facts(space={}), environment(device="cpu", capability=None, mallocs=("glibc",))
+    begun = replace(REQUEST, facts=free, environment=here, domains={**REQUEST.domains, "malloc": (None,)})
+
+    machine, target = identity.as_begun(begun, here, free)
+
+    assert build(target, machine, REQUEST.goal, REQUEST.baseline).domains["malloc"] == (None,)
+    assert build(free, machine, REQUEST.goal, REQUEST.baseline).domains["malloc"] == (None, "glibc")
+
+
 def test_another_optimizer_is_another_target(folder):
     here = replace(REQUEST, environment=environment(no_compiler=""))
     _begin(folder, replace(here, facts=facts(optimizer=UPDATED)))
