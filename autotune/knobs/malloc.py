@@ -21,7 +21,7 @@ OWN = "auto"  # what is seen where none of the values was set
 # Tensors of more than 32 MiB are mapped anew for every step, and smaller ones given back when they are freed. Every
 # page of them is then a fault, a fifth of the time of a small CNN (decisions/0084).
 KEEPING = {"mmap_threshold": 1 << 30, "trim_threshold": 4 << 30}
-LEAST_GLIBC = (2, 26)  # the first with tunables
+LEAST_GLIBC = (2, 35)  # earlier ones forbid a threshold above half a heap, 32 MiB (malloc.c, do_set_mmap_threshold)
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     GLIBC: {TUNABLES: ":".join(f"glibc.malloc.{name}={value}" for name, value in KEEPING.items())},
     # As it is, it gives the memory of large tensors back, and had ten times as many faults as glibc.
