@@ -107,11 +107,6 @@ def _backend(device: str) -> Any:
     return torch.cuda if device.startswith("cuda") else torch.xpu
 
 
-def page_faults() -> int:
-    """Return how many pages the kernel has mapped for this process that no disk was read for. Takes 1 us."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-
-
 def _peak_resident_bytes() -> int:
     """VmHWM; `ru_maxrss` elsewhere, which Linux would inherit from the parent (measured: 1.7 GB for `true`)."""
     peak = process_bytes("VmHWM")

@@ -36,7 +36,7 @@ from msgspec.structs import replace
 from autotune.child import UnstableTraining
 from autotune.child.exchange import Exchange
 from autotune.child.isolated import Computing, Loading
-from autotune.child.memory import page_faults
+from autotune.child.page_faults import page_faults
 from autotune.child.watched_loop import Callbacks, Instruments, LoopShape
 from autotune.child.window_stopping import WindowStopping
 from autotune.core.interference_readings import HostInterference
@@ -84,7 +84,8 @@ class ProbeWatch:
         self._judged = 0  # of the steps
         self.calibration_skips = self.skipped_steps = self.restarts = 0
         self.interference: HostInterference | None = None
-        self.page_faults = 0  # from the beginning of the window until its end
+        self._faults_before: int | None = None  # the window began
+        self.page_faults: int | None = None  # of the window; None: they say nothing here
 
     def first_batch(self, seconds: float) -> None:
         """Note how long the loader took to come up."""
@@ -224,7 +225,7 @@ class ProbeWatch:
         self._phase("measure")
         order = self._next_stage(self._measure, Order.CONTINUE, at_once=self.steps_per_block)
         self._collections.begin()
-        self.page_faults = -page_faults()
+        self._faults_before = page_faults()
         self._clock.mark()
         self._busy.append(time.thread_time())
         return order
@@ -246,7 +247,8 @@ class ProbeWatch:
         return Order.STOP
 
     def _end(self) -> None:
-        self.page_faults += page_faults()
+        now = page_faults()
+        self.page_faults = None if now is None else now - (self._faults_before or 0)
         if self._collections.seconds_per_step:
             seconds, self.steps = self._spread()
             self.ending.measured_instead(seconds)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from statistics import fmean
 
+from autotune.core.records import Config
 from autotune.core.results import Measurement
 from autotune.knobs import KNOBS, loader_workers
 from autotune.study.history import History
@@ -16,6 +17,7 @@ from autotune.study.history import History
 # Share of a step: with more in the mean, the memory of tensors is given back after most steps. Where it is kept such a
 # process trains faster, and some others do not (decisions/0084).
 EVIDENT_FAULT_SHARE = 0.05
+_SEARCHING = ("baseline", "search")  # purposes of probes before there are rounds
 
 
 def loading_share(history: History) -> float | None:
@@ -38,20 +40,26 @@ def update_share(history: History) -> float | None:
 def fault_shares(history: History) -> tuple[float, ...]:
     """Return the share of its steps that page faults took in each probe that keeps no more memory than the baseline.
 
-    One says little: how often a process gives memory back depends on where its first tensors happened to lie.
+    Those of the search alone, so that nothing changes while rounds are run. One says little: how often a process gives
+    memory back depends on where its first tensors happened to lie.
     """
-    return _fault_shares(history, history.version)
+    return _fault_shares(history, history.version)[0]
 
 
 @lru_cache(maxsize=1)  # asked for every configuration between two probes
-def _fault_shares(history: History, version: int) -> tuple[float, ...]:
-    baseline, names = history.request.baseline, keeping_knobs()
-    plain = (
-        trial.result.measurement
-        for trial, _ in history.judged
-        if all(trial.config[name] == baseline[name] for name in names)
-    )
-    return tuple(one.fault_share for one in plain if one is not None and one.fault_share is not None)
+def _fault_shares(history: History, version: int) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Return the shares of probes that keep no memory, and of those that do."""
+    plain, keeping = list[float](), list[float]()
+    for trial, _ in history.judged:
+        measured = trial.result.measurement
+        if trial.purpose in _SEARCHING and measured is not None and measured.fault_share is not None:
+            (keeping if keeps_memory(trial.config, history.request.baseline) else plain).append(measured.fault_share)
+    return tuple(plain), tuple(keeping)
+
+
+def keeps_memory(config: Config, baseline: Config) -> bool:
+    """Whether it sets a knob that spares page faults otherwise than the baseline does."""
+    return any(config[name] != baseline[name] for name in keeping_knobs())
 
 
 def keeping_knobs() -> list[str]:
@@ -60,9 +68,14 @@ def keeping_knobs() -> list[str]:
 
 
 def evident_knobs(history: History) -> list[str]:
-    """Return the names of the knobs whose worth counted page faults show, whatever single probes happen to say."""
-    shares = fault_shares(history)
-    return keeping_knobs() if shares and fmean(shares) >= EVIDENT_FAULT_SHARE else []
+    """Return the names of the knobs whose worth counted page faults show, whatever single probes happen to say.
+
+    Not where probes that keep memory have nearly as many: files that are mapped have such faults, too.
+    """
+    plain, keeping = _fault_shares(history, history.version)
+    if not plain or fmean(plain) < EVIDENT_FAULT_SHARE:
+        return []
+    return [] if keeping and fmean(keeping) > fmean(plain) / 2 else keeping_knobs()
 
 
 def _measured(history: History) -> Iterator[Measurement]:

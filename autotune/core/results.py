@@ -146,9 +146,9 @@ class Measurement(Record, frozen=True, kw_only=True):
 
     @property
     def fault_share(self) -> float | None:
-        """Share of the window that page faults took, about; None: they were not counted."""
-        faults = self.page_faults
-        return None if faults is None else min(1.0, faults * FAULT_SECONDS / sum(self.step_seconds))
+        """Share of the window, pauses included, that page faults took, about; None: they were not counted."""
+        faults, seconds = self.page_faults, sum(self.step_seconds) + self.paused_seconds
+        return None if faults is None else min(1.0, faults * FAULT_SECONDS / seconds)
 
     @property
     def samples_per_step(self) -> float:

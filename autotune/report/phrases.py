@@ -19,7 +19,7 @@ from autotune.objectives.verdict import WORDS
 from autotune.study.answers import is_uncompared
 from autotune.study.recommendation import Recommendation, RunnerUp, baseline_name
 from autotune.study.shown import shown_config, shown_value
-from autotune.units import format_bytes, format_count, format_rate, format_seconds, format_share
+from autotune.units import format_bytes, format_count, format_rate, format_share
 from autotune.units import format_speedup as format_speedup
 
 PURPOSES = {
@@ -179,8 +179,7 @@ def headline(recommendation: Recommendation) -> str:
         return f"{open_question}; it is recommended{worst}"
     if recommendation.params == recommendation.baseline:
         if is_uncompared(recommendation):
-            took = format_seconds(recommendation.seconds)
-            return f"undecided: in {took} nothing else could be compared with {name}, which is kept"
+            return f"undecided: nothing else could be compared with {name}, which is kept"
         if not recommendation.runners_up:
             return f"keep {name}: nothing else could be compared with it"
         if any(one.reason.code is Code.NOT_MEASURED_AGAIN for one in recommendation.runners_up):  # earlier versions

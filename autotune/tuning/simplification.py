@@ -20,7 +20,7 @@ from typing import TypeVar
 from autotune.answer.choice import LUCK_DEVIATIONS, simplest
 from autotune.answer.confirmation_rounds import finalist_margin
 from autotune.context.search_context import SearchContext
-from autotune.context.step_shares import evident_knobs, fault_shares
+from autotune.context.step_shares import evident_knobs, fault_shares, keeps_memory
 from autotune.core.records import Config
 from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.knobs import knob, loader_workers
@@ -41,6 +41,7 @@ from autotune.tuning.reversions import (
 MOST_SIMPLER = 5  # probes of the best with fewer changes
 MOST_DOUBTFUL = 0.3  # expected loss of a change that is still worth a probe without it
 MOST_COMPUTING = 0.4  # share of a step: computing that takes less is hidden by the workers, even on the cores of both
+MOST_LUCK = 0.25  # of a score, by few page faults: about the most that sparing them saved of a step (decisions/0084)
 SIMPLER_LOSS = 0.03  # of a single probe with fewer changes that is taken all the same (benchmarks/useless_changes.py)
 
 Item = TypeVar("Item")
@@ -128,17 +129,21 @@ def _believed(context: SearchContext) -> dict[Config, float]:
 
 
 def _is_lucky(context: SearchContext, config: Config, scores: Mapping[Config, float]) -> bool:
-    """Whether it may owe its score to a process that had few page faults, and so much was probed without them.
+    """Whether it may owe its score to a process that had few page faults, and as much was probed without them.
 
-    The rounds of the ablation, in which several processes run, take that change back if it is worth nothing.
+    As much as it would score with those of most processes. The rounds of the ablation, in which several processes run,
+    take that change back if it is worth nothing.
     """
     baseline, names = context.request.baseline, evident_knobs(context.history)
-    if not names or any(config[name] != baseline[name] for name in names):
+    measured = context.history.summary(config).measurements
+    own = [one.fault_share for one in measured if one.fault_share is not None]
+    if not names or not own or keeps_memory(config, baseline):
         return False
-    least = (1 - fmean(fault_shares(context.history))) * scores[config]
+    luck = max(0.0, fmean(fault_shares(context.history)) - fmean(own))
+    least = max((1 - min(luck, MOST_LUCK)) * scores[config], scores.get(baseline, 0.0))
     others = ((name, value) for name in names for value in context.space.domains[name] if value != baseline[name])
     twins = (Config(values={**config.values, name: value}) for name, value in others)
-    return any(twin in scores and scores[twin] >= least for twin in twins)
+    return luck > 0 and any(twin in scores and scores[twin] >= least for twin in twins)
 
 
 def _without_variables(context: SearchContext, config: Config) -> Config:

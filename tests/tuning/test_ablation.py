@@ -10,12 +10,13 @@ import pytest
 
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, confirm_in_rounds
 from autotune.context.budget import TimeBudget
+from autotune.context.step_shares import evident_knobs
 from autotune.core.codes import Code
 from autotune.core.interference_readings import HostInterference
 from autotune.core.notices import earlier, notice
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeRequest
-from autotune.core.results import Outcome, ProbeResult
+from autotune.core.results import FAULT_SECONDS, Outcome, ProbeResult
 from autotune.errors import EnvironmentUnfit
 from autotune.study import disk
 from autotune.study.recommendation import read_best
@@ -442,3 +443,16 @@ def test_a_variable_that_counted_page_faults_ask_for_needs_no_more_proof_than_an
         rounds.candidates[one] = ConfigSummary(config=one, trials=probes, verdicts=verdicts, rounds=(0, 1))
 
     assert rounds.comparison.loses(WINNER) is is_kept
+
+
+def test_rounds_do_not_change_what_page_faults_say(tmp_path):
+    def counted(share, number, purpose):
+        ran = measured(100.0)
+        faults = round(share * sum(ran.measurement.step_seconds) / FAULT_SECONDS)
+        kept = msgspec.structs.replace(ran.measurement, page_faults=faults)
+        return trial(msgspec.structs.replace(ran, measurement=kept), number, purpose, **config(64).values)
+
+    before = context(tmp_path / "before", trials=[counted(0.06, 0, "baseline")]).history
+    after = context(tmp_path / "after", trials=[counted(0.06, 0, "baseline"), counted(0.01, 1, "ablation")]).history
+
+    assert evident_knobs(before) == evident_knobs(after) == ["malloc"]

@@ -250,6 +250,25 @@ def test_a_process_that_happened_to_have_few_page_faults_is_not_taken_for_one_wi
     assert preferred(search).config == first
 
 
+@pytest.mark.parametrize(
+    ("own", "kept"),
+    [
+        (0.34, 0.0),  # it had more faults than most, and was as fast all the same
+        (0.0, 0.28),  # keeping memory spares none: files that are mapped have such faults, too
+    ],
+)
+def test_what_page_faults_do_not_explain_is_no_luck(tmp_path, own, kept):
+    search = _faulting(tmp_path, (config(64), 100.0, 0.3), (HALF, 205.0, own), (KEPT, 200.0, kept))
+
+    assert preferred(search).config == HALF
+
+
+def test_nothing_that_is_slower_than_the_baseline_is_taken_for_the_luck_of_another(tmp_path):
+    search = _faulting(tmp_path, (config(64), 100.0, 1.0), (HALF, 120.0, 0.0), (KEPT, 99.0, 0.0))
+
+    assert preferred(search).config == HALF
+
+
 def test_without_counted_faults_a_malloc_is_an_environment_variable_like_any_other(tmp_path):
     search = _faulting(tmp_path, (config(64), 100.0, 0.0), (KEPT, 200.0, 0.0))
 
