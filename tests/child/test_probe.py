@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from autotune.child.__main__ import main
+from autotune.child.page_faults import page_faults
 from autotune.core import codec
 from autotune.core.records import Config
 from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
@@ -123,6 +124,7 @@ def loss(model, batch):
 
 
 @pytest.mark.skipif(glibc_version() < LEAST_GLIBC, reason=f"needs glibc {LEAST_GLIBC}")
+@pytest.mark.skipif(page_faults() is None, reason="page faults say nothing of their time here")
 def test_page_faults_are_counted_and_memory_that_is_kept_has_none(probe):
     given_back = probe(GIVES_BACK, name="given-back").measurement
     kept = probe(GIVES_BACK, name="kept", malloc="glibc").measurement
