@@ -84,8 +84,8 @@ class ProbeWatch:
         self._judged = 0  # of the steps
         self.calibration_skips = self.skipped_steps = self.restarts = 0
         self.interference: HostInterference | None = None
-        self._faults_before: int | None = None  # the window began
-        self.page_faults: int | None = None  # of the window; None: they say nothing here
+        self._faults_before: int | None = None  # until the window began
+        self.page_faults: int | None = None  # of the window; None: their number says nothing here
 
     def first_batch(self, seconds: float) -> None:
         """Note how long the loader took to come up."""

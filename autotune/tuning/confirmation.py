@@ -96,8 +96,9 @@ def _unconfirmed(context: SearchContext, *, is_compared: bool) -> list[ConfigSum
         return []
     if not (is_spoiled(before.trial.result) or is_spoiled(other.trial.result)):
         return may
-    is_claim = context.objective.is_speed and (is_crowded(before.trial.result) or not is_spoiled(before.trial.result))
-    return may if is_claim and (other.verdict.value or 0.0) > (1 + TIE) * (before.verdict.value or 0.0) else []
+    on_its_gpu = is_spoiled(before.trial.result) and not is_crowded(before.trial.result)
+    is_faster = (other.verdict.value or 0.0) > (1 + TIE) * (before.verdict.value or 0.0)
+    return may if context.objective.is_speed and is_faster and not on_its_gpu else []
 
 
 def _baseline(context: SearchContext) -> list[ConfigSummary]:

@@ -14,7 +14,6 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from statistics import fmean
 from typing import TypeVar
 
 from autotune.answer.choice import LUCK_DEVIATIONS, simplest
@@ -129,17 +128,17 @@ def _believed(context: SearchContext) -> dict[Config, float]:
 
 
 def _is_lucky(context: SearchContext, config: Config, scores: Mapping[Config, float]) -> bool:
-    """Whether it may owe its score to a process that had few page faults, and as much was probed without them.
+    """Whether its process had fewer page faults than most, and keeping memory scored as much as it would with theirs.
 
-    As much as it would score with those of most processes. The rounds of the ablation, in which several processes run,
-    take that change back if it is worth nothing.
+    Then what keeps memory is confirmed. The ablation, whose rounds are of several processes, takes that change back if
+    it is worth nothing.
     """
     baseline, names = context.request.baseline, evident_knobs(context.history)
     measured = context.history.summary(config).measurements
     own = [one.fault_share for one in measured if one.fault_share is not None]
     if not names or not own or keeps_memory(config, baseline):
         return False
-    luck = max(0.0, fmean(fault_shares(context.history)) - fmean(own))
+    luck = max(0.0, statistics.fmean(fault_shares(context.history)) - statistics.fmean(own))
     least = max((1 - min(luck, MOST_LUCK)) * scores[config], scores.get(baseline, 0.0))
     others = ((name, value) for name in names for value in context.space.domains[name] if value != baseline[name])
     twins = (Config(values={**config.values, name: value}) for name, value in others)
