@@ -24,7 +24,7 @@ from autotune.machine.host import cpu_name, usable_cores
 
 ROOT = Path(__file__).parent.parent
 GOAL_SECONDS = {"fork": 0.3, "fresh": 1.6}  # of a forked probe in all; of a fresh one over what the bare script costs
-TARGETS = ("benchmarks/targets/trivial.py", "examples/digits_cnn.py", "benchmarks/targets/small_bert.py")
+TARGETS = ("benchmarks/targets/trivial.py", "examples/digits_cnn.py")
 # What is measured takes as little time as it may, and is left out by its own clock.
 BUDGET = ProbeBudget(min_warmup_seconds=0.0, max_compute_seconds=0.05, max_loader_seconds=0.05, max_seconds=0.2)
 MEASURED = ("alone", "measure")
