@@ -13,6 +13,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 from autotune.core.records import Config
@@ -24,7 +25,7 @@ from autotune.machine.host import cpu_name, usable_cores
 
 ROOT = Path(__file__).parent.parent
 GOAL_SECONDS = {"fork": 0.3, "fresh": 1.6}  # of a forked probe in all; of a fresh one over what the bare script costs
-TARGETS = ("benchmarks/targets/trivial.py", "examples/digits_cnn.py")
+TARGETS = ("benchmarks/targets/trivial.py", "examples/digits_cnn.py", "benchmarks/targets/small_bert.py")
 # What is measured takes as little time as it may, and is left out by its own clock.
 BUDGET = ProbeBudget(min_warmup_seconds=0.0, max_compute_seconds=0.05, max_loader_seconds=0.05, max_seconds=0.2)
 MEASURED = ("alone", "measure")
@@ -39,7 +40,8 @@ model, data = target.model(), target.dataset()
 held_out = target.validation() if hasattr(target, "validation") else None
 optimizer = target.optimizer(model.parameters())
 batch = next(iter(torch.utils.data.DataLoader(data, batch_size=32, shuffle=True)))
-target.loss(model, batch).backward()
+loss = target.loss(model, batch) if hasattr(target, "loss") else model(**batch).loss  # as transformers' models have it
+loss.backward()
 optimizer.step()
 os._exit(0)
 """
@@ -83,6 +85,9 @@ def main() -> None:
     print("| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |")
     worst = dict.fromkeys(GOAL_SECONDS, 0.0)
     for target in options.targets:
+        if "transformers" in (ROOT / target).read_text() and find_spec("transformers") is None:
+            print(f"| {Path(target).stem} | did not run: transformers is not installed |")
+            continue
         for isolation, seconds in measured(target, options.runs).items():
             probes, scripts = seconds
             medians = [statistics.median(run[name] for run in probes) for name in probes[0]]

@@ -127,7 +127,15 @@ def limit_memory(limit_bytes: int, device: str) -> None:
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
         return
     torch.ones(1 << 20).mul_(2).sum()  # OpenMP aborts if its threads find no memory for their stacks
-    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes, resource.getrlimit(resource.RLIMIT_DATA)[1]))
+    untouched = kibibytes("VmData") - kibibytes("RssAnon")  # RLIMIT_DATA counts it; a probe's limit does not
+    _, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes + untouched * 1024, hard))
+
+
+def kibibytes(name: str) -> int:
+    """A line of /proc/self/status."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(f"{name}:")).split()[1])
 
 
 def imported(path: str):

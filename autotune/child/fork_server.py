@@ -92,6 +92,8 @@ def prepare(imports: Imports, own: frozenset[int]) -> Ready:
     if imports.statements:
         variables.hold()
     see_all()  # for every probe that is forked from here
+    if trim := getattr(ctypes.CDLL(None), "malloc_trim", None):  # of glibc
+        trim(0)  # a probe would hold what importing freed: 4 to 6 MiB more than a fresh process (measured)
     return Ready(unsafe=_trial())
 
 

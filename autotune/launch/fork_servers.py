@@ -176,12 +176,12 @@ class ForkServer:
         with suppress(OSError):  # it died: there is no answer, either
             ours.send(codec.encode(imports))
         if not _readable(ours.fileno(), READY_SECONDS):
-            raise NoForkServer(f"the fork server was not ready within {READY_SECONDS:g} s")
+            raise NoForkServer(f"the fork server was not ready within {READY_SECONDS:g} s", for_good=True)
         message = _received(ours)
         if not message:
-            raise NoForkServer(
-                f"the fork server died while it imported: exit status {self._process.wait()}", for_good=True
-            )
+            status = self._process.wait()
+            was_killed = status == -signal.SIGKILL  # by the kernel, for want of memory, or by hand: not of itself
+            raise NoForkServer(f"the fork server died while it imported: exit status {status}", for_good=not was_killed)
         ready: Ready = codec.decode(message, Ready)
         return ready
 
@@ -235,11 +235,7 @@ class ForkServers:
         """End a fork server that is of no use; another one is started for the next probe, unless it is `for_good`."""
         with self._lock:
             self._started = {key: other for key, other in self._started.items() if other is not fork_server}
-            self._losses += 1
-            if for_good:
-                self.stay_fresh(reason)
-            elif self._losses >= MOST_LOST_SERVERS:
-                self.stay_fresh(f"{self._losses} fork servers were lost, the last because {reason}")
+            self._count_loss(reason, for_good)
         fork_server.close()
 
     def close(self) -> None:
@@ -257,11 +253,18 @@ class ForkServers:
             try:
                 self._started[key] = ForkServer(self._command, environ, imports)
             except NoForkServer as error:
-                self.stay_fresh(str(error))
-                if not self._probes:
+                self._count_loss(str(error), error.for_good)
+                if self.unused_because and not self._probes:
                     self._end_all()
                 raise
         return self._started[key]
+
+    def _count_loss(self, reason: str, for_good: bool) -> None:
+        self._losses += 1
+        if for_good:
+            self.stay_fresh(reason)
+        elif self._losses >= MOST_LOST_SERVERS:
+            self.stay_fresh(f"{self._losses} fork servers were lost, the last because {reason}")
 
     def _end_all(self) -> None:
         def end() -> None:

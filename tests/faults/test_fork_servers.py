@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ctypes
+import os
+import signal
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -28,6 +32,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fork servers ne
 SHORT = ProbeBudget(
     min_seconds=0.05, max_seconds=0.2, min_warmup_seconds=0.0, max_compute_seconds=0.05, max_loader_seconds=0.05
 )
+PROCESS_MADVISE, MADV_PAGEOUT = 440, 21  # asm-generic/unistd.h, asm-generic/mman-common.h: Linux 5.10
 TARGET = """
 import torch
 from torch import nn
@@ -122,6 +127,77 @@ def test_fork_servers_that_are_lost_again_and_again_are_not_started_for_ever(
 
     assert result.isolation == "fresh"
     assert result.isolation_reason == "3 fork servers were lost, the last because the fork server died"
+
+
+def test_a_fork_server_that_is_killed_while_it_imports_is_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "killed"
+    at_first = (
+        f"import os, pathlib; p = pathlib.Path({str(place)!r}); p.exists() or p.touch() or os.kill(os.getpid(), 9)"
+    )
+    monkeypatch.setattr(fork_servers, "imports_of", lambda target: Imports(statements=(at_first,)))
+    (tmp_path / "model.py").write_text(TARGET)
+    request = ProbeRequest(
+        target=str(tmp_path / "model.py"), config=Config(values=defaults()), device="cpu", budget=SHORT
+    )
+
+    with SubprocessLauncher(isolation="fork") as launcher:
+        during, after = launcher.run(request, tmp_path), launcher.run(request, tmp_path)
+
+    assert (during.outcome, during.isolation) == (Outcome.OK, "fresh")
+    assert during.isolation_reason == "the fork server died while it imported: exit status -9"
+    assert (after.outcome, after.isolation, after.isolation_reason) == (Outcome.OK, "fork", "")
+
+
+def test_a_fork_server_that_dies_of_an_import_is_not_started_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fork_servers, "imports_of", lambda target: Imports(statements=("import os; os.abort()",)))
+    (tmp_path / "model.py").write_text(TARGET)
+    request = ProbeRequest(
+        target=str(tmp_path / "model.py"), config=Config(values=defaults()), device="cpu", budget=SHORT
+    )
+
+    with SubprocessLauncher(isolation="fork") as launcher:
+        result = launcher.run(request, tmp_path)
+        assert launcher.fork_servers is not None
+        unused_because = launcher.fork_servers.unused_because
+
+    assert (result.outcome, result.isolation) == (Outcome.OK, "fresh")
+    assert result.isolation_reason == unused_because == "the fork server died while it imported: exit status -6"
+
+
+def test_a_fork_server_that_runs_out_of_memory_while_it_forks_costs_that_probe(
+    forking: SubprocessLauncher, tmp_path: Path, little_memory: Callable[[int], None]
+) -> None:
+    ask(forking, tmp_path)
+    little_memory(fork_server_of(forking).pid)
+
+    during, after = ask(forking, tmp_path), ask(forking, tmp_path)
+
+    assert (during.outcome, during.isolation) == (Outcome.OK, "fresh")
+    assert during.isolation_reason in (
+        "the fork server died", "its fork server died", "the forked process died at once",
+        "no process could be forked: Cannot allocate memory",
+    )  # fmt: skip
+    assert (after.outcome, after.isolation) == (Outcome.OK, "fork")
+
+
+def test_a_fork_server_whose_memory_is_paged_out_forks_the_same_probes(
+    probing: SimpleNamespace,
+) -> None:
+    before = probing.of(TARGET)
+    (running,) = probing.fork_servers.running
+    resident = running.resident_bytes
+    _page_out(running._process.pid)
+    left = running.resident_bytes
+
+    after = probing.of(TARGET)
+
+    assert left < 0.8 * resident  # at least what was read from files
+    assert (after.outcome, after.isolation) == (Outcome.OK, "fork")
+    assert after.measurement.memory.host_bytes == pytest.approx(before.measurement.memory.host_bytes, rel=0.04)
 
 
 def test_a_log_in_shared_memory_is_the_probe_s_own(forking: SubprocessLauncher) -> None:
@@ -396,6 +472,44 @@ def test_elsewhere_than_on_linux_every_probe_is_fresh_and_says_why(
         result = ask(launcher, tmp_path)
 
     assert (result.isolation, result.isolation_reason) == ("fresh", "forked probes need Linux")
+
+
+@pytest.fixture
+def little_memory() -> Iterator[Callable[[int], None]]:
+    """`little_memory(pid)`: leave the process 64 KiB to grow by, and what it forks with it."""
+    version_1, version_2 = Path("/sys/fs/cgroup/memory"), Path("/sys/fs/cgroup")
+    place, limit = (version_1, "memory.limit_in_bytes") if version_1.is_dir() else (version_2, "memory.max")
+    group = place / f"autotune-test-{os.getpid()}"
+    try:
+        group.mkdir()
+        (group / limit).write_text(str(2**30))
+    except OSError as error:
+        with suppress(OSError):
+            group.rmdir()
+        pytest.skip(f"no group of processes with a memory limit can be made: {error}")
+
+    def narrow(pid: int) -> None:
+        (group / "cgroup.procs").write_text(str(pid))
+        (group / limit).write_text(str(2**16))
+
+    yield narrow
+    for process in (group / "cgroup.procs").read_text().split():
+        os.kill(int(process), signal.SIGKILL)
+    give_up = time.monotonic() + 20.0
+    while (group / "cgroup.procs").read_text() and time.monotonic() < give_up:
+        time.sleep(0.02)
+    group.rmdir()
+
+
+def _page_out(pid: int) -> None:
+    """Take all memory from a process that can be read again: without swap, what is mapped from files."""
+    libc = ctypes.CDLL(None)
+    pidfd = os.pidfd_open(pid)
+    for line in Path(f"/proc/{pid}/maps").read_text().splitlines():
+        first, end = (int(part, 16) for part in line.split()[0].split("-"))
+        span = (ctypes.c_size_t * 2)(first, end - first)  # struct iovec
+        libc.syscall(PROCESS_MADVISE, pidfd, ctypes.byref(span), 1, MADV_PAGEOUT, 0)
+    os.close(pidfd)
 
 
 def _while_forking(monkeypatch: pytest.MonkeyPatch, then: Callable[[], object]) -> None:
