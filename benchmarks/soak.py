@@ -11,6 +11,7 @@ import argparse
 import random
 import signal
 import sqlite3
+import statistics
 import subprocess
 import tempfile
 import time
@@ -49,6 +50,7 @@ class Tally:
     orphans: list[str] = field(default_factory=list)
     broken_databases: list[str] = field(default_factory=list)
     finished: dict[str, bytes] = field(default_factory=dict)
+    gone_seconds: list[float] = field(default_factory=list)  # from each end of a search to that of all that it started
 
     def table(self) -> str:
         """One line per count, with the first few cases of what went wrong."""
@@ -61,7 +63,9 @@ class Tally:
             ("processes left behind", len(self.orphans), self.orphans),
             ("unreadable databases", len(self.broken_databases), self.broken_databases),
         )
-        return "\n".join(f"{name:34}{count:6d}  {'; '.join(details[:3])}".rstrip() for name, count, details in rows)
+        counts = [f"{name:34}{count:6d}  {'; '.join(details[:3])}".rstrip() for name, count, details in rows]
+        gone = f"gone after: {statistics.median(self.gone_seconds):.2f} s in the median, {max(self.gone_seconds):.2f} s"
+        return "\n".join([*counts, f"{gone} at most, fork servers and probes"])
 
 
 def main() -> int:
@@ -123,9 +127,10 @@ def killed(search: subprocess.Popen[str], seconds: float, tally: Tally) -> None:
 
 def look_around(home: Path, tally: Tally) -> None:
     """Compare what lies there with what lay there before."""
-    give_up = time.monotonic() + GONE_WITHIN_SECONDS
-    while (left := processes(home)) and time.monotonic() < give_up:
+    ended = time.monotonic()
+    while (left := processes(home)) and time.monotonic() < ended + GONE_WITHIN_SECONDS:
         time.sleep(0.05)
+    tally.gone_seconds.append(time.monotonic() - ended)
     tally.orphans += [str(process) for process in left]
     for process in left:
         process.kill()

@@ -10,6 +10,7 @@ from autotune.core.results import Measurement
 from autotune.knobs import KNOBS
 from autotune.knobs.base import TACIT, Knob
 from autotune.knobs.changes import BATCH_KNOBS
+from autotune.knobs.choice_knob import ChoiceKnob
 from autotune.report.phrases import half_width
 from autotune.study.shown import shown_value
 from autotune.units import format_bytes, format_rate, format_share
@@ -92,9 +93,10 @@ def cells(shown_columns: Sequence[Column], number: int, config: Config, measured
 
 
 def _knob_column(knob: Knob) -> Column:
+    choices = knob.choices.values() if isinstance(knob, ChoiceKnob) else ()
     return Column(
         title=knob.label,
-        width=max(5, len(knob.label)),
+        width=max(5, len(knob.label), *map(len, choices)),
         cell=lambda config, _: shown_value(knob, config.values),
         gives_way=knob.show(knob.default) in TACIT,
     )

@@ -85,6 +85,11 @@ class ConfigSummary:
         return [one.samples_per_second for one in self.measurements]
 
     @property
+    def faultless_rates(self) -> list[float]:
+        """The samples/s of each trial, as if page faults had taken no time; where they were not counted, its own."""
+        return [one.samples_per_second / (1 - min(0.5, one.fault_share or 0.0)) for one in self.measurements]
+
+    @property
     def score(self) -> float:
         """The typical score (`typical_rate`), in the objective's unit."""
         return self.compared.score if self.compared else typical_rate(self.scores)
@@ -143,10 +148,12 @@ class ConfigSummary:
 
 
 def rounds_of(
-    candidates: Sequence[ConfigSummary], kind: Literal["rates", "scores"] = "scores", reference: int | None = None
+    candidates: Sequence[ConfigSummary],
+    kind: Literal["rates", "scores", "faultless_rates"] = "scores",
+    reference: int | None = None,
 ) -> Rounds:
     """Return the rounds that these ran together, by samples/s or by the objective's scores."""
-    rows = [one.by_round(one.rates if kind == "rates" else one.scores) for one in candidates]
+    rows = [one.by_round(getattr(one, kind)) for one in candidates]
     return Rounds(rows, reference, window_noise=window_noise(candidates))
 
 

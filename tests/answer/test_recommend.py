@@ -2,13 +2,14 @@
 
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from autotune.answer.recommend import StudyFacts, recommend
 from autotune.core.codes import Code
 from autotune.core.notices import earlier, notice
 from autotune.core.records import Goal
-from autotune.core.results import LossVerdict, Trial
+from autotune.core.results import FAULT_SECONDS, LossVerdict, Trial
 from autotune.errors import NoRecommendation
 from autotune.precision.arithmetic import precision_of
 from autotune.study.summary import ConfigSummary
@@ -287,6 +288,27 @@ def test_a_noisy_machine_is_said():
     found = _recommended(_candidate(BASE, 100, 120, 90), _candidate(FAST, 300, 240, 330))
 
     assert [warning.code for warning in found.warnings] == [Code.PRECISION_UNDECIDED, Code.RATES_SPREAD]
+
+
+def test_repeats_that_differ_by_page_faults_do_not_blame_other_work():
+    shares = (0.0, 0.2, 0.1)
+
+    def slowed(rate, share):
+        ran = measured(rate * (1 - share))
+        faults = round(share * sum(ran.measurement.step_seconds) / FAULT_SECONDS)
+        return msgspec.structs.replace(ran, measurement=msgspec.structs.replace(ran.measurement, page_faults=faults))
+
+    def candidate(where, rate):
+        trials = tuple(
+            Trial(number=n, purpose="confirm", config=where, result=slowed(rate, share))
+            for n, share in enumerate(shares if where == BASE else (0.0,) * 3)
+        )
+        verdicts = tuple(good(trial.result.measurement.samples_per_second) for trial in trials)
+        return ConfigSummary(config=where, trials=trials, verdicts=verdicts)
+
+    found = _recommended(candidate(BASE, 100.0), candidate(FAST, 300.0))
+
+    assert Code.RATES_SPREAD not in [warning.code for warning in found.warnings]
 
 
 def test_a_precision_that_there_was_no_time_to_compare_is_undecided():

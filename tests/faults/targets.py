@@ -231,24 +231,3 @@ UNUSUAL = (
 )  # fmt: skip
 
 FAULTS = (*DEATHS, *RAISED, *HANGS, *EXHAUSTION, *CONFIGURATIONS, *UNUSUAL)
-
-# Faults that a forked probe alone meets, by the one that is met both ways in their stead: until the first step, all
-# that an exec'd process could do otherwise (imports, descriptors, handlers, limits, children, its end) is the same.
-LIKE = {
-    "abort": "segfault", "SIGKILL": "segfault", "SIGTERM": "segfault",  # `test_launcher_faults.py` sends each both ways
-    "vanish": "exit in step", "half a result": "exit in step",  # and these
-    "20 MB of prints": "closed output", "binary garbage on stdout": "closed output",  # and these
-    "raise in build": "raise on import", "raise in step": "raise on import", "raise in validation": "raise on import",
-    "raise while measuring": "raise on import", "raise in a worker": "raise on import",
-    "an error without words": "raise on import", "a file name that is no text": "raise on import",
-    "fewer samples than a batch": "raise on import", "a stream that gives no batch": "raise on import",
-    "a stream that cannot start anew": "raise on import", "batch of one under BatchNorm": "raise on import",
-    "endless recursion": "raise on import", "no compiler": "raise on import", "segfault on import": "segfault",
-    "endless step": "endless build", "endless import": "endless build",
-    "deadlocked worker": "worker in a session of its own", "a worker killed": "worker in a session of its own",
-    "a child that trains, too": "a child that lives on", "unpicklable dataset under spawn": "spawned workers",
-    "shared memory full, which no sample foretold": "shared memory full",
-    "host memory limit in a worker": "host memory limit", "no more threads": "no more processes",
-    "NaN losses": "another working folder", "infinite losses": "another working folder",
-    "a short stream": "another working folder",  # nothing fails: each trains as any target
-}  # fmt: skip

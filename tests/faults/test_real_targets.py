@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -15,16 +15,11 @@ from autotune.errors import EnvironmentUnfit
 from autotune.launch.base import LOG, RESULT
 from autotune.study import disk
 from tests.faults.suffering import WELL, House, Suffered, left_running, partial_files, suffer_all
-from tests.faults.targets import FAULTS, LIKE, Fault, in_step
+from tests.faults.targets import FAULTS, Fault, in_step
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is left of a probe is looked up in /proc")
 MOST_LOG_BYTES = 2**19
 ISOLATIONS: tuple[Isolation, ...] = ("fresh", "fork")
-
-
-def met_by(isolation: Isolation) -> Iterator[Fault]:
-    """All faults where probes are forked, and those that might be others where they are not."""
-    return (fault for fault in FAULTS if isolation == "fork" or fault.name not in LIKE)
 
 
 each_fault = pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.name.replace(" ", "-"))
@@ -45,7 +40,7 @@ def all_suffered(request: pytest.FixtureRequest, study: Path, isolation: Isolati
     """What came of the faults of the tests that were asked for, by name: one launcher, a few probes at a time."""
     calls = [item.callspec for item in request.session.items if hasattr(item, "callspec")]
     asked = {call.params["fault"].name for call in calls if isinstance(call.params.get("fault"), Fault)}
-    chosen = [fault for fault in met_by(isolation) if not asked or fault.name in asked]
+    chosen = [fault for fault in FAULTS if not asked or fault.name in asked]
     return suffer_all(chosen, study, isolation)
 
 
@@ -55,8 +50,6 @@ def suffered(
     request: pytest.FixtureRequest, tmp_path: Path,
 ) -> Suffered:  # fmt: skip
     """What came of the fault; where the test runs again, of a second time alone."""
-    if fault not in met_by(isolation):
-        pytest.skip(f"the same as '{LIKE[fault.name]}', which is met both ways")
     if not House(study).can(fault):
         pytest.skip("a /dev/shm of its own needs Linux and the right to unshare mounts")
     is_again = getattr(request.node, "execution_count", 1) > 1
@@ -89,14 +82,6 @@ def test_the_study_of_all_faults_reads_back_whole(all_suffered: Mapping[str, Suf
     assert partial_files(study) == []
 
 
-def test_every_fault_has_one_of_its_kind_that_is_met_both_ways() -> None:
-    names = {fault.name for fault in FAULTS}
-
-    assert LIKE.keys() < names
-    assert set(LIKE.values()) <= names - LIKE.keys()
-
-
-@pytest.mark.parametrize("isolation", ["fork"], indirect=True)
 def test_losses_that_are_not_finite_are_kept_as_such(all_suffered: Mapping[str, Suffered]) -> None:
     for name in ("NaN losses", "infinite losses"):
         measured = all_suffered[name].result.measurement

@@ -11,7 +11,8 @@ from rich.console import Console
 
 from autotune.context.reporter import Reporter
 from autotune.core.results import Outcome, Trial, Verdict
-from autotune.knobs import knob, touched
+from autotune.knobs import KNOBS, knob, touched
+from autotune.knobs.choice_knob import ChoiceKnob
 from autotune.knobs.num_workers import NumWorkers
 from autotune.objectives.verdict import judge
 from autotune.report.columns import RESULT_ROOM, columns, fitting_columns, header, line_width
@@ -242,6 +243,13 @@ def test_a_new_knob_gets_a_column_by_being_in_the_registry() -> None:
     assert cells["prefetch"] == "4"
     assert "prefetch" in [column.title for column in fitting_columns(new, 97)]
     assert "prefetch" not in [column.title for column in fitting_columns(new, 96)]
+
+
+@pytest.mark.parametrize("knob", [knob for knob in KNOBS if isinstance(knob, ChoiceKnob)], ids=lambda knob: knob.name)
+def test_every_choice_of_a_knob_fits_its_column(knob: ChoiceKnob) -> None:
+    (column,) = (column for column in columns((knob,)) if column.title == knob.label)
+
+    assert max(len(knob.show(choice)) for choice in (None, *knob.choices)) <= column.width
 
 
 def test_a_knob_that_this_search_does_not_move_has_no_column() -> None:
