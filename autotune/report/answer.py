@@ -190,7 +190,9 @@ def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]
     """Return what to do next; `left_out`: warnings that are told elsewhere only."""
     study, parts = shell_word(best.study), []
     command = recommended_command(best.target, best.params, best.baseline, best.facts)
-    lines = [Line("Set", f"{line}   {BEFORE_PYTHON}") for line in phrases.exports(best.params)] if not command else []
+    exports = [] if command else phrases.exports(best.params)
+    parted = [flow([line, BEFORE_PYTHON], width - TITLES, "   ") for line in exports]
+    lines = [Line("Set" * (not n), text) for texts in parted for n, text in enumerate(texts)]
     if best.undecided or is_uncompared(best):
         lines += titled_lines("Next", phrases.what_would_tell(best), width)
     if best.params != best.baseline:
