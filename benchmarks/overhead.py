@@ -86,7 +86,7 @@ def main() -> None:
     worst = dict.fromkeys(GOAL_SECONDS, 0.0)
     for target in options.targets:
         if "transformers" in (ROOT / target).read_text() and find_spec("transformers") is None:
-            print(f"| {Path(target).stem} | did not run: transformers is not installed |")
+            print(f"| {Path(target).stem} | did not run: transformers is not installed |" + " |" * 9)
             continue
         for isolation, seconds in measured(target, options.runs).items():
             probes, scripts = seconds

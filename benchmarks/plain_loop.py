@@ -46,6 +46,7 @@ SDPA_SWITCHES = {
 }
 FEWEST_BLOCKS = 2  # of one kind, in a list
 LOADED_AHEAD = 2  # batches of each worker that wait when the first step ends: DataLoader's default prefetch_factor
+STACK_BYTES = 512 * 2**20
 LEAST_WARM_UP_STEPS = 5  # on a GPU, where the first ones load kernels and fill the allocator's cache
 
 
@@ -127,9 +128,10 @@ def limit_memory(limit_bytes: int, device: str) -> None:
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
         return
     torch.ones(1 << 20).mul_(2).sum()  # OpenMP aborts if its threads find no memory for their stacks
-    untouched = kibibytes("VmData") - kibibytes("RssAnon")  # RLIMIT_DATA counts it; a probe's limit does not
+    # RLIMIT_DATA counts what is mapped and not touched; that and stacks to come are granted besides, as to a probe.
+    ceiling = limit_bytes + 1024 * (kibibytes("VmData") - kibibytes("RssAnon")) + STACK_BYTES
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
-    resource.setrlimit(resource.RLIMIT_DATA, (limit_bytes + untouched * 1024, hard))
+    resource.setrlimit(resource.RLIMIT_DATA, (ceiling if hard == resource.RLIM_INFINITY else min(ceiling, hard), hard))
 
 
 def kibibytes(name: str) -> int:

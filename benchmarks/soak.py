@@ -50,7 +50,7 @@ class Tally:
     orphans: list[str] = field(default_factory=list)
     broken_databases: list[str] = field(default_factory=list)
     finished: dict[str, bytes] = field(default_factory=dict)
-    gone_seconds: list[float] = field(default_factory=list)  # from each end of a search to that of all that it started
+    gone_seconds: list[float] = field(default_factory=list)  # from each kill to the end of all that the search started
 
     def table(self) -> str:
         """One line per count, with the first few cases of what went wrong."""
@@ -64,8 +64,8 @@ class Tally:
             ("unreadable databases", len(self.broken_databases), self.broken_databases),
         )
         counts = [f"{name:34}{count:6d}  {'; '.join(details[:3])}".rstrip() for name, count, details in rows]
-        gone = f"gone after: {statistics.median(self.gone_seconds):.2f} s in the median, {max(self.gone_seconds):.2f} s"
-        return "\n".join([*counts, f"{gone} at most, fork servers and probes"])
+        gone = f"median {statistics.median(self.gone_seconds):.2f}, most {max(self.gone_seconds):.2f}"
+        return "\n".join([*counts, f"all processes gone after a kill, seconds: {gone}"])
 
 
 def main() -> int:
@@ -84,8 +84,8 @@ def main() -> int:
         latest = first_run(home, search, tally)
         print(f"kills {EARLIEST_SECONDS:g} to {latest:.1f} s after the start of each run")
         for _ in range(options.kills):
-            killed(start(home, *search), chance.uniform(EARLIEST_SECONDS, latest), tally)
-            look_around(home, tally)
+            was_killed = killed(start(home, *search), chance.uniform(EARLIEST_SECONDS, latest), tally)
+            look_around(home, tally, was_killed=was_killed)
         last_run(home, search, tally)
     print(tally.table())
     bad = (tally.lost, tally.failed_resumes, tally.orphans, tally.broken_databases)
@@ -110,8 +110,8 @@ def results(home: Path) -> dict[str, bytes]:
     return {path.parent.name: path.read_bytes() for path in (home / STUDY).glob(f"probes/*/{RESULT}")}
 
 
-def killed(search: subprocess.Popen[str], seconds: float, tally: Tally) -> None:
-    """Let the search run for so long, kill it, and read from its output whether it went on with the study."""
+def killed(search: subprocess.Popen[str], seconds: float, tally: Tally) -> bool:
+    """Let the search run for so long, kill it, and read from its output whether it went on. False: it had ended."""
     begun = bool(tally.finished)
     try:
         output, _ = search.communicate(timeout=seconds)
@@ -123,14 +123,16 @@ def killed(search: subprocess.Popen[str], seconds: float, tally: Tally) -> None:
     if "error:" in output or not ended_well:
         tally.failed_resumes.append(f"status {search.returncode}: {output[-300:]}")
     tally.resumes += begun and "(resumed)" in output
+    return search.returncode == -signal.SIGKILL
 
 
-def look_around(home: Path, tally: Tally) -> None:
+def look_around(home: Path, tally: Tally, *, was_killed: bool = False) -> None:
     """Compare what lies there with what lay there before."""
     ended = time.monotonic()
     while (left := processes(home)) and time.monotonic() < ended + GONE_WITHIN_SECONDS:
         time.sleep(0.05)
-    tally.gone_seconds.append(time.monotonic() - ended)
+    if not left and was_killed:
+        tally.gone_seconds.append(time.monotonic() - ended)
     tally.orphans += [str(process) for process in left]
     for process in left:
         process.kill()

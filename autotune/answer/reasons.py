@@ -13,6 +13,7 @@ from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
 from autotune.core.results import Trial
 from autotune.knobs import loader_workers, worker_knob
+from autotune.knobs.changes import keeps_memory
 from autotune.objectives.verdict import headroom_for
 from autotune.sampler.space import is_settable
 from autotune.sentences import first_few
@@ -40,12 +41,13 @@ def is_unconfirmed(one: ConfigSummary) -> bool:
 
 
 def warnings_of(
-    winner: ConfigSummary, request: StudyRequest, spread: float, *, busy: bool = False,
+    winner: ConfigSummary, request: StudyRequest, spread: float, faultless_spread: float, *, busy: bool = False,
     probed: Collection[Config] = (), is_open: bool = False,
 ) -> Iterator[Notice]:  # fmt: skip
     """Yield the warnings that the winner needs, with a next step each.
 
-    `probed`: all that the study has tried; `is_open`: whether any of it is faster is not decided.
+    `spread` of repeats, relative, and what it is without the time of page faults; `probed`: all that the study has
+    tried; `is_open`: whether any of it is faster is not decided.
     """
     now, before = winner.config.batch_size, request.baseline.batch_size
     if set(probed) == {request.baseline} and any(len(values) > 1 for values in request.domains.values()):
@@ -68,8 +70,10 @@ def warnings_of(
         yield notice(
             Code.PAUSES_LEFT_OUT, seconds=paused, measured=sum(sum(m.step_seconds) for m in winner.measurements)
         )
-    if spread > MISLEADING_SPREAD:
+    if min(spread, faultless_spread) > MISLEADING_SPREAD:
         yield notice(Code.RATES_SPREAD, spread=spread)
+    elif spread > MISLEADING_SPREAD and not keeps_memory(winner.config, request.baseline):
+        yield notice(Code.FAULTS_SPREAD, spread=spread)  # no other work slows these, and waiting does not help
     if busy:
         yield notice(Code.INTERFERENCE_THROUGHOUT)
     if request.facts.data == "batch" and not request.facts.owns_loop:  # a loop that draws its own batches has real ones

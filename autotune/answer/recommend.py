@@ -66,9 +66,8 @@ def recommend(
     still_open = find_undecided(ranking, facts.seconds)
     others = [one for one in candidates if not one.refused and one.config != request.baseline]
     is_unknown = still_open is not None or any(map(is_unconfirmed, others))  # what more workers gain
-    # A machine whose repeats differ by page faults alone is not busy, and waiting would not make them alike.
-    spread = min(ranking.rates.noise, rounds_of(ranking.measured, "faultless_rates").noise)
-    warnings = warnings_of(winner, request, spread, busy=facts.busy, probed=facts.probed, is_open=is_unknown)
+    spread, own = ranking.rates.noise, rounds_of(ranking.measured, "faultless_rates").noise
+    warnings = warnings_of(winner, request, spread, own, busy=facts.busy, probed=facts.probed, is_open=is_unknown)
     achieved, own_reasons = _achieved(ranking)
     tokens = mean_of_known([one.tokens_per_second for one in winner.measurements])
     batches = {request.global_batch_size(one) for one in (*facts.probed, *(one.config for one in candidates))}

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from functools import lru_cache
 from statistics import fmean
 
-from autotune.core.records import Config
 from autotune.core.results import Measurement
-from autotune.knobs import KNOBS, loader_workers
+from autotune.knobs import loader_workers
+from autotune.knobs.changes import keeping_knobs, keeps_memory
 from autotune.study.history import History
 
 # Share of a step that page faults take in the mean, from which on keeping memory is expected to pay: `digits_cnn` and
@@ -55,16 +55,6 @@ def _fault_shares(history: History, version: int) -> tuple[tuple[float, ...], tu
         if trial.purpose in _SEARCHING and measured is not None and measured.fault_share is not None:
             (keeping if keeps_memory(trial.config, history.request.baseline) else plain).append(measured.fault_share)
     return tuple(plain), tuple(keeping)
-
-
-def keeps_memory(config: Config, baseline: Config) -> bool:
-    """Whether it sets a knob that spares page faults otherwise than the baseline does."""
-    return any(config[name] != baseline[name] for name in keeping_knobs())
-
-
-def keeping_knobs() -> list[str]:
-    """Return the names of the knobs that do nothing but spare page faults."""
-    return [one.name for one in KNOBS if one.spares_faults]
 
 
 def evident_knobs(history: History) -> list[str]:

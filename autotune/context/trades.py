@@ -28,12 +28,12 @@ from enum import Enum
 import numpy as np
 from msgspec.structs import replace
 
-from autotune.context.step_shares import fault_shares, keeping_knobs, loading_share, update_share
+from autotune.context.step_shares import fault_shares, loading_share, update_share
 from autotune.core.records import Config, Value
 from autotune.core.results import Measurement
 from autotune.knobs import KNOBS, knob, loader_workers, traded, worker_knob
 from autotune.knobs.base import Knob
-from autotune.knobs.changes import BATCH_KNOBS
+from autotune.knobs.changes import BATCH_KNOBS, keeping_knobs
 from autotune.knobs.influence import Factor
 from autotune.memory.prediction import MemoryPrediction
 from autotune.objectives import objective_of

@@ -49,8 +49,7 @@ class Code(NumberedCode):
     MEMORY_GROWS = ("memory-grows", 109,
         "Memory grows by {step_bytes:growth} with every step: it runs out after about {steps_left:,} steps, with any "
         "configuration. Something probably keeps the graph of every step, such as `total += loss` or a list of "
-        "outputs.",
-        "Keep numbers instead (`total += loss.item()`), or use `.detach()`.")
+        "outputs.", "Keep numbers instead (`total += loss.item()`), or use `.detach()`.")
     LARGEST_BATCH_UNTRIED = ("largest-batch-untried", 110,
         "Batches differ in shape, and the largest was not tried, because this data does not show which one it is. "
         "{free_share:share} of the memory is kept free for it.",
@@ -60,8 +59,7 @@ class Code(NumberedCode):
         "Keep batch_size {before} where that matters (--fix batch={before}, or --exact).")
     RATES_SPREAD = ("rates-spread", 112,
         "Repeats of one configuration differed by {spread:.0%}: this machine is busy or throttled. Smaller gains are "
-        "not reliable.",
-        "Search again when the machine is quiet.")
+        "not reliable.", "Search again when the machine is quiet.")
     INTERFERENCE_THROUGHOUT = ("interference-throughout", 113,
         "Other processes interfered throughout: rates are underestimated, and small differences are unreliable.",
         "Search again when the machine is quiet.")
@@ -106,8 +104,7 @@ class Code(NumberedCode):
         "Search again with a longer --time-budget; the measurements are kept.")
     NOTHING_COMPILED = ("nothing-compiled", 126,
         "compile_mode {mode} compiled nothing: training calls the model by another way than model(...), or torch "
-        "skipped all of it.",
-        "Compile the part that is called, in your own code, or search with --compile none.")
+        "skipped all of it.", "Compile the part that is called, in your own code, or search with --compile none.")
     COMPILED_IN_WINDOW = ("compiled-in-window", 127,
         "torch.compile compiled {frames:counted frame} inside the timed window of {probes} of {of} probes, which took "
         "{seconds:.3g} s: batches change their shape, or something else changes that the compiled code depends on.",
@@ -126,6 +123,9 @@ class Code(NumberedCode):
         "On a second machine ({worker}) {found}; here it is {here:.2f} times.", "Search on machines that are alike.")
     LOADER_BOUND_WORKERS_OPEN = ("loader-bound-workers-open", 132, TROUBLE_WITH_LOADER,
         "More workers, up to {workers}, were tried without a clear result. Search longer, or make the samples cheaper.")
+    FAULTS_SPREAD = ("faults-spread", 133,
+        "Repeats of one configuration differed by {spread:.0%}, mostly by page faults. Smaller gains are not reliable.",
+        "--malloc none,glibc tries to keep the memory that processes give back.")
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"

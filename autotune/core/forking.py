@@ -20,6 +20,7 @@ class Ready(Record, frozen=True, kw_only=True):
 
     unsafe: str = ""  # empty: forked processes are as good as fresh ones
     safe_statements: int | None = None  # with so many of the statements it would be safe; None: with none
+    may_pass: bool = False  # it was for want of memory or processes: another fork server may come to be safe
 
 
 class ForkRequest(Record, frozen=True, kw_only=True):

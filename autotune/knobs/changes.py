@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from autotune.core.records import Value
+from autotune.core.records import Config, Value
 from autotune.knobs import KNOBS
 
 BATCH_KNOBS = ("batch_size", "gradient_accumulation_steps")  # their product is the global batch: they move as one
@@ -17,3 +17,13 @@ def changes_between(one: Mapping[str, Value], other: Mapping[str, Value]) -> lis
     moved = [name for name in names if one.get(name, usual[name]) != other.get(name, usual[name])]
     held = [BATCH_KNOBS] if set(moved) & set(BATCH_KNOBS) else []
     return [*held, *((name,) for name in moved if name not in BATCH_KNOBS)]
+
+
+def keeps_memory(config: Config, baseline: Config) -> bool:
+    """Whether it sets a knob that spares page faults otherwise than the baseline does."""
+    return any(config[name] != baseline[name] for name in keeping_knobs())
+
+
+def keeping_knobs() -> list[str]:
+    """Return the names of the knobs that do nothing but spare page faults."""
+    return [one.name for one in KNOBS if one.spares_faults]

@@ -151,7 +151,7 @@ class ForkServer:
         """Start it with all imports, and again with as many as are safe."""
         while (ready := self._exec(command, environ, imports)).unsafe:
             if ready.safe_statements is None:
-                raise NoForkServer(ready.unsafe, for_good=True)
+                raise NoForkServer(ready.unsafe, for_good=not ready.may_pass)
             imports = replace(imports, statements=imports.statements[: ready.safe_statements])
             self.imported_anew = f"each imports the rest anew, for {ready.unsafe}"
             self._open.close()
@@ -180,7 +180,7 @@ class ForkServer:
         message = _received(ours)
         if not message:
             status = self._process.wait()
-            was_killed = status == -signal.SIGKILL  # by the kernel, for want of memory, or by hand: not of itself
+            was_killed = status in (-signal.SIGKILL, -signal.SIGTERM)  # for want of memory, or by hand: not of itself
             raise NoForkServer(f"the fork server died while it imported: exit status {status}", for_good=not was_killed)
         ready: Ready = codec.decode(message, Ready)
         return ready
@@ -234,8 +234,9 @@ class ForkServers:
     def lose(self, fork_server: ForkServer, reason: str, *, for_good: bool = False) -> None:
         """End a fork server that is of no use; another one is started for the next probe, unless it is `for_good`."""
         with self._lock:
+            if for_good or fork_server in self.running:  # several probes may lose one
+                self._count_loss(reason, for_good)
             self._started = {key: other for key, other in self._started.items() if other is not fork_server}
-            self._count_loss(reason, for_good)
         fork_server.close()
 
     def close(self) -> None:

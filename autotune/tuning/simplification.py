@@ -19,11 +19,11 @@ from typing import TypeVar
 from autotune.answer.choice import LUCK_DEVIATIONS, simplest
 from autotune.answer.confirmation_rounds import finalist_margin
 from autotune.context.search_context import SearchContext
-from autotune.context.step_shares import evident_knobs, fault_shares, keeps_memory
+from autotune.context.step_shares import evident_knobs, fault_shares
 from autotune.core.records import Config
 from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.knobs import knob, loader_workers
-from autotune.knobs.changes import changes_between
+from autotune.knobs.changes import changes_between, keeps_memory
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.exploration import affords_probe
 from autotune.tuning.probing import probe_with_repeat

@@ -34,7 +34,7 @@ def _leaking(slope=8 * MIB):
 
 
 def _warnings(winner, request=REQUEST):
-    return [*warnings_of(winner, request, 0.0)]
+    return [*warnings_of(winner, request, 0.0, 0.0)]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def _warnings(winner, request=REQUEST):
 def test_an_answer_for_want_of_another_is_no_praise_of_the_baseline(probed, said):
     request = study_request(baseline=config())
 
-    warnings = warnings_of(_winner({}, batch_size=32), request, 0.0, probed=probed)
+    warnings = warnings_of(_winner({}, batch_size=32), request, 0.0, 0.0, probed=probed)
 
     assert (Code.ONLY_BASELINE_TRIED in {warning.code for warning in warnings}) == said
 
@@ -128,6 +128,6 @@ def test_a_loader_that_holds_the_model_up_is_said_with_what_was_not_tried_yet(wo
     asked = study_request(domains={**REQUEST.domains, "num_workers": (0, 2, 4, 8)})
     tried = [config(batch_size=64, num_workers=count) for count in probed]
 
-    (warning,) = warnings_of(_winner(waiting, waiting, num_workers=workers), asked, 0.0, probed=tried)
+    (warning,) = warnings_of(_winner(waiting, waiting, num_workers=workers), asked, 0.0, 0.0, probed=tried)
 
     assert (warning.code, warning.numbers["workers"]) == (code, named)

@@ -306,9 +306,32 @@ def test_repeats_that_differ_by_page_faults_do_not_blame_other_work():
         verdicts = tuple(good(trial.result.measurement.samples_per_second) for trial in trials)
         return ConfigSummary(config=where, trials=trials, verdicts=verdicts)
 
-    found = _recommended(candidate(BASE, 100.0), candidate(FAST, 300.0))
+    kept = config(**FAST.values | {"malloc": "glibc"})
+    plain, keeping = (
+        [warning.code for warning in _recommended(candidate(BASE, 100.0), candidate(fast, 300.0)).warnings]
+        for fast in (FAST, kept)
+    )
 
-    assert Code.RATES_SPREAD not in [warning.code for warning in found.warnings]
+    assert Code.FAULTS_SPREAD in plain and Code.RATES_SPREAD not in plain
+    assert {Code.FAULTS_SPREAD, Code.RATES_SPREAD}.isdisjoint(keeping)
+
+
+def test_other_work_is_blamed_where_repeats_differ_by_page_faults_and_by_more():
+    def slowed(rate, share):
+        ran = measured(rate)
+        faults = round(share * sum(ran.measurement.step_seconds) / FAULT_SECONDS)
+        return msgspec.structs.replace(ran, measurement=msgspec.structs.replace(ran.measurement, page_faults=faults))
+
+    trials = tuple(
+        Trial(number=n, purpose="confirm", config=BASE, result=slowed(rate, share))
+        for n, (rate, share) in enumerate([(100.0, 0.0), (70.0, 0.05), (120.0, 0.0)])
+    )
+    verdicts = tuple(good(trial.result.measurement.samples_per_second) for trial in trials)
+    noisy = ConfigSummary(config=BASE, trials=trials, verdicts=verdicts)
+
+    codes = [warning.code for warning in _recommended(noisy, _candidate(FAST, 300, 300, 300)).warnings]
+
+    assert Code.RATES_SPREAD in codes and Code.FAULTS_SPREAD not in codes
 
 
 def test_a_precision_that_there_was_no_time_to_compare_is_undecided():

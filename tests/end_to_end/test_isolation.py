@@ -1,13 +1,13 @@
 """How the probes of a real search start is the user's to say."""
 
 import json
-import sys
 
 import pytest
 
+from autotune.launch.fork_servers import unsupported
 from tests.commandline import TWO_ROUNDS, briefly, run_here
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forked probes need Linux")
+pytestmark = pytest.mark.skipif(bool(unsupported()), reason=unsupported())
 
 
 def _started(study):
