@@ -1,21 +1,24 @@
-.PHONY: try test lint check format docs site ray-test gpu-test
+.PHONY: try test test-long lint check format docs site ray-test gpu-test
 
 try:            ## a first answer: environment, pinned versions, a search of two minutes
 	python3 -m venv .venv
 	.venv/bin/pip install --quiet -c constraints.txt -e ".[examples]"
 	.venv/bin/autotune search examples/digits_cnn.py --time-budget 2m
 
-test:           ## all tests: environment, pinned versions, pytest
+test:           ## the tests of minutes: environment, pinned versions, pytest
 	python3 -m venv .venv
 	.venv/bin/pip install --quiet -c constraints.txt -e ".[dev]"
-	.venv/bin/python -m pytest -n 4 --dist loadfile
+	.venv/bin/python -m pytest -n 4 --dist loadfile -m "not long"
+
+test-long:      ## all other tests, in the environment of `make test`: profiles, ranks, fleets, browsers, most real faults
+	.venv/bin/python -m pytest -n 4 --dist loadfile -m long
 
 lint:           ## the linters, in the environment of `make test`
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy
 
-check: test lint
+check: test test-long lint
 
 format:
 	.venv/bin/ruff format .

@@ -30,6 +30,12 @@ os.environ["CXX"] = "no-compiler-for-tests"  # searches would try torch.compile,
 
 
 SLOW_FOLDERS = ("faults", "fleet", "end_to_end", "story", "fuzz", "browser")  # the slowest first
+# Folders and files that take two thirds of the time: `make test` leaves them to `make test-long`, the gate runs both.
+LONG = {
+    "profile", "slow", "fleet", "ranks", "browser", "test_profile", "test_profile_faults", "test_real_targets",
+    "test_own_ranks", "test_ranks", "test_fork_servers", "test_interruptions", "test_race", "test_compiling",
+    "test_declared_knobs", "test_memory_limit",
+}  # fmt: skip
 # A finding is what steps that were timed show, beside tests that want the cores. Elsewhere, processes race for these.
 RERUNS = {"profile": 5, "slow": 5}
 
@@ -54,6 +60,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.path.parent.name in SLOW_FOLDERS:
             item.add_marker(pytest.mark.slow)
+        if not LONG.isdisjoint((item.path.parent.name, item.path.stem)):
+            item.add_marker(pytest.mark.long)
         item.add_marker(pytest.mark.flaky(reruns=RERUNS.get(item.path.parent.name, 1)))
     items.sort(key=turn)
 
