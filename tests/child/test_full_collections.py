@@ -10,6 +10,7 @@ from autotune.child import full_collections
 from autotune.child.full_collections import FullCollections
 from autotune.targets.base import Step
 
+pytestmark = pytest.mark.slow  # collects all objects again and again
 TOOK = 0.5
 
 
