@@ -34,7 +34,8 @@ SLOW_FOLDERS = ("faults", "fleet", "end_to_end", "story", "fuzz", "browser")  # 
 LONG = {
     "profile", "slow", "fleet", "ranks", "browser", "test_profile", "test_profile_faults", "test_real_targets",
     "test_own_ranks", "test_ranks", "test_fork_servers", "test_interruptions", "test_race", "test_compiling",
-    "test_declared_knobs", "test_memory_limit",
+    "test_declared_knobs", "test_memory_limit", "fuzz", "test_full_collections", "test_gpu_day", "test_isolation",
+    "test_free_global_batch", "test_mallocs", "test_bad_studies", "test_parents",
 }  # fmt: skip
 # A finding is what steps that were timed show, beside tests that want the cores. Elsewhere, processes race for these.
 RERUNS = {"profile": 5, "slow": 5}
