@@ -372,7 +372,7 @@ HIDDEN = """() => { const box = document.querySelector("#probes .scroll"); box.s
     return it.left < frame.left - 1 || it.right > frame.right || !seen.every((one) => cell.contains(one)); }); }"""
 
 
-@pytest.mark.parametrize("name", ["whole", "digits_cnn", "slow_loader", "train-epyc", "digits_cnn-epyc-malloc"])
+@pytest.mark.parametrize("name", ["whole", "digits_cnn", "slow_loader", "train-epyc", "digits_cnn-epyc-forked"])
 def test_no_column_of_the_probes_is_cut_on_a_desktop(open_study: Callable[..., Opened], name: str) -> None:
     page = open_study(name).page
 
