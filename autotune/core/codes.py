@@ -125,7 +125,7 @@ class Code(NumberedCode):
         "More workers, up to {workers}, were tried without a clear result. Search longer, or make the samples cheaper.")
     FAULTS_SPREAD = ("faults-spread", 133,
         "Repeats of one configuration differed by {spread:.0%}, mostly by page faults. Smaller gains are not reliable.",
-        "--malloc none,glibc tries to keep the memory that processes give back.")
+        "--fix malloc=glibc keeps the memory that processes give back.")
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"

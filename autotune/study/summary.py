@@ -86,7 +86,10 @@ class ConfigSummary:
 
     @property
     def faultless_rates(self) -> list[float]:
-        """The samples/s of each trial, as if page faults had taken no time; where they were not counted, its own."""
+        """The samples/s of each trial, as if page faults had taken no time; where they were not counted, its own.
+
+        Of a step they are taken for half at most: what one takes is only known to a factor of two (decisions/0084).
+        """
         return [one.samples_per_second / (1 - min(0.5, one.fault_share or 0.0)) for one in self.measurements]
 
     @property

@@ -290,25 +290,23 @@ def test_a_noisy_machine_is_said():
     assert [warning.code for warning in found.warnings] == [Code.PRECISION_UNDECIDED, Code.RATES_SPREAD]
 
 
-def test_repeats_that_differ_by_page_faults_do_not_blame_other_work():
-    shares = (0.0, 0.2, 0.1)
-
-    def slowed(rate, share):
-        ran = measured(rate * (1 - share))
+def _faulting(where, *probes):
+    """A candidate by the rate and the share of page faults of each of its probes."""
+    verdicts = tuple(good(rate) for rate, _ in probes)
+    trials = []
+    for number, (rate, share) in enumerate(probes):
+        ran = measured(rate)
         faults = round(share * sum(ran.measurement.step_seconds) / FAULT_SECONDS)
-        return msgspec.structs.replace(ran, measurement=msgspec.structs.replace(ran.measurement, page_faults=faults))
+        ran = msgspec.structs.replace(ran, measurement=msgspec.structs.replace(ran.measurement, page_faults=faults))
+        trials.append(Trial(number=number, purpose="confirm", config=where, result=ran))
+    return ConfigSummary(config=where, trials=tuple(trials), verdicts=verdicts)
 
-    def candidate(where, rate):
-        trials = tuple(
-            Trial(number=n, purpose="confirm", config=where, result=slowed(rate, share))
-            for n, share in enumerate(shares if where == BASE else (0.0,) * 3)
-        )
-        verdicts = tuple(good(trial.result.measurement.samples_per_second) for trial in trials)
-        return ConfigSummary(config=where, trials=trials, verdicts=verdicts)
 
+def test_repeats_that_differ_by_page_faults_do_not_blame_other_work():
+    slowed = _faulting(BASE, (100.0, 0.0), (80.0, 0.2), (90.0, 0.1))
     kept = config(**FAST.values | {"malloc": "glibc"})
     plain, keeping = (
-        [warning.code for warning in _recommended(candidate(BASE, 100.0), candidate(fast, 300.0)).warnings]
+        [warning.code for warning in _recommended(slowed, _candidate(fast, 300, 300, 300)).warnings]
         for fast in (FAST, kept)
     )
 
@@ -317,17 +315,7 @@ def test_repeats_that_differ_by_page_faults_do_not_blame_other_work():
 
 
 def test_other_work_is_blamed_where_repeats_differ_by_page_faults_and_by_more():
-    def slowed(rate, share):
-        ran = measured(rate)
-        faults = round(share * sum(ran.measurement.step_seconds) / FAULT_SECONDS)
-        return msgspec.structs.replace(ran, measurement=msgspec.structs.replace(ran.measurement, page_faults=faults))
-
-    trials = tuple(
-        Trial(number=n, purpose="confirm", config=BASE, result=slowed(rate, share))
-        for n, (rate, share) in enumerate([(100.0, 0.0), (70.0, 0.05), (120.0, 0.0)])
-    )
-    verdicts = tuple(good(trial.result.measurement.samples_per_second) for trial in trials)
-    noisy = ConfigSummary(config=BASE, trials=trials, verdicts=verdicts)
+    noisy = _faulting(BASE, (100.0, 0.0), (70.0, 0.05), (120.0, 0.0))
 
     codes = [warning.code for warning in _recommended(noisy, _candidate(FAST, 300, 300, 300)).warnings]
 

@@ -81,7 +81,7 @@ SAID = [
     (notice(Code.LOADER_BOUND_WORKERS_OPEN, wait_share=0.34, workers=8),
      'Training waits for data 34% of the time. More workers, up to 8, were tried without a clear result. Search longer, or make the samples cheaper.'),
     (notice(Code.FAULTS_SPREAD, spread=0.13),
-     'Repeats of one configuration differed by 13%, mostly by page faults. Smaller gains are not reliable. --malloc none,glibc tries to keep the memory that processes give back.'),
+     'Repeats of one configuration differed by 13%, mostly by page faults. Smaller gains are not reliable. --fix malloc=glibc keeps the memory that processes give back.'),
     (notice(Code.GLOBAL_BATCH_HELD, batch=64),
      'global batch held at 64'),
     (notice(Code.EXACT),

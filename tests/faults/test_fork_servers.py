@@ -130,25 +130,30 @@ def test_fork_servers_that_are_lost_again_and_again_are_not_started_for_ever(
     assert result.isolation_reason == "3 fork servers were lost, the last because the fork server died"
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_fork_server_that_is_killed_while_it_imports_is_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: int, probing: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    place = tmp_path / "killed"
-    at_first = (
-        f"import os, pathlib; p = pathlib.Path({str(place)!r}); p.exists() or p.touch() or os.kill(os.getpid(), 9)"
-    )
-    monkeypatch.setattr(fork_servers, "imports_of", lambda target: Imports(statements=(at_first,)))
-    (tmp_path / "model.py").write_text(TARGET)
-    request = ProbeRequest(
-        target=str(tmp_path / "model.py"), config=Config(values=defaults()), device="cpu", budget=SHORT
-    )
+    _import_at_first(f"os.kill(os.getpid(), {number:d})", tmp_path, monkeypatch)
 
-    with SubprocessLauncher(isolation="fork") as launcher:
-        during, after = launcher.run(request, tmp_path), launcher.run(request, tmp_path)
+    during, after = probing.of(TARGET), probing.of(TARGET)
 
     assert (during.outcome, during.isolation) == (Outcome.OK, "fresh")
-    assert during.isolation_reason == "the fork server died while it imported: exit status -9"
+    assert during.isolation_reason == f"the fork server died while it imported: exit status {-number}"
     assert (after.outcome, after.isolation, after.isolation_reason) == (Outcome.OK, "fork", "")
+
+
+def test_a_trial_fork_that_is_killed_is_tried_again_for_the_next_probe(
+    probing: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kill = "os.register_at_fork(after_in_child=lambda: os.kill(os.getpid(), 9))"
+    _import_at_first(kill, tmp_path, monkeypatch)
+
+    during, after = probing.of(TARGET), probing.of(TARGET)
+
+    assert (during.outcome, during.isolation) == (Outcome.OK, "fresh")
+    assert during.isolation_reason == "a forked process could not compute: -9"
+    assert (after.outcome, after.isolation) == (Outcome.OK, "fork")
 
 
 def test_a_fork_server_that_several_probes_lose_counts_once() -> None:
@@ -163,21 +168,15 @@ def test_a_fork_server_that_several_probes_lose_counts_once() -> None:
 
 
 def test_a_fork_server_that_dies_of_an_import_is_not_started_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    probing: SimpleNamespace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(fork_servers, "imports_of", lambda target: Imports(statements=("import os; os.abort()",)))
-    (tmp_path / "model.py").write_text(TARGET)
-    request = ProbeRequest(
-        target=str(tmp_path / "model.py"), config=Config(values=defaults()), device="cpu", budget=SHORT
-    )
 
-    with SubprocessLauncher(isolation="fork") as launcher:
-        result = launcher.run(request, tmp_path)
-        assert launcher.fork_servers is not None
-        unused_because = launcher.fork_servers.unused_because
+    result = probing.of(TARGET)
 
     assert (result.outcome, result.isolation) == (Outcome.OK, "fresh")
-    assert result.isolation_reason == unused_because == "the fork server died while it imported: exit status -6"
+    told = "the fork server died while it imported: exit status -6"
+    assert result.isolation_reason == probing.fork_servers.unused_because == told
 
 
 def test_a_fork_server_that_runs_out_of_memory_while_it_forks_costs_that_probe(
@@ -512,6 +511,12 @@ def little_memory() -> Iterator[Callable[[int], None]]:
     while (group / "cgroup.procs").read_text() and time.monotonic() < give_up:
         time.sleep(0.02)
     group.rmdir()
+
+
+def _import_at_first(code: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Have the first fork server run this when it imports, and no other one."""
+    statement = f"import os, pathlib; p = pathlib.Path({str(folder / 'began')!r}); p.exists() or p.touch() or {code}"
+    monkeypatch.setattr(fork_servers, "imports_of", lambda target: Imports(statements=(statement,)))
 
 
 def _page_out(pid: int) -> None:
