@@ -6,6 +6,7 @@ import gc
 import os
 import shutil
 import signal
+import socket
 import sys
 from collections.abc import Generator, Iterator
 from contextlib import suppress
@@ -29,6 +30,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ["CXX"] = "no-compiler-for-tests"  # searches would try torch.compile, which takes a minute a probe
 
 
+# Files that train, start processes or wait. With the folders below and what bears the mark: not in the quick subset.
+SLOW = {
+    "test_trainer", "test_lightning_trainer", "test_shared_memory", "test_frames", "test_watched_commands",
+    "targets/test_compiling", "machine/test_interference", "test_telemetry", "cli/test_commands", "dashboard/test_live",
+    "test_hostile", "test_memory_budget", "profile/test_stage", "test_breakdown", "test_sizes", "test_checkpointing",
+}  # fmt: skip
 SLOW_FOLDERS = ("faults", "fleet", "end_to_end", "story", "fuzz", "browser")  # the slowest first
 # Folders and files that take two thirds of the time: `make test` leaves them to `make test-long`, the gate runs both.
 LONG = {
@@ -59,12 +66,23 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return SLOW_FOLDERS.index(name) if name in SLOW_FOLDERS else last + (item.get_closest_marker("slow") is None)
 
     for item in items:
-        if item.path.parent.name in SLOW_FOLDERS:
+        folder, name = item.path.parent.name, item.path.stem
+        if folder in SLOW_FOLDERS or not SLOW.isdisjoint((name, f"{folder}/{name}")):
             item.add_marker(pytest.mark.slow)
-        if not LONG.isdisjoint((item.path.parent.name, item.path.stem)):
+        if not LONG.isdisjoint((folder, name)):
             item.add_marker(pytest.mark.long)
-        item.add_marker(pytest.mark.flaky(reruns=RERUNS.get(item.path.parent.name, 1)))
+        item.add_marker(pytest.mark.flaky(reruns=RERUNS.get(folder, 1)))
     items.sort(key=turn)
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Wait for no 40 ms in each test under xdist: of the two messages of pytest-rerunfailures that an answer follows,
+
+    the second is held back until the first is acknowledged (Nagle's algorithm, and acknowledgements that are delayed).
+    """
+    if hasattr(session.config, "workerinput"):
+        database: socket.socket = session.config.failures_db.sock  # type: ignore[attr-defined]
+        database.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 @pytest.hookimpl(wrapper=True)

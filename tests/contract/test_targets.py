@@ -220,6 +220,7 @@ def test_a_loop_that_does_not_do_what_it_is_asked_breaks_the_contract(tmp_path, 
 
 @THEIRS
 @needs("lightning")
+@pytest.mark.slow
 class TestLightningModule(TargetContract):
     text = LIGHTNING
 
@@ -233,12 +234,14 @@ def trainer(**arguments): return Trainer(max_epochs=1, gradient_clip_val=1.0, **
 
 @THEIRS
 @needs("lightning")
+@pytest.mark.slow
 class TestLightningTrainer(TargetContract):
     text = LIGHTNING + WITH_TRAINER
 
 
 @THEIRS
 @needs("pytorch_lightning")
+@pytest.mark.slow
 class TestPytorchLightningModule(TargetContract):
     text = LIGHTNING.replace("from lightning", "from pytorch_lightning")
 
@@ -249,6 +252,7 @@ class TestPytorchLightningModule(TargetContract):
 
 @THEIRS
 @needs("pytorch_lightning", major=2)
+@pytest.mark.slow
 class TestPytorchLightningTrainer(TargetContract):
     """The same library under its other name, with classes of its own."""
 
@@ -261,5 +265,6 @@ class TestPytorchLightningTrainer(TargetContract):
 
 @THEIRS
 @needs("transformers")
+@pytest.mark.slow
 class TestHuggingFaceTrainer(TargetContract):
     text = TRAINER

@@ -153,6 +153,7 @@ def on_a_terminal(monkeypatch: pytest.MonkeyPatch, columns_wide: int) -> str:
     return seen.decode()
 
 
+@pytest.mark.slow
 def test_a_terminal_gets_a_live_line_and_its_cursor_back(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = on_a_terminal(monkeypatch, 110)
 
@@ -164,6 +165,7 @@ def test_a_terminal_gets_a_live_line_and_its_cursor_back(monkeypatch: pytest.Mon
     assert seen.rindex("\x1b[?25h") > seen.rindex("\x1b[?25l")
 
 
+@pytest.mark.slow
 def test_a_narrow_terminal_loses_the_hint_whole_and_no_number(monkeypatch: pytest.MonkeyPatch) -> None:
     seen = on_a_terminal(monkeypatch, 60)
 

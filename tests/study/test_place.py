@@ -173,6 +173,7 @@ def _fill(disk_root):
             file.write(bytes(1024))
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_an_unfit_environment_and_loses_nothing(small_disk):
     _filled(small_disk)
     store, sampler = _store(small_disk), _sampler()

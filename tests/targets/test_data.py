@@ -184,6 +184,7 @@ def test_batches_that_are_only_loaded_are_told_and_not_trained_on(tmp_path: Path
     assert [step.samples for step in recorder.steps] == [1, 2, 5]
 
 
+@pytest.mark.slow
 def test_waiting_for_a_batch_that_is_only_loaded_belongs_to_no_step(tmp_path: Path) -> None:
     text = COUNTING.replace(
         "        n += 1\n", "        n += 1\n        import time; time.sleep(1.0 if n == 2 else 0)\n"
