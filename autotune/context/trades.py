@@ -82,7 +82,8 @@ class Trades:
         self._without: dict[Config, Config | None] = {}
         values = [(one, value) for one in KNOBS for value in space.configs.values(one.name)] if space.configs else []
         decides = objective_of(self._request.goal).is_speed
-        self._decides = decides and any(self._lighter_values(one, value) for one, value in values)
+        lighter = {(one.name, value): self._lighter_than(one, value) for one, value in values} if decides else {}
+        self._lighter_values = {trade: others for trade, others in lighter.items() if others}
         self._yielding = {
             (one.name, value) for one, value in values
             if decides and one.name not in self._request.goal.limits and one.influence(value).trades_time_for_cores
@@ -94,6 +95,7 @@ class Trades:
         self._loading_share: float | None = None  # of a step, by the probes so far
         self._fault_share: float | None = None
         self._known: dict[Config, TradeExclusion | None] = {}
+        self._fitting: dict[Config, bool] = {}
         self._saturations: dict[tuple[Value, ...], Saturation | None] = {}
         self._refuted: list[tuple[tuple[Value, ...], int]] = []  # predictions: the batch did not fit after all
         self._version = -1
@@ -103,7 +105,7 @@ class Trades:
     @property
     def decides(self) -> bool:
         """Whether there is a trade in the space, and an objective that asks for speed only."""
-        return self._decides
+        return bool(self._lighter_values)
 
     def admits(self, config: Config) -> bool:
         """Return whether a probe of `config` could teach anything, and could be of the best configuration."""
@@ -120,7 +122,7 @@ class Trades:
     def why(self, config: Config) -> TradeExclusion | None:
         """Return why `config` can only be slower than what fits without its trade; None if it may win."""
         if self._version != self._history.version:
-            self._version, self._known, self._saturations = self._history.version, {}, {}
+            self._version, self._known, self._fitting, self._saturations = self._history.version, {}, {}, {}
             overflows = (trial.config for trial, _ in self._history.judged if trial.result.outcome.out_of_memory)
             self._loading_share = loading_share(self._history)
             self._fault_share = max(fault_shares(self._history), default=None)
@@ -150,9 +152,7 @@ class Trades:
             share = update_share(self._history)
             return f"{skipping}: the optimizer's update takes {share:.1%} of a step, too little to gain."
         if why is TradeExclusion.FAULTS:
-            return (
-                f"{skipping}: page faults take {self._fault_share:.1%} of a step, too little to gain by another malloc."
-            )
+            return f"{skipping}: page faults take {self._fault_share:.1%} of a step, too little for another malloc."
         if why is TradeExclusion.LOADING:
             return f"{skipping}: loading takes {self._loading_share:.1%} of a step, too little to gain by workers."
         trades = [config for config in looked_at if any(self._lighter(config))]
@@ -211,11 +211,11 @@ class Trades:
 
     def _lighter(self, config: Config) -> Iterator[Config]:
         """Return the configurations that trade less time for memory, and are alike but for that."""
-        for name in traded(config.values):
-            for value in self._lighter_values(knob(name), config[name]):
+        for (name, traded_value), lighter in self._lighter_values.items():
+            for value in lighter if config[name] == traded_value else ():
                 yield replace(config, values={**config.values, name: value})
 
-    def _lighter_values(self, one: Knob, value: Value) -> list[Value]:
+    def _lighter_than(self, one: Knob, value: Value) -> list[Value]:
         own = one.influence(value)
         if not own.trades_time_for_memory:
             return []
@@ -224,10 +224,12 @@ class Trades:
         return [other for other in domain if longest[other] < least or one.takes_no_longer(other, value)]
 
     def _fits(self, config: Config) -> bool:
-        known = self._guard.fits(config)
-        if known is not None or not self._memory.expects_to_fit(config):
-            return bool(known)
-        return all(batch > config.batch_size or pace != _pace(config) for pace, batch in self._refuted)
+        if config not in self._fitting:
+            known = self._guard.fits(config)
+            if known is None and self._memory.expects_to_fit(config):
+                known = all(batch > config.batch_size or pace != _pace(config) for pace, batch in self._refuted)
+            self._fitting[config] = bool(known)
+        return self._fitting[config]
 
     def _saturation(self, config: Config) -> Saturation | None:
         pace = _pace(config)

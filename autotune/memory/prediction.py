@@ -23,6 +23,7 @@ class MemoryPrediction:
     def __init__(self, space: SearchSpace, history: History) -> None:
         self._request, self._space, self._history = history.request, space, history
         self._calibrated: tuple[int, Calibration, float] | None = None
+        self._binding = (-1, True)  # version of the history, and whether memory can bind by it
 
     def of(self, config: Config) -> PredictedPeak | None:
         """Return the predicted peak of `config`; None if nothing is known."""
@@ -59,6 +60,11 @@ class MemoryPrediction:
         Every phase of a step needs a + c * b bytes with a >= 0, so a measured peak grows at most as the batch does;
         on the host, what is more than the interpreter.
         """
+        if self._binding[0] != self._history.version:
+            self._binding = self._history.version, self._can_bind()
+        return self._binding[1]
+
+    def _can_bind(self) -> bool:
         largest = max(int(batch or 0) for batch in self._space.configs.values("batch_size"))
         bounds = []
         for trial, measured in self._measured():

@@ -40,6 +40,7 @@ class Guard:
 
     def __init__(self, space: SearchSpace) -> None:
         self._space, self.version = space, 0
+        self._felt = [knob for knob in KNOBS if knob.memory is not MemoryEffect.NONE]
         self._done: set[Config] = set()
         self._pending: set[Config] = set()  # that are probed now
         self._accidents: Counter[Config] = Counter()
@@ -92,12 +93,12 @@ class Guard:
         """Return whether `config` fits into memory, as probes of smaller and larger ones show; None if unknown."""
         if self._is_too_large(config):
             return False
-        return True if any(_no_smaller(fitted, config, host) for fitted, host in self._fitted) else None
+        return True if any(self._no_smaller(fitted, config, host) for fitted, host in self._fitted) else None
 
     def _is_too_large(self, config: Config) -> bool:
         count, found = self._compared.get(config, (0, False))
         if not found and count < len(self._exhausted):
-            found = any(_no_smaller(config, exhausted, host) for exhausted, host in self._exhausted[count:])
+            found = any(self._no_smaller(config, exhausted, host) for exhausted, host in self._exhausted[count:])
             self._compared[config] = len(self._exhausted), found
         return found
 
@@ -105,11 +106,9 @@ class Guard:
         """Return every configuration that is still admitted; of a very large space as `SearchSpace.around` has them."""
         return tuple(config for config in self._space.around(self._done) if self.admits(config))
 
-
-def _no_smaller(config: Config, exhausted: Config, host: bool) -> bool:
-    """Whether `config` needs at least the memory of `exhausted`, as far as the knobs can tell."""
-    felt = (knob for knob in KNOBS if knob.memory is not MemoryEffect.NONE)
-    return all(_follows(knob, config[knob.name], exhausted[knob.name], host) for knob in felt)
+    def _no_smaller(self, config: Config, exhausted: Config, host: bool) -> bool:
+        """Whether `config` needs at least the memory of `exhausted`, as far as the knobs can tell."""
+        return all(_follows(knob, config[knob.name], exhausted[knob.name], host) for knob in self._felt)
 
 
 def _follows(knob: Knob, value: Value, exhausted: Value, host: bool) -> bool:

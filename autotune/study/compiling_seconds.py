@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from autotune.core.records import Config, Value
 from autotune.core.results import Trial
 from autotune.knobs import KNOBS
+from autotune.knobs.base import Knob
 
 # Of a first compilation, where the study's cache has the code: 0.1 to 0.4 (benchmarks/compiling.py), rather too much.
 WARM_SHARE = 0.5
@@ -20,6 +21,8 @@ class CompilingSeconds:
         self._known: dict[Config, list[tuple[float, bool]]] = {}
         self._measured: set[Config] = set()
         self._first_steps: dict[tuple[Value, ...], list[float]] = {}  # beyond later ones, where nothing was compiled
+        self._deciding = [knob for knob in KNOBS if type(knob).compiling_seconds is not Knob.compiling_seconds]
+        self._of_others: dict[tuple[Value, ...], float] = {}  # by the values of these: seconds of what never ran
         for trial in trials:
             measured = trial.result.measurement
             if measured is None:
@@ -40,7 +43,12 @@ class CompilingSeconds:
         if config in self._known:
             seconds, is_cold = self._known[config][-1]
             return seconds * (WARM_SHARE if is_cold else 1.0)
-        return 0.0 if config in self._measured else self._compiles(config) + self._times(config)
+        if config in self._measured:
+            return 0.0
+        values = tuple(config.values.get(knob.name, knob.default) for knob in self._deciding)
+        if values not in self._of_others:  # asked of thousands of configurations before every probe
+            self._of_others[values] = self._compiles(config) + self._times(config)
+        return self._of_others[values]
 
     def _compiles(self, config: Config) -> float:
         guess, mode = _guessed(config, compiling=True), _values(config, compiling=True)
