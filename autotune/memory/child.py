@@ -22,6 +22,7 @@ from autotune.core.memory_breakdown import Breakdown
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Value
 from autotune.core.results import Outcome
+from autotune.knobs import traded
 from autotune.memory.breakdown import step_on_shapes
 from autotune.memory.model import Arm
 from autotune.memory.records import DryRun, DryRunRequest
@@ -46,14 +47,25 @@ def predict_peaks(request: DryRunRequest, progress: Progress) -> DryRun:
     target = resolve(request.target).dry(request.config, device, progress.phase, shapes_vary=request.shapes_vary)
     base = _base_bytes(device)
     progress.phase("measure")
-    arms = []
+    arms: list[Arm] = []
     for values in request.arms:
+        if _trades_in_vain(values, request, arms, base):
+            continue
         if time.monotonic() > ends:
             arms.append(Arm(values=values, reason=notice(Code.NOT_PREDICTED_IN_TIME)))
             continue
         arms.append(_Climb(request, values, device, base, ends, progress).arm(target))
         gc.collect()  # the model of an arm goes before the next is built
     return DryRun(outcome=Outcome.OK, arms=tuple(arms), base_bytes=base)
+
+
+def _trades_in_vain(values: dict[str, Value], request: DryRunRequest, arms: list[Arm], base: int) -> bool:
+    """Whether the arm only spares memory of which there is enough: its largest batch is known to fit amply without."""
+    plain = values | traded(values)
+    if plain == values or request.ample_bytes is None:
+        return False
+    peaks = (arm.peak_bytes(request.batches[-1]) for arm in arms if arm.values == plain)
+    return any(peak is not None and base + peak <= request.ample_bytes for peak in peaks)
 
 
 class _Climb:

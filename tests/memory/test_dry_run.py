@@ -334,6 +334,20 @@ def test_the_target_s_own_tensors_stay_real_and_its_shared_weights_shared(tmp_pa
     assert _foretold(tmp_path, text, batches=(8,)).arms[0].reason is None
 
 
+def test_arms_that_trade_time_for_memory_are_run_where_it_is_scarce_without(tmp_path):
+    arms = tuple(FP32 | {"activation_checkpointing": one} for one in (False, True))
+    plain = _foretold(tmp_path, IMAGES, arms[0])
+    needed = plain.base_bytes + int(plain.arms[0].peak_bytes(64))
+    margin = 64 * 2**20  # by which the process itself may be larger the next time
+
+    ample, scarce = (_foretold(tmp_path, IMAGES, *arms, ample_bytes=needed + some) for some in (margin, -margin))
+
+    assert [arm.values for arm in ample.arms] == [arms[0]]
+    assert [arm.values for arm in scarce.arms] == list(arms)
+    assert len(_foretold(tmp_path, IMAGES, arms[1], ample_bytes=needed + margin).arms) == 1  # nothing is known without
+    assert len(_foretold(tmp_path, IMAGES, *arms).arms) == 2
+
+
 def test_arms_that_there_is_no_time_for_are_left_out(tmp_path):
     found = _foretold(tmp_path, COMPLETE, FP32, BF16, max_seconds=0.0)
 
