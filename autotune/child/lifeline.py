@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import faulthandler
 import os
+import resource
 import signal
 import sys
 import threading
@@ -32,7 +33,9 @@ _SWEEPS = 5  # over all processes: one that is being forked during a sweep is fo
 
 
 def harden(lifeline: int | None, parent: int | None) -> None:
-    """Make this process die with process `parent`, and show its stacks on SIGUSR1. Once, before any thread runs.
+    """Make this process die with process `parent`, show its stacks on SIGUSR1, and leave no core file.
+
+    Once, before any thread runs.
 
     `lifeline` is the read end of a pipe whose write end only the parent holds. Either may be None (run by hand);
     if not, this process must lead a process group of its own.
@@ -42,6 +45,8 @@ def harden(lifeline: int | None, parent: int | None) -> None:
     """
     faulthandler.enable()
     faulthandler.register(signal.SIGUSR1, all_threads=True)
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # else each crash leaves its memory in the user's folder
     if lifeline is not None:
         with suppress(OSError):  # no process to be had: the parent-death signal remains
             _start_guard(lifeline)

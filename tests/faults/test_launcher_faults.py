@@ -29,6 +29,9 @@ from autotune.targets.commands.hygiene import OUTPUT_FOLDER
 Suffer = Callable[..., ProbeResult]
 Survivors = Callable[[], list[psutil.Process]]
 
+CORE_PATTERN = Path("/proc/sys/kernel/core_pattern")
+CORES_LIE_BESIDE = CORE_PATTERN.exists() and not CORE_PATTERN.read_text().startswith(("|", "/"))
+
 SILENT = {"build_deadline_seconds": 1.0}  # the patience with a probe that hangs in this phase
 PARENT = """
 import sys
@@ -138,6 +141,20 @@ def test_a_message_of_a_crash_names_the_signal_that_faulthandler_saw(suffer: Suf
 
     assert result.failure is not None
     assert result.failure.message == "Fatal Python error: Segmentation fault"
+
+
+@pytest.mark.skipif(not CORES_LIE_BESIDE, reason="the kernel does not write core files into the working folder")
+def test_a_crash_leaves_no_core_file(suffer: Suffer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    limits = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (limits[1], limits[1]))
+    try:
+        result = suffer("segfault")
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, limits)
+
+    assert result.outcome is Outcome.CRASHED
+    assert list(tmp_path.glob("core*")) == []
 
 
 def test_a_message_of_an_exit_is_the_exception_in_the_log(suffer: Suffer) -> None:
