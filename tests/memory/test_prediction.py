@@ -110,6 +110,18 @@ def test_an_interpreter_does_not_grow_with_the_batch(tmp_path, gibibytes, asked)
     assert bool(disk.attempts(tmp_path, DryRunRequest.kind())) is asked
 
 
+def test_each_probe_may_show_that_memory_cannot_bind():
+    wide = space(goal=Goal(limits={"batch_size": Limit(high=512)}), baseline=config(batch_size=64))
+    history = History(study_request())
+    memory = MemoryPrediction(wide, history)
+    before = memory.can_bind
+
+    history.add(trial(measured(peak=GIB // 2), purpose="baseline", batch_size=64))
+
+    assert before
+    assert not memory.can_bind
+
+
 PROBED = trial(measured(peak=7 * GIB), purpose="baseline", batch_size=64)
 
 
