@@ -62,10 +62,10 @@ def main() -> int:
                 costs = " | ".join(f"{statistics.median(map(fixed, ways)):.2f}" for ways in zip(*pairs, strict=True))
                 losses = "equal" if equal else "differ"
                 print(f"| {Path(target).stem} | {words} | {rate:+.1%} | {peak:+.1%} | {losses} | {costs} |", flush=True)
-    rate, usual, peak = statistics.median(rates), statistics.median(map(abs, rates)), max(map(abs, peaks))
-    kept = abs(rate) <= MOST_RATE and peak <= MOST_PEAK and same
-    print(f"\nrates with malloc={GLIBC} differ by {rate:+.1%} in the median, {usual:.1%} without their signs;")
-    print(f"peaks without it by {peak:.1%} at most: {'kept' if kept else 'missed'}")
+    rate, peak = statistics.median(map(abs, rates)), max(map(abs, peaks))
+    kept = rate <= MOST_RATE and peak <= MOST_PEAK and same
+    judged = f"rates with malloc={GLIBC} differ by {rate:.1%} in the median, peaks without by {peak:.1%} at most"
+    print(f"\n{judged}: {'kept' if kept else 'missed'}; with their signs, rates by {statistics.median(rates):+.1%}")
     return int(not kept)
 
 

@@ -76,9 +76,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Wait for no 40 ms in each test under xdist: of the two messages of pytest-rerunfailures that an answer follows,
+    """Spare each test under xdist a wait of 40 ms for pytest-rerunfailures, which sends twice and then reads.
 
-    the second is held back until the first is acknowledged (Nagle's algorithm, and acknowledgements that are delayed).
+    The second message was held back until the first was acknowledged (Nagle's algorithm), which the peer delays.
     """
     if hasattr(session.config, "workerinput"):
         database: socket.socket = session.config.failures_db.sock  # type: ignore[attr-defined]

@@ -24,6 +24,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import cache
 
 import numpy as np
 from msgspec.structs import replace
@@ -82,8 +83,9 @@ class Trades:
         self._without: dict[Config, Config | None] = {}
         values = [(one, value) for one in KNOBS for value in space.configs.values(one.name)] if space.configs else []
         decides = objective_of(self._request.goal).is_speed
-        lighter = {(one.name, value): self._lighter_than(one, value) for one, value in values} if decides else {}
-        self._lighter_values = {trade: others for trade, others in lighter.items() if others}
+        self._lighter_values = cache(self._found_lighter)  # asked of every configuration, before every probe
+        # Whether there is a trade in the space, and an objective that asks for speed only.
+        self.decides = decides and any(self._lighter_values(one, value) for one, value in values)
         self._yielding = {
             (one.name, value) for one, value in values
             if decides and one.name not in self._request.goal.limits and one.influence(value).trades_time_for_cores
@@ -101,11 +103,6 @@ class Trades:
         self._version = -1
         self._remaining: tuple[Config, ...] = ()
         self._remaining_of = (-1, -1)  # versions of history and guard
-
-    @property
-    def decides(self) -> bool:
-        """Whether there is a trade in the space, and an objective that asks for speed only."""
-        return bool(self._lighter_values)
 
     def admits(self, config: Config) -> bool:
         """Return whether a probe of `config` could teach anything, and could be of the best configuration."""
@@ -152,7 +149,7 @@ class Trades:
             share = update_share(self._history)
             return f"{skipping}: the optimizer's update takes {share:.1%} of a step, too little to gain."
         if why is TradeExclusion.FAULTS:
-            return f"{skipping}: page faults take {self._fault_share:.1%} of a step, too little for another malloc."
+            return f"{skipping}: page faults take {self._fault_share:.1%} of a step, too little to gain by malloc."
         if why is TradeExclusion.LOADING:
             return f"{skipping}: loading takes {self._loading_share:.1%} of a step, too little to gain by workers."
         trades = [config for config in looked_at if any(self._lighter(config))]
@@ -211,11 +208,11 @@ class Trades:
 
     def _lighter(self, config: Config) -> Iterator[Config]:
         """Return the configurations that trade less time for memory, and are alike but for that."""
-        for (name, traded_value), lighter in self._lighter_values.items():
-            for value in lighter if config[name] == traded_value else ():
-                yield replace(config, values={**config.values, name: value})
+        for one in KNOBS:
+            for value in self._lighter_values(one, config[one.name]):
+                yield replace(config, values={**config.values, one.name: value})
 
-    def _lighter_than(self, one: Knob, value: Value) -> list[Value]:
+    def _found_lighter(self, one: Knob, value: Value) -> list[Value]:
         own = one.influence(value)
         if not own.trades_time_for_memory:
             return []

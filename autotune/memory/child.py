@@ -24,7 +24,7 @@ from autotune.core.records import Value
 from autotune.core.results import Outcome
 from autotune.knobs import traded
 from autotune.memory.breakdown import step_on_shapes
-from autotune.memory.model import Arm
+from autotune.memory.model import MOST_RATIO, SLACK_SHARE, Arm
 from autotune.memory.records import DryRun, DryRunRequest
 from autotune.memory.tensor_tracker import Ledger
 from autotune.targets import resolve
@@ -49,7 +49,7 @@ def predict_peaks(request: DryRunRequest, progress: Progress) -> DryRun:
     progress.phase("measure")
     arms: list[Arm] = []
     for values in request.arms:
-        if _trades_in_vain(values, request, arms, base):
+        if request.spares_trades and _is_ample_without(values, request, arms, base):
             continue
         if time.monotonic() > ends:
             arms.append(Arm(values=values, reason=notice(Code.NOT_PREDICTED_IN_TIME)))
@@ -59,13 +59,14 @@ def predict_peaks(request: DryRunRequest, progress: Progress) -> DryRun:
     return DryRun(outcome=Outcome.OK, arms=tuple(arms), base_bytes=base)
 
 
-def _trades_in_vain(values: dict[str, Value], request: DryRunRequest, arms: list[Arm], base: int) -> bool:
-    """Whether the arm only spares memory of which there is enough: its largest batch is known to fit amply without."""
-    plain = values | traded(values)
-    if plain == values or request.ample_bytes is None:
+def _is_ample_without(values: dict[str, Value], request: DryRunRequest, arms: list[Arm], base: int) -> bool:
+    """Whether the arm trades time for memory, and the largest batch surely needs half of the memory without."""
+    without = values | traded(values)
+    known = next((arm for arm in arms if arm.values == without and arm.reason is None), None)
+    peak = None if known is None else known.peak_bytes(request.batches[-1])
+    if peak is None or without == values or request.limit_bytes is None:
         return False
-    peaks = (arm.peak_bytes(request.batches[-1]) for arm in arms if arm.values == plain)
-    return any(peak is not None and base + peak <= request.ample_bytes for peak in peaks)
+    return base + MOST_RATIO * peak <= SLACK_SHARE * request.limit_bytes
 
 
 class _Climb:

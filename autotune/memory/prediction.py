@@ -9,11 +9,10 @@ from autotune.core.records import Config
 from autotune.core.results import Measurement, Trial
 from autotune.core.stats import mean_of_known
 from autotune.knobs import KNOBS, traded
-from autotune.memory.model import ON_DEVICE, ON_HOST, Arm, Calibration, PredictedPeak, calibrated
+from autotune.memory.model import ON_DEVICE, ON_HOST, SLACK_SHARE, Arm, Calibration, PredictedPeak, calibrated
 from autotune.sampler.space import SearchSpace
 from autotune.study.history import History
 
-SLACK_SHARE = 0.5  # of the usable memory: where even the upper bound of the largest batch needs less, nothing can bind
 INTERPRETER_BYTES = 150 * 2**20  # that a process with torch holds at least: 221 MiB (2.13 for the CPU, Linux, measured)
 
 

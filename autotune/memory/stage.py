@@ -16,7 +16,6 @@ from autotune.core.results import Outcome
 from autotune.knobs import KNOBS, traded
 from autotune.knobs.base import TACIT, Knob, MemoryEffect
 from autotune.memory.model import Arm
-from autotune.memory.prediction import SLACK_SHARE
 from autotune.memory.records import DRY_RUN_MICRO_BATCHES, DryRun, DryRunRequest
 from autotune.sampler.space import SearchSpace
 from autotune.study.pace import starting_seconds
@@ -43,7 +42,7 @@ def predict_memory(context: SearchContext) -> None:
     if seconds < LEAST_PREDICTION_SECONDS or all_seconds > context.budget.spare_seconds or not memory.can_bind:
         return
     asked = asking(context.request, context.space, memory.usable_bytes, seconds, shapes_vary=memory.shapes_vary)
-    found = context.run_dispensable(replace(asked, ample_bytes=int(SLACK_SHARE * memory.usable_bytes)))
+    found = context.run_dispensable(replace(asked, spares_trades=True))
     history.add_dry_run(found)
     context.reporter.detail(describe_dry_run(found, context.space, memory.fits))
 

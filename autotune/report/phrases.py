@@ -99,7 +99,7 @@ def range_phrase(low: float | None, high: float | None) -> str:
     if low <= 0:
         return "not known"
     if high / low >= FAR_APART:
-        return f"not known within a factor of {FAR_APART:g}"  # of a million would be no news
+        return f"not known within a factor of {FAR_APART:g}"  # how much further they are apart helps nobody
     return f"{format_speedup(low)} to {format_speedup(high)}"
 
 

@@ -21,7 +21,9 @@ class CompilingSeconds:
         self._known: dict[Config, list[tuple[float, bool]]] = {}
         self._measured: set[Config] = set()
         self._first_steps: dict[tuple[Value, ...], list[float]] = {}  # beyond later ones, where nothing was compiled
-        self._deciding = [knob for knob in KNOBS if type(knob).compiling_seconds is not Knob.compiling_seconds]
+        self._deciding = [
+            knob for knob in KNOBS if knob.compiles or type(knob).compiling_seconds is not Knob.compiling_seconds
+        ]
         self._of_others: dict[tuple[Value, ...], float] = {}  # by the values of these: seconds of what never ran
         for trial in trials:
             measured = trial.result.measurement

@@ -63,6 +63,15 @@ def test_a_batch_that_was_seen_to_fit_needs_no_prediction():
     assert rule.why(_recomputed(64, amp_dtype="bfloat16")) is None  # another arm
 
 
+def test_a_batch_between_those_of_the_space_may_have_a_trade_that_is_not_in_it():
+    """Refinement proposes such a one, where the baseline has a trade that the user's limits leave out."""
+    goal = Goal(limits={"activation_checkpointing": Limit(values=(False, "every_second"))})
+    here = space(goal=goal, baseline=config(batch_size=64, activation_checkpointing=True), of=DEEP)
+    rule = Trades(here, History(study_request(goal=goal)), Guard(here), Predicted(fits_up_to=64))
+
+    assert rule.why(_recomputed(56)) is TradeExclusion.FITS
+
+
 def test_what_was_left_out_comes_back_where_the_prediction_was_wrong():
     rule, history, guard = _world(fits_up_to=256)
     assert not rule.admits(_recomputed(256))

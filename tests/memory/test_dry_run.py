@@ -335,17 +335,32 @@ def test_the_target_s_own_tensors_stay_real_and_its_shared_weights_shared(tmp_pa
 
 
 def test_arms_that_trade_time_for_memory_are_run_where_it_is_scarce_without(tmp_path):
+    plain, trade = (FP32 | {"activation_checkpointing": one} for one in (False, True))
+    found = _foretold(tmp_path, IMAGES, plain)
+    needed = 2 * (found.base_bytes + 2.6 * found.arms[0].peak_bytes(64))
+
+    def asked(limit, *arms, **changes):
+        return [one.values for one in _foretold(tmp_path, IMAGES, *arms, limit_bytes=int(limit), **changes).arms]
+
+    assert asked(1.2 * needed, plain, trade, spares_trades=True) == [plain]
+    assert asked(0.8 * needed, plain, trade, spares_trades=True) == [plain, trade]
+    assert asked(1.2 * needed, trade, spares_trades=True) == [trade]  # nothing is known without
+    assert asked(1.2 * needed, plain, trade) == [plain, trade]
+
+
+def test_an_arm_that_broke_off_says_nothing_of_larger_batches(tmp_path):
+    refuses = IMAGES.replace("nn.ReLU()", "Refuses()").replace(
+        "def dataset", "class Refuses(nn.Module):\n"
+        "    def forward(self, x):\n"
+        "        if len(x) > 8: raise ValueError('odd')\n"
+        "        return x\n"
+        "def dataset", 1,
+    )  # fmt: skip
     arms = tuple(FP32 | {"activation_checkpointing": one} for one in (False, True))
-    plain = _foretold(tmp_path, IMAGES, arms[0])
-    needed = plain.base_bytes + int(plain.arms[0].peak_bytes(64))
-    margin = 64 * 2**20  # by which the process itself may be larger the next time
 
-    ample, scarce = (_foretold(tmp_path, IMAGES, *arms, ample_bytes=needed + some) for some in (margin, -margin))
+    found = _foretold(tmp_path, refuses, *arms, limit_bytes=2**40, spares_trades=True)
 
-    assert [arm.values for arm in ample.arms] == [arms[0]]
-    assert [arm.values for arm in scarce.arms] == list(arms)
-    assert len(_foretold(tmp_path, IMAGES, arms[1], ample_bytes=needed + margin).arms) == 1  # nothing is known without
-    assert len(_foretold(tmp_path, IMAGES, *arms).arms) == 2
+    assert [len(arm.points) for arm in found.arms] == [1, 1]
 
 
 def test_arms_that_there_is_no_time_for_are_left_out(tmp_path):

@@ -63,6 +63,16 @@ def test_it_is_told_after_the_baseline_and_before_anything_is_searched(tmp_path)
     assert found.outcome is Outcome.OK
 
 
+def test_a_search_asks_for_no_trade_where_memory_is_ample_and_a_look_at_memory_for_all(tmp_path):
+    search = _search_in(tmp_path, FakeLauncher(results={DryRunRequest: _scripted}), FREE, ())
+
+    predict_memory(search)
+
+    ((asked, _),) = disk.attempts(tmp_path, DryRunRequest.kind())
+    assert asked.spares_trades
+    assert not asking(search.request, search.space, GIB, 1.0).spares_trades
+
+
 @pytest.mark.slow
 def test_a_resumed_search_reads_it_and_runs_no_other(tmp_path):
     _search(tmp_path)

@@ -39,6 +39,21 @@ def test_before_a_probe_the_knob_guesses_and_nothing_else_compiles():
     assert known.next(COMPILED) == PRIOR_SECONDS["default"]
 
 
+def test_every_knob_that_takes_time_before_the_first_step_counts():
+    known = CompilingSeconds([])
+
+    seconds = {
+        (compiles, times): known.next(config(64, compile_mode=compiles, cudnn_benchmark=times))
+        for compiles in (None, "default")
+        for times in (False, True)
+    }
+
+    assert seconds == {
+        (None, False): 0, (None, True): TIMING_SECONDS,
+        ("default", False): PRIOR_SECONDS["default"], ("default", True): PRIOR_SECONDS["default"] + TIMING_SECONDS,
+    }  # fmt: skip
+
+
 def test_a_first_probe_takes_what_others_of_its_mode_took():
     known = CompilingSeconds([compiled(30.0), compiled(20.0, of=config(32, compile_mode="default"))])
 
