@@ -28,7 +28,7 @@ from autotune.objectives.verdict import instability
 from autotune.precision.arithmetic import compared_phrase, full_precision, own_arithmetic, precision_of
 from autotune.study.recommendation import Achieved, Confirmation, Recommendation, RunnerUp, baseline_name
 from autotune.study.shown import moving, shown_config
-from autotune.study.summary import ConfigSummary, Status, rounds_of
+from autotune.study.summary import ConfigSummary, Status, faultless_noise
 from autotune.targets.commands.command import is_command
 from autotune.units import significant
 
@@ -66,7 +66,7 @@ def recommend(
     still_open = find_undecided(ranking, facts.seconds)
     others = [one for one in candidates if not one.refused and one.config != request.baseline]
     is_unknown = still_open is not None or any(map(is_unconfirmed, others))  # what more workers gain
-    spread, own = ranking.rates.noise, rounds_of(ranking.measured, "faultless_rates").noise
+    spread, own = ranking.rates.noise, faultless_noise(ranking.measured)
     warnings = warnings_of(winner, request, spread, own, busy=facts.busy, probed=facts.probed, is_open=is_unknown)
     achieved, own_reasons = _achieved(ranking)
     tokens = mean_of_known([one.tokens_per_second for one in winner.measurements])

@@ -18,6 +18,9 @@ from autotune.core.results import Measurement, Trial, Verdict
 from autotune.core.rounds import Rounds
 from autotune.core.stats import HALF_WIDTH_DEVIATIONS, mean_of_known, typical_rate
 
+FAULT_FACTORS = (1.0, 1.4, 1.8, 2.4)  # of `FAULT_SECONDS`, which one page fault may take: 0.8 to 2.3 us were seen
+MOST_FAULTS = 0.8  # of a step, that page faults are taken for
+
 
 class Status(Enum):
     """The stage that a configuration reached."""
@@ -84,13 +87,13 @@ class ConfigSummary:
         """The samples/s of each trial that was measured."""
         return [one.samples_per_second for one in self.measurements]
 
-    @property
-    def faultless_rates(self) -> list[float]:
-        """The samples/s of each trial, as if page faults had taken no time; where they were not counted, its own.
+    def faultless_rates(self, factor: float) -> list[float]:
+        """The samples/s of each trial, as if page faults, each of `factor` times `FAULT_SECONDS`, had taken no time.
 
-        Of a step they are taken for half at most: what one takes is only known to a factor of two (decisions/0084).
+        Where they were not counted, its own.
         """
-        return [one.samples_per_second / (1 - min(0.5, one.fault_share or 0.0)) for one in self.measurements]
+        shares = (min(MOST_FAULTS, factor * (one.fault_share or 0.0)) for one in self.measurements)
+        return [one.samples_per_second / (1 - share) for one, share in zip(self.measurements, shares, strict=True)]
 
     @property
     def score(self) -> float:
@@ -152,12 +155,21 @@ class ConfigSummary:
 
 def rounds_of(
     candidates: Sequence[ConfigSummary],
-    kind: Literal["rates", "scores", "faultless_rates"] = "scores",
+    kind: Literal["rates", "scores"] = "scores",
     reference: int | None = None,
 ) -> Rounds:
     """Return the rounds that these ran together, by samples/s or by the objective's scores."""
     rows = [one.by_round(getattr(one, kind)) for one in candidates]
     return Rounds(rows, reference, window_noise=window_noise(candidates))
+
+
+def faultless_noise(candidates: Sequence[ConfigSummary]) -> float:
+    """Return the noise of the rounds that these ran together, short of what page faults may explain.
+
+    One training has one time of a fault, which is only known within bounds: by the one that explains most.
+    """
+    rows = [[one.by_round(one.faultless_rates(factor)) for one in candidates] for factor in FAULT_FACTORS]
+    return min(Rounds(each, window_noise=window_noise(candidates)).noise for each in rows)
 
 
 def window_noise(candidates: Sequence[ConfigSummary]) -> float:
