@@ -49,7 +49,7 @@ def predict_peaks(request: DryRunRequest, progress: Progress) -> DryRun:
     progress.phase("measure")
     arms: list[Arm] = []
     for values in request.arms:
-        if request.spares_trades and _is_ample_without(values, request, arms, base):
+        if request.spares_trades and _needs_no_trade(values, request, arms, base):
             continue
         if time.monotonic() > ends:
             arms.append(Arm(values=values, reason=notice(Code.NOT_PREDICTED_IN_TIME)))
@@ -59,14 +59,14 @@ def predict_peaks(request: DryRunRequest, progress: Progress) -> DryRun:
     return DryRun(outcome=Outcome.OK, arms=tuple(arms), base_bytes=base)
 
 
-def _is_ample_without(values: dict[str, Value], request: DryRunRequest, arms: list[Arm], base: int) -> bool:
-    """Whether the arm trades time for memory, and the largest batch surely needs half of the memory without."""
+def _needs_no_trade(values: dict[str, Value], request: DryRunRequest, arms: list[Arm], base: int) -> bool:
+    """Whether the arm trades time for memory, and without the trade the largest batch needs half of it at most."""
     without = values | traded(values)
+    if without == values or request.limit_bytes is None:
+        return False
     known = next((arm for arm in arms if arm.values == without and arm.reason is None), None)
     peak = None if known is None else known.peak_bytes(request.batches[-1])
-    if peak is None or without == values or request.limit_bytes is None:
-        return False
-    return base + MOST_RATIO * peak <= SLACK_SHARE * request.limit_bytes
+    return peak is not None and base + MOST_RATIO * peak <= SLACK_SHARE * request.limit_bytes
 
 
 class _Climb:

@@ -43,6 +43,6 @@ class DryRunRequest(Request[DryRun], frozen=True, kw_only=True, tag="dry-run", t
     shapes_vary: bool = False  # as far as a probe saw; the longest samples are looked for then
     by_category: bool = False  # what the tensors of one step are for, at the batch of `config`
     limit_bytes: int | None = None  # beyond which no peak is of interest
-    spares_trades: bool = False  # arms that trade time for memory are left out where memory is ample without
+    spares_trades: bool = False  # leave out arms that trade time for memory where no batch needs it
     max_seconds: float = 60.0  # arms that are not begun by then are left out
     seed: int = 0

@@ -19,7 +19,7 @@ from autotune.core.rounds import Rounds
 from autotune.core.stats import HALF_WIDTH_DEVIATIONS, mean_of_known, typical_rate
 
 FAULT_FACTORS = (1.0, 1.4, 1.8, 2.4)  # of `FAULT_SECONDS`, which one page fault may take: 0.8 to 2.3 us were seen
-MOST_FAULTS = 0.8  # of a step, that page faults are taken for
+MOST_FAULTS = 0.8  # of a step: a larger share of page faults is not believed
 
 
 class Status(Enum):
@@ -164,12 +164,13 @@ def rounds_of(
 
 
 def faultless_noise(candidates: Sequence[ConfigSummary]) -> float:
-    """Return the noise of the rounds that these ran together, short of what page faults may explain.
+    """Return the noise of the rounds that these ran together, without the part that page faults may explain.
 
-    One training has one time of a fault, which is only known within bounds: by the one that explains most.
+    What one fault takes is the same in all of them, and known within bounds only: it is what explains most.
     """
-    rows = [[one.by_round(one.faultless_rates(factor)) for one in candidates] for factor in FAULT_FACTORS]
-    return min(Rounds(each, window_noise=window_noise(candidates)).noise for each in rows)
+    window = window_noise(candidates)
+    tables = ([one.by_round(one.faultless_rates(factor)) for one in candidates] for factor in FAULT_FACTORS)
+    return min(Rounds(table, window_noise=window).noise for table in tables)
 
 
 def window_noise(candidates: Sequence[ConfigSummary]) -> float:

@@ -63,7 +63,7 @@ def test_it_is_told_after_the_baseline_and_before_anything_is_searched(tmp_path)
     assert found.outcome is Outcome.OK
 
 
-def test_a_search_asks_for_no_trade_where_memory_is_ample_and_a_look_at_memory_for_all(tmp_path):
+def test_a_search_asks_for_trades_only_where_a_batch_needs_them_and_a_check_for_all(tmp_path):
     search = _search_in(tmp_path, FakeLauncher(results={DryRunRequest: _scripted}), FREE, ())
 
     predict_memory(search)
