@@ -40,9 +40,10 @@ MEMORY, OUTLIERS, SLOWED = 0.97, 0.05, 0.35  # of the drift per segment; share o
 DISTURBED = 0.2, 0.6  # what a disturbed probe loses of its rate: between these
 ONE_SHOT_SEGMENTS = 13  # what one probe of each may take when it costs as much as search and confirmation together
 GIB = 2**30
-CONFIGS = [Config(values={**defaults(), "batch_size": 8 * (1 + number)}) for number in range(CONFIGURATIONS)]
+CONFIGS = [Config(values={**defaults(), "num_workers": number}) for number in range(CONFIGURATIONS)]
 REQUEST = StudyRequest(
-    target="model.py", goal=Goal(), environment=ENVIRONMENT, facts=FACTS, baseline=CONFIGS[0], baseline_assumed=False,
+    target="model.py", goal=Goal(global_batch=CONFIGS[0].global_batch_size()), environment=ENVIRONMENT, facts=FACTS,
+    baseline=CONFIGS[0], baseline_assumed=False,
     domains={}, memory_limit_bytes=16 * GIB, enforced_limit_bytes=None, headroom_bytes=GIB,
 )  # fmt: skip
 
@@ -157,6 +158,7 @@ RULES: dict[str, Rule] = {
     "1 leader, 6 rounds": confirmed(1, 6),
     "3 leaders, 4 rounds": confirmed(3, 4),
     "3 leaders, 3 rounds (before this rule)": confirmed(3, 3),
+    "confirmation, 2 leaders, 12 rounds": confirmed(2, 12),
     "confirmation, 4 leaders, 8 rounds": confirmed(4, 8),
     "confirmation, 8 leaders, 8 rounds": confirmed(8, 8),
     "confirmation, 8 leaders, 12 rounds": confirmed(8, 12),

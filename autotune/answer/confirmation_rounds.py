@@ -20,6 +20,7 @@ from dataclasses import replace
 
 from autotune.answer import doubtful_batch
 from autotune.answer.choice import FEWEST_FINALISTS, PAYING_GAIN, TIE, claim_confidence, differ_in_batch, preferences
+from autotune.answer.confirmation_end import LAST_FINALISTS, SURE_ROUNDS, is_decided, is_good_enough
 from autotune.answer.outliers import without_outliers
 from autotune.answer.resumed_confirmation import ResumedConfirmation
 from autotune.core.records import Config, Goal, StudyRequest
@@ -31,7 +32,6 @@ from autotune.study.summary import ConfigSummary, rounds_of
 from autotune.study.valid_probes import Judged, interference_causes, is_spoiled
 
 MOST_FINALISTS = 8
-LAST_FINALISTS = 2  # who run to the end, however many began
 HALVED_AFTER = (3, 6)  # rounds
 FEWEST_ROUNDS = 2  # one has no interval
 FEWEST_FREEDOM = 3  # of the noise: Student's 95 % is 3.2 standard errors with three, 12.7 with one (two rounds of two)
@@ -39,10 +39,6 @@ GOAL_ROUNDS = 8  # of the last two: on a quiet machine they tell 2 % apart with 
 # Eight leave the recommended a regret of 1.9 %, twelve 1.2 %, for a sixth more (benchmarks/confirmation_rounds.py).
 USUAL_ROUNDS = 12
 MOST_CONFIRMATION_ROUNDS = 24  # where it is open whether the fastest beats the baseline: the interval narrows by 1.4
-SURE_ROUNDS = 3  # before it may be decided: two rounds agree by luck now and then
-SURE_CONFIDENCE = 0.99  # confidence of what ends a confirmation: it is asked anew after every round
-KNOWN_LOSS = 0.005  # expected of the choice, beyond a tie: the rounds end there (benchmarks/confirmation_rounds.py)
-SURELY_SLOWER_RATIO = 1.01  # who is surely slower by more than 1 % need not be measured again
 FINALIST_DEVIATIONS = 3.0  # of the difference of two probes: who is slower by more is not confirmed
 PRIOR_PROBES = 4  # repeats after which the reference's own spread weighs as much as the prior (docs/notes/search.md 3)
 
@@ -101,42 +97,6 @@ def survivors(
     slower = sorted((one for one in running if gaps[one] < near), key=lambda one: -gaps[one])
     chosen = list(dict.fromkeys((fastest, *equal, *slower)))[:keep]
     return [one for one in running if one in chosen]
-
-
-def is_good_enough(rounds: Rounds, running: Sequence[int], baseline: int | None) -> bool:
-    """Whether so little is expected to be lost by the choice as it is now that further rounds do not pay.
-
-    Not before the halvings are over: sooner, luck claimed gains where there were none (decisions/0024). The choice is
-    the baseline where it is as good as the fastest, else the fastest, which must then surely beat it. What may be lost
-    to each rival is added up, which over-estimates it. For plain speed only: other objectives choose otherwise.
-    """
-    gaps = rounds.gaps(running)
-    fastest = max(running, key=lambda one: gaps[one])
-    stays = baseline is not None and gaps[baseline] >= math.log(1 - TIE)
-    chosen = baseline if baseline is not None and stays else fastest
-    rivals = [one for one in running if one not in (chosen, baseline)]
-    if any(rounds.count(chosen, one) < HALVED_AFTER[-1] for one in running):
-        return False
-    if baseline is not None and not stays:
-        sure = 1 - (1 - SURE_CONFIDENCE) / (1 + len(rivals))  # the fastest of several: Bonferroni's correction
-        if rounds.ratio(fastest, baseline, sure)[1] <= 1:
-            return False
-    return sum(rounds.expected_loss(chosen, one, TIE) for one in rivals) < KNOWN_LOSS
-
-
-def is_decided(rounds: Rounds, running: Sequence[int], tie: float = TIE) -> bool:
-    """Whether further rounds would change nothing: every rival of the fastest is surely slower, or surely as good."""
-    gaps = rounds.gaps(running)
-    fastest = max(running, key=lambda one: gaps[one])
-    slower = SURELY_SLOWER_RATIO if tie <= TIE else 1 / (1 - tie)
-    for rival in running:
-        if rival == fastest:
-            continue
-        _, low, high = rounds.ratio(fastest, rival, SURE_CONFIDENCE)
-        is_settled = low > slower or (low >= 1 - tie and high <= 1 / (1 - tie))
-        if rounds.count(fastest, rival) < SURE_ROUNDS or not is_settled:
-            return False
-    return True
 
 
 def confirm_in_rounds(

@@ -25,6 +25,7 @@ from msgspec.structs import replace
 
 from autotune.child import UnstableTraining, fork_server
 from autotune.child.collector import uncollected
+from autotune.child.library_threads import give_threads_back
 from autotune.child.lifeline import Progress, harden
 from autotune.child.ranks import group, rank
 from autotune.core import codec
@@ -61,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
     if options.ranks is not None:
         rank.take_part(options.ranks, _do)
     progress = Progress(options.progress)
-    if options.lifeline is not None:
+    if options.lifeline is not None or options.parent:  # a fork server has started the guard of its probe
         harden(options.lifeline, options.parent)
     folder = options.folder.absolute()  # the target may change the working folder
     started, born = datetime.now(UTC).isoformat(timespec="seconds"), os.getpid()
@@ -73,7 +74,7 @@ def main(arguments: Sequence[str]) -> int:
         become = partial(rank.take_part, do=_do)
         work = partial(group.supervise, folder=folder, become=become)
         return _do(request, folder, progress, started, born, work)
-    fork_server.give_threads_back()
+    give_threads_back()
     if is_command(request.target or ""):
         main_thread.lend(lambda: fork_server.leave(_do(request, folder, progress, started, born)))
     return _do(request, folder, progress, started, born)

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import mmap
 import os
 import select
 import signal
@@ -24,12 +23,13 @@ import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
-from itertools import groupby
 from pathlib import Path
 from typing import NoReturn
 
 from autotune.child.collector import see_all, uncollected
-from autotune.child.lifeline import harden
+from autotune.child.file_pages import resident_file_pages, touch
+from autotune.child.library_threads import give_threads_back, no_library_threads, openblas_libraries
+from autotune.child.lifeline import guard, harden
 from autotune.child.safety import unsafe
 from autotune.core import codec
 from autotune.core.forking import MESSAGE_BYTES, Born, Ended, ForkRequest, Imports, Ready, Refused
@@ -39,12 +39,6 @@ from autotune.targets import variables
 
 TRIAL_SECONDS = 20.0  # for a forked child to compute in parallel: it takes milliseconds, or for ever
 DESCRIPTOR_COUNT = 4  # log, lifeline, progress pipe, status socket
-_MADV_POPULATE_READ = 22  # linux/mman.h, from 5.14 on
-_BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "OPENBLAS_DEFAULT_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
-# By OpenBLAS, and by jemalloc in pyarrow, which transformers imports by way of scikit-learn and pandas.
-_STARTS_NO_THREADS = {_BLAS_VARIABLES[0]: "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
-_OF_THE_USER = ("JE_ARROW_MALLOC_CONF",)
-
 OF_ALL_PROBES = ("torch", "autotune.child.run", "autotune.targets.build", "autotune.targets.inspection")
 Main = Callable[[Sequence[str]], int]
 
@@ -56,7 +50,7 @@ def serve(control: int, lifeline: int, main: Main, prepare: Callable[[Imports, f
     launcher.set_inheritable(False)
     ready = prepare(codec.decode(launcher.recv(MESSAGE_BYTES), Imports), frozenset({control}))
     try:
-        pages = _resident_file_pages()
+        pages = resident_file_pages()
     except OSError as error:
         ready = Ready(unsafe=f"the kernel does not show which pages are resident: {error.strerror}")
     with suppress(AttributeError):  # of glibc alone. Probes would hold what importing freed: 4 to 6 MiB (isolation.py)
@@ -68,7 +62,7 @@ def serve(control: int, lifeline: int, main: Main, prepare: Callable[[Imports, f
 
 def prepare(imports: Imports, own: frozenset[int]) -> Ready:
     """Import torch and what the target imports, and say whether forks are safe then. `own`: sockets of ours."""
-    with _no_library_threads(), uncollected():
+    with no_library_threads(), uncollected():
         for name in OF_ALL_PROBES:
             import_module(name)
         if reason := unsafe(own):
@@ -90,14 +84,17 @@ def prepare(imports: Imports, own: frozenset[int]) -> Ready:
                 return Ready(unsafe=f"after `{statement}` the fork server {reason}", safe_statements=number)
     if imports.statements:
         variables.hold()
-    see_all()  # for every probe that is forked from here
+    from autotune.targets.importing import remember_modules  # it imports torch
+
+    for find_once in (see_all, remember_modules, openblas_libraries):  # every probe that is forked here knows it
+        find_once()
     return _trial()
 
 
 class _ForkServer:
     def __init__(self, launcher: socket.socket, main: Main, pages: list[tuple[int, int]]) -> None:
         self._launcher, self._main, self._pages = launcher, main, pages
-        self._running: dict[int, tuple[int, int]] = {}  # pidfd -> process, status socket
+        self._running: dict[int, tuple[int, int | None]] = {}  # pidfd -> process, status socket; a guard has none
         self._poll = select.poll()
         self._poll.register(launcher, select.POLLIN)
 
@@ -117,8 +114,8 @@ class _ForkServer:
                     os.close(passed)
 
     def _fork(self, request: ForkRequest, inherited: list[int], status: int) -> None:
-        processes, sockets = zip(*self._running.values(), strict=True) if self._running else ((), ())
-        own = (self._launcher.fileno(), *inherited, status, *self._running, *sockets)
+        processes = [pid for pid, _ in self._running.values()]
+        own = (self._launcher.fileno(), *inherited, status, *self._running, *self._sockets())
         refusal = None
         if reason := unsafe(own, processes):
             refusal = Refused(reason=f"the fork server {reason}", for_good=True)
@@ -133,17 +130,38 @@ class _ForkServer:
             return
         if pid == 0:
             self._become(request, inherited, status)
+        self._watch(pid, status)
+        with suppress(OSError):  # no process to be had: the parent-death signal remains
+            self._start_guard(pid, inherited[1], request.tag)
+
+    def _start_guard(self, probe: int, lifeline: int, tag: str) -> None:
+        """Fork the guard of a probe, which need not wait for it: it would fork twice, for 30 ms (`lifeline.py`)."""
+        pid = os.fork()
+        if pid == 0:
+            try:
+                os.setsid()
+                _carry(tag)
+                guard(lifeline, probe)
+            finally:
+                os._exit(0)
+        self._watch(pid, None)
+
+    def _watch(self, pid: int, status: int | None) -> None:
         pidfd = os.pidfd_open(pid)
         self._running[pidfd] = pid, status
         self._poll.register(pidfd, select.POLLIN)
+
+    def _sockets(self) -> list[int]:
+        return [status for _, status in self._running.values() if status is not None]
 
     def _reap(self, pidfd: int) -> None:
         self._poll.unregister(pidfd)
         pid, status = self._running.pop(pidfd)
         _, code = os.waitpid(pid, 0)
-        _say(status, Ended(status=os.waitstatus_to_exitcode(code)))
         os.close(pidfd)
-        os.close(status)
+        if status is not None:
+            _say(status, Ended(status=os.waitstatus_to_exitcode(code)))
+            os.close(status)
 
     def _become(self, request: ForkRequest, inherited: list[int], status: int) -> NoReturn:
         """Be what an exec'd child is, from its session to its exit."""
@@ -163,11 +181,10 @@ class _ForkServer:
                 os.dup2(log, stream)
             own = os.pidfd_open(os.getpid())
             _say(status, Born(pid=os.getpid()), own)
-            others = (number for pidfd, (_, other) in self._running.items() for number in (pidfd, other))
-            for number in (self._launcher.detach(), log, status, own, *others):
+            for number in (self._launcher.detach(), log, lifeline, status, own, *self._running, *self._sockets()):
                 os.close(number)
-            _touch(self._pages)
-            words = ["--lifeline", str(lifeline), "--progress", str(progress), "--parent", str(fork_server)]
+            touch(self._pages)
+            words = ["--progress", str(progress), "--parent", str(fork_server)]
             before = len(sys.argv) - 1
             sys.argv[1:] = sys.orig_argv[-before:] = [request.folder, *words]
             code = self._main(sys.argv[1:])
@@ -194,33 +211,6 @@ def _called(program: str) -> Iterator[None]:
         yield
     finally:
         sys.argv = arguments
-
-
-@contextmanager
-def _no_library_threads() -> Iterator[None]:
-    """Let no library start threads when it is loaded. What the user says of pyarrow's allocator stays."""
-    before = {name: os.environ.get(name) for name in _STARTS_NO_THREADS}
-    os.environ.update(_STARTS_NO_THREADS, **{name: own for name in _OF_THE_USER if (own := before[name]) is not None})
-    try:
-        yield
-    finally:
-        for name, own in before.items():
-            os.environ.pop(name, None)
-            if own is not None:
-                os.environ[name] = own
-
-
-def give_threads_back() -> None:
-    """Give OpenBLAS the threads that it would have started when it was loaded."""
-    if "numpy" not in sys.modules:
-        return
-    from threadpoolctl import ThreadpoolController
-
-    asked = (os.environ.get(name, "") for name in _BLAS_VARIABLES)  # the first that is set counts (driver/others)
-    count = next((int(text) for text in asked if text.isdigit() and int(text)), len(os.sched_getaffinity(0)))
-    for library in ThreadpoolController().lib_controllers:
-        if library.internal_api == "openblas" and library.threading_layer == "pthreads":
-            library.set_num_threads(count)
 
 
 def _trial() -> Ready:
@@ -253,34 +243,6 @@ def _trial() -> Ready:
     if status := os.waitstatus_to_exitcode(code):
         return Ready(unsafe=f"a forked process could not compute: {status}", may_pass=status == -signal.SIGKILL)
     return Ready()
-
-
-def _resident_file_pages() -> list[tuple[int, int]]:
-    """Start and length of all pages of mapped files that this process has touched.
-
-    A fork maps its parent's heap, but of files only what it touches itself (Linux, mm/memory.c, `vma_needs_copy`):
-    its resident set would lack what a fresh process touches while it imports.
-    """
-    found: list[tuple[int, int]] = []
-    with Path("/proc/self/pagemap").open("rb", buffering=0) as pagemap:
-        for line in Path("/proc/self/maps").read_text().splitlines():
-            span, permissions, _, _, inode = line.split()[:5]
-            if inode == "0" or permissions[0] != "r":
-                continue
-            first, end = (int(part, 16) // mmap.PAGESIZE for part in span.split("-"))
-            pagemap.seek(first * 8)
-            entries = memoryview(pagemap.read((end - first) * 8)).cast("Q")
-            for is_present, group in groupby(enumerate(entries, first), lambda page: page[1] >> 63):
-                pages = list(group)
-                if is_present:
-                    found.append((pages[0][0] * mmap.PAGESIZE, len(pages) * mmap.PAGESIZE))
-    return found
-
-
-def _touch(pages: list[tuple[int, int]]) -> None:
-    libc = ctypes.CDLL(None)
-    for start, length in pages:
-        libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _MADV_POPULATE_READ)
 
 
 def _carry(tag: str) -> None:

@@ -133,12 +133,13 @@ def _start_guard(lifeline: int) -> None:
     try:
         os.setsid()
         if os.fork() == 0:
-            _guard(lifeline, probe)
+            guard(lifeline, probe)
     finally:
         os._exit(0)
 
 
-def _guard(lifeline: int, probe: int) -> None:
+def guard(lifeline: int, probe: int) -> None:
+    """Wait for the end of the lifeline; then kill the group of the probe, and what carries the tag of this process."""
     os.closerange(0, lifeline)  # the log and the progress pipe end with the probe, not with its guard
     os.closerange(lifeline + 1, lifeline + _MOST_DESCRIPTORS)  # a search with many files passes large numbers
     while os.read(lifeline, 1):

@@ -13,6 +13,7 @@ import statistics
 from collections.abc import Callable, Sequence
 
 from autotune.answer import choice, confirmation_rounds
+from autotune.answer.confirmation_end import SURE_ROUNDS
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, MOST_FINALISTS, probe_count
 from autotune.context.probe_budgets import BRIEF, LEAST, SEARCH, ConfirmationPlan
 from autotune.core.records import Config
@@ -33,10 +34,9 @@ MOST_ABLATION = 0.2  # share of the budget kept to take changes back after the c
 SIMPLER_PROBES = 2  # kept to take changes back before the confirmation: it may leave no time to do so after it
 FIRST_SHARE = 0.25  # share of the time left for the first probe of the baseline: from there on windows are shorter
 KNEE_FINALISTS = 5  # with a free global batch: who is within 5 % need not be told apart by eight rounds
-KNEE_PROBES = probe_count(KNEE_FINALISTS, confirmation_rounds.SURE_ROUNDS, 1)
+KNEE_PROBES = probe_count(KNEE_FINALISTS, SURE_ROUNDS, 1)
 SHORT_ROUNDS = confirmation_rounds.fewest_rounds(2)  # of the fastest against the baseline, for a useful interval
-# Times as good by single probes: two rounds tell that, where probes err by 10 % (`core/rounds.Rounds`).
-CLEAR_GAIN = 1.5
+CLEAR_GAIN = 1.5  # by single probes: two rounds tell that, where probes err by 10 % (`core/rounds.Rounds`)
 THREE_PROBES = probe_count(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with fewer finalists more rounds
 USUAL_STEPS = ProbeBudget().min_steps  # of a stage of a probe, if they are not too long for it
 
@@ -251,7 +251,7 @@ class TimeBudget:
             fit = (n for n in rounds if (probe_count(finalist_total, n, others) - known) * seconds <= left)
             plans.append(ConfirmationPlan(probe_budget=budget, rounds=next(fit, FEWEST_ROUNDS), probe_seconds=seconds))
         # The least window may hold a single burst of a loader: rather fewer rounds, as long as they can decide.
-        enough = min(confirmation_rounds.fewest_rounds(len(candidates)), confirmation_rounds.SURE_ROUNDS)
+        enough = min(confirmation_rounds.fewest_rounds(len(candidates)), SURE_ROUNDS)
         return next((one for one in plans if one.rounds >= enough), plans[-1])
 
     def shortage(self, probes: int) -> tuple[float, int]:

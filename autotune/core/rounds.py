@@ -107,13 +107,15 @@ class Rounds:
         """Return the share of speed that is lost in the mean by taking `chosen` though `rival` may be faster.
 
         Only what is lost beyond `tie`, a share that is not worth a change. The expected opportunity cost (Chick & Inoue
-        2001, "New two-stage and sequential procedures for selecting the best simulated system"), with the noise pooled
-        and moderated as in `ratio`. Infinite where they never met.
+        2001, "New two-stage and sequential procedures for selecting the best simulated system"), by the noise of their
+        own ratios, moderated as in `ratio`: a baseline that scatters more than both says nothing of these. Infinite
+        where they did not meet twice.
         """
-        rounds = self.count(chosen, rival)
-        if not rounds:
+        ratios = self._ratios(chosen, rival)
+        rounds = len(ratios)
+        if rounds < 2:
             return math.inf
-        noise, freedom = self._moderated_noise()
+        noise, freedom = self._moderated_noise(float(ratios.std(ddof=1)) / math.sqrt(2), rounds - 1)
         error = noise * math.sqrt(2 / rounds)
         return error * _expected_excess((self._centre(chosen, rival) - math.log1p(-tie)) / error, freedom)
 
@@ -150,14 +152,13 @@ class Rounds:
         """
         own = self.degrees_of_freedom
         tells_alone = own > 1 and self._usual_noise == USUAL_NOISE
-        known = [self._moderated_noise(), *([(self.noise, own)] if tells_alone else [])]
+        known = [self._moderated_noise(self.noise, own), *([(self.noise, own)] if tells_alone else [])]
         return min(student_quantile(freedom, 0.5 + confidence / 2) * noise for noise, freedom in known)
 
-    def _moderated_noise(self) -> tuple[float, int]:
-        """Return the standard deviation of one measurement, with the usual noise as a prior, and its freedom."""
-        own, usual = self.degrees_of_freedom, USUAL_NOISE_FREEDOM
-        squares = (own * self.noise**2 if own else 0.0) + usual * self._usual_noise**2
-        return math.sqrt(squares / (own + usual)), own + usual
+    def _moderated_noise(self, noise: float, freedom: int) -> tuple[float, int]:
+        """Return the standard deviation of one measurement, drawn towards the usual noise, and its freedom."""
+        squares = (freedom * noise**2 if freedom else 0.0) + USUAL_NOISE_FREEDOM * self._usual_noise**2
+        return math.sqrt(squares / (freedom + USUAL_NOISE_FREEDOM)), freedom + USUAL_NOISE_FREEDOM
 
     def gaps(self, running: Sequence[int]) -> dict[int, float]:
         """Return the gap of each to the fastest of these (log ratio, at most 0), over the rounds that all of them ran.

@@ -17,6 +17,7 @@ from autotune.errors import EnvironmentUnfit
 
 KILLED_WITHIN_SECONDS = 30.0  # a process that outlives SIGKILL this long is stuck inside the kernel
 _SWEEPS = 50  # over all processes, until none is left: one that is being forked is found by the next sweep
+_PAUSE_SECONDS = 0.01  # between sweeps, at most: what was killed is mostly gone after a millisecond or two
 # One that executes a program shows no variables until it has begun: under a millisecond, if it gets a core.
 _EXEC_SECONDS = 0.1
 
@@ -79,7 +80,7 @@ def kill_all(leader: Leader | None, tag: str) -> None:
     if leader:
         with suppress(ProcessLookupError, PermissionError):  # macOS: EPERM if only a zombie is left in the group
             os.killpg(leader.pid, signal.SIGKILL)  # it was started in a session, and so in a group, of its own
-    for _ in range(_SWEEPS):
+    for sweep in range(_SWEEPS):
         for process in strays:
             with suppress(psutil.Error):
                 process.kill()
@@ -88,7 +89,7 @@ def kill_all(leader: Leader | None, tag: str) -> None:
         looks -= not strays
         if not looks:
             break
-        time.sleep(0.01 if strays else _EXEC_SECONDS)
+        time.sleep(min(_PAUSE_SECONDS, 0.001 * 2**sweep) if strays else _EXEC_SECONDS)
     if leader:
         _reap_leader(leader)
         _reap_orphans(leader.pid, ended)
@@ -125,7 +126,7 @@ def _reap_orphans(group: int, ended: Iterable[int]) -> None:
         with suppress(ChildProcessError):  # none of that number is ours, or none is left
             while waits < _SWEEPS:
                 if not os.waitpid(number, os.WNOHANG)[0]:
-                    time.sleep(0.01)
+                    time.sleep(_PAUSE_SECONDS)
                     waits += 1
 
 

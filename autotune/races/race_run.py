@@ -16,7 +16,8 @@ import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, SURE_CONFIDENCE, SURE_ROUNDS, with_round
+from autotune.answer.confirmation_end import SURE_CONFIDENCE, SURE_ROUNDS
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, with_round
 from autotune.answer.outliers import without_outliers
 from autotune.context.probe_budgets import BRIEF
 from autotune.core.requests import ProbeRequest

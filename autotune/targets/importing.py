@@ -22,6 +22,7 @@ from autotune.targets.reference import TargetPlace
 from autotune.targets.user_errors import blaming
 
 _BEFORE_ANY_TARGET: set[str] = set()  # names of the modules that were imported when the first target was
+_LOADED: list[TargetPlace] = []  # in this process
 _INSTALLED = {Path(place) for kind, place in sysconfig.get_paths().items() if kind.endswith("lib")}
 _STAND_IN = "autotune_target"  # name of a file whose own name an already imported module has
 
@@ -35,7 +36,10 @@ def load(reference: TargetPlace) -> ModuleType:
     Raises `TargetError` if it cannot be imported, ends the process, or takes an optimizer step.
     """
     root = root_of(reference)
-    forgotten = _forget_code_below(root)
+    forgotten = _forget_code_below(root) if _LOADED else {}
+    if not _BEFORE_ANY_TARGET:
+        remember_modules()
+    _LOADED.append(reference)
     if sys.path[:1] != [str(root)]:
         sys.path.insert(0, str(root))
     with blaming(f"import of {reference.label}", root), as_a_script(reference.label), _without_training(reference):
@@ -68,11 +72,17 @@ def pick(module: ModuleType, name: str, label: str) -> Any:
     raise TargetError(f"{label} has no {name}. The name after the colon is looked up in the module. {advice}")
 
 
+def remember_modules() -> None:
+    """Take what is imported now for modules that are not the user's.
+
+    A fork server does it for its probes: to look through thousands of names copies as many pages of a forked process
+    (30 ms where transformers is imported).
+    """
+    _BEFORE_ANY_TARGET.update(sys.modules)
+
+
 def _forget_code_below(root: Path) -> dict[str, ModuleType]:
-    """Take the user's modules out of those that are imported, and return them; there are none at the first call."""
-    if not _BEFORE_ANY_TARGET:
-        _BEFORE_ANY_TARGET.update(sys.modules)
-        return {}
+    """Take the user's modules out of those that are imported, and return them."""
     names = [name for name in set(sys.modules) - _BEFORE_ANY_TARGET if _is_users(sys.modules[name], root)]
     return {name: sys.modules.pop(name) for name in names}
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 
 from autotune.answer import confirmation_rounds
 from autotune.answer.choice import TIE, finalists
+from autotune.answer.confirmation_end import SURE_ROUNDS
 from autotune.answer.confirmation_rounds import (
     HALVED_AFTER,
-    SURE_ROUNDS,
     confirm_in_rounds,
     fewest_rounds,
     finalists_left,

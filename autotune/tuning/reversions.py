@@ -12,7 +12,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from autotune.answer.choice import MOST_TIE, TIE
-from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, SURE_CONFIDENCE, SURE_ROUNDS
+from autotune.answer.confirmation_end import SURE_CONFIDENCE, SURE_ROUNDS
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 from autotune.answer.doubtful_batch import is_taken_back, is_worth_it, least_gain
 from autotune.answer.ranking import compared
 from autotune.context.search_context import SearchContext

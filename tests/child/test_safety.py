@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from autotune.child import fork_server
+from autotune.child import library_threads
 from autotune.core.probe_tag import TAG
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fork servers need Linux")
@@ -88,7 +88,7 @@ STATEMENTS = {
 # Prepares a fork server for each in a process of its own; torch is imported once for all.
 PREPARE = f"""
 import os, sys
-from autotune.child import fork_server
+from autotune.child import fork_server, library_threads
 from autotune.core.forking import Imports
 fork_server.prepare(Imports(), frozenset())
 for statement in {list(STATEMENTS)!r}:
@@ -108,7 +108,7 @@ def test_what_keeps_libraries_from_starting_threads_is_taken_back(own: str | Non
         monkeypatch.setenv("JE_ARROW_MALLOC_CONF", own)
     before = dict(os.environ)
 
-    with fork_server._no_library_threads():
+    with library_threads.no_library_threads():
         during = os.environ["JE_ARROW_MALLOC_CONF"], os.environ["OPENBLAS_NUM_THREADS"]
 
     assert during == (own or "background_thread:false", "1")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from autotune.child import fork_server
+from autotune.child.library_threads import give_threads_back
 from autotune.child.lifeline import Progress, harden
 from autotune.child.ranks.group import PROGRESS, STACKS
 from autotune.core.measurements import decode
@@ -47,6 +48,6 @@ def take_part(folder: Path, do: Callable[..., Any]) -> NoReturn:
 
     if is_command(request.target or ""):
         main_thread.lend(work)
-    fork_server.give_threads_back()
+    give_threads_back()
     work()
     raise AssertionError("work does not come back")

@@ -1,0 +1,53 @@
+"""When a confirmation ends: it is decided, or so little is expected to be lost by its choice that rounds do not pay."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from autotune.answer.choice import TIE
+from autotune.core.rounds import Rounds
+
+LAST_FINALISTS = 2  # who run to the end, however many began
+SURE_ROUNDS = 3  # before it may be decided: two rounds agree by luck now and then
+SURE_CONFIDENCE = 0.99  # confidence of what ends a confirmation: it is asked anew after every round
+KNOWN_LOSS = 0.005  # expected of the choice, beyond a tie: the rounds end there (benchmarks/confirmation_rounds.py)
+LOSS_ROUNDS = 4  # before what is lost by the choice may end a confirmation (decisions/0024)
+SURELY_SLOWER_RATIO = 1.01  # who is surely slower by more than 1 % need not be measured again
+
+
+def is_good_enough(rounds: Rounds, running: Sequence[int], baseline: int | None) -> bool:
+    """Whether so little is expected to be lost by the choice as it is now that further rounds do not pay.
+
+    Not before the halvings are over: sooner, luck claimed gains where there were none (decisions/0024). The choice is
+    the baseline where it is as good as the fastest, else the fastest, which must then surely beat it. What may be lost
+    to each rival is added up, which over-estimates it. For plain speed only: other objectives choose otherwise.
+    """
+    gaps = rounds.gaps(running)
+    fastest = max(running, key=lambda one: gaps[one])
+    stays = baseline is not None and gaps[baseline] >= math.log(1 - TIE)
+    chosen = baseline if baseline is not None and stays else fastest
+    rivals = [one for one in running if one not in (chosen, baseline)]
+    are_many = sum(one != baseline for one in running) > LAST_FINALISTS
+    if are_many or any(rounds.count(chosen, one) < LOSS_ROUNDS for one in running):
+        return False
+    if baseline is not None and not stays:
+        sure = 1 - (1 - SURE_CONFIDENCE) / (1 + len(rivals))  # the fastest of several: Bonferroni's correction
+        if rounds.ratio(fastest, baseline, sure)[1] <= 1:
+            return False
+    return sum(rounds.expected_loss(chosen, one, TIE) for one in rivals) < KNOWN_LOSS
+
+
+def is_decided(rounds: Rounds, running: Sequence[int], tie: float = TIE) -> bool:
+    """Whether further rounds would change nothing: every rival of the fastest is surely slower, or surely as good."""
+    gaps = rounds.gaps(running)
+    fastest = max(running, key=lambda one: gaps[one])
+    slower = SURELY_SLOWER_RATIO if tie <= TIE else 1 / (1 - tie)
+    for rival in running:
+        if rival == fastest:
+            continue
+        _, low, high = rounds.ratio(fastest, rival, SURE_CONFIDENCE)
+        is_settled = low > slower or (low >= 1 - tie and high <= 1 / (1 - tie))
+        if rounds.count(fastest, rival) < SURE_ROUNDS or not is_settled:
+            return False
+    return True
