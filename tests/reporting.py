@@ -12,7 +12,7 @@ import msgspec
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.interference_readings import GpuUse, HostInterference
-from autotune.core.notices import earlier, notice
+from autotune.core.notices import notice
 from autotune.core.records import Config, Environment, Finding, Goal, StepFacts, StudyRequest, TargetFacts
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Alone, Measurement, MemoryPeak, Outcome, ProbeResult, Trial
@@ -22,6 +22,7 @@ from autotune.study.recommendation import Confirmation, Recommendation, RunnerUp
 from autotune.study.view import StudyView, load_view
 from tests.worlds import GIB as GIB
 from tests.worlds import config as config
+from tests.worlds import earlier
 from tests.worlds import failed as failed
 
 ENVIRONMENT = Environment(

@@ -8,7 +8,8 @@ from autotune.context.reporter import SilentReporter
 from autotune.context.search_context import SearchContext
 from autotune.context.time_guard import TimeGuard
 from autotune.context.trades import Trades
-from autotune.core.notices import earlier
+from autotune.core.codes import Code
+from autotune.core.notices import Notice
 from autotune.core.records import Config, Goal, StudyRequest, Value
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
@@ -79,6 +80,11 @@ def trial(result, number=0, purpose="search", **values):
 
 def good(value):
     return Verdict(value=value, constraints={"memory": -1.0, "stability": -1.0, "runnable": -1.0})
+
+
+def earlier(text):
+    """The notice of a sentence that has no code, as earlier versions wrote it."""
+    return Notice(code=Code.EARLIER, numbers={}, text=text)
 
 
 def bad(reason="out of memory"):

@@ -69,11 +69,6 @@ def notice(code: Code, **numbers: Value) -> Notice:
     return Notice(code=code, numbers=given, text=text)
 
 
-def earlier(text: str) -> Notice:
-    """Return the notice of a sentence that has no code."""
-    return Notice(code=Code.EARLIER, numbers={}, text=text)
-
-
 def costliest_first(warnings: Iterable[Notice]) -> list[Notice]:
     """Return the warnings in the order of what they cost whoever overlooks them."""
     places = {code: place for place, code in enumerate(COSTLIEST_WARNINGS)}

@@ -13,7 +13,6 @@ from hypothesis import strategies as st
 from autotune.answer import choice
 from autotune.answer.doubtful_batch import without_unproven_batches
 from autotune.answer.recommend import StudyFacts, recommend
-from autotune.core.notices import earlier
 from autotune.core.records import Goal, StudyRequest
 from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
@@ -22,7 +21,7 @@ from autotune.knobs import KNOBS
 from autotune.sampler.space import change_count
 from autotune.study.summary import ConfigSummary
 from autotune.study.valid_probes import Judged
-from tests.worlds import GIB, bad, config, facts, good, measured, space, study_request
+from tests.worlds import GIB, bad, config, earlier, facts, good, measured, space, study_request
 
 BASE = config(batch_size=64)
 FASTER = config(batch_size=64, amp_dtype="bfloat16")

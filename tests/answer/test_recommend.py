@@ -7,13 +7,13 @@ import pytest
 
 from autotune.answer.recommend import StudyFacts, recommend
 from autotune.core.codes import Code
-from autotune.core.notices import earlier, notice
+from autotune.core.notices import notice
 from autotune.core.records import Goal
 from autotune.core.results import FAULT_SECONDS, LossVerdict, Trial
 from autotune.errors import NoRecommendation
 from autotune.precision.arithmetic import precision_of
 from autotune.study.summary import ConfigSummary
-from tests.worlds import GIB, bad, config, facts, good, measured, study_request
+from tests.worlds import GIB, bad, config, earlier, facts, good, measured, study_request
 
 BASE = config(batch_size=64)
 FAST = config(batch_size=64, amp_dtype="bfloat16")

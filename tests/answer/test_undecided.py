@@ -9,12 +9,12 @@ from autotune.answer.recommend import StudyFacts, recommend
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.interference_readings import HostInterference
-from autotune.core.notices import earlier, notice
+from autotune.core.notices import notice
 from autotune.report.phrases import headline
 from autotune.study.recommendation import Recommendation
 from autotune.tuning.engine import recommendation_of
 from tests.answer.test_recommend import BASE, FAST, FREE, _candidate, _recommended
-from tests.worlds import config, context, study_request
+from tests.worlds import config, context, earlier, study_request
 
 NOISY = (100, 130, 90), (150, 140, 160)
 

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Literal
 import pytest
 
 from autotune.core import codec
-from autotune.core.notices import earlier
 from autotune.core.records import Config
 from autotune.report.card import card
 from autotune.report.certainty import certainty
@@ -23,6 +22,7 @@ from autotune.report.raster import png
 from autotune.study.view import StudyView, load_view
 from tests.reporting import config, failed, ladder, measured, paired, recommendation, trial, view, whole, written
 from tests.studies import ANSWERED
+from tests.worlds import earlier
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -8,8 +8,9 @@ import pytest
 
 from autotune.core import codec
 from autotune.core.codes import Code
-from autotune.core.notices import COSTLIEST_WARNINGS, Notice, costliest_first, earlier, named, notice
+from autotune.core.notices import COSTLIEST_WARNINGS, Notice, costliest_first, named, notice
 from autotune.core.records import Record
+from tests.worlds import earlier
 
 PACKAGE = Path(__file__).parent.parent.parent / "autotune"
 # ruff: noqa: E501 - whole sentences, as they are read

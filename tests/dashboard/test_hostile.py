@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 
 from autotune.core import codec
-from autotune.core.notices import earlier
 from autotune.core.results import Outcome
 from autotune.dashboard import server as serving_it
 from autotune.dashboard.server import MOST_CONNECTIONS, StudyServer
@@ -19,6 +18,7 @@ from autotune.study import disk
 from tests.pages import Page
 from tests.reporting import config, failed, ladder, recommendation, request, trial, written
 from tests.serving import ask, serving
+from tests.worlds import earlier
 
 HOSTILE = """"'><script>alert(1)</script><img src=x onerror=alert(2)><!-- {{ 7 * 7 }} & \x1b[31m"""
 FOLDER = """x"'><img src=x onerror=alert(2)>&lt; {{ 7 * 7 }}"""

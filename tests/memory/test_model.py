@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from autotune.core.notices import earlier
 from autotune.core.results import Outcome
 from autotune.memory.model import ON_DEVICE, ON_HOST, START_MARGIN, Arm, calibrated
 from autotune.memory.records import DryRun
+from tests.worlds import earlier
 
 # Peaks of three phases: an optimizer step of 900 bytes, a backward of 500 + 20 b, a forward of 100 + 30 b.
 TRUTH = {batch: max(900, 500 + 20 * batch, 100 + 30 * batch) for batch in (1, 4, 16, 64, 256, 1024)}

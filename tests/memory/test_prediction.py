@@ -4,7 +4,6 @@ import dataclasses
 
 import pytest
 
-from autotune.core.notices import earlier
 from autotune.core.records import Goal, Limit
 from autotune.core.results import Failure, Outcome
 from autotune.memory.model import ON_HOST, Arm
@@ -21,6 +20,7 @@ from tests.worlds import (
     config,
     context,
     declared,
+    earlier,
     environment,
     facts,
     measured,

@@ -12,7 +12,6 @@ from autotune.answer.choice import finalists
 from autotune.answer.recommend import StudyFacts, recommend
 from autotune.core.codes import Code
 from autotune.core.interference_readings import GpuUse
-from autotune.core.notices import earlier
 from autotune.core.option import Option
 from autotune.core.records import Config, Goal
 from autotune.errors import StudyError, UsageError
@@ -28,7 +27,19 @@ from autotune.study.valid_probes import Judged
 from autotune.testing import FakeLauncher
 from autotune.tuning.descent import leaner
 from tests.commandline import run
-from tests.worlds import GIB, config, declared, environment, facts, good, measured, searched, study_request, trial
+from tests.worlds import (
+    GIB,
+    config,
+    declared,
+    earlier,
+    environment,
+    facts,
+    good,
+    measured,
+    searched,
+    study_request,
+    trial,
+)
 
 HELD = {"global_batch": 512}
 BASE = config(batch_size=512)

@@ -14,7 +14,7 @@ from rich.text import Text
 
 from autotune.core import codec
 from autotune.core.codes import Code
-from autotune.core.notices import earlier, notice
+from autotune.core.notices import notice
 from autotune.core.results import LossVerdict
 from autotune.knobs import KNOBS, defaults
 from autotune.report import phrases
@@ -25,7 +25,7 @@ from autotune.study.recommendation import Change, Recommendation, RunnerUp, Unde
 from autotune.testing.knob_contract import CPU, circumstances
 from autotune.testing.machine import ENVIRONMENT
 from tests.reporting import GIB, config, measured, recommendation, trial, view
-from tests.worlds import facts
+from tests.worlds import earlier, facts
 
 BASE = config(64, gradient_accumulation_steps=1)
 BEST = config(64, amp_dtype="bfloat16", channels_last=True)

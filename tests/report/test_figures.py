@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from autotune.core.codes import Code
-from autotune.core.notices import earlier, notice
+from autotune.core.notices import notice
 from autotune.core.records import Goal
 from autotune.core.results import Alone, Outcome
 from autotune.precision.chart import paired_losses, precision
@@ -36,6 +36,7 @@ from tests.reporting import (
     view,
     whole,
 )
+from tests.worlds import earlier
 
 
 def shown(chart: Chart | Absence) -> Chart:

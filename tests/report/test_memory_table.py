@@ -1,10 +1,10 @@
 """The table of predicted memory, as `autotune check --memory` prints it."""
 
-from autotune.core.notices import earlier
 from autotune.core.results import Failure, Outcome
 from autotune.memory.model import Arm
 from autotune.memory.records import DryRun
 from autotune.memory.table import memory_block
+from tests.worlds import earlier
 
 MIB = 2**20
 FULL, HALF = {"amp_dtype": None, "channels_last": False}, {"amp_dtype": "bfloat16", "channels_last": False}

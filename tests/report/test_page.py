@@ -11,7 +11,6 @@ import msgspec
 import pytest
 
 from autotune.core.interference_readings import GpuUse, HostInterference
-from autotune.core.notices import earlier
 from autotune.core.results import Outcome
 from autotune.profile.stage import slow_lines
 from autotune.report import phrases
@@ -48,6 +47,7 @@ from tests.reporting import (
     written,
 )  # fmt: skip
 from tests.studies import ANSWERED
+from tests.worlds import earlier
 
 
 def test_the_page_answers_in_the_order_of_the_questions() -> None:

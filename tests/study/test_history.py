@@ -5,7 +5,6 @@ from msgspec.structs import replace
 
 from autotune.core import codec
 from autotune.core.interference_readings import HostInterference
-from autotune.core.notices import earlier
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome
@@ -14,7 +13,7 @@ from autotune.launch.base import REQUEST, RESULT
 from autotune.study import disk
 from autotune.study.history import History
 from autotune.study.summary import Compared, ConfigSummary, Status
-from tests.worlds import bad, config, facts, failed, good, measured, study_request, trial
+from tests.worlds import bad, config, earlier, facts, failed, good, measured, study_request, trial
 
 BASELINE = trial(measured(100.0), 0, "baseline", batch_size=64)
 BUSY = HostInterference(run_queue_wait_share=0.3, foreign_cores=1.0)

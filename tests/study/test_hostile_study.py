@@ -16,7 +16,6 @@ from msgspec.structs import replace
 
 from autotune.cli import main
 from autotune.core import codec
-from autotune.core.notices import earlier
 from autotune.core.records import Finding
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Failure, LossVerdict, Outcome, ProbeResult, Trial
@@ -30,6 +29,7 @@ from tests.pages import Page
 from tests.reporting import config, ladder, measured, paired, recommendation, request, trial
 from tests.serving import ask, serving
 from tests.test_harmless import BREAKING, LINE_ENDS, STEERING, is_tame
+from tests.worlds import earlier
 
 HOSTILE = "x" + "".join(
     f"{part}import os; os.system('id') " for part in (*LINE_ENDS, *BREAKING, *STEERING) if part not in ("\udcff", "\0")

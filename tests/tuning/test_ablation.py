@@ -13,7 +13,7 @@ from autotune.context.budget import TimeBudget
 from autotune.context.step_shares import evident_knobs
 from autotune.core.codes import Code
 from autotune.core.interference_readings import HostInterference
-from autotune.core.notices import earlier, notice
+from autotune.core.notices import notice
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import FAULT_SECONDS, Outcome, ProbeResult
@@ -35,6 +35,7 @@ from tests.worlds import (
     config,
     context,
     declared,
+    earlier,
     failed,
     good,
     measured,
