@@ -133,7 +133,7 @@ def measured(model: str, device: str, rounds: int) -> list[dict[str, Any]]:
 def rank(folder: Path, device: str, models: Sequence[str], rounds: int) -> None:
     """Be one of the ranks; the first leaves what it measured."""
     own = world.world()
-    device = device if device == "cpu" else f"{device}:{own.local_rank}"
+    device = device if device == "cpu" else f"{device}:{own.rank}"
     torch.set_num_threads(1)
     world.join(device)
     rows = [row for model in models for row in measured(model, device, rounds)]
@@ -149,10 +149,7 @@ def rows_of(ranks: int, words: Sequence[str]) -> list[dict[str, Any]]:
     with tempfile.TemporaryDirectory() as folder:
         common = {**os.environ, world.RANKS_FOLDER_VARIABLE: folder, "WORLD_SIZE": str(ranks), "OMP_NUM_THREADS": "1"}
         command = [sys.executable, "-m", "benchmarks.communication", "--folder", folder, *words]
-        processes = [
-            subprocess.Popen(command, env={**common, "RANK": str(number), "LOCAL_RANK": str(number)})
-            for number in range(ranks)
-        ]
+        processes = [subprocess.Popen(command, env={**common, "RANK": str(number)}) for number in range(ranks)]
         try:
             statuses = [process.wait() for process in processes]
         finally:

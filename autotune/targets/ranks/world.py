@@ -27,17 +27,15 @@ class World:
 
     rank: int = 0
     size: int = 1
-    local_rank: int = 0  # among those of this machine
     folder: Path | None = None  # in which they meet; None: one rank, or ranks that somebody else started
 
 
 def world() -> World:
-    """Return the place of this process, by RANK, WORLD_SIZE and LOCAL_RANK; alone where they are not of our making."""
+    """Return the place of this process, by RANK and WORLD_SIZE; alone where they are not of our making."""
     folder = os.environ.get(RANKS_FOLDER_VARIABLE)
     if not folder:
         return World()
-    rank, size = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    return World(rank=rank, size=size, local_rank=int(os.environ.get("LOCAL_RANK", rank)), folder=Path(folder))
+    return World(rank=int(os.environ["RANK"]), size=int(os.environ["WORLD_SIZE"]), folder=Path(folder))
 
 
 def join(device: str) -> None:

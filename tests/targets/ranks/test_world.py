@@ -17,7 +17,7 @@ def test_a_process_that_nobody_made_a_rank_is_alone(monkeypatch: pytest.MonkeyPa
 
     join("cpu")
 
-    assert world() == World(rank=0, size=1, local_rank=0, folder=None)
+    assert world() == World(rank=0, size=1, folder=None)
     assert (agreed(7), gathered(7, 8)) == (7, (7, 8))
 
 
@@ -32,7 +32,7 @@ def test_a_rank_knows_its_place(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     for name, value in {**TORCHRUN, RANKS_FOLDER_VARIABLE: str(tmp_path)}.items():
         monkeypatch.setenv(name, value)
 
-    assert world() == World(rank=1, size=2, local_rank=1, folder=tmp_path)
+    assert world() == World(rank=1, size=2, folder=tmp_path)
 
 
 @pytest.mark.slow
