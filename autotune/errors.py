@@ -17,9 +17,16 @@ from __future__ import annotations
 
 
 class AutotuneError(Exception):
-    """An error of three sentences for a person: what happened with values, why probably, what to do."""
+    """An error of three sentences for a person: what happened with values, why probably, what to do.
+
+    `traceback` holds the user's own frames, innermost last; empty if the fault is not in running code.
+    """
 
     exit_code = 1
+
+    def __init__(self, message: str, *, traceback: str = "") -> None:
+        super().__init__(message)
+        self.traceback = traceback
 
 
 class UsageError(AutotuneError):
@@ -29,16 +36,9 @@ class UsageError(AutotuneError):
 
 
 class TargetError(AutotuneError):
-    """The target (the user's training code) breaks the contract or raised an exception.
-
-    `traceback` holds the user's own frames, innermost last; empty if the fault is not in running code.
-    """
+    """The target (the user's training code) breaks the contract or raised an exception."""
 
     exit_code = 2
-
-    def __init__(self, message: str, *, traceback: str = "") -> None:
-        super().__init__(message)
-        self.traceback = traceback
 
 
 class StudyError(AutotuneError):
@@ -58,13 +58,9 @@ class NoRecommendation(AutotuneError):
 
 
 class RaceFailed(AutotuneError):
-    """A contestant of a race failed, so that there is nobody to compare. `traceback` as in `TargetError`."""
+    """A contestant of a race failed, so that there is nobody to compare."""
 
     exit_code = 3  # 1 and 2 are verdicts of a race
-
-    def __init__(self, message: str, *, traceback: str = "") -> None:
-        super().__init__(message)
-        self.traceback = traceback
 
 
 class EnvironmentUnfit(AutotuneError):

@@ -99,9 +99,8 @@ def run() -> None:
         copy_context().run(app, prog_name="autotune")
     except AutotuneError as error:
         console = plain_console(stderr=True)
-        trace = getattr(error, "traceback", "")
-        if trace:
-            console.print(trace.rstrip(), style="dim", soft_wrap=True)
+        if error.traceback:
+            console.print(error.traceback.rstrip(), style="dim", soft_wrap=True)
         console.print("error: ", style="bold red", end="")
         console.print(str(error), soft_wrap=True)
         sys.exit(error.exit_code)
