@@ -105,9 +105,9 @@ def format_bytes(count: float | None) -> str:
     """`48.3 GiB`, `512 MiB`, `300 KiB`, `–` if unknown."""
     if count is None:
         return "–"
-    if count >= 2**30:
-        return f"{count / 2**30:.3g} GiB" if count < 1000 * 2**30 else f"{count / 2**30:,.0f} GiB"
-    if 0 < count < 2**20:  # what grows by this in every step is much in the end, and not 0 MiB
+    if abs(count) >= 2**30:
+        return f"{count / 2**30:.3g} GiB" if abs(count) < 1000 * 2**30 else f"{count / 2**30:,.0f} GiB"
+    if 0 < abs(count) < 2**20:  # what grows by this in every step is much in the end, and not 0 MiB
         return f"{count / 2**10:.0f} KiB"
     return f"{count / 2**20:.0f} MiB"
 
@@ -194,5 +194,5 @@ def format_difference(share: float) -> str:
 
 
 def format_share(share: float) -> str:
-    """`9%`, `0.4%`."""
-    return f"{share:.0%}" if share >= 0.0095 or share == 0 else f"{share:.1%}"
+    """`9%`, `0.4%`, `-12%`."""
+    return f"{share:.0%}" if abs(share) >= 0.0095 or share == 0 else f"{share:.1%}"

@@ -130,6 +130,8 @@ def test_factors_show_what_a_person_compares(factor, shown):
         (512 * 2**20, "512 MiB"),
         (48.3 * GIB, "48.3 GiB"),
         (2000 * GIB, "2,000 GiB"),
+        (-3 * GIB, "-3 GiB"),
+        (-5 * 2**20, "-5 MiB"),
     ],
 )
 def test_bytes_are_shown_with_a_unit(count, shown):
@@ -157,6 +159,6 @@ def test_differences_of_rates_are_shown_with_two_digits(share, shown):
     assert format_difference(share) == shown
 
 
-@pytest.mark.parametrize(("share", "shown"), [(0.09, "9%"), (0.004, "0.4%"), (0.0, "0%")])
+@pytest.mark.parametrize(("share", "shown"), [(0.09, "9%"), (0.004, "0.4%"), (0.0, "0%"), (-0.12, "-12%")])
 def test_shares_are_shown(share, shown):
     assert format_share(share) == shown

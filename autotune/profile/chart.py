@@ -135,7 +135,7 @@ def _block(one: Span, scale: float, time: str, step_seconds: float) -> list[str]
 def memory(categories: Sequence[tuple[str, int]], limit_bytes: int) -> Chart:
     """Draw the bytes of each category in one bar, against the limit; those below zero are in the table only."""
     total = sum(count for _, count in categories)
-    told = [(name, _amount(count), _of_peak(count, total)) for name, count in categories if count]
+    told = [(name, format_bytes(count), format_share(count / total)) for name, count in categories if count]
     drawn = [one for one in categories if one[1] >= LEAST_DRAWN * total > 0]
     return Chart(
         name="memory",
@@ -146,15 +146,6 @@ def memory(categories: Sequence[tuple[str, int]], limit_bytes: int) -> Chart:
         draw=lambda size: _stack(drawn, limit_bytes, size),
         height=ROW + 34 + 18 * len(drawn),
     )
-
-
-def _amount(count: int) -> str:
-    return f"-{format_bytes(-count)}" if count < 0 else format_bytes(count)
-
-
-def _of_peak(count: int, total: int) -> str:
-    shown = format_share(abs(count) / total)
-    return f"-{shown}" if count < 0 else shown
 
 
 def _stack(categories: Sequence[tuple[str, int]], limit_bytes: int, size: Size) -> list[str]:

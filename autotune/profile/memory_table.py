@@ -41,7 +41,7 @@ def memory_block(result: ProfileResult) -> Text:
     longest = max(size for _, size in found)
     for name, size in found:
         if abs(size) >= LEAST_MEMORY_SHARE * total:
-            block.append(f"  {name:<16}{_mib(size):>9}  {_share(size / total):>5}  ")
+            block.append(f"  {name:<16}{_mib(size):>9}  {format_share(size / total):>5}  ")
             block.append("█" * max(0, round(MEMORY_BAR_CHARACTERS * size / longest)) + "\n", "cyan")
     for line in memory_sentences(result):
         block.append(broken_into_lines(plain(line), "  "))
@@ -71,7 +71,7 @@ def _tensors(use: MemoryUse) -> str:
     says = f"{_mib(found.bytes * (1 + by))} by shapes alone"
     if abs(by) <= TENSOR_AGREEMENT:
         return f"{begin}, {says}"
-    return f"{begin}, {says}: {_share(abs(by))} {'more' if by > 0 else 'less'}, most of it {where}"
+    return f"{begin}, {says}: {format_share(abs(by))} {'more' if by > 0 else 'less'}, most of it {where}"
 
 
 def _activations(use: MemoryUse) -> str:
@@ -128,10 +128,6 @@ def _padding(result: ProfileResult) -> str:
     return (
         f"padding: {format_share(use.padding)} of the tokens; batches of like lengths, or packing, give at most {most}×"
     )
-
-
-def _share(value: float) -> str:
-    return f"-{format_share(-value)}" if value < 0 else format_share(value)
 
 
 def _mib(size: float) -> str:

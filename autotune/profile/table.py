@@ -5,7 +5,7 @@ from __future__ import annotations
 from rich.text import Text
 
 from autotune.core.records import Config
-from autotune.harmless import plain
+from autotune.harmless import cropped, plain
 from autotune.knobs import KNOBS
 from autotune.profile.advice import instead, seen, tried
 from autotune.profile.judge import (
@@ -40,7 +40,7 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     samples = f"{round(result.samples, 1):,g}"  # their mean: the last batch of a loop's epoch is smaller
     place = f"{device}, rank {result.rank} of {len(result.ranks)}" if result.ranks else device
     rates = f" on {place}: {format_ms(result.seconds)} ms a step of {samples} samples, {rate} samples/s ({steps})"
-    block = Text(f"{_cut(plain(label), LINE_WIDTH - len(rates))}{rates}\n")
+    block = Text(f"{cropped(plain(label), LINE_WIDTH - len(rates))}{rates}\n")
     block.append(broken_into_lines(plain(settings), "  "), "dim")
     block.append(f"{bottleneck(result)}\n", "bold")
     block.append_text(_parts(result))
@@ -97,7 +97,7 @@ def _modules(result: ProfileResult) -> Text:
     names = min(names, LINE_WIDTH - 42)
     block.append(f"\n  {'module':<{names}}  forward ms  backward ms  share of both\n", "dim")
     for one in rows[:MOST_TIMED_MODULES]:
-        name = _cut(plain(f"{one.name} {one.kind}".strip()), names)
+        name = cropped(plain(f"{one.name} {one.kind}".strip()), names)
         block.append(
             f"  {name:<{names}}  {format_ms(one.forward):>10}  {format_ms(one.backward):>11}  "
             f"{format_share((one.forward + one.backward) / total):>13}\n"
@@ -155,10 +155,6 @@ def _findings(result: ProfileResult) -> Text:
     if len(found) > MOST_FINDINGS:
         block.append(f"and {counted(len(found) - MOST_FINDINGS, 'finding')} more: --json\n", "dim")
     return block
-
-
-def _cut(text: str, width: int = LINE_WIDTH) -> str:
-    return text if len(text) <= width else f"{text[: width - 1]}…"
 
 
 def _giga(flops: float) -> str:
