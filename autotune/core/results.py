@@ -205,6 +205,11 @@ class Result(Record, frozen=True, kw_only=True):
         if (self.outcome is Outcome.OK) != (self.failure is None):
             raise ValueError(f"outcome {self.outcome} does not fit failure {self.failure}")
 
+    @property
+    def why(self) -> str:
+        """The first line of the failure, without its full stop; empty if there is none."""
+        return self.failure.message.strip().partition("\n")[0].rstrip(".") if self.failure else ""
+
 
 class ProbeResult(Result, frozen=True, kw_only=True):
     """The result of a `ProbeRequest`: OK has a measurement."""

@@ -118,8 +118,8 @@ def describe_advice(advice: BatchAdvice, batch: int) -> tuple[Notice, ...]:
 
 def no_noise_scale(result: NoiseScaleResult) -> str:
     """Return why there is no noise scale, in a sentence."""
-    why = result.failure.message if result.failure else "the gradients of all micro-batches are alike, or too few"
-    return f"The gradient noise scale could not be measured: {why.rstrip('.')}."
+    why = result.why or "the gradients of all micro-batches are alike, or too few"
+    return f"The gradient noise scale could not be measured: {why}."
 
 
 def _half_batch(recommendation: Recommendation, judged: Sequence[Judged]) -> float | None:

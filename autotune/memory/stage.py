@@ -11,18 +11,17 @@ from msgspec.structs import replace
 
 from autotune.context.search_context import SearchContext
 from autotune.core.records import Config, StudyRequest, Value
-from autotune.core.requests import ProbeBudget
 from autotune.core.results import Outcome
 from autotune.knobs import KNOBS, traded
 from autotune.knobs.base import TACIT, Knob, MemoryEffect
+from autotune.memory.asking import dry_run_request
 from autotune.memory.model import Arm
-from autotune.memory.records import DRY_RUN_MICRO_BATCHES, DryRun, DryRunRequest
+from autotune.memory.records import DryRun, DryRunRequest
 from autotune.sampler.space import SearchSpace
 from autotune.study.pace import starting_seconds
 
 PREDICTION_SHARE = 0.1  # of the time budget, that may be spent on it
 LEAST_PREDICTION_SECONDS = 8.0  # with which it is begun at all: importing and a few steps of one arm
-DRY_RUN_STARTING_SECONDS = 60.0  # that importing and loading may take besides, before the process is given up
 MOST_ARMS = 64  # each takes a second or more; of more, the sampler's model puts together what a few knobs do
 
 
@@ -51,19 +50,17 @@ def asking(
     request: StudyRequest, space: SearchSpace, usable_bytes: int, seconds: float, *, shapes_vary: bool = False
 ) -> DryRunRequest:
     """Ask for every arm and micro-batch of the space, as far as `seconds` go; at twice that the process is ended."""
-    return DryRunRequest(
-        target=request.target,
-        config=Config(values=request.baseline.values | {one.name: one.default for one in KNOBS if one.compiles}),
+    asked = dry_run_request(
+        request.target,
+        request.baseline,
+        request.environment.device,
         arms=arms(space, request.baseline),
         batches=batches_of(space),
-        device=request.environment.device,
-        micro_batches=min(DRY_RUN_MICRO_BATCHES, max(map(_count, space.configs.values("gradient_accumulation_steps")))),
-        shapes_vary=shapes_vary,
-        limit_bytes=usable_bytes,
-        max_seconds=seconds,
+        accumulation=max(map(_count, space.configs.values("gradient_accumulation_steps"))),
+        seconds=seconds,
         seed=request.seed,
-        budget=ProbeBudget(total_deadline_seconds=2 * seconds + DRY_RUN_STARTING_SECONDS),
     )
+    return replace(asked, shapes_vary=shapes_vary, limit_bytes=usable_bytes)
 
 
 def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
@@ -96,8 +93,7 @@ def _count(value: Value) -> int:
 def describe_dry_run(found: DryRun, space: SearchSpace, fits: Callable[[Arm, int], bool]) -> str:
     """Return which batches are predicted to fit, or why this is unknown, in a sentence."""
     if found.outcome is not Outcome.OK:
-        why = found.failure.message.partition("\n")[0] if found.failure else found.outcome.value
-        return f"Memory prediction: not possible ({why}). The search goes on without it."
+        return f"Memory prediction: not possible ({found.why}). The search goes on without it."
     known = [arm for arm in found.arms if arm.points]
     if not known:
         why = found.arms[0].why if found.arms else "no configuration was tried"

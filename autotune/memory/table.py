@@ -75,8 +75,7 @@ def memory_block(
     Batches that are not among `searched` get no mark: a search would not use them.
     """
     if found.outcome is not Outcome.OK:
-        why = found.failure.message if found.failure else found.outcome.value
-        return Text(f"  memory cannot be predicted: {plain(why)}", "yellow")
+        return Text(f"  memory cannot be predicted: {plain(found.why)}", "yellow")
     peak_range = PeakRange(base_bytes=found.base_bytes, on_host=on_host)
     columns = [arm for arm in found.arms if not traded(arm.values)] or list(found.arms)
     trading = [arm for arm in found.arms if arm not in columns]

@@ -10,42 +10,38 @@ from msgspec.structs import replace
 from autotune.core.codes import Code
 from autotune.core.memory_breakdown import Breakdown
 from autotune.core.notices import notice
-from autotune.core.records import Config, Value
-from autotune.core.requests import ProbeBudget
-from autotune.core.results import Outcome
+from autotune.core.records import Value
 from autotune.errors import TargetError
-from autotune.knobs import KNOBS, knob, traded
+from autotune.knobs import knob, traded
 from autotune.knobs.base import MemoryEffect
 from autotune.launch.base import Launcher
+from autotune.memory.asking import dry_run_request
 from autotune.memory.model import Arm
-from autotune.memory.records import DRY_RUN_MICRO_BATCHES, DryRun, DryRunRequest
+from autotune.memory.records import DryRun, DryRunRequest
 from autotune.profile.memory_judge import largest_modules
 from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.units import format_bytes, format_share
 
 MAX_SECONDS = 60.0  # of steps on shapes: each takes a second or two, whatever the batch
-MEMORY_STARTING_SECONDS = 120.0  # of importing and loading besides, before the process is given up
 MOST_NAMED_PARTS, LEAST_NAMED_SHARE = 3, 0.01  # modules and categories in a sentence; share of the activations
+UNTRIED = "no configuration was tried"
 
 
 def on_shapes(asked: ProfileRequest, domains: Mapping[str, Sequence[Value]], launcher: Launcher, place: Path) -> DryRun:
     """Take the step that is profiled without contents, and again with each way to recompute activations."""
-    values = asked.config.values | {one.name: one.default for one in KNOBS if one.compiles}
     folder = place / DryRunRequest.FOLDER
     folder.mkdir()
-    request = DryRunRequest(
-        target=asked.target,
-        config=Config(values=values),
-        arms=({}, *_recomputing(values, domains)),
+    request = dry_run_request(
+        asked.target,
+        asked.config,
+        asked.device,
+        arms=({}, *_recomputing(asked.config.values, domains)),
         batches=(asked.config.batch_size,),
-        device=asked.device,
-        micro_batches=min(DRY_RUN_MICRO_BATCHES, asked.config.gradient_accumulation_steps),
-        by_category=True,
-        max_seconds=MAX_SECONDS,
+        accumulation=asked.config.gradient_accumulation_steps,
+        seconds=MAX_SECONDS,
         seed=asked.seed,
-        budget=ProbeBudget(total_deadline_seconds=MAX_SECONDS + MEMORY_STARTING_SECONDS),
     )
-    return launcher.run(request, folder)
+    return launcher.run(replace(request, by_category=True), folder)
 
 
 def with_shapes(result: ProfileResult, asked: ProfileRequest, found: DryRun) -> ProfileResult:
@@ -61,7 +57,7 @@ def with_shapes(result: ProfileResult, asked: ProfileRequest, found: DryRun) -> 
         )
     if result.memory is None:
         return result
-    own, *others = found.arms or (Arm(values={}, reason=notice(Code.CANNOT_PREDICT, why=_why(found))),)
+    own, *others = found.arms or (Arm(values={}, reason=notice(Code.CANNOT_PREDICT, why=found.why or UNTRIED)),)
     return replace(result, memory=replace(result.memory, shapes=own, recomputed=tuple(others)))
 
 
@@ -74,7 +70,7 @@ def _allocations(found: DryRun, samples: int) -> str:
     """Return what a step would hold, the most first, in a sentence: for a process that had not enough memory."""
     breakdown = found.arms[0].breakdown if found.arms else None
     if breakdown is None:
-        why = found.arms[0].why if found.arms else _why(found)
+        why = found.arms[0].why if found.arms else found.why or UNTRIED
         return f"What needs most is not known, because {why or 'there was no time'}."
     ordered = sorted(breakdown.categories.items(), key=lambda one: -one[1])
     named = [f"{name} {format_bytes(size)}" for name, size in ordered[:MOST_NAMED_PARTS] if size]
@@ -99,9 +95,3 @@ def _recomputing(values: Mapping[str, Value], domains: Mapping[str, Sequence[Val
     for name, choices in domains.items():
         if name not in done and knob(name).memory is MemoryEffect.SHRINKS:
             yield from ({name: one} for one in choices if name in traded({**values, name: one}))
-
-
-def _why(found: DryRun) -> str:
-    if found.failure is not None:
-        return found.failure.message.partition("\n")[0]
-    return found.outcome.value if found.outcome is not Outcome.OK else "no configuration was tried"

@@ -105,7 +105,7 @@ def _profiled(context: SearchContext, baseline: ProbeResult) -> str:
         return str(error).rstrip(".")
     context.history.add_profile(found)
     if found.failure is not None:
-        return f"{found.outcome}: {found.failure.message}".partition("\n")[0].rstrip(".")
+        return f"{found.outcome}: {found.why}"
     if found.parts:
         context.reporter.detail(f"Profile of the baseline: {_described(found)}")
     return ""

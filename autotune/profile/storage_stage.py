@@ -19,6 +19,5 @@ def with_storage(result: ProfileResult, asked: ProfileRequest, launcher: Launche
     folder.mkdir()
     found = launcher.run(replace(asked, extent="storage", output=str(caches)), folder)
     if found.outcome is not Outcome.OK:
-        why = found.failure.message.partition("\n")[0].rstrip(".") if found.failure else found.outcome.value
-        return replace(result, left_out=(*result.left_out, f"How fast storage is was not measured: {why}."))
+        return replace(result, left_out=(*result.left_out, f"How fast storage is was not measured: {found.why}."))
     return replace(result, storage=found.storage)

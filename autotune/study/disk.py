@@ -262,8 +262,8 @@ def clear_away(folder: Path) -> None:
 
 def _not_begun(folder: Path) -> str:
     """Return why a folder that was inspected for a search holds no study."""
-    failure = codec.read(folder / INSPECT / RESULT, Inspection).failure
-    why = f": {failure.message.splitlines()[0].rstrip('.')}" if failure else ""
+    found = codec.read(folder / INSPECT / RESULT, Inspection).why
+    why = f": {found}" if found else ""
     return (
         f"{folder} is no study yet: its search ended before the first probe{why}. The target probably has a mistake. "
         f"Correct it, and search again. Full log: {folder / INSPECT / LOG}"
