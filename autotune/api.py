@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from autotune.context.reporter import Reporter, SilentReporter
-from autotune.core.option import Option
+from autotune.core.option import Option, described
 from autotune.core.probe_tag import TAG
 from autotune.core.records import Stability, Value
 from autotune.core.results import Isolation
@@ -23,20 +23,20 @@ from autotune.knobs.declared import declaration
 from autotune.knobs.limits import asked_name, full_name, limit
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.objectives import ObjectiveName
-from autotune.preparation.launching import FleetAddress, launching
+from autotune.preparation.fleet_settings import FleetSettings
+from autotune.preparation.launching import launching
 from autotune.preparation.named_training import Name, may_declare
 from autotune.preparation.settings import Mode, Settings, options
 from autotune.races.race import named_contestants
 from autotune.races.race import race as run_race
 from autotune.races.records import RaceResult
-from autotune.races.settings import RACE_SECONDS, RACE_TOLERANCE, RaceSettings
+from autotune.races.settings import RaceSettings
 from autotune.races.worktree import Worktree
 from autotune.sampler.names import SamplerName
 from autotune.study.recommendation import Recommendation
 from autotune.targets import resolve, source
 from autotune.targets.commands.recognition.typed_target import TypedTarget, typed_target
 from autotune.tuning.engine import search as run
-from autotune.units import parse_fraction, parse_seconds
 
 
 def search(
@@ -95,24 +95,13 @@ def search(
     """
     asked = {**locals(), **objective_options}
     _check_outside("search")
-    if workers_expected < 1 or (workers_expected > 1 and storage is None):
-        raise UsageError(
-            f"workers_expected={workers_expected} counts the workers of a storage, at least 1 of one that is given. "
-            f"Workers of a loader were probably meant: those are num_workers in space. Give both, or neither."
-        )
-    if on is not None and storage is None:
-        raise UsageError(
-            f"on={on!r} has Ray start workers, and no database is named in which they meet the search. storage was "
-            f"probably forgotten: Ray keeps no results. Give storage='postgresql://USER@HOST/DATABASE'."
-        )
     for name in objective_options.keys() - {one.name for one in options()}:
         raise TypeError(f"search() got an unexpected keyword argument {name!r}")
     typed, follower = _typed(target, map or {}), reporter or SilentReporter()
-    settings = _settings(typed, asked)
+    settings, fleet = _settings(typed, asked)
     for remark in typed.remarks:
         follower.note(f"{remark}.")
     resolve(settings.target)  # a missing file is told before a folder is made for its study
-    fleet = FleetAddress(storage, workers_expected, on) if storage is not None else None
     with launching(settings, fleet, follower.note) as launcher:
         return run(settings, launcher, follower)
 
@@ -121,8 +110,8 @@ def race(
     *contestants: Name,
     configs: Sequence[Mapping[str, Value]] = (),
     baseline_commit: str | None = None,
-    tolerance: str | float = RACE_TOLERANCE,
-    time_budget: str | float = RACE_SECONDS,
+    tolerance: str | float = "2%",
+    time_budget: str | float = "5m",
     rounds: int | None = None,
     device: str | None = None,
     folder: str | PathLike[str] | None = None,
@@ -139,15 +128,9 @@ def race(
     given what happens, in sentences. Raises `RaceFailed` where a contestant does not train, `UsageError`,
     `TargetError`, `StudyError` or `EnvironmentUnfit`.
     """
+    asked = locals()
     _check_outside("race")
-    settings = RaceSettings(
-        tolerance=_read("tolerance", parse_fraction, tolerance),
-        time_budget_seconds=_read("time_budget", parse_seconds, time_budget),
-        rounds=rounds,
-        device=device,
-        folder=None if folder is None else Path(folder),
-        baseline_commit=baseline_commit,
-    )
+    settings = RaceSettings(**{one.field: _read(one, asked[one.name]) for one in described(RaceSettings)})
     changed = [_by_full_name(config, contestants) for config in configs]
     named = named_contestants(contestants, changed, baseline_commit)
     return copy_context().run(run_race, named, settings, _launcher, tell)  # knobs that they declare are theirs
@@ -169,11 +152,11 @@ def _by_full_name(config: Mapping[str, Value], contestants: Sequence[Name]) -> d
         raise UsageError(f"configs: {error}") from error
 
 
-def _read(name: str, read: Callable[[str], float], given: str | float) -> float:
+def _read(option: Option, given: Any) -> Any:
     try:
-        return read(given) if isinstance(given, str) else given
+        return _value(option, given)
     except ValueError as error:
-        raise UsageError(f"{name}: {error}. It was probably mistyped. Correct it, or leave it out.") from error
+        raise UsageError(f"{option.name}: {error}. It was probably mistyped. Correct it, or leave it out.") from error
 
 
 def _check_outside(name: str) -> None:
@@ -185,18 +168,20 @@ def _check_outside(name: str) -> None:
         )
 
 
-def _settings(typed: TypedTarget, asked: Mapping[str, Any]) -> Settings:
+def _settings(typed: TypedTarget, asked: Mapping[str, Any]) -> tuple[Settings, FleetSettings | None]:
     """Return the arguments of `search`, by name, as settings. Raises `UsageError` for a value that means nothing."""
     space, ours = asked["space"] or {}, {known for knob in OURS for known in (knob.name, knob.alias)}
     may = partial(source.may_declare, typed.text)
     try:
-        return Settings.of(
+        settings = Settings.of(
             target=typed.text,
             mode=asked["mode"],
             limits={full_name(name): limit(full_name(name), space[name]) for name in space if name in ours},
             declared=tuple(declaration(asked_name(name, may), space[name]) for name in space if name not in ours),
             **{one.field: _value(one, asked.get(one.name), may) for one in options()},
         )
+        of_fleet = {one.field: asked[one.name] for one in described(FleetSettings) if asked[one.name] != one.default}
+        return settings, FleetSettings.of(**of_fleet)
     except (ValueError, TypeError) as error:
         raise UsageError(
             f"{error}{'' if str(error).endswith(('.', '?')) else '.'} The argument was probably meant otherwise. See "
@@ -232,15 +217,15 @@ def _place(function: Callable[..., Any]) -> str:
     return f"{function.__module__ if is_in_package else file}:{name}"
 
 
-def _value(option: Option, given: Any, may_declare: Callable[[str], bool]) -> Any:
-    """Return what was given for an option as `Settings` has it. Raises `ValueError` for a text that means nothing."""
+def _value(option: Option, given: Any, may_declare: Callable[[str], bool] = lambda name: False) -> Any:
+    """Return what was given for an option as settings have it. Raises `ValueError` for a text that means nothing."""
     match option.name:
         case "baseline":
             return {asked_name(name, may_declare): value for name, value in (given or {}).items()}
         case "tune" if given is not None:
             return tuple(asked_name(name, may_declare) for name in given)
-        case "study" if given is not None:
-            return Path(given)
+    if Path in option.parts and given is not None:
+        return Path(given)
     return option.parse(given) if option.read is not None and isinstance(given, str) else given
 
 

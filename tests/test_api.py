@@ -47,9 +47,9 @@ def home(tmp_path, monkeypatch):
         ({"space": {"momentum": [0.9]}}, "there is no knob 'momentum'"),
         ({"tune": ["lr"]}, "there is no knob 'lr'"),
         ({"baseline": {"lr": 1}}, "there is no knob 'lr'"),
-        ({"workers_expected": 2}, "workers_expected=2 counts the workers of a storage"),
+        ({"workers_expected": 2}, "--workers-expected 2 waits for workers of a database, and none is named"),
         ({"on": "auto"}, "no database is named in which they meet the search"),
-        ({"workers_expected": 0, "storage": "postgresql://host/fleet"}, "workers_expected=0"),
+        ({"workers_expected": 0, "storage": "postgresql://host/fleet"}, "workers_expected must be at least 1, got 0"),
     ],
 )
 def test_an_argument_that_cannot_be_meant_is_refused_with_its_value(arguments, words):

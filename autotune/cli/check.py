@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from autotune.cli.options import Options, parameter_of
 from autotune.cli.output import plain_console, say_json, say_settings_of_file
 from autotune.cli.target import CommandArgument, Device, Devices, Map, Ranks, Words, target_text
 from autotune.errors import UsageError
@@ -35,8 +36,10 @@ def check(
     ] = False,
     memory_limit: Annotated[
         str | None,
-        typer.Option(
-            help="The memory that may be used, 8GiB or 90%: implies --memory. [default: the device's, less headroom]"
+        parameter_of(
+            "memory_limit",
+            help="The memory that may be used, 8GiB or 90%: implies --memory. [default: the device's, less headroom]",
+            has_variable=False,  # it would predict in every check
         ),
     ] = None,
     map: Map = None,
@@ -47,7 +50,6 @@ def check(
 
     Takes one real training step and names what was inferred. Searches and writes nothing.
     """
-    from autotune.cli.options import Options
     from autotune.cli.saying_launcher import SayingLauncher
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.header import baseline_phrase, held_phrase
@@ -55,18 +57,15 @@ def check(
     from autotune.preparation.open_study import preview
     from autotune.preparation.prepare import settle
     from autotune.preparation.ranks import asked_ranks, rank_environ
-    from autotune.preparation.settings import Settings, read_devices
+    from autotune.preparation.settings import Settings
     from autotune.report.blocks import check_block
-    from autotune.units import parse_bytes
 
     say_settings_of_file(context)
     # A mistake is an error before anything runs.
     options = Options(context)
-    options.parsed("--memory-limit", memory_limit, lambda text: parse_bytes(text, total=1))
+    options.settings({"memory_limit": memory_limit})
     text = target_text(context, target, command, map)
-    settings = Settings(
-        target=text, device=device, ranks=ranks, devices=options.parsed("--devices", devices, read_devices)
-    )
+    settings = Settings(target=text, **options.settings({"device": device, "devices": devices, "ranks": ranks}))
     asked = asked_ranks(settings)
     predicts, console = memory or memory_limit is not None, plain_console()
     if predicts and asked.count > 1:

@@ -10,17 +10,15 @@ from autotune.errors import AutotuneError, EnvironmentUnfit, StudyError
 
 if TYPE_CHECKING:
     from autotune.core.records import StudyRequest
+    from autotune.preparation.fleet_settings import FleetSettings
     from autotune.preparation.settings import Settings
 
 
-def print_preview(
-    settings: Settings, began: float, *, as_json: bool, storage: str | None = None, on: str | None = None
-) -> None:
+def print_preview(settings: Settings, began: float, fleet: FleetSettings | None = None, *, as_json: bool) -> None:
     """Print what a search would begin with. Raises what a search would raise, after that.
 
-    `began`: when this command was called, by `time.monotonic`; the time budget counts from then on. `storage`: the
-    address of a database whose workers would measure, and `on` the Ray cluster that would start them; neither is
-    connected to.
+    `began`: when this command was called, by `time.monotonic`; the time budget counts from then on. `fleet`: what
+    would measure; neither its database nor its Ray cluster is connected to.
     """
     from autotune.cli.saying_launcher import SayingLauncher
     from autotune.fleet.address import checked_address, printable_address
@@ -34,11 +32,12 @@ def print_preview(
     from autotune.study.disk import read_asked
 
     others = ""
-    if storage is not None:
-        others = f"The workers of {printable_address(checked_address(storage))} would measure, and not this machine."
-    if on is not None:
-        check_cluster(on, settings.device)
-        others += f" Ray would start them on {on}."
+    if fleet is not None:
+        address = printable_address(checked_address(fleet.storage))
+        others = f"The workers of {address} would measure, and not this machine."
+    if fleet is not None and fleet.on is not None:
+        check_cluster(fleet.on, settings.device)
+        others += f" Ray would start them on {fleet.on}."
     with SubprocessLauncher(isolation=settings.isolation, environ=rank_environ(settings)) as launcher:
         request, space, seconds = preview(settings, SayingLauncher(launcher))
     resumed, refusal = _begins(settings, request)

@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeVar
 
 import typer
 
-from autotune.core.option import Option
+from autotune.core.option import Option, described
 from autotune.core.records import Limit, Value
 from autotune.errors import UsageError
 from autotune.knobs import OURS, is_ours, knob
 from autotune.knobs.base import Knob
 from autotune.knobs.declared import scalar
 from autotune.knobs.limits import asked_name, listed, option, range_between
-from autotune.preparation.settings import options
+from autotune.preparation.fleet_settings import FleetSettings
+from autotune.preparation.settings import Settings, options
+from autotune.races.settings import RaceSettings
 from autotune.units import MOST_NUMBER_CHARACTERS
 
 T = TypeVar("T")
@@ -30,16 +33,36 @@ def with_search_options(command: Callable[..., None]) -> Callable[..., None]:
 
     Those of the knobs come last, each named by its alias.
     """
+    settings = [_setting(one, has_variable=True) for one in (*options(), *described(FleetSettings))]
+    return _with(command, settings, [_parameter(one.alias, None, _knob(one)) for one in OURS])
+
+
+def with_race_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Give `command` an option for every setting of a race, in place of its keyword arguments."""
+    return _with(command, [_setting(one, has_variable=False) for one in described(RaceSettings)])
+
+
+def parameter_of(name: str, kind: type[Any] = Settings, *, help: str | None = None, has_variable: bool = True) -> Any:
+    """Return what typer needs to know of an option of `kind`, for commands that take it too.
+
+    `help`: what it means there, if that is something else. `has_variable`: whether AUTOTUNE_... gives it there.
+    """
+    one = next(one for one in (options() if kind is Settings else described(kind)) if one.name == name)
+    return _typed(replace(one, help=help or one.help, panel=""), has_variable=has_variable)
+
+
+def _with(
+    command: Callable[..., None], first: Sequence[inspect.Parameter], last: Sequence[inspect.Parameter] = ()
+) -> Callable[..., None]:
+    """Put parameters in place of the keyword arguments: `first` behind its arguments, `last` behind its own options."""
     signature = inspect.signature(command, eval_str=True)
     *named, rest = signature.parameters.values()
     arguments = [one for one in named if one.kind is not rest.KEYWORD_ONLY]
     others = [one for one in named if one.kind is rest.KEYWORD_ONLY]
-    settings = [_parameter(one.name, one.typed or one.default, _setting(one)) for one in options()]
-    knobs = [_parameter(one.alias, None, _knob(one)) for one in OURS]
-    parameters = [*arguments, *settings, *others, *knobs]
+    parameters = [*arguments, *first, *others, *last]
     command.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]  # read by typer
     del command.__annotations__[rest.name]
-    command.__annotations__.update({one.name: one.annotation for one in (*settings, *knobs)})
+    command.__annotations__.update({one.name: one.annotation for one in (*first, *last)})
     return command
 
 
@@ -47,12 +70,21 @@ def _parameter(name: str, default: Any, kind: Any) -> inspect.Parameter:
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=kind)
 
 
-def _setting(one: Option) -> Any:
-    """A setting as typer has it: what is neither switch, number nor path is a text, which `Options` reads."""
+def _setting(one: Option, *, has_variable: bool) -> inspect.Parameter:
+    """A setting as typer has it: what is neither switch, number nor path is a text, which is read later."""
     kind: Any = next((kind for kind in (bool, int, Path) if kind in one.parts and not one.choices), str)
-    flags = (one.flag, one.short) if one.short else (one.flag,)
-    typed = typer.Option(*flags, envvar=_variable(one.name), help=one.help, rich_help_panel=one.panel or None)
-    return Annotated[kind if one.default is not None else kind | None, typed]
+    typed: Any = Annotated[kind if one.default is not None else kind | None, _typed(one, has_variable=has_variable)]
+    return _parameter(one.name, one.typed or one.default, typed)
+
+
+def _typed(one: Option, *, has_variable: bool) -> Any:
+    return typer.Option(
+        *((one.flag, one.short) if one.short else (one.flag,)),
+        envvar=_variable(one.name) if has_variable else None,
+        help=one.help,
+        metavar=one.metavar,
+        rich_help_panel=one.panel or None,
+    )
 
 
 def _knob(one: Knob) -> Any:
@@ -83,8 +115,23 @@ class Options:
             raise UsageError(f"{option}: {error}. {self._whence(option)} Correct it, or leave it out.") from error
 
     def settings(self, typed: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what was typed for the options of a search, by name, for `Settings.of`; without those left out."""
-        return {one.field: self._value(one, typed[one.name]) for one in options() if typed[one.name] is not None}
+        """Return what was typed for options of a search, by name, for `Settings.of`; without those left out."""
+        return self._values(options(), typed)
+
+    def fleet(self, typed: Mapping[str, Any]) -> FleetSettings | None:
+        """Return the workers that were named; None: this machine measures.
+
+        What a file or a variable says of workers counts where there is a storage. Raises `UsageError` if it was typed
+        without one.
+        """
+        given = self._values(described(FleetSettings), typed)
+        counts = (
+            given if given.get("storage") else [one for one in given if given_by(self._context, one) == "COMMANDLINE"]
+        )
+        return FleetSettings.of(**{name: given[name] for name in counts})
+
+    def _values(self, described: Iterable[Option], typed: Mapping[str, Any]) -> dict[str, Any]:
+        return {one.field: self._value(one, typed[one.name]) for one in described if typed.get(one.name) is not None}
 
     def _value(self, one: Option, given: Any) -> Any:
         if one.read is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -67,7 +67,6 @@ def profile(
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.named_training import may_declare
-    from autotune.preparation.settings import read_devices
     from autotune.profile.output import make_profile_folder, write_profile
     from autotune.profile.profile import named_target
     from autotune.profile.profile import profile as run
@@ -81,7 +80,8 @@ def profile(
     name = target if len(target) > 1 else target[0]  # several words are a command
     options = Options(context, partial(may_declare, name))
     changed = options.pairs("--config", config)
-    device, ranks, gpus = _asked_ranks(name, device, ranks, options.parsed("--devices", devices, read_devices))
+    of_ranks = options.settings({"device": device, "devices": devices, "ranks": ranks})
+    device, ranks, gpus = _asked_ranks(name, of_ranks)
     named = named_target(name, best=best, changed=changed, ranks=ranks)
     _refuse_of_ranks(named, {"--nsys": nsys, "--verify": verify})
     if output is not None:
@@ -105,19 +105,17 @@ def profile(
         _run_nsys(output, found.asked)
 
 
-def _asked_ranks(
-    name: str | list[str], device: str | None, ranks: int | None, devices: str | None
-) -> tuple[str | None, int | None, dict[str, str]]:
+def _asked_ranks(name: str | list[str], asked: dict[str, Any]) -> tuple[str | None, int | None, dict[str, str]]:
     """Return the device, how many ranks (None: it was not asked), and the variables that give each its GPU."""
     from autotune.preparation.named_training import named_training
     from autotune.preparation.ranks import asked_ranks, rank_environ
     from autotune.preparation.settings import Settings
 
-    if ranks is None and devices is None:
-        return device, None, {}
-    settings = Settings.of(target=named_training(name).target, device=device, ranks=ranks, devices=devices)
-    asked = asked_ranks(settings)
-    return asked.device, asked.count, rank_environ(settings)
+    if not asked.keys() & {"ranks", "devices"}:
+        return asked.get("device"), None, {}
+    settings = Settings(target=named_training(name).target, **asked)
+    ranks = asked_ranks(settings)
+    return ranks.device, ranks.count, rank_environ(settings)
 
 
 def _refuse_of_ranks(named: NamedTraining, options: dict[str, bool]) -> None:

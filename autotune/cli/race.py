@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from autotune import interrupts
-from autotune.cli.options import Options
+from autotune.cli.options import Options, with_race_options
 from autotune.cli.output import plain_console, say, say_json
 
 STATUS = {"faster": 0, "as fast": 0, "slower": 1, "undecided": 2}
 
 
+@with_race_options
 def race(
     context: typer.Context,
     contestants: Annotated[
@@ -29,25 +29,10 @@ def race(
         list[str] | None,
         typer.Option("--config", "-c", help="One contestant more: the first with these settings, batch=64,amp=bf16."),
     ] = None,
-    baseline_commit: Annotated[
-        str | None,
-        typer.Option(help="One contestant more, the baseline: the first with the code of this git revision."),
-    ] = None,
-    tolerance: Annotated[str, typer.Option(help="A contestant slower by no more than this counts as fast.")] = "2%",
-    time_budget: Annotated[
-        str, typer.Option("--time-budget", "-t", help="Stop after this long; sooner if it is decided.")
-    ] = "5m",
-    rounds: Annotated[
-        int | None, typer.Option(help="Stop after so many rounds. [default: when it is decided, or time is up]")
-    ] = None,
-    device: Annotated[
-        str | None, typer.Option(help="cpu, cuda, cuda:1, mps, xpu. [default: the accelerator, else cpu]")
-    ] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--folder", "-o", help="A new folder for the race. [default: studies/race-NAME]")
-    ] = None,
+    *,
     json_output: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
+    **typed: Any,
 ) -> None:
     """Say which of several trainings is faster.
 
@@ -67,12 +52,7 @@ def race(
     result = run(
         *contestants,
         configs=[options.pairs("--config", text) for text in config or ()],
-        baseline_commit=baseline_commit,
-        tolerance=tolerance,
-        time_budget=time_budget,
-        rounds=rounds,
-        device=device,
-        folder=folder,
+        **typed,
         tell=lambda text: None if quiet else say(text, stderr=True),
     )
     if json_output:

@@ -9,11 +9,13 @@ from typing import Annotated
 import typer
 
 from autotune import interrupts
-from autotune.cli.options import Options
+from autotune.cli.options import Options, parameter_of
 from autotune.cli.output import plain_console, say, say_json
 from autotune.cli.target import AsJson
+from autotune.races.settings import RaceSettings
 
 SCALE_ROUNDS = 5
+option = partial(parameter_of, kind=RaceSettings, has_variable=False)
 
 
 def scale(
@@ -29,13 +31,12 @@ def scale(
         str | None, typer.Option("--config", "-c", help="Settings, batch=64,amp=bf16. [default: the target's own]")
     ] = None,
     rounds: Annotated[int, typer.Option(help="Rounds of all numbers in turn, at least 2.")] = SCALE_ROUNDS,
-    time_budget: Annotated[str, typer.Option("--time-budget", "-t", help="Stop after this long.")] = "10m",
+    time_budget: Annotated[str, option("time_budget", help="Stop after this long.")] = "10m",
     device: Annotated[
-        str | None, typer.Option(help="cpu or cuda, with one GPU for each rank. [default: the accelerator, else cpu]")
+        str | None,
+        option("device", help="cpu or cuda, with one GPU for each rank. [default: the accelerator, else cpu]"),
     ] = None,
-    folder: Annotated[
-        Path | None, typer.Option("--folder", "-o", help="A new folder for the race. [default: studies/race-NAME]")
-    ] = None,
+    folder: Annotated[Path | None, option("folder")] = None,
     json_output: AsJson = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.")] = False,
 ) -> None:
@@ -49,7 +50,6 @@ def scale(
 
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.named_training import may_declare
-    from autotune.races.settings import RaceSettings
     from autotune.report.scale_text import scale_lines
     from autotune.scaling.curve import scale as run
     from autotune.units import parse_seconds

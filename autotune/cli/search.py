@@ -19,9 +19,9 @@ from autotune.errors import UsageError
 from autotune.preparation.settings import Settings
 
 if TYPE_CHECKING:
-    from autotune.preparation.launching import FleetAddress
+    from autotune.preparation.fleet_settings import FleetSettings
 
-OUTPUT, FLEET = "Output", "Several machines"  # headings in `--help`
+OUTPUT = "Output"  # a heading in `--help`
 
 
 @with_search_options
@@ -40,32 +40,6 @@ def search(
     ] = None,
     fix: Annotated[str | None, typer.Option(envvar="AUTOTUNE_FIX", help="Hold knobs: amp=bf16,workers=2.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be searched; run no probe.")] = False,
-    storage: Annotated[
-        str | None,
-        typer.Option(
-            envvar="AUTOTUNE_STORAGE",
-            help="Measure on the workers of this PostgreSQL database, not here: postgresql://USER@HOST/DATABASE.",
-            rich_help_panel=FLEET,
-        ),
-    ] = None,
-    workers_expected: Annotated[
-        int,
-        typer.Option(
-            min=1,
-            envvar="AUTOTUNE_WORKERS_EXPECTED",
-            help="Begin when this many `autotune worker` have joined, or after two minutes with one.",
-            rich_help_panel=FLEET,
-        ),
-    ] = 1,
-    on: Annotated[
-        str | None,
-        typer.Option(
-            envvar="AUTOTUNE_ON",
-            metavar="ADDRESS",
-            help="Start those workers on this Ray cluster: ray://HOST:10001, HOST:6379, or auto on one of its nodes.",
-            rich_help_panel=FLEET,
-        ),
-    ] = None,
     json_output: Annotated[
         bool, typer.Option("--json", help="The recommendation as JSON on standard output.", rich_help_panel=OUTPUT)
     ] = False,
@@ -91,31 +65,28 @@ def search(
     from autotune.targets import resolve
     from autotune.targets.source import may_declare
 
-    _refuse_contradictions(context, storage or None, workers_expected, on or None)
+    _refuse_contradictions(context)
     if not quiet:
         say_settings_of_file(context)
     text = target_text(context, target, command, map, quiet=quiet)
     options = Options(context, partial(may_declare, text))
-    fixed = options.held(fix, typed)
+    fleet, fixed = options.fleet(typed), options.held(fix, typed)
     settings = Settings.of(
         target=text,
         mode="auto" if resume is None else "resume" if resume else "fresh",
         limits={**options.limits(typed), **fixed},
-        resume_line=resume_line(without_password(sys.argv[1:], storage)),
+        resume_line=resume_line(without_password(sys.argv[1:], fleet.storage if fleet else None)),
         **options.settings(typed),
     )
     resolve(text)  # a missing file is an error before a folder is made for its study
     interrupts.heed()
     if dry_run:
-        print_preview(settings, began, storage=storage or None, on=on or None, as_json=json_output)
+        print_preview(settings, began, fleet, as_json=json_output)
     else:
-        from autotune.preparation.launching import FleetAddress
-
-        fleet = FleetAddress(storage, workers_expected, on or None) if storage else None
         _search(settings, fleet, json_output, output, began, quiet=quiet, verbose=verbose, progress=not no_progress)
 
 
-def _refuse_contradictions(context: typer.Context, storage: str | None, workers_expected: int, on: str | None) -> None:
+def _refuse_contradictions(context: typer.Context) -> None:
     """Raise `UsageError` for options that exclude each other."""
     typed_words = sys.argv[: sys.argv.index("--")] if "--" in sys.argv else sys.argv
     if {"--resume", "--fresh"} <= set(typed_words):
@@ -128,21 +99,10 @@ def _refuse_contradictions(context: typer.Context, storage: str | None, workers_
             "--quiet asks for the result alone and --verbose for all details. One of them was probably left over from "
             "an earlier line. Leave it out."
         )
-    if given_by(context, "workers_expected") == "COMMANDLINE" and storage is None:
-        raise UsageError(
-            f"--workers-expected {workers_expected} waits for workers of a database, and none is named. --storage was "
-            f"probably forgotten. Give --storage postgresql://USER@HOST/DATABASE, or set AUTOTUNE_STORAGE."
-        )
-    if on is not None and storage is None:
-        raise UsageError(
-            f"--on {on} has Ray start workers, and no database is named in which they meet the search. --storage was "
-            f"probably forgotten: Ray keeps no results. Give --storage postgresql://USER@HOST/DATABASE, which all "
-            f"nodes reach, or set AUTOTUNE_STORAGE."
-        )
 
 
 def _search(
-    settings: Settings, fleet: FleetAddress | None, as_json: bool, output: Path | None, began: float, *,
+    settings: Settings, fleet: FleetSettings | None, as_json: bool, output: Path | None, began: float, *,
     quiet: bool, verbose: bool, progress: bool,
 ) -> None:  # fmt: skip
     from autotune.cli.saying_launcher import SayingLauncher

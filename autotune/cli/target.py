@@ -10,6 +10,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
+from autotune.cli.options import parameter_of
 from autotune.errors import UsageError
 
 TARGET = "Your training code: model.py, pkg.train, model.py:function, or the command that trains, behind `--`."
@@ -40,24 +41,9 @@ GlobalBatch = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
-Device = Annotated[
-    str | None,
-    typer.Option(
-        "--device",
-        envvar="AUTOTUNE_DEVICE",
-        help="cpu, cuda, cuda:1, mps, xpu. [default: the accelerator, else cpu]",
-    ),
-]
-Ranks = Annotated[
-    int | None,
-    typer.Option("--ranks", envvar="AUTOTUNE_RANKS", min=1, help="Train with this many processes on the CPU (gloo)."),
-]
-Devices = Annotated[
-    str | None,
-    typer.Option(
-        "--devices", envvar="AUTOTUNE_DEVICES", help="Train on several GPUs, one process each: all, 4 or 0,2."
-    ),
-]
+Device = Annotated[str | None, parameter_of("device")]
+Ranks = Annotated[int | None, parameter_of("ranks")]
+Devices = Annotated[str | None, parameter_of("devices")]
 
 
 class OneOfEach(TyperCommand):

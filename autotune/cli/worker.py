@@ -9,9 +9,11 @@ from typing import Annotated
 import typer
 
 from autotune import interrupts
+from autotune.cli.options import parameter_of
 from autotune.cli.output import say
 from autotune.cli.target import CommandArgument, Map, Words, target_text
 from autotune.errors import UsageError
+from autotune.preparation.fleet_settings import DATABASE, FleetSettings
 
 
 def worker(
@@ -19,15 +21,14 @@ def worker(
     target: Words = None,
     *,
     storage: Annotated[
-        str | None,
-        typer.Option(envvar="AUTOTUNE_STORAGE", help="The database of the search: postgresql://USER@HOST/DATABASE."),
+        str | None, parameter_of("storage", FleetSettings, help=f"The database of the search: {DATABASE}.")
     ] = None,
     study: Annotated[
         str, typer.Option("--study", "-s", help="Name of the study: that of its folder, model for studies/model.")
     ],
     map: Map = None,
     command: CommandArgument = None,
-    device: Annotated[str | None, typer.Option(help="cpu, cuda, cuda:1. [default: the accelerator, else cpu]")] = None,
+    device: Annotated[str | None, parameter_of("device", has_variable=False)] = None,
     name: Annotated[
         str | None,
         typer.Option(help="Name of this worker in messages and on the page. [default: the machine's, with --device]"),
@@ -45,8 +46,8 @@ def worker(
 
     if storage is None:
         raise UsageError(
-            "A worker needs the address of the search's database. It was probably forgotten. Give --storage "
-            "postgresql://USER@HOST/DATABASE, or set AUTOTUNE_STORAGE."
+            f"A worker needs the address of the search's database. It was probably forgotten. Give --storage "
+            f"{DATABASE}, or set AUTOTUNE_STORAGE."
         )
     checked_address(storage)
     check_device(device)

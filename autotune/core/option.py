@@ -21,6 +21,7 @@ class Option:
     help: str
     short: str = ""  # "-t"
     panel: str = ""  # the heading in `--help`; "": among the most used
+    metavar: str | None = None  # the word for its value in `--help`; None: by the type
     read: Callable[[str], Any] | None = None  # the value that a text means; raises `ValueError`; None: by the type
     write: Callable[[Any], str] = format_value  # the text of a value, for messages
     typed: str | None = None  # the default as a person would type it; None: the value itself

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.errors import AutotuneError, UsageError
@@ -12,24 +11,16 @@ from autotune.fleet.on_ray import RayCluster, check_cluster
 from autotune.fleet.records import QueuedStudy, RayOrder
 from autotune.launch.base import Launcher
 from autotune.launch.subprocess import SubprocessLauncher
+from autotune.preparation.fleet_settings import FleetSettings
 from autotune.preparation.ranks import asked_ranks, is_number, rank_environ
 from autotune.preparation.settings import Settings
 from autotune.study import disk
 from autotune.targets.source import digest_of
 
 
-@dataclass(frozen=True)
-class FleetAddress:
-    """The workers that measure, and where they meet the search."""
-
-    storage: str  # address of a PostgreSQL database
-    workers_expected: int = 1  # the search begins with so many
-    on: str | None = None  # address of the Ray cluster that starts them; None: they are started by hand
-
-
 @contextmanager
 def launching(
-    settings: Settings, fleet: FleetAddress | None, note: Callable[[str], None],
+    settings: Settings, fleet: FleetSettings | None, note: Callable[[str], None],
     around: Callable[[Launcher], Launcher] = lambda launcher: launcher,
 ) -> Iterator[Launcher]:  # fmt: skip
     """Open the launcher of a search: of the workers of a `fleet`, or of this machine.
@@ -83,7 +74,7 @@ def launching(
                 launcher.close(has_ended=has_ended)
 
 
-def _order(fleet: FleetAddress, address: str, study: QueuedStudy, settings: Settings) -> RayOrder:
+def _order(fleet: FleetSettings, address: str, study: QueuedStudy, settings: Settings) -> RayOrder:
     return RayOrder(
         address=address, workers=fleet.workers_expected, storage=fleet.storage, study=study.name, target=study.target,
         device=asked_ranks(settings).device, gpus=study.ranks if settings.devices else 1, folder=str(Path.cwd()),

@@ -34,6 +34,7 @@ MEASURING = "How it measures and judges"  # a heading in `--help`
 ALL_DEVICES = "all"
 Mode = Literal["auto", "resume", "fresh"]
 Seconds = Annotated[float, Meta(gt=0, description="above 0 seconds")]
+Device = Annotated[str, Option(help="cpu, cuda, cuda:1, mps, xpu. [default: the accelerator, else cpu]")]
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1, description="from 0 to 4294967295")]
 
 
@@ -77,9 +78,7 @@ class Settings:
         ),
     ] = None
     study: Annotated[Path | None, Option(help="Folder of the study. [default: studies/NAME]", short="-s")] = None
-    device: Annotated[str | None, Option(help="cpu, cuda, cuda:1, mps, xpu. [default: the accelerator, else cpu]")] = (
-        None
-    )
+    device: Device | None = None
     devices: Annotated[
         str | None,
         Option(

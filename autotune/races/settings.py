@@ -1,15 +1,19 @@
-"""The settings of a race."""
+"""The settings of a race: everything that command line and Python call can say of it but the contestants."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+from msgspec import Meta
 
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
+from autotune.core.option import Option, described
 from autotune.errors import UsageError
-from autotune.preparation.settings import check_device
+from autotune.preparation.settings import Device, Seconds, check_device
+from autotune.units import parse_fraction, parse_seconds
 
-RACE_TOLERANCE = 0.02  # as of a search's answer: slower by less is not worth a thought
 RACE_SECONDS = 300.0  # of two contestants about 24 rounds: a start of 3 s, a window of 2 s, and what lies between
 
 
@@ -17,23 +21,34 @@ RACE_SECONDS = 300.0  # of two contestants about 24 rounds: a start of 3 s, a wi
 class RaceSettings:
     """One race: all of it but the contestants."""
 
-    tolerance: float = RACE_TOLERANCE
-    time_budget_seconds: float = RACE_SECONDS
-    rounds: int | None = None  # at most; None: as many as there is time for
+    baseline_commit: Annotated[
+        str | None, Option(help="One contestant more, the baseline: the first with the code of this git revision.")
+    ] = None
+    tolerance: Annotated[
+        float,  # as of a search's answer: slower by less is not worth a thought
+        Meta(gt=0, lt=1, description="in (0, 1)"),
+        Option(help="A contestant slower by no more than this counts as fast.", read=parse_fraction, typed="2%"),
+    ] = 0.02
+    time_budget_seconds: Annotated[
+        Seconds,
+        Option(help="Stop after this long; sooner if it is decided.", short="-t", read=parse_seconds, typed="5m"),
+    ] = RACE_SECONDS
+    rounds: Annotated[
+        int | None,
+        Meta(ge=FEWEST_ROUNDS, description=f"at least {FEWEST_ROUNDS}"),
+        Option(help="Stop after so many rounds. [default: when it is decided, or time is up]"),
+    ] = None
+    device: Device | None = None
+    folder: Annotated[
+        Path | None, Option(help="A new folder for the race. [default: studies/race-NAME]", short="-o")
+    ] = None
     stops_early: bool = True  # once it is decided who is faster
-    device: str | None = None  # None: the accelerator if there is one, else the CPU
-    folder: Path | None = None  # a new one; None: one below studies/
-    baseline_commit: str | None = None  # the first contestant's code of that revision is the baseline
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_device(self.device)
-        for name, value, rule, fits in (
-            ("tolerance", self.tolerance, "in (0, 1)", 0 < self.tolerance < 1),
-            ("time_budget", self.time_budget_seconds, "above 0 seconds", self.time_budget_seconds > 0),
-            ("rounds", self.rounds, f"at least {FEWEST_ROUNDS}", self.rounds is None or self.rounds >= FEWEST_ROUNDS),
-        ):
-            if not fits:
-                raise UsageError(
-                    f"{name} must be {rule}, got {value}. It was probably mistyped. Correct it, or leave it out."
-                )
+        for option in described(RaceSettings):
+            try:
+                option.check(getattr(self, option.field))
+            except ValueError as error:
+                raise UsageError(f"{error}. It was probably mistyped. Correct it, or leave it out.") from error

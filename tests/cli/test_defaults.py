@@ -64,6 +64,15 @@ def test_every_option_has_its_variable(name: str, tmp_path: Path) -> None:
     assert "nonsense" in assert_one_clear_error(search(tmp_path, **{name: "nonsense"}))
 
 
+def test_what_file_and_variables_say_of_workers_fails_no_search_without_a_storage(tmp_path: Path) -> None:
+    (tmp_path / OWN).write_text('workers-expected = 4\non = "auto"\n')
+
+    for variables in ({}, {"AUTOTUNE_ON": "auto", "AUTOTUNE_WORKERS_EXPECTED": "4"}):
+        assert "no file missing.py" in assert_one_clear_error(run(tmp_path, "search", "missing.py", **variables))
+    typed = assert_one_clear_error(run(tmp_path, "search", "missing.py", "--workers-expected", "1"))
+    assert "--workers-expected 1 waits for workers" in typed
+
+
 def test_a_number_out_of_bounds_is_said_to_stand_in_the_file(tmp_path: Path) -> None:
     message = refused(tmp_path, "seed = -1")
 

@@ -67,6 +67,11 @@ WRONG = [
     (("--resume", "--fresh"), "--resume goes on with a study and --fresh begins a new one"),
     (("-n", "0"), "--probes: probes must be at least 1, got 0"),
     (("--workers-expected", "2"), "--workers-expected 2 waits for workers of a database, and none is named"),
+    (
+        ("--workers-expected", "0", "--storage", NOWHERE),
+        "--workers-expected: workers_expected must be at least 1, got 0",
+    ),
+    (("--ranks", "0"), "--ranks: ranks must be at least 1, got 0. It was probably mistyped"),
     (("--on", "auto"), "--storage was probably forgotten: Ray keeps no results"),
     (("--on", "ray:/head", "--storage", NOWHERE), "--on ray:/head is no address of a Ray cluster"),
     (("--on", "auto", "--storage", NOWHERE, "--device", "cuda:1"), "--device cuda:1 names one GPU of a machine"),

@@ -4,8 +4,9 @@ import pytest
 
 from autotune.errors import UsageError
 from autotune.machine.nvml import Gpu
+from autotune.preparation.fleet_settings import FleetSettings
 from autotune.preparation.header import notes_before_the_search, opening_lines
-from autotune.preparation.launching import FleetAddress, launching
+from autotune.preparation.launching import launching
 from autotune.preparation.ranks import VISIBLE_DEVICES, asked_ranks, rank_environ
 from autotune.preparation.settings import Settings
 from tests.worlds import environment, facts, space, study_request
@@ -62,7 +63,7 @@ def test_workers_are_told_how_many_cards_to_use_and_not_which(devices):
     settings = Settings(target="model.py", devices=devices)
 
     with pytest.raises(UsageError, match="Write how many each worker trains with"):
-        launching(settings, FleetAddress("postgresql://tune@nowhere/tune"), print).__enter__()
+        launching(settings, FleetSettings(storage="postgresql://tune@nowhere/tune"), print).__enter__()
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
@@ -13,24 +14,20 @@ import typer
 from msgspec import Meta
 from typer.testing import CliRunner
 
-from autotune.api import search
+from autotune.api import race, search
 from autotune.cli import options as command_line
 from autotune.core.option import Option, described
 from autotune.core.records import Goal, Share
 from autotune.errors import UsageError
+from autotune.preparation.fleet_settings import FleetSettings
 from autotune.preparation.settings import Settings, options
+from autotune.races.settings import RaceSettings
 from autotune.units import parse_fraction
 
-OF_THE_CALL = (
-    "target",
-    "map",
-    "mode",
-    "space",
-    "reporter",
-    "storage",
-    "workers_expected",
-    "on",
-)  # described by hand in the Python call
+OF_THE_CALL = ("target", "map", "mode", "space", "reporter")  # described by hand in the Python call
+OF_A_RACE = ("contestants", "configs", "tell")
+
+OF_A_SEARCH = (*options(), *described(FleetSettings))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,16 +112,27 @@ def test_a_value_that_fits_passes() -> None:
         option.check(value)
 
 
-def test_the_python_call_has_every_option_and_no_other() -> None:
-    names = [name for name in inspect.signature(search).parameters if name not in OF_THE_CALL]
+@pytest.mark.parametrize(
+    ("call", "described_ones", "others"),
+    [(search, OF_A_SEARCH, OF_THE_CALL), (race, described(RaceSettings), OF_A_RACE)],
+    ids=["search", "race"],
+)
+def test_the_python_call_has_every_option_and_no_other(
+    call: Callable[..., Any], described_ones: tuple[Option, ...], others: tuple[str, ...]
+) -> None:
+    names = [name for name in inspect.signature(call).parameters if name not in others]
 
-    assert sorted(names) == sorted(one.name for one in options())
+    assert sorted(names) == sorted(one.name for one in described_ones)
 
 
-@pytest.mark.parametrize("one", options(), ids=lambda one: one.name)
-def test_the_python_call_takes_what_is_described(one: Option) -> None:
-    parameter = inspect.signature(search).parameters[one.name]
-    hint = get_type_hints(search).get(one.name) or eval(parameter.annotation)  # an objective's is derived
+@pytest.mark.parametrize(
+    ("call", "one"),
+    [*((search, one) for one in OF_A_SEARCH), *((race, one) for one in described(RaceSettings))],
+    ids=lambda of: of.name if isinstance(of, Option) else of.__name__,
+)
+def test_the_python_call_takes_what_is_described(call: Callable[..., Any], one: Option) -> None:
+    parameter = inspect.signature(call).parameters[one.name]
+    hint = get_type_hints(call).get(one.name) or eval(parameter.annotation)  # an objective's is derived
     parts = get_args(hint) or (hint,)
     words = tuple(word for part in (hint, *parts) if get_origin(part) is Literal for word in get_args(part))
 
@@ -134,7 +142,11 @@ def test_the_python_call_takes_what_is_described(one: Option) -> None:
     assert one.read is None or str in parts
 
 
-@pytest.mark.parametrize("one", [one for one in options() if one.typed], ids=lambda one: one.name)
+@pytest.mark.parametrize(
+    "one",
+    [one for one in (*options(), *described(RaceSettings)) if one.typed],
+    ids=lambda one: f"{one.name}-{one.typed}",
+)
 def test_a_default_that_is_shown_as_a_text_means_the_default(one: Option) -> None:
     assert one.read is not None
     assert one.default == one.read(one.typed or "")
@@ -158,6 +170,6 @@ def test_what_is_no_option_is_known() -> None:
 
 
 def test_no_two_options_have_one_name() -> None:
-    names = [one.name for one in options()]
+    names = [one.name for one in OF_A_SEARCH]
 
     assert len(set(names)) == len(names)
