@@ -130,6 +130,11 @@ class Options:
         )
         return FleetSettings.of(**{name: given[name] for name in counts})
 
+    def race(self, typed: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what was typed for the options of a race, by name, for `autotune.race`; without those left out."""
+        values = self._values(described(RaceSettings), typed)
+        return {one.name: values[one.field] for one in described(RaceSettings) if one.field in values}
+
     def _values(self, described: Iterable[Option], typed: Mapping[str, Any]) -> dict[str, Any]:
         return {one.field: self._value(one, typed[one.name]) for one in described if typed.get(one.name) is not None}
 

@@ -52,7 +52,7 @@ def race(
     result = run(
         *contestants,
         configs=[options.pairs("--config", text) for text in config or ()],
-        **typed,
+        **options.race(typed),
         tell=lambda text: None if quiet else say(text, stderr=True),
     )
     if json_output:
