@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 from msgspec.structs import replace
 
@@ -25,7 +25,7 @@ from autotune.answer.doubtful_batch import is_taken_back
 from autotune.context.search_context import SearchContext
 from autotune.context.step_shares import evident_knobs
 from autotune.core.codes import Code
-from autotune.core.notices import notice
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Config
 from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.errors import AutotuneError
@@ -34,6 +34,7 @@ from autotune.study.answers import write_answer
 from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary
 from autotune.study.valid_probes import Judged
+from autotune.tuning.answering import recommendation_of
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import (
     Reversion,
@@ -49,11 +50,9 @@ from autotune.tuning.reversions import (
     without,
 )
 
-Recommend = Callable[[list[ConfigSummary], Collection[Config]], Recommendation]  # among these, all of them measured
-
 
 def ablate(
-    context: SearchContext, confirmed: Sequence[ConfigSummary], answer: Recommendation, recommended: Recommend
+    context: SearchContext, confirmed: Sequence[ConfigSummary], answer: Recommendation, certificate: Notice
 ) -> Recommendation:
     """Return the answer without the changes that are worth nothing, and with what the others are worth.
 
@@ -70,7 +69,8 @@ def ablate(
         reversions = _run(context, rounds, reversions)
         if rounds.has_run:
             among = _among(rounds, reversions)
-            new = recommended([_readmitted(one, among, rounds) for one in rounds.candidates.values()], among)
+            readmitted = [_readmitted(one, among, rounds) for one in rounds.candidates.values()]
+            new = recommendation_of(context, certificate, readmitted, among)
     except KeyboardInterrupt:
         interrupts.forget()
         why = notice(Code.CHANGE_INTERRUPTED)

@@ -21,7 +21,7 @@ from autotune.study.baseline_rate import has_too_few, is_known, is_narrow, why_d
 from autotune.study.history import FATAL_AT_BASELINE
 from autotune.study.pace import starting_seconds
 from autotune.study.valid_probes import BACK_OFF_SECONDS, Judged, is_spoiled
-from autotune.tuning.probing import probe_with_repeat, probe_with_retry
+from autotune.tuning.probing import probe_and_tell, probe_with_retry
 from autotune.units import format_seconds, format_share
 
 LONG_PROBE_SECONDS = 5.0  # of a probe: from there on it is worth to say where they go
@@ -86,7 +86,7 @@ def probe_nearest(context: SearchContext) -> None:
         return
     nearest = context.space.nearest(baseline)
     if nearest not in context.history.probed:
-        context.store.add(*probe_with_repeat(context, nearest, "search"))
+        probe_and_tell(context, nearest)
 
 
 def _probed(context: SearchContext) -> Judged:

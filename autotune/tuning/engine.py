@@ -3,34 +3,26 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from contextvars import copy_context
-from functools import partial
-
-from msgspec.structs import replace
 
 from autotune import interrupts
-from autotune.answer.compile_advice import with_compile_advice
-from autotune.answer.recommend import StudyFacts, recommend
 from autotune.context.progress_writer import ProgressWriter
 from autotune.context.reporter import Reporter
 from autotune.context.search_context import SearchContext
-from autotune.core.notices import Notice
-from autotune.core.records import Config
-from autotune.gradient_noise.stage import measure_gradient_noise, with_batch_advice
+from autotune.gradient_noise.stage import measure_gradient_noise
 from autotune.launch.base import Launcher
 from autotune.machine.interference import ForeignCores, foreign_cores
 from autotune.memory.stage import predict_memory
 from autotune.preparation.open_study import open_study
 from autotune.preparation.settings import Settings
-from autotune.profile.stage import profile_baseline, with_slow_lines
+from autotune.profile.stage import profile_baseline
 from autotune.study import disk
-from autotune.study.answers import keep_answer
 from autotune.study.history import History
 from autotune.study.recommendation import Recommendation
-from autotune.study.summary import ConfigSummary
 from autotune.study.view import view_of
 from autotune.tuning.ablation import ablate
+from autotune.tuning.answering import keep, recommendation_of
 from autotune.tuning.baseline import measure_baseline, probe_nearest
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.exploration import bound_the_rest, explore
@@ -82,6 +74,8 @@ def _search(settings: Settings, launcher: Launcher, reporter: Reporter, outside:
 def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
     """Carry out the stages of one search, in this order, and return the answer that stands.
 
+    What autocast changes of the losses is checked as the confirmation begins, for the finalists alone
+    (`precision/stage.py`).
     `notes_budget`: say after the baseline if the time budget is short.
     """
     measure_gradient_noise(context)
@@ -113,39 +107,7 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
     answer = recommendation_of(context, certificate, summaries)
     kept = keep(context, answer)
     if kept is answer:
-        kept = ablate(context, summaries, kept, partial(recommendation_of, context, certificate))
+        kept = ablate(context, summaries, kept, certificate)
         kept = confirm_elsewhere(context, kept)
     context.reporter.finished(kept)
-    return kept
-
-
-def recommendation_of(
-    context: SearchContext, certificate: Notice, summaries: list[ConfigSummary], among: Collection[Config] = ()
-) -> Recommendation:
-    """Return the recommendation that follows from the confirmation; `among` these only, if any are given."""
-    history = context.history
-    facts = StudyFacts(
-        study=str(context.folder), probes=len(history.judged), seconds=context.budget.elapsed_seconds,
-        losses=history.loss_verdicts, busy=history.is_busy, certificate=certificate, probed=history.probed,
-        noise_scale=history.noise_scale,
-    )  # fmt: skip
-    answer = recommend(summaries, context.request, facts, among)
-    open_one, advised = answer.undecided, context.budget.advised_minutes
-    if open_one is not None and open_one.minutes_needed is not None and open_one.minutes_needed < advised:
-        answer = replace(answer, undecided=replace(open_one, minutes_needed=advised))  # one advice, not two
-    if context.code_changed:
-        answer = replace(answer, warnings=(context.code_changed, *answer.warnings))
-    return with_slow_lines(with_compile_advice(with_batch_advice(answer, history), history), context)
-
-
-def keep(context: SearchContext, answer: Recommendation) -> Recommendation:
-    """Keep a new answer beside those that the study has; return the one that stands."""
-    latest = {trial.config: verdict for trial, verdict in context.history.judged}
-
-    def fails(config: Config) -> bool:
-        return bool(context.history.refusal(config)) or (config in latest and not latest[config].feasible)
-
-    kept, text = keep_answer(context.folder, answer, fails)
-    if text:
-        context.reporter.note(text)
     return kept

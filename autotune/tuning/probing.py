@@ -54,6 +54,11 @@ def probe_with_repeat(
     return counts
 
 
+def probe_and_tell(context: SearchContext, config: Config) -> None:
+    """Probe for the search what its sampler did not propose, and tell it."""
+    context.store.add(*probe_with_repeat(context, config, "search"))
+
+
 def with_repeat(
     first: Judged, again: Callable[[int], Judged], *, has_time: Callable[[], bool], detail: Callable[[str], None],
     pause: Callable[[float], None],

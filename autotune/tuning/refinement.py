@@ -25,7 +25,7 @@ from autotune.sampler.prediction import Prediction
 from autotune.study.valid_probes import Judged
 from autotune.tuning.descent import leaner, scored, smaller
 from autotune.tuning.exploration import FEWEST_PROBES, affords_probe
-from autotune.tuning.probing import probe_with_repeat
+from autotune.tuning.probing import probe_and_tell
 
 STEPS_PER_OCTAVE = 4
 MOST_PROBES = 2
@@ -48,7 +48,7 @@ def refine_batch(context: SearchContext) -> None:
         config = promising(context.sampler.expected(context.store.study, candidates), least)
         if config is None or not affords_probe(context, config):
             return
-        probe_with_repeat(context, config, "search")
+        probe_and_tell(context, config)
 
 
 def refine_global_batch(context: SearchContext) -> None:
@@ -61,7 +61,7 @@ def refine_global_batch(context: SearchContext) -> None:
         config = config or smaller(context.history.valid, context.trades.remaining(), context.request, slack=share)
         if config is None or not affords_probe(context, config):
             return
-        context.store.add(*probe_with_repeat(context, config, "search"))
+        probe_and_tell(context, config)
 
 
 def refine_memory(context: SearchContext) -> None:
@@ -76,7 +76,7 @@ def refine_memory(context: SearchContext) -> None:
         config = leaner(context.history.valid, context.trades.remaining(), slack=slack, host=host)
         if config is None or not affords_probe(context, config):
             return
-        context.store.add(*probe_with_repeat(context, config, "search"))
+        probe_and_tell(context, config)
 
 
 def values_between(judged: Sequence[Judged], request: StudyRequest) -> list[Config]:

@@ -26,7 +26,7 @@ from autotune.knobs import knob, loader_workers
 from autotune.knobs.changes import changes_between, keeps_memory
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.exploration import affords_probe
-from autotune.tuning.probing import probe_with_repeat
+from autotune.tuning.probing import probe_and_tell
 from autotune.tuning.reversions import (
     expected_losses,
     knobs_of,
@@ -56,7 +56,7 @@ def simplify(context: SearchContext) -> None:
         config = simpler(context)
         if config is None or not affords_probe(context, config):
             return
-        context.store.add(*probe_with_repeat(context, config, "search"))
+        probe_and_tell(context, config)
 
 
 def simpler(context: SearchContext) -> Config | None:

@@ -12,7 +12,7 @@ from autotune.core.interference_readings import HostInterference
 from autotune.core.notices import notice
 from autotune.report.phrases import headline
 from autotune.study.recommendation import Recommendation
-from autotune.tuning.engine import recommendation_of
+from autotune.tuning.answering import recommendation_of
 from tests.answer.test_recommend import BASE, FAST, FREE, _candidate, _recommended
 from tests.worlds import config, context, earlier, study_request
 

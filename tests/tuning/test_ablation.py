@@ -1,7 +1,6 @@
 """Every change of a winner has to earn its place: it is taken back, and stays only if the winner is worse then."""
 
 import dataclasses
-from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -26,7 +25,7 @@ from autotune.study.view import load_view
 from autotune.testing import FakeLauncher
 from autotune.testing.machine import Machine
 from autotune.tuning.ablation import _Ablation, _tell_dropped, ablate
-from autotune.tuning.engine import recommendation_of
+from autotune.tuning.answering import recommendation_of
 from autotune.tuning.probing import probe_with_repeat
 from autotune.tuning.reversions import Reversion, search_scores, seen_loss
 from tests.worlds import (
@@ -91,7 +90,7 @@ def ablated(folder, launcher, listener=None, *, winner=WINNER, learned=(), known
     began, one = launcher.clock(), search.history.times.expected_seconds(search.budget.round_budget)
     budget = TimeBudget(search.history, rounds_of_time * one, launcher.clock, began)
     search = dataclasses.replace(search, budget=budget)
-    return ablate(search, confirmed, first, partial(recommendation_of, search, CERTIFICATE)), first
+    return ablate(search, confirmed, first, CERTIFICATE), first
 
 
 def _worths(answer):

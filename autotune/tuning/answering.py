@@ -1,0 +1,50 @@
+"""The answer of a search: what follows from its rounds, and which answer stands in the study."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from msgspec.structs import replace
+
+from autotune.answer.compile_advice import with_compile_advice
+from autotune.answer.recommend import StudyFacts, recommend
+from autotune.context.search_context import SearchContext
+from autotune.core.notices import Notice
+from autotune.core.records import Config
+from autotune.gradient_noise.stage import with_batch_advice
+from autotune.profile.stage import with_slow_lines
+from autotune.study.answers import keep_answer
+from autotune.study.recommendation import Recommendation
+from autotune.study.summary import ConfigSummary
+
+
+def recommendation_of(
+    context: SearchContext, certificate: Notice, summaries: list[ConfigSummary], among: Collection[Config] = ()
+) -> Recommendation:
+    """Return the recommendation that follows from the confirmation; `among` these only, if any are given."""
+    history = context.history
+    facts = StudyFacts(
+        study=str(context.folder), probes=len(history.judged), seconds=context.budget.elapsed_seconds,
+        losses=history.loss_verdicts, busy=history.is_busy, certificate=certificate, probed=history.probed,
+        noise_scale=history.noise_scale,
+    )  # fmt: skip
+    answer = recommend(summaries, context.request, facts, among)
+    open_one, advised = answer.undecided, context.budget.advised_minutes
+    if open_one is not None and open_one.minutes_needed is not None and open_one.minutes_needed < advised:
+        answer = replace(answer, undecided=replace(open_one, minutes_needed=advised))  # one advice, not two
+    if context.code_changed:
+        answer = replace(answer, warnings=(context.code_changed, *answer.warnings))
+    return with_slow_lines(with_compile_advice(with_batch_advice(answer, history), history), context)
+
+
+def keep(context: SearchContext, answer: Recommendation) -> Recommendation:
+    """Keep a new answer beside those that the study has; return the one that stands."""
+    latest = {trial.config: verdict for trial, verdict in context.history.judged}
+
+    def fails(config: Config) -> bool:
+        return bool(context.history.refusal(config)) or (config in latest and not latest[config].feasible)
+
+    kept, text = keep_answer(context.folder, answer, fails)
+    if text:
+        context.reporter.note(text)
+    return kept
