@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,9 +13,10 @@ from autotune.context.reporter import Reporter
 from autotune.context.time_guard import TimeGuard
 from autotune.context.trades import Trades
 from autotune.core.notices import Notice
-from autotune.core.records import StudyRequest
+from autotune.core.records import Config, StudyRequest
 from autotune.core.requests import Request, ResultT
 from autotune.core.results import Outcome
+from autotune.fleet.base import Fleet
 from autotune.launch.base import LOG, Launcher
 from autotune.machine.interference import ForeignCores
 from autotune.memory.prediction import MemoryPrediction
@@ -24,6 +25,7 @@ from autotune.objectives.base import Objective
 from autotune.preparation.prepare import error_of_failure
 from autotune.preparation.settings import Settings
 from autotune.sampler.guard import Guard
+from autotune.sampler.prediction import Prediction
 from autotune.sampler.space import SearchSpace
 from autotune.study import disk
 from autotune.study.history import History
@@ -61,6 +63,15 @@ class SearchContext:
     def objective(self) -> Objective:
         """The objective, whose score is maximised."""
         return objective_of(self.request.goal)
+
+    @property
+    def fleet(self) -> Fleet | None:
+        """The machines that measure; None: this one does."""
+        return self.launcher if isinstance(self.launcher, Fleet) else None
+
+    def expected(self, configs: Sequence[Config]) -> list[tuple[Config, Prediction]]:
+        """Return what the sampler's model predicts of these; nothing where the sampler has none."""
+        return self.sampler.expected(self.store.study, configs)
 
     def run(self, asked: Request[ResultT], place: Path | None = None) -> ResultT:
         """Return the answer to a request, kept in `place`: a new folder of the study if none is given.

@@ -99,7 +99,7 @@ def _with_neighbours(context: SearchContext, chosen: list[ConfigSummary]) -> lis
         return chosen
     others = [one for one in chosen[1:] if one.config not in [each.config for each in beside]]
     candidates = [chosen[0], *beside, *others][:finalist_total]
-    expected = dict(context.sampler.expected(context.store.study, [one.config for one in candidates]))
+    expected = dict(context.expected([one.config for one in candidates]))
     rates = {config: one.samples_per_second for config, one in expected.items()}
     return [replace(one, expected=rates.get(one.config)) for one in candidates]
 

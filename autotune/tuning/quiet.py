@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from autotune.context.search_context import SearchContext
 from autotune.core.interference_readings import MOST_FOREIGN_CORES
-from autotune.fleet.base import Fleet
 from autotune.machine.interference import OUTSIDE_LOOK_SECONDS
 from autotune.study.valid_probes import interference_causes
 from autotune.units import format_seconds
@@ -20,7 +19,7 @@ def wait_for_quiet(context: SearchContext) -> None:
     a time, as a probe does for its whole window. Not covered: a GPU that others use, memory bandwidth, and the machines
     of workers, which are not this one.
     """
-    if isinstance(context.launcher, Fleet):
+    if context.fleet is not None:
         return
     budget = context.budget
     latest = [trial for trial, _ in context.history.judged if trial.result.measurement is not None][-LATEST_PROBES:]

@@ -45,7 +45,7 @@ def refine_batch(context: SearchContext) -> None:
         if not affords_probe(context) or len(history.search_results) < FEWEST_PROBES:  # the prior would promise
             return
         candidates = [one for one in values_between(history.valid, context.request) if context.trades.admits(one)]
-        config = promising(context.sampler.expected(context.store.study, candidates), least)
+        config = promising(context.expected(candidates), least)
         if config is None or not affords_probe(context, config):
             return
         probe_and_tell(context, config)
@@ -134,9 +134,7 @@ def with_baseline_batch(context: SearchContext) -> Config | None:
         return alike
     rates = [trial.result.measurement.samples_per_second for trial, _ in found
              if trial.result.measurement and trial.config.global_batch_size() == base.global_batch_size()]  # fmt: skip
-    expected = [
-        pair for pair in context.sampler.expected(context.store.study, candidates) if pair[1].fits >= FIT_CHANCE
-    ]
+    expected = [pair for pair in context.expected(candidates) if pair[1].fits >= FIT_CHANCE]
     config, rate = max(
         ((one, predicted.samples_per_second) for one, predicted in expected),
         key=lambda pair: pair[1],

@@ -124,7 +124,7 @@ def expected_losses(context: SearchContext, winner: Config, reversions: Sequence
     request, configs = context.request, [winner, *(one.config for one in reversions)]
     predicted: dict[Config, float] = {}
     if context.objective.is_speed:
-        expected = context.sampler.expected(context.store.study, configs)
+        expected = context.expected(configs)
         predicted = {config: one.samples_per_second for config, one in expected}
     scores = search_scores(context.history)
     losses = {}

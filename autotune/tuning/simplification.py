@@ -121,7 +121,7 @@ def _believed(context: SearchContext) -> dict[Config, float]:
     scores, unchanged = scores_without_idle_changes(context), context.request.baseline.global_batch_size()
     if context.objective.knee(context.request.goal) is None:
         return scores
-    expected = context.sampler.expected(context.store.study, list(scores))
+    expected = context.expected(list(scores))
     rates = {config: one.samples_per_second for config, one in expected}
     kept = {one: score for one, score in scores.items() if one.global_batch_size() == unchanged}
     return scores | rates | {one: max(score, rates.get(one, score)) for one, score in kept.items()}

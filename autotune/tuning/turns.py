@@ -42,7 +42,7 @@ class Turns:
 
     def __init__(self, context: SearchContext) -> None:
         self._context, self._baton, self._an_end = context, threading.Lock(), threading.Event()
-        self._fleet = context.launcher if isinstance(context.launcher, Fleet) else None
+        self._fleet = context.fleet
         self._running: dict[int, _RunningTurn] = {}  # by worker
         self._known: tuple[FleetWorker, ...] = ()
         self._last: dict[int, int] = {}  # the number of the latest turn of each worker
