@@ -36,7 +36,7 @@ def measure_gradient_noise(context: SearchContext) -> None:
     history, request = context.history, context.request
     if not context.objective.uses_noise_scale:
         return
-    seconds = min(MOST_SAMPLE_SECONDS, max(LEAST_SAMPLE_SECONDS, BUDGET_SHARE * context.settings.time_budget_seconds))
+    seconds = min(MOST_SAMPLE_SECONDS, max(LEAST_SAMPLE_SECONDS, BUDGET_SHARE * context.budget.seconds))
     while (asked := _next(history.gradient_samples, request, seconds)) is not None:
         context.reporter.note(
             f"Measuring the gradient noise scale: {asked.least_steps} to {asked.most_steps} steps of training, then "

@@ -36,7 +36,7 @@ def predict_memory(context: SearchContext) -> None:
         context.reporter.detail("Memory is not predicted for several ranks. The search finds its limit by probes.")
         return
     known = history.baseline_known
-    all_seconds = PREDICTION_SHARE * context.settings.time_budget_seconds
+    all_seconds = PREDICTION_SHARE * context.budget.seconds
     seconds = all_seconds - (starting_seconds(known[0].result) if known else 0.0)
     if seconds < LEAST_PREDICTION_SECONDS or all_seconds > context.budget.spare_seconds or not memory.can_bind:
         return

@@ -79,7 +79,7 @@ def _unfit(context: SearchContext, baseline: ProbeResult | None) -> str:
         return "the baseline is compiled"
     if baseline is None or baseline.measurement is None:
         return "the baseline does not run"
-    needed, most = _expected_seconds(baseline), PROFILE_SHARE * context.settings.time_budget_seconds
+    needed, most = _expected_seconds(baseline), PROFILE_SHARE * context.budget.seconds
     if needed > min(most, context.budget.spare_seconds):
         return f"that takes about {format_seconds(needed)}, for which the time budget is too short"
     return ""
