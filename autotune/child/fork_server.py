@@ -94,6 +94,7 @@ def prepare(imports: Imports, own: frozenset[int]) -> Ready:
 class _ForkServer:
     def __init__(self, launcher: socket.socket, main: Main, pages: list[tuple[int, int]]) -> None:
         self._launcher, self._main, self._pages = launcher, main, pages
+        self._pid = os.getpid()  # asked before a fork: a probe whose fork server has gone would see another parent
         self._running: dict[int, tuple[int, int | None]] = {}  # pidfd -> process, status socket; a guard has none
         self._poll = select.poll()
         self._poll.register(launcher, select.POLLIN)
@@ -167,7 +168,6 @@ class _ForkServer:
         """Be what an exec'd child is, from its session to its exit."""
         code, (log, lifeline, progress) = 1, inherited
         try:
-            fork_server = os.getppid()
             os.setsid()
             try:
                 _carry(request.tag)
@@ -184,7 +184,7 @@ class _ForkServer:
             for number in (self._launcher.detach(), log, lifeline, status, own, *self._running, *self._sockets()):
                 os.close(number)
             touch(self._pages)
-            words = ["--progress", str(progress), "--parent", str(fork_server)]
+            words = ["--progress", str(progress), "--parent", str(self._pid)]
             before = len(sys.argv) - 1
             sys.argv[1:] = sys.orig_argv[-before:] = [request.folder, *words]
             code = self._main(sys.argv[1:])
