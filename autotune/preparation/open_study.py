@@ -38,7 +38,7 @@ class OpenStudy:
     space: SearchSpace
     is_resumed: bool  # an earlier search is continued
     inspection_seconds: float
-    notice: str = ""  # what was rebuilt of a damaged study, or where an earlier one was moved to
+    note: str = ""  # what was rebuilt of a damaged study, or where an earlier one was moved to
     code_changed: Notice | None = None  # since it began
 
 
@@ -52,7 +52,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
     """
     ranks = asked_ranks(settings)
     check_place(settings)
-    notice = rebuild(settings)
+    note = rebuild(settings)
     begun = check_resumable(settings.folder, settings.mode)
     folder = settings.folder
     with _locked(folder) as lock, _tidied(folder, begun):
@@ -66,10 +66,10 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
         request, space = settle(settings, environment, facts)
         aside = place_aside(folder) if settings.mode == "fresh" else None
         earlier = begin(folder, request, settings.mode, lock)
-        notice = f"The study that lay in {folder} was moved to {aside}." if aside else notice
+        note = f"The study that lay in {folder} was moved to {aside}." if aside else note
         yield OpenStudy(
             folder=folder, request=request, space=space, is_resumed=earlier is not None, inspection_seconds=seconds,
-            notice=notice, code_changed=code_changed(earlier, request) if earlier else None,
+            note=note, code_changed=code_changed(earlier, request) if earlier else None,
         )  # fmt: skip
 
 

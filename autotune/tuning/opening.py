@@ -32,7 +32,7 @@ def tell_opening(
         short = budget_note(settings, request, study.space, study.inspection_seconds, gone_seconds)
         before = notes_before_the_search(request)
     changed = study.code_changed.text if study.code_changed else ""
-    for note in filter(None, (study.notice, changed, *before, short)):
+    for note in filter(None, (study.note, changed, *before, short)):
         reporter.note(note)
     return bool(short)
 
