@@ -20,6 +20,7 @@ TITLES = (
     "Sentences of earlier versions", "Warnings", "Reasons for the choice", "Why a configuration was not chosen",
     "Losses", "Configurations that were not tried", "Gains other than speed",
     "Why a probe does not count", "Why a change was not tested", "Why memory is not predicted", "What no setting mends",
+    "What other messages hold",
 )  # fmt: skip
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from autotune.core.records import StudyRequest
 from autotune.core.results import Outcome
 from autotune.harmless import cropped
-from autotune.objectives.verdict import WORDS
 from autotune.study.history import History
 from autotune.study.recommendation import UNANSWERED
 from autotune.study.shown import moving, shown_config
@@ -28,13 +27,19 @@ def all_failed(candidates: Sequence[ConfigSummary], request: StudyRequest) -> st
             f"No configuration that ran may be recommended, and all others failed when re-measured: {listed}. The "
             f"limits or the precisions that you allow probably leave too little. Allow more of either."
         )
-    if WORDS[Outcome.UNSTABLE] in listed:
+    failing = [first for first in map(_first_failure, candidates) if first is not None]
+    if any(verdict.constraints["memory"] <= 0 < verdict.constraints["stability"] for _, verdict in failing):
         advice = "Training nearly diverges. Lower the learning rate in optimizer(params) of the target."
-    elif candidates and all(WORDS[Outcome.TIMEOUT] in candidate.failure for candidate in candidates):
+    elif failing and all(trial.result.outcome is Outcome.TIMEOUT for trial, _ in failing):
         advice = "The machine was probably overloaded, or your data stopped coming. Search again when it is quiet."
     else:
         advice = "Memory is probably too tight here. Search again with more --headroom, or a smaller --batch."
     return f"All configurations failed when re-measured: {listed}. {advice}"
+
+
+def _first_failure(candidate: ConfigSummary) -> Judged | None:
+    probes = map(Judged, candidate.trials, candidate.verdicts)
+    return next((one for one in probes if not one.verdict.feasible), None)
 
 
 def _reason(candidate: ConfigSummary) -> str:

@@ -16,14 +16,11 @@ from autotune.knobs import loader_workers, worker_knob
 from autotune.knobs.changes import keeps_memory
 from autotune.objectives.verdict import headroom_for
 from autotune.sampler.space import is_settable
-from autotune.sentences import first_few
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
 from autotune.study.valid_probes import interference_causes
-from autotune.units import format_rate
 
 LOADER_BOUND = 0.15  # share of a step spent waiting: 0.04 if compute-bound, else 0.2 to 0.75 (docs/notes/timing.md 4)
-MOST_LISTED = 3  # probes: the others were slowed by the same work
 MISLEADING_SPREAD = 0.05  # of repeats, beyond which a ranking of near-ties means little
 
 
@@ -122,7 +119,7 @@ def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest
     """Yield warnings: which probes of the confirmation were slowed and left out, and which are doubtful."""
     left = [trial for candidate in candidates for trial in candidate.left_out]
     if left:
-        yield notice(Code.PROBES_LEFT_OUT, count=len(left), probes=_listed(left))
+        yield notice(Code.PROBES_LEFT_OUT, count=len(left), probes=tuple(map(_slowed_probe, left)))
     confirmed = [
         c for c in candidates
         if is_unconfirmed(c) or any(trial.purpose == "confirm" for trial in (*c.trials, *c.left_out))
@@ -133,20 +130,20 @@ def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest
         if (clean := rounds_without_interference(c)) < FEWEST_ROUNDS and (c.left_out or clean < len(c.trials))
     ]
     if doubtful:
-        counts = ((c, len(c.trials + c.left_out), clean) for c, clean in doubtful[:MOST_LISTED])
-        rounds = "; ".join(
-            f"{shown_config(c.config.values, moving(request))} in {ran - clean} of {ran}" for c, ran, clean in counts
-        )
+        rounds = tuple(_slowed_rounds(c, clean, request) for c, clean in doubtful)
         kept = [trial for c, _ in doubtful for trial in c.trials if interference_causes(trial.result)]
-        yield notice(Code.CONFIRMATION_INTERFERENCE, rounds=rounds, probes=_listed(kept) or None)
+        yield notice(Code.CONFIRMATION_INTERFERENCE, rounds=rounds, probes=tuple(map(_slowed_probe, kept)) or None)
 
 
-def _listed(trials: Sequence[Trial]) -> str:
-    """`probe 7 at 125 samples/s (other processes kept ...); and 2 more`."""
-    words = []
-    for trial in trials:
-        measured = trial.result.measurement
-        rate = f" at {format_rate(measured.samples_per_second)} samples/s" if measured else ""
-        why = "; ".join(interference_causes(trial.result)) or "far slower than its other rounds, cause unknown"
-        words.append(f"probe {trial.number}{rate} ({why})")
-    return first_few(words, MOST_LISTED, "; ")
+def _slowed_rounds(candidate: ConfigSummary, clean: int, request: StudyRequest) -> Notice:
+    ran = len(candidate.trials + candidate.left_out)
+    configuration = shown_config(candidate.config.values, moving(request))
+    return notice(Code.SLOWED_ROUNDS, configuration=configuration, slowed=ran - clean, rounds=ran)
+
+
+def _slowed_probe(trial: Trial) -> Notice:
+    """`probe 7 at 125 samples/s (other processes kept ...)`."""
+    measured = trial.result.measurement
+    rate = measured.samples_per_second if measured else None
+    causes = interference_causes(trial.result) or (notice(Code.SLOWED_BY_UNKNOWN),)
+    return notice(Code.SLOWED_PROBE, number=trial.number, samples_per_second=rate, causes=causes)

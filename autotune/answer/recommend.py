@@ -189,7 +189,7 @@ def _runner_up(candidate: ConfigSummary, ranking: Ranking) -> RunnerUp:
     measured, request, winner = ranking.measured, ranking.request, ranking.winner
     index = next((i for i, one in enumerate(measured) if one.config == candidate.config), None)
     if index is None:
-        failed = notice(Code.FAILED, failure=candidate.failure) if candidate.failure else None
+        failed = notice(Code.FAILED, failure=candidate.failed) if candidate.failed else None
         why = failed or candidate.refused
         assert why is not None, "it has scores otherwise"
         return RunnerUp(config=candidate.config, samples_per_second=None, reason=why)
@@ -251,11 +251,11 @@ def _failed(
     """Yield the reason of each that was faster in the search, and failed when it was re-measured."""
     best = max((candidate.found or 0.0 for candidate in measured), default=0.0)
     for one in candidates:
-        if one.failure and (one.found or 0.0) > best:
+        if one.failed and (one.found or 0.0) > best:
             yield notice(
                 Code.FASTER_BUT_FAILED,
                 configuration=shown_config(one.config.values, moving(request)),
-                failure=one.failure,
+                failure=one.failed,
             )
 
 
@@ -266,7 +266,7 @@ def _stability(
     measured = winner.measurements
     if request.goal.stability == "off":
         seen = next(filter(None, map(instability, measured)), None)
-        return notice(Code.LOSSES_NOT_CHECKED), notice(Code.LOSSES_UNJUDGED, doubt=seen.text) if seen else None
+        return notice(Code.LOSSES_NOT_CHECKED), notice(Code.LOSSES_UNJUDGED, doubt=seen) if seen else None
     steps = sum(m.trained_steps for m in measured)
     reference = compared_phrase(winner.config, request.facts)
     skipped = sum(m.skipped_steps + m.calibration_skips for m in measured) or None
@@ -276,14 +276,14 @@ def _stability(
     hold = _holding(winner.config, request)
     verdict = next((v for v in losses if v.values == precision_of(winner.config)), None)
     if verdict is None:
-        late = f"there was no time to compare its losses with those of {reference}"
+        late = notice(Code.NOT_COMPARED_IN_TIME, reference=reference)
         doubt = notice(Code.PRECISION_UNDECIDED, reference=reference, why=late, hold=hold)
         return notice(
             Code.LOSSES_NOT_COMPARED, reference=reference, steps=steps, skipped=skipped
         ), None if is_own else doubt
     if verdict.verdict == "ok":
         return verdict.reason, None
-    doubt = notice(Code.PRECISION_UNDECIDED, reference=reference, why=verdict.reason.text, hold=hold)
+    doubt = notice(Code.PRECISION_UNDECIDED, reference=reference, why=verdict.reason, hold=hold)
     return notice(Code.LOSSES_NOT_CLEARED, reference=reference, steps=steps, skipped=skipped), None if is_own else doubt
 
 

@@ -1,11 +1,13 @@
 """Every warning and reason that an answer may carry: its code, its number, what it says, and the next step.
 
 A sentence names its numbers in braces, with how they are written: `{wait_share:share}`. What stands in square brackets
-is left out where one of its numbers is not given. `docs/messages.md` is made from this table.
+is left out where one of its numbers is not given, or room is short. A number may be a notice itself, or a tuple of
+them: those of 11xx are held by others only. `docs/messages.md` is made from this table.
 """
 
 from __future__ import annotations
 
+from autotune.core import loss_sentences as losses
 from autotune.core.numbered_code import NumberedCode
 
 TROUBLE_WITH_LOADER = "Training waits for data {wait_share:share} of the time."
@@ -13,8 +15,8 @@ GLOBAL_BATCH_SENTENCE = (
     "The global batch changes from {before} to {now} samples per optimizer step, which changes what the model learns."
 )
 BETTER, WORSE = "{share:difference} {better}", "{share:difference} {worse}"
+NO_NOISE_SCALE = "The gradient noise scale could not be measured: "
 MORE_MEMORY = "[, needs {peak_bytes:bytes} instead of {chosen_bytes:bytes}]"
-PAIRED = "{steps} paired steps at batch {batch}[ of {seeds} seeds each]"
 LEARNING_RATE = "restate schedules in samples, and compare the losses; or hold the batch with --global-batch {before}."
 
 
@@ -48,18 +50,18 @@ class Code(NumberedCode):
         "Check that it does, or keep the workers with --fix workers={before}.")
     MEMORY_GROWS = ("memory-grows", 109,
         "Memory grows by {step_bytes:growth} with every step: it runs out after about {steps_left:,} steps, with any "
-        "configuration. Something probably keeps the graph of every step, such as `total += loss` or a list of "
-        "outputs.", "Keep numbers instead (`total += loss.item()`), or use `.detach()`.")
+        "configuration.[ Something probably keeps the graph of every step, such as `total += loss` or a list of "
+        "outputs.]", "Keep numbers instead (`total += loss.item()`), or use `.detach()`.")
     LARGEST_BATCH_UNTRIED = ("largest-batch-untried", 110,
-        "Batches differ in shape, and the largest was not tried, because this data does not show which one it is. "
-        "{free_share:share} of the memory is kept free for it.",
+        "Batches differ in shape, and the largest was not tried, because this data does not show which one it is."
+        "[ {free_share:share} of the memory is kept free for it.]",
         "Write worst_batch(batch_size), which returns one such batch, to have it tried.")
     BATCH_NORM = ("batch-norm", 111,
         "BatchNorm now sees micro-batches of {now} instead of {before}, which changes its statistics.",
         "Keep batch_size {before} where that matters (--fix batch={before}, or --exact).")
     RATES_SPREAD = ("rates-spread", 112,
-        "Repeats of one configuration differed by {spread:.0%}: this machine is busy or throttled. Smaller gains are "
-        "not reliable.", "Search again when the machine is quiet.")
+        "Repeats of one configuration differed by {spread:.0%}: this machine is busy or throttled.[ Smaller gains are "
+        "not reliable.]", "Search again when the machine is quiet.")
     INTERFERENCE_THROUGHOUT = ("interference-throughout", 113,
         "Other processes interfered throughout: rates are underestimated, and small differences are unreliable.",
         "Search again when the machine is quiet.")
@@ -67,11 +69,11 @@ class Code(NumberedCode):
         "The batches are synthetic: data loading was neither measured nor tuned.",
         "Write dataset() to measure and tune it.")
     PROBES_LEFT_OUT = ("probes-left-out", 115,
-        "The confirmation leaves out {count:counted probe} that something slowed: {probes}.",
+        "The confirmation leaves out {count:counted probe} that something slowed[: {probes:few}].",
         "Close other work while a search runs.")
     CONFIRMATION_INTERFERENCE = ("confirmation-interference", 116,
         "Which configuration is faster is not certain, and the rates are probably too low: there was interference in "
-        "too many of the rounds that count: {rounds}.[ These probes count for want of better: {probes}.]",
+        "too many of the rounds that count: {rounds:few}.[ These probes count for want of better: {probes:few}.]",
         "Close other work and run the same command again.")
     LOSSES_UNJUDGED = ("losses-unjudged", 117,
         "The losses were not checked (--stability off), and training is {doubt}.",
@@ -80,15 +82,15 @@ class Code(NumberedCode):
         "Whether this learns as {reference} does is undecided: {why}.",
         "Compare a longer run of both, or hold what changes the arithmetic ([{hold}, or ]--exact).")
     NOISE_SCALE_UNKNOWN = ("noise-scale-unknown", 119,
-        "{why} The recommendation has the most samples/s; nothing is known about large batches.",
+        "{why}[ The recommendation has the most samples/s; nothing is known about large batches.]",
         "Search again when the cause is gone, or with --objective throughput.")
     NOISE_SCALE_EARLY = ("noise-scale-early", 120,
-        "The loss had not fallen by 10% in the {steps} steps before the noise scale was measured. At the start of "
-        "training it can be wrong by a factor of {factor}.",
+        "The loss had not fallen by 10% in the {steps} steps before the noise scale was measured.[ At the start of "
+        "training it can be wrong by a factor of {factor}.]",
         "Train longer with each batch before you rely on it, or search with --objective throughput.")
     LARGEST_BATCH_UNTRIED_OWN_LOOP = ("largest-batch-untried-own-loop", 121,
-        "Batches differ in shape, and the largest was not tried, because this data does not show which one it is. "
-        "{free_share:share} of the memory is kept free for it.",
+        "Batches differ in shape, and the largest was not tried, because this data does not show which one it is."
+        "[ {free_share:share} of the memory is kept free for it.]",
         "The target's own loop chooses its batches: pad all of them to the longest to have it tried.")
     PAUSES_LEFT_OUT = ("pauses-left-out", 122,
         "Evaluations and checkpoints took {seconds:.3g} s, training steps {measured:.3g} s.",
@@ -120,12 +122,17 @@ class Code(NumberedCode):
         "{share:share} of a micro-step is an exchange of gradients that no computing hides.",
         "Search --strategy, --bucket and --bucket-view; only a larger global batch exchanges less often.")
     DIFFERS_ELSEWHERE = ("differs-elsewhere", 131,
-        "On a second machine ({worker}) {found}; here it is {here:.2f} times.", "Search on machines that are alike.")
+        "On a second machine ({worker}) this is {speedup:.2f} times as fast; here it is {here:.2f} times.",
+        "Search on machines that are alike.")
     LOADER_BOUND_WORKERS_OPEN = ("loader-bound-workers-open", 132, TROUBLE_WITH_LOADER,
         "More workers, up to {workers}, were tried without a clear result. Search longer, or make the samples cheaper.")
     FAULTS_SPREAD = ("faults-spread", 133,
-        "Repeats of one configuration differed by {spread:.0%}, mostly by page faults. Smaller gains are not reliable.",
+        "Repeats of one configuration differed by {spread:.0%}, mostly by page faults.[ Smaller gains are not "
+        "reliable.]",
         "--fix malloc=glibc keeps the memory that processes give back.")
+    FAILS_ELSEWHERE = ("fails-elsewhere", 134,
+        "On a second machine ({worker}) this or the baseline does not run; here it is {here:.2f} times as fast.",
+        "Search on machines that are alike.")
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"
@@ -184,8 +191,7 @@ class Code(NumberedCode):
     NOT_MEASURED_AGAIN = "not-measured-again", 301, "not re-measured"
     FAILED = "failed", 302, "{failure}"
     MEASURED_FOR_COMPARISON = "measured-for-comparison", 303, "measured for comparison only: {why}"
-    FASTER_WITHIN_LIMIT = ("faster-within-limit", 304,
-        BETTER + ", within the speed that may be given up" + MORE_MEMORY)
+    FASTER_WITHIN_LIMIT = "faster-within-limit", 304, BETTER + ", within the speed that may be given up" + MORE_MEMORY
     FASTER_BELOW_THRESHOLD = ("faster-below-threshold", 305,
         BETTER + " (below the {threshold:.0%} threshold)" + MORE_MEMORY)
     FASTER_NOT_SIGNIFICANT = "faster-not-significant", 306, BETTER + " (not significant)" + MORE_MEMORY
@@ -201,49 +207,24 @@ class Code(NumberedCode):
         BETTER + ", in rounds in which others kept the baseline from the cores" + MORE_MEMORY)
 
     # 4xx: what is known of the losses
-    LOSSES_NOT_CHECKED = "losses-not-checked", 401, "not checked (--stability off)"
-    LOSSES_FINITE = ("losses-finite", 402,
-        "{reference}; losses finite over {steps} optimizer steps[, {skipped} skipped by the gradient scaler]")
-    LOSSES_NOT_COMPARED = ("losses-not-compared", 403,
-        "losses finite over {steps} optimizer steps[, {skipped} skipped by the gradient scaler]; not compared with "
-        "{reference} step by step")
-    LOSSES_NOT_CLEARED = ("losses-not-cleared", 404,
-        "losses finite over {steps} optimizer steps[, {skipped} skipped by the gradient scaler]; not shown to match "
-        "{reference}")
-    LOSSES_MATCH = ("losses-match", 405,
-        "{candidate} loss matches {reference}: {difference:.2%} apart after " + PAIRED + " (tolerance {allowed:.1%})")
-    LEARNS_LESS = ("learns-less", 406,
-        "{candidate} learns less than {reference}: its loss decreases {difference:.1%} less over " + PAIRED
-        + " (tolerance {allowed:.1%})")
-    LOSSES_UNDECIDED = ("losses-undecided", 407,
-        "{candidate} may or may not match {reference}: its loss decreases {low:.1%} to {high:.1%} less over " + PAIRED
-        + " (tolerance {allowed:.1%})")
-    ONE_SEED_UNDECIDED = ("one-seed-undecided", 408,
-        "{candidate} cannot be judged from one seed: something random differs between runs, so that even {reference} "
-        "differs from itself by {looseness:.1%} of the loss decrease")
-    COMPARISON_FAILED = ("comparison-failed", 409,
-        "{candidate} could not be compared with {reference}: {failure} ({evidence})")
-    COMPARISON_SHORT = ("comparison-short", 410,
-        "{candidate} could not be compared with {reference}: {steps} of {asked} paired steps were done[ in "
-        "{limit:seconds}], and it takes {least}")
-    REFERENCE_NOT_FINITE = ("reference-not-finite", 411,
-        "{candidate} cannot be judged: {broken} of {steps} losses of {reference} itself are not finite")
-    REFERENCE_LEARNS_NOTHING = ("reference-learns-nothing", 412,
-        "{candidate} cannot be judged: the loss of {reference} itself did not decrease in {steps} steps ({start:.4g} "
-        "to {end:.4g} ± {noise:.2g})")
-    LOSSES_NOT_FINITE = ("losses-not-finite", 413,
-        "{candidate} is unstable here: {broken} of {steps} losses are not finite ({reference}: all are finite)")
-    FIRST_STEPS_SKIPPED = ("first-steps-skipped", 414,
-        "{candidate} is unstable here: the gradient scaler skipped the first {skipped} steps")
-    STEPS_SKIPPED = ("steps-skipped", 415,
-        "{candidate} is unstable here: the gradient scaler skipped {skipped} of {steps} steps after the first success")
-    LOSS_SCALE_FELL = "loss-scale-fell", 416, "{candidate} is unstable here: the loss scale fell to {scale:g}"
-    GRADIENTS_UNDERFLOW = ("gradients-underflow", 417,
-        "{candidate} is unstable here: gradients underflow, {zeros:.0%} of their entries are exactly zero "
-        "({reference}: {reference_zeros:.1%})")
-    GRADIENTS_JUMP = ("gradients-jump", 418,
-        "{candidate} is unstable here: the gradient norm exceeded {factor:g} times its running median {jumps} times in "
-        "{steps} steps ({reference}: {reference_jumps} times)")
+    LOSSES_NOT_CHECKED = "losses-not-checked", 401, losses.LOSSES_NOT_CHECKED
+    LOSSES_FINITE = "losses-finite", 402, losses.LOSSES_FINITE
+    LOSSES_NOT_COMPARED = "losses-not-compared", 403, losses.LOSSES_NOT_COMPARED
+    LOSSES_NOT_CLEARED = "losses-not-cleared", 404, losses.LOSSES_NOT_CLEARED
+    LOSSES_MATCH = "losses-match", 405, losses.LOSSES_MATCH
+    LEARNS_LESS = "learns-less", 406, losses.LEARNS_LESS
+    LOSSES_UNDECIDED = "losses-undecided", 407, losses.LOSSES_UNDECIDED
+    ONE_SEED_UNDECIDED = "one-seed-undecided", 408, losses.ONE_SEED_UNDECIDED
+    COMPARISON_FAILED = "comparison-failed", 409, losses.COMPARISON_FAILED
+    COMPARISON_SHORT = "comparison-short", 410, losses.COMPARISON_SHORT
+    REFERENCE_NOT_FINITE = "reference-not-finite", 411, losses.REFERENCE_NOT_FINITE
+    REFERENCE_LEARNS_NOTHING = "reference-learns-nothing", 412, losses.REFERENCE_LEARNS_NOTHING
+    LOSSES_NOT_FINITE = "losses-not-finite", 413, losses.LOSSES_NOT_FINITE
+    FIRST_STEPS_SKIPPED = "first-steps-skipped", 414, losses.FIRST_STEPS_SKIPPED
+    STEPS_SKIPPED = "steps-skipped", 415, losses.STEPS_SKIPPED
+    LOSS_SCALE_FELL = "loss-scale-fell", 416, losses.LOSS_SCALE_FELL
+    GRADIENTS_UNDERFLOW = "gradients-underflow", 417, losses.GRADIENTS_UNDERFLOW
+    GRADIENTS_JUMP = "gradients-jump", 418, losses.GRADIENTS_JUMP
 
     # 5xx: what is known of the configurations that were not tried
     ALL_MEASURED = ("all-measured", 501,
@@ -297,4 +278,22 @@ class Code(NumberedCode):
     # 10xx: what no setting mends
     SLOW_LINE = ("slow-line", 1001,
         "{place}: {milliseconds:rate} ms a step ({share:share}), {seen}.", "Instead: {instead}.")
+
+    # 11xx: what others hold: why something is so, or one of a list
+    OTHER_GLOBAL_BATCH = "other-global-batch", 1101, "its global batch is {batch}, and {held} is held"
+    VALUE_NOT_SEARCHED = "value-not-searched", 1102, "its {knob} is {value}, and only {searched:values} may be searched"
+    COMBINATION_LEFT_OUT = "combination-left-out", 1103, "the limits leave this combination of values out"
+    NOT_COMPARED_IN_TIME = ("not-compared-in-time", 1104,
+        "there was no time to compare its losses with those of {reference}")
+    NOISE_SCALE_FAILED = "noise-scale-failed", 1105, NO_NOISE_SCALE + "{error}."
+    GRADIENTS_TELL_NOTHING = ("gradients-tell-nothing", 1106,
+        NO_NOISE_SCALE + "the gradients of all micro-batches are alike, or too few.")
+    CORES_BUSY = ("cores-busy", 1107,
+        "other processes kept {cores:.1f} cores busy, and the probe waited {wait_share:share} of its time for a core")
+    GPU_THROTTLED = "gpu-throttled", 1108, "{reason} of its GPU"
+    GPU_SHARED = "gpu-shared", 1109, "other processes took {share:share} of its GPU's time"
+    GPU_CLOCK_MOVED = "gpu-clock-moved", 1110, "the clock of its GPU moved between {low} and {high} MHz"
+    SLOWED_BY_UNKNOWN = "slowed-by-unknown", 1111, "far slower than its other rounds, cause unknown"
+    SLOWED_PROBE = ("slowed-probe", 1112, "probe {number}[ at {samples_per_second:rate} samples/s] ({causes:all})")
+    SLOWED_ROUNDS = "slowed-rounds", 1113, "{configuration} in {slowed} of {rounds}"
     # fmt: on

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Set
 from string import Formatter
 from typing import Any
 
 from autotune.core.codes import Code
 from autotune.core.records import Record, Value
+from autotune.sentences import first_few
 from autotune.units import (
     counted,
     format_bytes,
@@ -20,6 +21,7 @@ from autotune.units import (
     significant,
 )
 
+MOST_LISTED = 3  # of `{probes:few}`: a program has all of them
 OPTIONAL = re.compile(r"\[([^]]*)\]")
 # What is not in it costs least. First what spoils the model or ends the training.
 COSTLIEST_WARNINGS = (
@@ -27,7 +29,7 @@ COSTLIEST_WARNINGS = (
     Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE, Code.BATCH_NORM,
     Code.LARGEST_BATCH_UNTRIED, Code.LARGEST_BATCH_UNTRIED_OWN_LOOP,
     # then what makes the answer doubtful or leaves speed on the table, then what is good to know
-    Code.ONLY_BASELINE_TRIED, Code.NOT_CONFIRMED, Code.DIFFERS_ELSEWHERE,
+    Code.ONLY_BASELINE_TRIED, Code.NOT_CONFIRMED, Code.DIFFERS_ELSEWHERE, Code.FAILS_ELSEWHERE,
     Code.CONFIRMATION_INTERFERENCE, Code.INTERFERENCE_THROUGHOUT, Code.RATES_SPREAD,
     Code.FAULTS_SPREAD,
     Code.LOADER_BOUND, Code.LOADER_BOUND_SEARCH_SHORT, Code.LOADER_BOUND_WORKERS_OPEN,
@@ -42,8 +44,38 @@ class Notice(Record, frozen=True, kw_only=True):
     """One warning or reason. A program reads `code` and `numbers`, a person reads `text`."""
 
     code: Code
-    numbers: dict[str, Value]  # by the names in the sentence of the code, units in the names
+    numbers: dict[str, Number]  # by the names in the sentence of the code, units in the names
     text: str = ""  # the sentence and its next step
+
+    @property
+    def meaning(self) -> str:
+        """The sentence without the next step; the whole text where an earlier version gave other numbers."""
+        return self._parts()[0]
+
+    @property
+    def brief(self) -> str:
+        """The meaning without what may be left out of it."""
+        return self._parts()[1]
+
+    @property
+    def next_step(self) -> str:
+        """What to do; empty: nothing, or the meaning holds it."""
+        return self._parts()[2]
+
+    def figure(self, name: str, missing: float = 0.0) -> float:
+        """Return the number of that name, in the unit of the name; `missing` where it is not given, or none."""
+        value = self.numbers.get(name)
+        return value if isinstance(value, int | float) else missing
+
+    def _parts(self) -> tuple[str, str, str]:
+        code, numbers = self.code, self.numbers
+        if code is Code.EARLIER:
+            return self.text, self.text, ""
+        try:
+            meaning, step = (_worded(part, numbers, numbers.keys()) for part in (code.sentence, code.next_step))
+            return meaning, _worded(OPTIONAL.sub("", code.sentence), numbers, frozenset()), step
+        except (LookupError, TypeError, ValueError, ArithmeticError):  # other numbers, or one that is not finite
+            return self.text, self.text, ""
 
     @classmethod
     def upgraded(cls, content: Any) -> Any:
@@ -53,14 +85,18 @@ class Notice(Record, frozen=True, kw_only=True):
         return super().upgraded(content)
 
 
-def notice(code: Code, **numbers: Value) -> Notice:
+# A notice in another has the same form there, and is said in its place, without its next step.
+Number = Value | Notice | tuple[str | Notice, ...]
+
+
+def notice(code: Code, **numbers: Number) -> Notice:
     """Return the notice with its text. What needs a number that is None, or is not finite, is left out of the text.
 
     Such a number is not given: JSON has none of them. A sentence that cannot do without it says inf or nan. The others
     keep five digits, as in the rest of an answer.
     """
-    said: dict[str, Value] = {name: value for name, value in numbers.items() if value is not None}
-    given: dict[str, Value] = {
+    said: dict[str, Number] = {name: value for name, value in numbers.items() if value is not None}
+    given: dict[str, Number] = {
         name: significant(value) if isinstance(value, float) else value
         for name, value in said.items()
         if not isinstance(value, float) or math.isfinite(value)
@@ -80,19 +116,28 @@ def named(sentence: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(sentence) if name}
 
 
-def _worded(sentence: str, numbers: dict[str, Value], given: Set[str]) -> str:
+def _worded(sentence: str, numbers: dict[str, Number], given: Set[str]) -> str:
     shown = OPTIONAL.sub(lambda part: part[1] if named(part[1]) <= given else "", sentence)
     return _WORDS.vformat(shown, (), numbers)
 
 
 class _Words(Formatter):
-    """Python's formats, and those of `units`: `{peak_bytes:bytes}`, `{count:counted probe}`."""
+    """Python's formats, those of `units`, and lists: `{peak_bytes:bytes}`, `{count:counted probe}`, `{probes:few}`."""
 
     def format_field(self, value: Any, format_spec: str) -> str:
         kind, _, noun = format_spec.partition(" ")
+        if isinstance(value, Notice):
+            return _in_place(value)
+        if kind in _LISTS:  # a sentence, where an earlier version had none
+            return _LISTS[kind]([_in_place(one) for one in value]) if isinstance(value, tuple) else str(value)
         if kind == "counted":
             return counted(value, noun)
         return _FORMATS[kind](value) if kind in _FORMATS else str(format(value, format_spec))
+
+
+def _in_place(one: Notice | str) -> str:
+    """On one line: an error may have many."""
+    return one if isinstance(one, str) else one.meaning.strip().partition("\n")[0]
 
 
 def _batch(samples: float) -> str:
@@ -119,5 +164,10 @@ _FORMATS = {
     "seconds": format_seconds,
     "batch": _batch,
     "money": _money,
+}
+_LISTS: dict[str, Callable[[list[str]], str]] = {
+    "all": "; ".join,
+    "few": lambda texts: first_few(texts, MOST_LISTED, "; "),
+    "values": ", ".join,
 }
 _WORDS = _Words()

@@ -45,8 +45,8 @@ def measure_gradient_noise(context: SearchContext) -> None:
         history.add_gradient_sample(asked, context.run(asked))
     if history.noise_scale_estimate is None:
         context.reporter.note(
-            f"{no_noise_scale(history.gradient_samples[-1][1])} Until it is known, all batch sizes count as equally "
-            f"efficient."
+            f"{no_noise_scale(history.gradient_samples[-1][1]).text} Until it is known, all batch sizes count as "
+            f"equally efficient."
         )
     else:
         context.reporter.detail(f"{describe_noise(history.noise_scale_estimate).text}.")
@@ -116,10 +116,11 @@ def describe_advice(advice: BatchAdvice, batch: int) -> tuple[Notice, ...]:
     return (*found, notice(Code.BEST_GLOBAL_BATCH, low=advice.low, high=advice.high, middle=middle))
 
 
-def no_noise_scale(result: NoiseScaleResult) -> str:
-    """Return why there is no noise scale, in a sentence."""
-    why = result.why or "the gradients of all micro-batches are alike, or too few"
-    return f"The gradient noise scale could not be measured: {why}."
+def no_noise_scale(result: NoiseScaleResult) -> Notice:
+    """Return why there is no noise scale."""
+    if result.why:
+        return notice(Code.NOISE_SCALE_FAILED, error=result.why)
+    return notice(Code.GRADIENTS_TELL_NOTHING)
 
 
 def _half_batch(recommendation: Recommendation, judged: Sequence[Judged]) -> float | None:

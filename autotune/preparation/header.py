@@ -99,7 +99,7 @@ def baseline_phrase(request: StudyRequest, space: SearchSpace, settings: Setting
         shown_config(request.baseline.values, moving(request))
         + (" (assumed)" if request.baseline_assumed else "")
         + (" (accumulated to hold it)" if _is_accumulated(request, settings) else "")
-        + (f" (for comparison only: {excluded})" if excluded else "")
+        + (f" (for comparison only: {excluded.text})" if excluded else "")
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Collection, Iterator, Sequence
 from typing import NamedTuple
@@ -32,7 +31,6 @@ MOST_ANSWER_LINES = 15  # of that width: one look
 MOST_WARNINGS = 3
 LONGEST_TEXT, LONGEST_NAME, LONGEST_WORTH = 240, 48, 72  # characters: a warning may quote a message of any length
 TITLES = 12  # characters before each line
-NEXT_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 OF_GLOBAL_BATCH = (Code.GLOBAL_BATCH_UNDECLARED, Code.GLOBAL_BATCH_FREE, Code.FASTER_WITH_BASELINE_BATCH,
                    Code.NOT_FASTER_WITH_BASELINE_BATCH)  # fmt: skip
 OF_TIME = (Code.NOT_CONFIRMED, Code.ONLY_BASELINE_TRIED)  # ask for a longer budget, as what is open does by minutes
@@ -60,7 +58,7 @@ def answer_block(
     head = [line for text in sentences(best, view) for line in flow(plain(text).split(), width)]
     above, warnings = [*changes(best, view, width), *numbers(best, width)], costliest_first(to_know(best))
     room = MOST_ANSWER_LINES - len(head) - 1 - len(above) - len(following(best, width))
-    least = len(titled_lines("!", _meaning(warnings[0]), width)) if warnings else 0
+    least = len(titled_lines("!", _brief(warnings[0]), width)) if warnings else 0
     own = own_lines(best, width, None if verbose else room - least)
     advised = OF_TIME if best.undecided or is_uncompared(best) else ()
     room -= len(own)
@@ -107,11 +105,11 @@ def _first(best: Recommendation) -> str:
 
 def _learning_rate(changed: Notice) -> str:
     """Say that another global batch learns otherwise, and what to begin with."""
-    given = changed.numbers
+    rate, sgd, adam = (changed.figure(f"{name}_factor", 1.0) for name in ("learning_rate", "sgd", "adam"))
     if changed.code is Code.GLOBAL_BATCH_CHANGED:
-        start = f"{given.get('learning_rate_factor', 1.0):.2g} times today's"
+        start = f"{rate:.2g} times today's"
     else:
-        start = f"{given.get('sgd_factor', 1.0):.2g} (SGD) or {given.get('adam_factor', 1.0):.2g} (Adam) times today's"
+        start = f"{sgd:.2g} (SGD) or {adam:.2g} (Adam) times today's"
     return f"Another global batch changes what the model learns. Learning rate to start from: {start}."
 
 
@@ -159,8 +157,7 @@ def fitting_warnings(warnings: Sequence[Notice], room: int, width: int, advised:
     texts: list[str] = []
     for count, whole in tries:
         texts = [
-            (_whole if n < whole and one.code not in advised else _meaning)(one)
-            for n, one in enumerate(warnings[:count])
+            (_whole if n < whole and one.code not in advised else _brief)(one) for n, one in enumerate(warnings[:count])
         ]
         if sum(len(titled_lines("!", text, width)) for text in texts) <= room:
             break
@@ -182,8 +179,8 @@ def in_short(slow_line: Notice) -> str:
     if not {"place", "milliseconds", "share", "instead"} <= known.keys():
         return slow_line.text
     place = str(known["place"]).partition(" in ")[0]
-    cost = f"{format_rate(float(known['milliseconds'] or 0))} ms a step"
-    return f"{place}: {cost} ({format_share(float(known['share'] or 0))}) → {known['instead']}"
+    cost = f"{format_rate(slow_line.figure('milliseconds'))} ms a step"
+    return f"{place}: {cost} ({format_share(slow_line.figure('share'))}) → {known['instead']}"
 
 
 def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]:
@@ -270,12 +267,10 @@ def flow(parts: Sequence[str], width: int, between: str = " ") -> list[str]:
 
 def _whole(warning: Notice) -> str:
     """The warning with what to do; its meaning alone if it is too long."""
-    if warning.code is Code.PROBES_LEFT_OUT:
-        return f"{_meaning(warning)} {warning.code.next_step}"
-    return warning.text if len(warning.text) <= LONGEST_TEXT else _meaning(warning)
-
-
-def _meaning(warning: Notice) -> str:
     if warning.code is Code.PROBES_LEFT_OUT:  # which they are, and why, is for --verbose
-        return f"{warning.text.partition(':')[0]}."
-    return cropped(NEXT_SENTENCE.split(warning.text, maxsplit=1)[0], LONGEST_TEXT)
+        return f"{_brief(warning)} {warning.next_step}".rstrip()
+    return warning.text if len(warning.text) <= LONGEST_TEXT else _brief(warning)
+
+
+def _brief(warning: Notice) -> str:
+    return cropped(warning.brief, LONGEST_TEXT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from rich.text import Text
 
@@ -22,6 +23,13 @@ LONGEST_FAILURE = 120  # characters of an error message
 SAME = "does nothing here: both train in the same way"
 
 
+class Note(NamedTuple):
+    """One doubt about a recommendation."""
+
+    meaning: str
+    next_step: str
+
+
 def explain_block(found: Explanation, best: Recommendation, view: StudyView, width: int | None) -> Text:
     """Return all of it for a terminal of `width` characters; None: whole lines, for a file."""
     width = sys.maxsize if width is None else min(width, WIDEST_ANSWER)
@@ -37,9 +45,9 @@ def explain_block(found: Explanation, best: Recommendation, view: StudyView, wid
                 block.append(f"  {line.title.ljust(column)}", "bold" if line.title else "").append(f"{line.text}\n")
     if not found.settings:
         block.append("\nNothing was searched: every setting had a single value.\n")
-    for text in notes(found, best):
+    for note in notes(found, best):
         block.append("\n")
-        for line in titled_lines("!", text, width, "yellow"):
+        for line in titled_lines("!", " ".join(note), width, "yellow"):
             block.append(f"  {line.title.ljust(TITLES - 2)}{line.text}\n", line.style)
     if unmeasured(found):
         block.append(f"\n{_next(found)}\n")
@@ -52,19 +60,20 @@ def unmeasured(found: Explanation) -> list[SettingWorth]:
     return [one for one in found.settings if not (one.inside or one.is_same or one.failure)]
 
 
-def notes(found: Explanation, best: Recommendation) -> list[str]:
-    """Return what contradicts the recommendation or makes it doubtful, each with the next step."""
+def notes(found: Explanation, best: Recommendation) -> list[Note]:
+    """Return what contradicts the recommendation or makes it doubtful."""
     told = [*_faster(found), *_unsupported(found, best)]
     if found.with_interference:
-        told.append(
+        told.append(Note(
             f"{found.with_interference} of {counted(found.probes, 'probe')} of --measure had interference: others used "
-            f"the machine, and the factors may be off. When it is quiet, remove {shell_word(found.study)}/explain and "
-            f"measure again: autotune explain {shell_word(found.study)} --measure."
-        )
+            f"the machine, and the factors may be off.",
+            f"When it is quiet, remove {shell_word(found.study)}/explain and measure again: autotune explain "
+            f"{shell_word(found.study)} --measure.",
+        ))  # fmt: skip
     return told
 
 
-def _faster(found: Explanation) -> Iterator[str]:
+def _faster(found: Explanation) -> Iterator[Note]:
     """Yield each setting that measured faster otherwise than it is recommended."""
     for one in found.settings:
         gain = one.inside
@@ -77,13 +86,14 @@ def _faster(found: Explanation) -> Iterator[str]:
         else:
             continue
         values = typed(other)
-        yield (
-            f"{what} measured faster than what is recommended. To be sure: autotune race {shell_word(found.study)} "
-            f"--config {shell_word(values)}. If it is, search in a new --study with --fix {shell_word(values)}."
+        yield Note(
+            f"{what} measured faster than what is recommended.",
+            f"To be sure: autotune race {shell_word(found.study)} --config {shell_word(values)}. If it is, search in a "
+            f"new --study with --fix {shell_word(values)}.",
         )
 
 
-def _unsupported(found: Explanation, best: Recommendation) -> Iterator[str]:
+def _unsupported(found: Explanation, best: Recommendation) -> Iterator[Note]:
     """Yield a note where no change is measurably faster alone, though all together are said to be."""
     changes = [one for one in found.settings if one.is_change]
     by_rounds = [one.inside for one in changes if one.inside and one.inside.by == "rounds"]
@@ -91,10 +101,10 @@ def _unsupported(found: Explanation, best: Recommendation) -> Iterator[str]:
         return
     if all(gain.low is not None and gain.low <= 1 for gain in by_rounds):
         before = typed({name: value for one in changes for name, value in one.against.items()})
-        yield (
+        yield Note(
             f"No change measured faster by itself, though together they did: {speedup_phrase(best)}. Either one makes "
-            f"up for another, or something slowed one of the measurements. To be sure: autotune race "
-            f"{shell_word(found.study)} --config {shell_word(before)}."
+            f"up for another, or something slowed one of the measurements.",
+            f"To be sure: autotune race {shell_word(found.study)} --config {shell_word(before)}.",
         )
 
 

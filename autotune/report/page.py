@@ -8,10 +8,10 @@ from pathlib import Path
 from markupsafe import Markup
 
 from autotune.answer.no_answer import unanswered
-from autotune.core.notices import costliest_first
+from autotune.core.notices import Notice, costliest_first
 from autotune.harmless import cropped, shell_word
 from autotune.report import phrases, probes
-from autotune.report.answer import NEXT_SENTENCE, OF_GLOBAL_BATCH, consequences, evidence
+from autotune.report.answer import OF_GLOBAL_BATCH, consequences, evidence
 from autotune.report.arrangement import arranged
 from autotune.report.bottleneck import bottleneck_of
 from autotune.report.card import interval_bar
@@ -81,19 +81,18 @@ def _answer(view: StudyView) -> dict[str, object]:
         "rows": change_rows(best, view),
         "unchanged": unchanged_settings(best, view),
         "losses": losses_phrase(best),
-        "warnings": [(one.code, *_parted(one.text)) for one in costliest_first(best.warnings)],
-        "slow_lines": [(one.numbers.get("line", ""), *_parted(one.text)) for one in best.slow_lines],
-        "doubts": [_parted(text) for text in notes(explain(view, best), best)],
+        "warnings": [(one.code, *_parted(one)) for one in costliest_first(best.warnings)],
+        "slow_lines": [(one.numbers.get("line", ""), *_parted(one)) for one in best.slow_lines],
+        "doubts": notes(explain(view, best), best),
         "reasons": _reasons(best),
         "ways": use,
         "is_brief": use[0].text.count("\n") < FEW_LINES or best.global_batch_change is not None,
     }
 
 
-def _parted(text: str) -> tuple[str, str]:
-    """Return what a warning means, and the rest of it: its numbers and what to do."""
-    first, *rest = NEXT_SENTENCE.split(cropped(text), maxsplit=1)
-    return first, " ".join(rest)
+def _parted(warning: Notice) -> tuple[str, str]:
+    """Return what a warning means, and what to do."""
+    return cropped(warning.meaning), warning.next_step
 
 
 def _reasons(best: Recommendation) -> list[str]:

@@ -205,7 +205,7 @@ def _tried(recommendation: Recommendation) -> str:
     known = recommendation.certificate
     if known is None or known.code is not Code.SAMPLED:
         return ""
-    tried, total = (int(known.numbers[name] or 0) - 1 for name in ("measured", "total"))
+    tried, total = (int(known.figure(name)) - 1 for name in ("measured", "total"))
     return f"only {tried} of {total:,} other configurations ran" if tried < FEW_OTHERS else ""
 
 

@@ -9,6 +9,8 @@ from itertools import product
 
 from msgspec.structs import replace
 
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Environment, Goal, Limit, TargetFacts, Value
 from autotune.errors import UsageError
 from autotune.knobs import KNOBS
@@ -16,7 +18,7 @@ from autotune.knobs.base import Circumstances, Knob, allowed
 from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.knobs.limits import option
 from autotune.sampler.configurations import Configurations, Values, Watched, split
-from autotune.sampler.space_errors import available, nothing_left, unsettable
+from autotune.sampler.space_errors import available, dividing_phrase, limit_phrase, nothing_left, unsettable
 
 MOST_LISTED_CONFIGS = 12_288  # configurations, all of which are looked at: a proposal then takes about 0.1 s
 MOST_SAMPLED_CONFIGS = 4_096  # of more, at random; beside them what is near to those that were probed
@@ -68,23 +70,23 @@ class SearchSpace:
         """Return the canonical one of all configurations that train exactly as `config` does here."""
         return canonical(config, self.circumstances)
 
-    def excludes(self, config: Config) -> str:
+    def excludes(self, config: Config) -> Notice | None:
         """Return why this canonical configuration may not be recommended: `its global batch is 64, and 256 is held`.
 
-        Empty if it may. The user's own limits can exclude the baseline.
+        None if it may. The user's own limits can exclude the baseline.
         """
         if config in self.configs:
-            return ""
+            return None
         held, samples = self.circumstances.global_batch, config.global_batch_size()
         if held is not None and held != samples:
             ranks = self.circumstances.facts.ranks
-            return f"its global batch is {samples * ranks}, and {held * ranks} is held"
+            return notice(Code.OTHER_GLOBAL_BATCH, batch=samples * ranks, held=held * ranks)
         for knob in KNOBS:
             values = self.configs.values(knob.name)
             if config[knob.name] not in values:
-                allowed_values = ", ".join(map(knob.show, values))
-                return f"its {knob.name} is {knob.show(config[knob.name])}, and only {allowed_values} may be searched"
-        return "the limits leave this combination of values out"
+                shown, searched = knob.show(config[knob.name]), tuple(map(knob.show, values))
+                return notice(Code.VALUE_NOT_SEARCHED, knob=knob.name, value=shown, searched=searched)
+        return notice(Code.COMBINATION_LEFT_OUT)
 
     def nearest(self, config: Config) -> Config:
         """Return the configuration closest to this one: by knobs changed, then global batch, then positions."""
@@ -233,8 +235,9 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
         limit = goal.limits.get(knob.name)
         if limit is not None and not _within(today, limit):
             raise UsageError(
-                f"--exact keeps {knob.name} at the baseline's {knob.show(today)}, and {_text(circumstances.limit)} "
-                f"exclude it. Another value would change what is computed. Leave one of them out, or change --baseline."
+                f"--exact keeps {knob.name} at the baseline's {knob.show(today)}, and "
+                f"{limit_phrase(circumstances.limit)} exclude it. Another value would change what is computed. Leave "
+                f"one of them out, or change --baseline."
             )
         return (today,)
     unasked = knob.on_request and circumstances.limit is None
@@ -244,14 +247,14 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
     values = available(knob, knob.domain(circumstances), circumstances, f"{option(knob.name)} or `space` in the target")
     if not values:
         raise UsageError(
-            f"No value is left for {knob.name} within {_text(circumstances.limit)}"
-            f"{_held(circumstances.global_batch)}. The limit and the target probably exclude each other. "
+            f"No value is left for {knob.name} within {limit_phrase(circumstances.limit)}"
+            f"{dividing_phrase(circumstances.global_batch)}. The limit and the target probably exclude each other. "
             f"Widen {option(knob.name)} or `space` in the target, or change --global-batch."
         )
     if not is_tuned and len(values) > 1:
         raise UsageError(
-            f"--tune leaves {knob.name} out, and {_text(limit)} for it exclude the baseline's {knob.show(today)} and "
-            f"leave {len(values)} others. A knob that is not tuned has one value. Name one with "
+            f"--tune leaves {knob.name} out, and {limit_phrase(limit)} for it exclude the baseline's "
+            f"{knob.show(today)} and leave {len(values)} others. A knob that is not tuned has one value. Name one with "
             f"{option(knob.name)}, or add {knob.alias} to --tune."
         )
     fits = knob.name != "batch_size" or circumstances.global_batch in (None, baseline.global_batch_size())
@@ -286,15 +289,3 @@ def _check_global_batch(facts: TargetFacts, goal: Goal) -> None:
 
 def _within(value: Value, limit: Limit) -> bool:
     return value in (limit.values if limit.values is not None else allowed((value,), limit))
-
-
-def _text(limit: Limit | None) -> str:
-    if limit is None:
-        return "what this target and machine allow"
-    if limit.values is not None:
-        return "the values " + ", ".join(map(str, limit.values))
-    return f"{limit.low if limit.low is not None else ''}:{limit.high if limit.high is not None else ''}"
-
-
-def _held(global_batch: int | None) -> str:
-    return "" if global_batch is None else f" that divides the held global batch {global_batch}"

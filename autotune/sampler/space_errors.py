@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from autotune.core.records import Goal, TargetFacts, Value
+from autotune.core.records import Goal, Limit, TargetFacts, Value
 from autotune.errors import UsageError
 from autotune.knobs.base import Circumstances, Knob
 from autotune.knobs.declared import text
@@ -57,3 +57,17 @@ def nothing_left(facts: TargetFacts, goal: Goal, batches: tuple[Value, ...]) -> 
         f"be allowed. Widen --batch, change {option('gradient_accumulation_steps')} (or `space` in the "
         f"target), tune batch_size too, or change --global-batch."
     )
+
+
+def limit_phrase(limit: Limit | None) -> str:
+    """Return `the values 1, 2`, or `4:8`: what may be searched."""
+    if limit is None:
+        return "what this target and machine allow"
+    if limit.values is not None:
+        return "the values " + ", ".join(map(str, limit.values))
+    return f"{limit.low if limit.low is not None else ''}:{limit.high if limit.high is not None else ''}"
+
+
+def dividing_phrase(global_batch: int | None) -> str:
+    """Return what a held global batch asks of micro-batches; empty where none is held."""
+    return "" if global_batch is None else f" that divides the held global batch {global_batch}"

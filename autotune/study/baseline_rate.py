@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from itertools import combinations
 
 from autotune.core.results import Trial
-from autotune.study.valid_probes import interference_causes, is_spoiled, severity
+from autotune.study.valid_probes import is_spoiled, severity, told_causes
 from autotune.units import format_rate, format_share
 
 RATE_TOLERANCE = 0.1  # relative half width: gains that pay for a change are of this size
@@ -26,7 +26,7 @@ def is_known(probes: Sequence[Trial]) -> bool:
 
 def why_doubtful(probe: Trial) -> str:
     """Return why a probe alone does not tell the rate to 10 %, with its values."""
-    others = "; ".join(interference_causes(probe.result))
+    others = told_causes(probe.result)
     return _spread(probe) + (f", while {others}" if others else "")
 
 
@@ -38,7 +38,7 @@ def why_unknown(probes: Sequence[Trial]) -> str:
     differ = f"; they differ by up to {format_share(apart)}" if apart > RATE_TOLERANCE else ""
     found = f"The baseline could not be measured to {format_share(RATE_TOLERANCE)}: {seen}{differ}."
     if is_spoiled(calmest.result):
-        causes = "; ".join(interference_causes(calmest.result))
+        causes = told_causes(calmest.result)
         return f"{found} Other work on this machine interferes: even during probe {calmest.number} {causes}."
     return f"{found} No interference was seen at probe {calmest.number}: its steps vary, or others share its host."
 

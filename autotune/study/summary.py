@@ -68,8 +68,13 @@ class ConfigSummary:
         return Status.CONFIRMED if self.compared or self.rounds else Status.FOUND
 
     @property
+    def failed(self) -> Notice | None:
+        """The reason of its first trial that was not feasible; None if there is none."""
+        return next((verdict.reason for verdict in self.verdicts if not verdict.feasible), None)
+
+    @property
     def failure(self) -> str:
-        """The reason of its first trial that was not feasible; empty if there is none."""
+        """That reason on one line; empty if there is none."""
         return next((verdict.why for verdict in self.verdicts if not verdict.feasible), "")
 
     @property

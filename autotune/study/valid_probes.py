@@ -14,7 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from autotune.core.codes import Code
 from autotune.core.interference_readings import MOST_WAIT_SHARE, GpuUse
+from autotune.core.notices import Notice, notice
 from autotune.core.records import SEARCH_PURPOSES, Config
 from autotune.core.results import ProbeResult, Trial, Verdict
 from autotune.core.stats import MOST_PROBE_NOISE
@@ -43,27 +45,30 @@ class Judged(NamedTuple):
     verdict: Verdict
 
 
-def interference_causes(result: ProbeResult) -> tuple[str, ...]:
-    """Return what slowed the probe from outside, in words, one text per cause; empty if nothing is known to have."""
+def interference_causes(result: ProbeResult) -> tuple[Notice, ...]:
+    """Return what slowed the probe from outside; empty if nothing is known to have."""
     found = []
     interference = result.measurement.interference if result.measurement is not None else None
     if interference is not None and interference.is_noticeable:
-        found.append(
-            f"other processes kept {interference.foreign_cores or 0:.1f} cores busy, and the probe waited "
-            f"{format_share(interference.run_queue_wait_share or 0)} of its time for a core"
-        )
+        cores, share = interference.foreign_cores or 0, interference.run_queue_wait_share or 0
+        found.append(notice(Code.CORES_BUSY, cores=cores, wait_share=share))
     return tuple(found) if result.gpu is None else (*found, *_on_the_card(result.gpu))
 
 
-def _on_the_card(gpu: GpuUse) -> list[str]:
+def told_causes(result: ProbeResult) -> str:
+    """Return what slowed the probe from outside, in words; empty if nothing is known to have."""
+    return "; ".join(one.text for one in interference_causes(result))
+
+
+def _on_the_card(gpu: GpuUse) -> list[Notice]:
     """Return the causes on the GPU; what it does not tell, and a context that computes nothing, are no causes."""
-    found = [reason for reason in gpu.throttle_reasons if reason in HARMFUL]
+    found = [notice(Code.GPU_THROTTLED, reason=reason) for reason in gpu.throttle_reasons if reason in HARMFUL]
     if (gpu.foreign_share or 0) > MOST_FOREIGN_SHARE:
-        found.append(f"other processes took {format_share(gpu.foreign_share or 0)} of its GPU's time")
+        found.append(notice(Code.GPU_SHARED, share=gpu.foreign_share))
     low, high = gpu.sm_clock_mhz or (0, 0)
     steady = high - low <= MOST_CLOCK_DRIFT * high or POWER_CAP in gpu.throttle_reasons
     if not steady and (gpu.utilization or 0) >= LEAST_UTILIZATION:
-        found.append(f"the clock of its GPU moved between {low} and {high} MHz")
+        found.append(notice(Code.GPU_CLOCK_MOVED, low=low, high=high))
     return found
 
 

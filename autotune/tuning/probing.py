@@ -70,7 +70,7 @@ def with_repeat(
     causes = interference_causes(first.trial.result)
     if not causes:
         return first
-    text = f"Probe {first.trial.number}: {'; '.join(causes)}."
+    text = f"Probe {first.trial.number}: {'; '.join(one.text for one in causes)}."
     if not has_time():
         detail(f"{text} There is no time for another try.")
         return first

@@ -165,7 +165,7 @@ class WinnerComparison:
         summaries, _, self._scores = compared(ran, base)
         self._summaries = {one.config: one for one in summaries}
         self._places = {one.config: i for i, one in enumerate(ran)}
-        self._failures = {one.config: notice(Code.FAILED, failure=one.failure) for one in candidates if one.failure}
+        self._failures = {one.config: notice(Code.FAILED, failure=one.failed) for one in candidates if one.failed}
         self._winner, self._request, self._evident = winner, request, evident
 
     def ratio(self, config: Config, confidence: float = 0.95) -> tuple[float, float, float]:

@@ -83,6 +83,6 @@ def _told(answer: Recommendation, worker: FleetWorker, ratio: float | None) -> R
     if ratio is not None and low <= ratio <= high:
         reason = notice(Code.AGREES_ELSEWHERE, worker=worker.name, speedup=ratio)
         return structs.replace(answer, reasons=(*answer.reasons, reason))
-    found = "this or the baseline does not run" if ratio is None else f"this is {ratio:.2f} times as fast"
-    warning = notice(Code.DIFFERS_ELSEWHERE, worker=worker.name, found=found, here=here)
+    code = Code.FAILS_ELSEWHERE if ratio is None else Code.DIFFERS_ELSEWHERE
+    warning = notice(code, worker=worker.name, speedup=ratio, here=here)
     return structs.replace(answer, warnings=(*answer.warnings, warning))

@@ -9,11 +9,12 @@ from autotune.answer.recommend import StudyFacts, recommend
 from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.records import Goal
-from autotune.core.results import FAULT_SECONDS, LossVerdict, Trial
+from autotune.core.results import FAULT_SECONDS, LossVerdict, Outcome, Trial
 from autotune.errors import NoRecommendation
+from autotune.objectives.verdict import judge
 from autotune.precision.arithmetic import precision_of
 from autotune.study.summary import ConfigSummary
-from tests.worlds import GIB, bad, config, earlier, facts, good, measured, study_request
+from tests.worlds import GIB, bad, config, earlier, facts, failed, good, measured, study_request
 
 BASE = config(batch_size=64)
 FAST = config(batch_size=64, amp_dtype="bfloat16")
@@ -28,6 +29,11 @@ def _candidate(where, *rates, peak=GIB, lost="", wait=0.0, losses=(2.0,) * 4):
         for n, rate in enumerate(rates)
     ]
     return ConfigSummary(config=where, trials=tuple(trials), verdicts=tuple(verdicts))
+
+
+def _failing(where, result):
+    trial = Trial(number=0, purpose="confirm", config=where, result=result)
+    return ConfigSummary(config=where, trials=(trial,), verdicts=(judge(result, study_request()),))
 
 
 def _recommended(*candidates, request=None, losses=()):
@@ -171,10 +177,21 @@ def test_if_none_held_there_is_no_recommendation():
 
 
 def test_if_all_diverge_the_learning_rate_is_advised_and_not_memory():
+    diverged, where = failed(Outcome.UNSTABLE, "the loss grew"), config(batch_size=32, gradient_accumulation_steps=2)
+
     with pytest.raises(NoRecommendation, match=r"32×2 .*: unstable: the loss grew.*learning rate") as caught:
-        _recommended(_candidate(config(batch_size=32, gradient_accumulation_steps=2), lost="unstable: the loss grew"))
+        _recommended(_failing(where, diverged), _failing(BASE, failed(message="unstable shapes")))
 
     assert "--headroom" not in str(caught.value)
+
+
+@pytest.mark.parametrize(("message", "outcome", "advice"), [
+    ("no sign of life", Outcome.TIMEOUT, "Search again when it is quiet"),
+    ("hung, or unstable", Outcome.OOM_DEVICE, "--headroom"),
+])  # fmt: skip
+def test_the_advice_follows_how_they_ended_and_not_the_words_of_an_error(message, outcome, advice):
+    with pytest.raises(NoRecommendation, match=advice):
+        _recommended(_failing(BASE, failed(outcome, message)))
 
 
 def test_runners_up_say_by_how_much_and_what_they_would_cost():
@@ -374,7 +391,10 @@ def test_a_comparison_that_came_to_nothing_is_a_warning_with_a_next_step():
     assert found.stability == notice(Code.LOSSES_NOT_CLEARED, reference="full precision", steps=8)
     assert found.warnings == (
         notice(
-            Code.PRECISION_UNDECIDED, reference="full precision", why="bf16 cannot be judged", hold="--fix amp=none"
+            Code.PRECISION_UNDECIDED,
+            reference="full precision",
+            why=earlier("bf16 cannot be judged"),
+            hold="--fix amp=none",
         ),
     )
 
@@ -466,7 +486,7 @@ def test_who_fell_in_the_confirmation_is_a_reason_of_the_next():
 
     said = _recommended(fallen, base).reasons
 
-    assert [why.numbers["failure"] for why in said if why.code is Code.FASTER_BUT_FAILED] == ["out of memory"]
+    assert [why.numbers["failure"] for why in said if why.code is Code.FASTER_BUT_FAILED] == [earlier("out of memory")]
     assert len(_recommended(_candidate(FAST, 90, 90), base).reasons) == len(said) - 1
 
 
@@ -486,7 +506,9 @@ def test_losses_that_nobody_was_to_judge_are_told_where_they_broke():
     broken = _recommended(_candidate(BASE, 100, 100, losses=(2.0, None, None, None)), request=unjudged)
     healthy = _recommended(_candidate(BASE, 100, 100), request=unjudged)
 
-    assert broken.warnings == (notice(Code.LOSSES_UNJUDGED, doubt="unstable: 3 of 4 losses are not finite"),)
+    doubt = notice(Code.UNSTABLE_NOT_FINITE, broken=3, losses=4)
+    assert broken.warnings == (notice(Code.LOSSES_UNJUDGED, doubt=doubt),)
+    assert ", and training is unstable: 3 of 4 losses are not finite. " in broken.warnings[0].text
     assert healthy.warnings == ()
 
 

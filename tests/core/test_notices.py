@@ -15,6 +15,9 @@ from tests.worlds import earlier
 PACKAGE = Path(__file__).parent.parent.parent / "autotune"
 # ruff: noqa: E501 - whole sentences, as they are read
 # fmt: off
+SLOWED = notice(
+    Code.SLOWED_PROBE, number=7, samples_per_second=125.0, causes=(notice(Code.GPU_CLOCK_MOVED, low=1400, high=1500),))
+NO_MEMORY = notice(Code.PROBE_FAILED, outcome="out of memory", failure="tried to allocate 2 GiB")
 SAID = [
     (notice(Code.ONLY_BASELINE_TRIED),
      'Only the baseline was tried: it used up the budget. Search again with a longer --time-budget (or more --probes); the measurements are kept.'),
@@ -44,15 +47,15 @@ SAID = [
      'Other processes interfered throughout: rates are underestimated, and small differences are unreliable. Search again when the machine is quiet.'),
     (notice(Code.SYNTHETIC_BATCHES),
      'The batches are synthetic: data loading was neither measured nor tuned. Write dataset() to measure and tune it.'),
-    (notice(Code.PROBES_LEFT_OUT, count=1, probes='probe 7 at 125 samples/s (its clock moved)'),
-     'The confirmation leaves out 1 probe that something slowed: probe 7 at 125 samples/s (its clock moved). Close other work while a search runs.'),
-    (notice(Code.CONFIRMATION_INTERFERENCE, rounds='64×1 bf16 in 2 of 3', probes='probe 7 (its clock moved)'),
-     'Which configuration is faster is not certain, and the rates are probably too low: there was interference in too many of the rounds that count: 64×1 bf16 in 2 of 3. These probes count for want of better: probe 7 (its clock moved). Close other work and run the same command again.'),
-    (notice(Code.LOSSES_UNJUDGED, doubt='unstable: 3 of 4 losses are not finite'),
+    (notice(Code.PROBES_LEFT_OUT, count=1, probes=(SLOWED,)),
+     'The confirmation leaves out 1 probe that something slowed: probe 7 at 125 samples/s (the clock of its GPU moved between 1400 and 1500 MHz). Close other work while a search runs.'),
+    (notice(Code.CONFIRMATION_INTERFERENCE, rounds=(notice(Code.SLOWED_ROUNDS, configuration='64×1 bf16', slowed=2, rounds=3),), probes=(SLOWED,)),
+     'Which configuration is faster is not certain, and the rates are probably too low: there was interference in too many of the rounds that count: 64×1 bf16 in 2 of 3. These probes count for want of better: probe 7 at 125 samples/s (the clock of its GPU moved between 1400 and 1500 MHz). Close other work and run the same command again.'),
+    (notice(Code.LOSSES_UNJUDGED, doubt=notice(Code.UNSTABLE_NOT_FINITE, broken=3, losses=4)),
      'The losses were not checked (--stability off), and training is unstable: 3 of 4 losses are not finite. Search without --stability off.'),
-    (notice(Code.PRECISION_UNDECIDED, reference="full precision", why='bf16 cannot be judged from one seed', hold="--fix amp=none"),
-     'Whether this learns as full precision does is undecided: bf16 cannot be judged from one seed. Compare a longer run of both, or hold what changes the arithmetic (--fix amp=none, or --exact).'),
-    (notice(Code.NOISE_SCALE_UNKNOWN, why='The gradient noise scale could not be measured: out of memory.'),
+    (notice(Code.PRECISION_UNDECIDED, reference="full precision", why=notice(Code.NOT_COMPARED_IN_TIME, reference="full precision"), hold="--fix amp=none"),
+     'Whether this learns as full precision does is undecided: there was no time to compare its losses with those of full precision. Compare a longer run of both, or hold what changes the arithmetic (--fix amp=none, or --exact).'),
+    (notice(Code.NOISE_SCALE_UNKNOWN, why=notice(Code.NOISE_SCALE_FAILED, error='out of memory')),
      'The gradient noise scale could not be measured: out of memory. The recommendation has the most samples/s; nothing is known about large batches. Search again when the cause is gone, or with --objective throughput.'),
     (notice(Code.NOISE_SCALE_EARLY, steps=30, factor=30),
      'The loss had not fallen by 10% in the 30 steps before the noise scale was measured. At the start of training it can be wrong by a factor of 30. Train longer with each batch before you rely on it, or search with --objective throughput.'),
@@ -77,18 +80,20 @@ SAID = [
      'Rank 0 needs 25% more memory than the 2 ranks do on average, and limits all batches. Look for what only this rank holds: logging, evaluation, or a table that is not shared out.'),
     (notice(Code.COMMUNICATION_EXPOSED, share=0.31),
      '31% of a micro-step is an exchange of gradients that no computing hides. Search --strategy, --bucket and --bucket-view; only a larger global batch exchanges less often.'),
-    (notice(Code.DIFFERS_ELSEWHERE, worker='node7', found='this is 1.10 times as fast', here=1.4),
+    (notice(Code.DIFFERS_ELSEWHERE, worker='node7', speedup=1.1, here=1.4),
      'On a second machine (node7) this is 1.10 times as fast; here it is 1.40 times. Search on machines that are alike.'),
     (notice(Code.LOADER_BOUND_WORKERS_OPEN, wait_share=0.34, workers=8),
      'Training waits for data 34% of the time. More workers, up to 8, were tried without a clear result. Search longer, or make the samples cheaper.'),
     (notice(Code.FAULTS_SPREAD, spread=0.13),
      'Repeats of one configuration differed by 13%, mostly by page faults. Smaller gains are not reliable. --fix malloc=glibc keeps the memory that processes give back.'),
+    (notice(Code.FAILS_ELSEWHERE, worker='node7', here=1.4),
+     'On a second machine (node7) this or the baseline does not run; here it is 1.40 times as fast. Search on machines that are alike.'),
     (notice(Code.GLOBAL_BATCH_HELD, batch=64),
      'global batch held at 64'),
     (notice(Code.EXACT),
      'computes what the baseline computes, up to the order of rounding (--exact)'),
-    (notice(Code.FASTER_BUT_FAILED, configuration='64×1 bf16', failure='out of memory'),
-     '64×1 bf16 was faster in the search and failed when re-measured: out of memory'),
+    (notice(Code.FASTER_BUT_FAILED, configuration='64×1 bf16', failure=NO_MEMORY),
+     '64×1 bf16 was faster in the search and failed when re-measured: out of memory: tried to allocate 2 GiB'),
     (notice(Code.COST, million_samples=2.78, epoch=0.278, hour=2.0),
      'costs 2.78 per million samples, 0.278 per epoch, at 2.00 an hour'),
     (notice(Code.COST_OF_BASELINE, million_samples=5.56),
@@ -129,9 +134,8 @@ SAID = [
      '1.38 times as fast on a second machine (node7)'),
     (notice(Code.NOT_MEASURED_AGAIN),
      'not re-measured'),
-    (notice(Code.FAILED, failure='out of memory: CUDA out of memory'),
-     'out of memory: CUDA out of memory'),
-    (notice(Code.MEASURED_FOR_COMPARISON, why='its amp_dtype is bf16, and only fp32 may be searched'),
+    (notice(Code.FAILED, failure=NO_MEMORY), 'out of memory: tried to allocate 2 GiB'),
+    (notice(Code.MEASURED_FOR_COMPARISON, why=notice(Code.VALUE_NOT_SEARCHED, knob='amp_dtype', value='bf16', searched=('fp32',))),
      'measured for comparison only: its amp_dtype is bf16, and only fp32 may be searched'),
     (notice(Code.FASTER_WITHIN_LIMIT, share=0.042, better='faster', peak_bytes=4294967296, chosen_bytes=1073741824),
      '4.2% faster, within the speed that may be given up, needs 4 GiB instead of 1 GiB'),
@@ -219,7 +223,8 @@ SAID = [
     (notice(Code.CHANGE_DROPPED_WITH_OTHERS), "dropped together with others"),
     (notice(Code.CHANGE_NOT_MEASURED), "not measured"),
     (notice(Code.CHANGE_INTERRUPTED), "interrupted"),
-    (notice(Code.CHANGE_OUTSIDE_SPACE, why="64 samples are held"), "64 samples are held"),
+    (notice(Code.CHANGE_OUTSIDE_SPACE, why=notice(Code.OTHER_GLOBAL_BATCH, batch=64, held=256)),
+     "its global batch is 64, and 256 is held"),
     (notice(Code.CHANGE_CRASHED), "it crashed, or took the search down with it, twice"),
     (notice(Code.CHANGE_NEEDS_MEMORY), "it would not fit into memory"),
     (notice(Code.CHANGE_NOT_YET_MEASURED), "not measured yet"),
@@ -233,6 +238,24 @@ SAID = [
             seen=".item() reads a tensor on the host, once a step", instead="read it now and then"),
      "model.py:21 in loss: 9.02 ms a step (21%), .item() reads a tensor on the host, once a step. Instead: read it now "
      "and then."),
+    (notice(Code.OTHER_GLOBAL_BATCH, batch=64, held=256), "its global batch is 64, and 256 is held"),
+    (notice(Code.VALUE_NOT_SEARCHED, knob="batch_size", value="64", searched=("8", "16")),
+     "its batch_size is 64, and only 8, 16 may be searched"),
+    (notice(Code.COMBINATION_LEFT_OUT), "the limits leave this combination of values out"),
+    (notice(Code.NOT_COMPARED_IN_TIME, reference="fp32"), "there was no time to compare its losses with those of fp32"),
+    (notice(Code.NOISE_SCALE_FAILED, error="out of memory"),
+     "The gradient noise scale could not be measured: out of memory."),
+    (notice(Code.GRADIENTS_TELL_NOTHING),
+     "The gradient noise scale could not be measured: the gradients of all micro-batches are alike, or too few."),
+    (notice(Code.CORES_BUSY, cores=1.04, wait_share=0.2),
+     "other processes kept 1.0 cores busy, and the probe waited 20% of its time for a core"),
+    (notice(Code.GPU_THROTTLED, reason="power brake"), "power brake of its GPU"),
+    (notice(Code.GPU_SHARED, share=0.3), "other processes took 30% of its GPU's time"),
+    (notice(Code.GPU_CLOCK_MOVED, low=1400, high=1500), "the clock of its GPU moved between 1400 and 1500 MHz"),
+    (notice(Code.SLOWED_BY_UNKNOWN), "far slower than its other rounds, cause unknown"),
+    (notice(Code.SLOWED_PROBE, number=7, causes=(notice(Code.GPU_SHARED, share=0.3), notice(Code.SLOWED_BY_UNKNOWN))),
+     "probe 7 (other processes took 30% of its GPU's time; far slower than its other rounds, cause unknown)"),
+    (notice(Code.SLOWED_ROUNDS, configuration="64×1", slowed=2, rounds=8), "64×1 in 2 of 8"),
 ]
 # fmt: on
 
@@ -310,6 +333,70 @@ def test_json_carries_code_numbers_and_text():
         "code": "loader-bound", "numbers": {"wait_share": 0.34123, "workers": 8}, "text": found.text,
     }  # fmt: skip
     assert codec.decode(codec.encode(found), Notice) == found
+
+
+def test_a_notice_in_another_keeps_its_code_and_numbers_and_is_said_on_one_line_without_its_next_step():
+    many = tuple(notice(Code.PROBE_FAILED, outcome="crashed", failure=f"at {n}\nin a line below") for n in range(5))
+    found = notice(Code.PROBES_LEFT_OUT, count=5, probes=many)
+
+    assert "slowed: crashed: at 0; crashed: at 1; crashed: at 2; and 2 more. Close" in found.text
+    assert codec.decode(codec.encode(found), Notice) == found
+    assert codec.decode(codec.encode(found), dict)["numbers"]["probes"][4]["numbers"]["failure"].startswith("at 4")
+    assert notice(Code.FAILED, failure=notice(Code.NO_SCORE)).text == Code.NO_SCORE.sentence
+    assert notice(Code.FAILED, failure=earlier("out of memory")).text == "out of memory"
+
+
+@pytest.mark.parametrize(("found", "text"), SAID, ids=[found.code for found, _ in SAID])
+def test_meaning_and_next_step_make_up_the_text_and_the_brief_form_is_no_longer(found, text):
+    assert f"{found.meaning} {found.next_step}".rstrip() == text
+    assert len(found.brief) <= len(found.meaning)
+    assert not re.search(r"[.!?] [A-Z]", found.brief)
+
+
+# As they were written before a notice could hold another: code, numbers, text, and what is said of it now.
+FORMER = [
+    ("measured-for-comparison", {"why": "its global batch is 64, and 256 is held"},
+     "measured for comparison only: its global batch is 64, and 256 is held", ""),
+    ("change-outside-space", {"why": "its amp_dtype is bf16"}, "its amp_dtype is bf16", ""),
+    ("failed", {"failure": "out of memory"}, "out of memory", ""),
+    ("faster-but-failed", {"configuration": "64×1 bf16", "failure": "hung"},
+     "64×1 bf16 was faster in the search and failed when re-measured: hung", ""),
+    ("losses-unjudged", {"doubt": "unstable"}, "The losses were not checked (--stability off), and training is unstable.",
+     "Search without --stability off."),
+    ("precision-undecided", {"reference": "fp32", "why": "bf16 cannot be judged"},
+     "Whether this learns as fp32 does is undecided: bf16 cannot be judged.",
+     "Compare a longer run of both, or hold what changes the arithmetic (--exact)."),
+    ("noise-scale-unknown", {"why": "The gradient noise scale could not be measured: hung."},
+     "The gradient noise scale could not be measured: hung. The recommendation has the most samples/s; nothing is known "
+     "about large batches.", "Search again when the cause is gone, or with --objective throughput."),
+    ("probes-left-out", {"count": 2, "probes": "probe 7 (its clock moved); probe 9 (its clock moved)"},
+     "The confirmation leaves out 2 probes that something slowed: probe 7 (its clock moved); probe 9 (its clock moved).",
+     "Close other work while a search runs."),
+    ("confirmation-interference", {"rounds": "64×1 in 2 of 8"},
+     "Which configuration is faster is not certain, and the rates are probably too low: there was interference in too "
+     "many of the rounds that count: 64×1 in 2 of 8.", "Close other work and run the same command again."),
+    ("differs-elsewhere", {"worker": "node7", "found": "this is 1.10 times as fast", "here": 1.4},
+     "On a second machine (node7) this is 1.10 times as fast; here it is 1.40 times. Search on machines that are alike.",
+     ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("code", "numbers", "meaning", "next_step"), FORMER, ids=[code for code, *_ in FORMER])
+def test_numbers_that_were_sentences_are_read_and_said_as_they_were(code, numbers, meaning, next_step):
+    stored = {"code": code, "numbers": numbers, "text": f"{meaning} {next_step}".rstrip()}
+
+    found = codec.decode(codec.encode(stored), Notice)
+
+    assert (found.numbers, found.text) == (numbers, stored["text"])
+    assert (found.meaning, found.next_step) == (meaning, next_step)
+    assert len(found.brief) <= len(meaning)
+
+
+def test_a_figure_is_a_number_whatever_an_earlier_version_or_a_hostile_file_wrote_there():
+    found = Notice(code=Code.DIFFERS_ELSEWHERE, numbers={"speedup": 1.1, "here": "much", "worker": SLOWED})
+
+    assert [found.figure(name, 1.0) for name in ("speedup", "here", "worker", "found")] == [1.1, 1.0, 1.0, 1.0]
+    assert found.meaning == found.text == ""
 
 
 def test_sentences_of_earlier_versions_are_read():

@@ -213,37 +213,38 @@ WORSE = Gain(ratio=0.5, low=0.4, high=0.6, by="rounds")
 
 
 def test_what_measured_faster_than_the_recommendation_has_a_next_step() -> None:
-    (line,) = notes(settings_of(FASTER, FASTER), recommendation())
-
-    assert line == (
-        "threads 1 instead of auto measured faster than what is recommended. To be sure: autotune race studies/cnn "
-        "--config threads=1. If it is, search in a new --study with --fix threads=1."
-    )
+    assert notes(settings_of(FASTER, FASTER), recommendation()) == [(
+        "threads 1 instead of auto measured faster than what is recommended.",
+        "To be sure: autotune race studies/cnn --config threads=1. If it is, search in a new --study with --fix "
+        "threads=1.",
+    )]  # fmt: skip
 
 
 def test_a_change_that_measured_slower_than_the_baseline_has_one_too() -> None:
     first, *_ = notes(settings_of(WORSE), recommendation())
 
-    assert first.startswith("precision fp32, as in your baseline, measured faster than what is recommended.")
-    assert "--config amp=none" in first
+    assert first.meaning == "precision fp32, as in your baseline, measured faster than what is recommended."
+    assert "--config amp=none" in first.next_step
 
 
 def test_a_headline_that_no_line_below_supports_is_called_open() -> None:
     best = recommendation(speedup=5.31, speedup_low=4.21, speedup_high=6.7)
 
-    (line,) = notes(settings_of(OPEN), best)
+    (note,) = notes(settings_of(OPEN), best)
 
-    assert line.startswith("No change measured faster by itself, though together they did: 5.31× (4.21 to 6.70).")
-    assert line.endswith("autotune race studies/cnn --config amp=none.")
+    assert note.meaning.startswith(
+        "No change measured faster by itself, though together they did: 5.31× (4.21 to 6.70)."
+    )
+    assert note.next_step == "To be sure: autotune race studies/cnn --config amp=none."
     assert notes(settings_of(FASTER, OPEN), best) == []
     assert notes(settings_of(Gain(ratio=1, low=0.9, high=1.1, by="probes")), best) == []
 
 
 def test_interference_with_what_was_measured_since_is_said_as_a_race_says_it() -> None:
-    (line,) = notes(settings_of(FASTER, probes=12, with_interference=11), recommendation())
+    (note,) = notes(settings_of(FASTER, probes=12, with_interference=11), recommendation())
 
-    assert line.startswith("11 of 12 probes of --measure had interference: others used the machine, ")
-    assert "autotune explain studies/cnn --measure" in line
+    assert note.meaning.startswith("11 of 12 probes of --measure had interference: others used the machine, ")
+    assert "autotune explain studies/cnn --measure" in note.next_step
     assert notes(settings_of(FASTER, probes=12), recommendation()) == []
 
 

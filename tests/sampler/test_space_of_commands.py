@@ -82,7 +82,7 @@ def test_ranks_share_a_held_global_batch():
     made = _ranks(Goal(global_batch=128), config(batch_size=32, gradient_accumulation_steps=2))
 
     assert {one.global_batch_size() for one in made.configs} == {64}  # of each
-    assert made.excludes(config(batch_size=32)) == "its global batch is 64, and 128 is held"
+    assert made.excludes(config(batch_size=32)).text == "its global batch is 64, and 128 is held"
 
 
 def test_ranks_share_the_samples_of_the_dataset():

@@ -55,7 +55,7 @@ def _gpu(**changes):
 def test_what_disturbed_a_probe_is_told(interference, gpu, words):
     (told,) = interference_causes(_probe(interference, gpu))
 
-    assert words in told
+    assert words in told.text
 
 
 @pytest.mark.parametrize(
