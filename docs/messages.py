@@ -14,7 +14,10 @@ HEAD = """\
 
 Written by `make docs` from `autotune/core/codes.py`. An answer carries each of them as a code with its numbers, in
 `best.json` and in `autotune best --json`: `{"code": "loader-bound", "numbers": {"wait_share": 0.34, "workers": 16},
-"text": "..."}`. Programs read code and numbers; the text may change with the next version.
+"text": "..."}`. Programs read code and numbers; the text may change with the next version. A number may be such a
+message itself, or a list of them: `{"code": "probes-left-out", "numbers": {"count": 1, "probes": [{"code":
+"slowed-probe", "numbers": {"number": 7, ...}, ...}]}, ...}`. What stands in square brackets is left out where a number
+is not known, or room is short.
 """
 TITLES = (
     "Sentences of earlier versions", "Warnings", "Reasons for the choice", "Why a configuration was not chosen",
