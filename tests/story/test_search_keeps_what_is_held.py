@@ -3,6 +3,7 @@
 import pytest
 
 from autotune.core.codes import Code
+from autotune.core.notices import notice
 from autotune.core.records import Limit
 from autotune.testing import FakeLauncher, Machine
 from tests.worlds import Listener, config, declared, searched
@@ -56,4 +57,5 @@ def test_a_target_that_is_faster_than_what_is_allowed_is_told_as_such(tmp_path):
     assert answer.params["amp_dtype"] is None
     assert answer.speedup < 1
     (told,) = [other.reason for other in answer.runners_up if other.config.values == answer.baseline]
-    assert told.numbers == {"why": "its amp_dtype is bf16, and only fp32 may be searched"}
+    why = notice(Code.VALUE_NOT_SEARCHED, knob="amp_dtype", value="bf16", searched=("fp32",))
+    assert told == notice(Code.MEASURED_FOR_COMPARISON, why=why)
