@@ -13,7 +13,7 @@ from autotune.study.machines import drift_corrected
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
 from tests.fleet.simulated import SimulatedFleet
-from tests.worlds import Listener, searched
+from tests.worlds import Listener, failed, searched
 
 ASKED = {"probes": 24, "time_budget_seconds": 1e6}
 EQUAL = {"a": 1.0, "b": 1.0, "c": 1.0, "d": 1.0}
@@ -111,7 +111,21 @@ def test_another_gain_on_the_second_machine_is_a_warning(tmp_path):
 
     answer = searched(tmp_path / "study", fleet, **ASKED)
 
-    assert Code.DIFFERS_ELSEWHERE in [one.code for one in answer.warnings]
+    (warning,) = [one for one in answer.warnings if one.code is Code.DIFFERS_ELSEWHERE]
+    assert f"this is {warning.figure('speedup'):.2f} times as fast" in warning.text
+
+
+def test_what_does_not_run_on_the_second_machine_is_a_warning_of_its_own(tmp_path):
+    fleet = SimulatedFleet(EQUAL)
+    usual = fleet._slowed
+    fleet._slowed = lambda name, result: (
+        failed() if fleet.ran[name][-1:] and fleet.ran[name][-1].purpose == "elsewhere" else usual(name, result)
+    )
+
+    answer = searched(tmp_path / "study", fleet, **ASKED)
+
+    (warning,) = [one for one in answer.warnings if one.code is Code.FAILS_ELSEWHERE]
+    assert warning.numbers.keys() == {"worker", "here"}
 
 
 def test_a_fault_of_one_worker_ends_the_search_and_leaves_no_other_step_behind(tmp_path):
