@@ -74,7 +74,7 @@ class Notice(Record, frozen=True, kw_only=True):
         try:
             meaning, step = (_worded(part, numbers, numbers.keys()) for part in (code.sentence, code.next_step))
             return meaning, _worded(OPTIONAL.sub("", code.sentence), numbers, frozenset()), step
-        except (LookupError, TypeError, ValueError, ArithmeticError):  # other numbers, or one that is not finite
+        except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError):  # other numbers, or none
             return self.text, self.text, ""
 
     @classmethod
