@@ -84,15 +84,15 @@ def finalists(
     return [ConfigSummary(config=one.config, found=one.found) for one in chosen]
 
 
-def simplest(found: Sequence[ConfigSummary], request: StudyRequest, loss: float) -> ConfigSummary | None:
-    """Return the preferred one (`preferences`) of those that are slower than the fastest by `loss` at most, a share.
+def simplest(found: Sequence[ConfigSummary], request: StudyRequest, slowdown: float) -> ConfigSummary | None:
+    """Return the preferred one (`preferences`) of those whose score is at most the share `slowdown` below the best.
 
     Or by what the windows of their probes may be off.
     """
     if not found:
         return None
     best = max(found, key=_found)
-    near = [one for one in found if _found(one) >= _found(best) * (1 - max(loss, luck(one.trials, best.trials)))]
+    near = [one for one in found if _found(one) >= _found(best) * (1 - max(slowdown, luck(one.trials, best.trials)))]
     keys = preferences(near, request)
     return near[min(range(len(near)), key=keys.__getitem__)]
 

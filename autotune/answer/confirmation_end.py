@@ -11,8 +11,8 @@ from autotune.core.rounds import Rounds
 LAST_FINALISTS = 2  # who run to the end, however many began
 SURE_ROUNDS = 3  # before it may be decided: two rounds agree by luck now and then
 SURE_CONFIDENCE = 0.99  # confidence of what ends a confirmation: it is asked anew after every round
-KNOWN_LOSS = 0.005  # expected of the choice, beyond a tie: the rounds end there (benchmarks/confirmation_rounds.py)
-LOSS_ROUNDS = 4  # before what is lost by the choice may end a confirmation (decisions/0024)
+KNOWN_SLOWDOWN = 0.005  # expected of the choice, beyond a tie: the rounds end there (benchmarks/confirmation_rounds.py)
+SLOWDOWN_ROUNDS = 4  # before what is lost by the choice may end a confirmation (decisions/0024)
 SURELY_SLOWER_RATIO = 1.01  # who is surely slower by more than 1 % need not be measured again
 
 
@@ -29,13 +29,13 @@ def is_good_enough(rounds: Rounds, running: Sequence[int], baseline: int | None)
     chosen = baseline if baseline is not None and stays else fastest
     rivals = [one for one in running if one not in (chosen, baseline)]
     are_many = sum(one != baseline for one in running) > LAST_FINALISTS
-    if are_many or any(rounds.count(chosen, one) < LOSS_ROUNDS for one in running):
+    if are_many or any(rounds.count(chosen, one) < SLOWDOWN_ROUNDS for one in running):
         return False
     if baseline is not None and not stays:
         sure = 1 - (1 - SURE_CONFIDENCE) / (1 + len(rivals))  # the fastest of several: Bonferroni's correction
         if rounds.ratio(fastest, baseline, sure)[1] <= 1:
             return False
-    return sum(rounds.expected_loss(chosen, one, TIE) for one in rivals) < KNOWN_LOSS
+    return sum(rounds.expected_slowdown(chosen, one, TIE) for one in rivals) < KNOWN_SLOWDOWN
 
 
 def is_decided(rounds: Rounds, running: Sequence[int], tie: float = TIE) -> bool:

@@ -103,7 +103,7 @@ class Rounds:
         width = reach / math.sqrt(rounds)
         return math.exp(centre), math.exp(centre - width), math.exp(centre + width)
 
-    def expected_loss(self, chosen: int, rival: int, tie: float = 0.0) -> float:
+    def expected_slowdown(self, chosen: int, rival: int, tie: float = 0.0) -> float:
         """Return the share of speed that is lost in the mean by taking `chosen` though `rival` may be faster.
 
         Only what is lost beyond `tie`, a share that is not worth a change. The expected opportunity cost (Chick & Inoue

@@ -60,7 +60,7 @@ class Job(Record, frozen=True, kw_only=True):
     id: int
     place: str  # in the study, such as probes/0007
     request: str  # JSON
-    losses: int = 0  # workers that were lost with it
+    lost_workers: int = 0  # while they carried it out
 
 
 class Answer(Record, frozen=True, kw_only=True):

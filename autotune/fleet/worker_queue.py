@@ -89,7 +89,7 @@ class WorkerQueue:
             return cursor.execute(TAKE, values).fetchone()
 
         row = self.database.run(take)
-        return None if row is None else Job(id=row[0], place=row[1], request=row[2], losses=row[3])
+        return None if row is None else Job(id=row[0], place=row[1], request=row[2], lost_workers=row[3])
 
     def is_mine(self, job: Job) -> bool:
         """Return whether this worker is still the one that carries it out: a sign of life."""

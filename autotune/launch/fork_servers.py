@@ -196,7 +196,7 @@ class ForkServers:
         self._started: dict[object, ForkServer] = {}
         self._imports: dict[tuple[Path, str | None], Imports] = {}
         self._probes = 0  # that run now
-        self._losses = 0
+        self._lost = 0
 
     @property
     def running(self) -> tuple[ForkServer, ...]:
@@ -235,7 +235,7 @@ class ForkServers:
         """End a fork server that is of no use; another one is started for the next probe, unless it is `for_good`."""
         with self._lock:
             if for_good or fork_server in self.running:  # several probes may lose one
-                self._count_loss(reason, for_good)
+                self._count_lost(reason, for_good)
             self._started = {key: other for key, other in self._started.items() if other is not fork_server}
         fork_server.close()
 
@@ -254,18 +254,18 @@ class ForkServers:
             try:
                 self._started[key] = ForkServer(self._command, environ, imports)
             except NoForkServer as error:
-                self._count_loss(str(error), error.for_good)
+                self._count_lost(str(error), error.for_good)
                 if self.unused_because and not self._probes:
                     self._end_all()
                 raise
         return self._started[key]
 
-    def _count_loss(self, reason: str, for_good: bool) -> None:
-        self._losses += 1
+    def _count_lost(self, reason: str, for_good: bool) -> None:
+        self._lost += 1
         if for_good:
             self.stay_fresh(reason)
-        elif self._losses >= MOST_LOST_SERVERS:
-            self.stay_fresh(f"{self._losses} fork servers were lost, the last because {reason}")
+        elif self._lost >= MOST_LOST_SERVERS:
+            self.stay_fresh(f"{self._lost} fork servers were lost, the last because {reason}")
 
     def _end_all(self) -> None:
         def end() -> None:

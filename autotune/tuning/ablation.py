@@ -40,10 +40,10 @@ from autotune.tuning.reversions import (
     Reversion,
     WinnerComparison,
     all_scores,
-    expected_losses,
+    expected_slowdowns,
     knobs_of,
     obstacle,
-    own_loss,
+    own_slowdown,
     reversions_of,
     shown_changes,
     variables,
@@ -112,11 +112,11 @@ def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion])
     that loses. A single change is not run: without it is the baseline, which was confirmed already.
     """
     testable = [one for one in reversions if not one.untested and not rounds.needs_no_rounds(one.config)]
-    losses = expected_losses(context, rounds.winner, testable)
+    slowdowns = expected_slowdowns(context, rounds.winner, testable)
     first = set(variables(rounds.winner, context.request.baseline))  # single probes never suffice for them
     batch = [one for one in reversions if is_taken_back(rounds.winner, one.config, context.request)]  # nor for this
-    testable.sort(key=lambda one: (one not in batch and first.isdisjoint(one.knobs), losses[one.config]))
-    doubtful = [one for one in testable if losses[one.config] <= MOST_PROBE_NOISE and one not in batch]
+    testable.sort(key=lambda one: (one not in batch and first.isdisjoint(one.knobs), slowdowns[one.config]))
+    doubtful = [one for one in testable if slowdowns[one.config] <= MOST_PROBE_NOISE and one not in batch]
     others = [one.config for one in testable if one not in doubtful]
     together = without(context, rounds.winner, knobs_of(doubtful))
     _run_affordable(context, rounds, [together, *others] if doubtful else others)
@@ -141,7 +141,7 @@ def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion])
         else dataclasses.replace(
             one,
             untested=notice(Code.CHANGE_DROPPED_WITH_OTHERS if one in worthless else Code.CHANGE_WITHOUT_TIME),
-            seen=own_loss(one, rounds.winner, scores),  # what others lost without it may be another matter
+            seen=own_slowdown(one, rounds.winner, scores),  # what others lost without it may be another matter
         )
         for one in reversions
     ]

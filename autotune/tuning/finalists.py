@@ -14,7 +14,7 @@ from functools import partial
 
 from autotune.answer.choice import FEWEST_FINALISTS, luck
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, MOST_FINALISTS, finalist_margin, probe_count
-from autotune.answer.doubtful_batch import EVIDENT_LOSS, is_batch_doubtful
+from autotune.answer.doubtful_batch import EVIDENT_SLOWDOWN, is_batch_doubtful
 from autotune.answer.recommend import LEAST_UNMATCHED_GAIN
 from autotune.context.budget import KNEE_FINALISTS
 from autotune.context.search_context import SearchContext
@@ -27,12 +27,12 @@ from autotune.study.summary import ConfigSummary
 from autotune.tuning.idle_update import idle_updates
 from autotune.tuning.reversions import (
     Reversion,
-    expected_losses,
+    expected_slowdowns,
     knobs_of,
     obstacle,
     reversions_of,
     search_scores,
-    seen_loss,
+    seen_slowdown,
     without,
 )
 from autotune.tuning.simplification import preferred
@@ -114,8 +114,8 @@ def _with_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> lis
     if not is_batch_doubtful(first, request):
         return chosen
     held = Reversion(knobs=BATCH_KNOBS, config=without(context, first, BATCH_KNOBS))
-    loss = _seen_loss(context, held, first) if request.goal.global_batch is None else None
-    return _with_held(context, chosen, held.config, instead=loss is None or loss <= EVIDENT_LOSS)
+    slowdown = _seen_slowdown(context, held, first) if request.goal.global_batch is None else None
+    return _with_held(context, chosen, held.config, instead=slowdown is None or slowdown <= EVIDENT_SLOWDOWN)
 
 
 def _with_arithmetic_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
@@ -128,8 +128,10 @@ def _with_arithmetic_held(context: SearchContext, chosen: list[ConfigSummary]) -
     if not names:
         return chosen
     held = Reversion(knobs=names, config=without(context, first, names))
-    loss = _seen_loss(context, held, first)
-    return _with_held(context, chosen, held.config, instead=loss is not None and loss <= LEAST_UNMATCHED_GAIN - 1)
+    slowdown = _seen_slowdown(context, held, first)
+    return _with_held(
+        context, chosen, held.config, instead=slowdown is not None and slowdown <= LEAST_UNMATCHED_GAIN - 1
+    )
 
 
 def _with_fewer_changes(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
@@ -150,9 +152,9 @@ def _with_fewer_changes(context: SearchContext, chosen: list[ConfigSummary]) -> 
     is_held = request.goal.global_batch is not None
     may = [one for one in reversions_of(context, full) if is_held or "batch_size" not in one.knobs]
     may = [one for one in may if not one.untested]  # what ran out of memory without it is no doubtful change
-    losses = expected_losses(context, full, may)
-    may.sort(key=lambda one: losses[one.config])
-    doubtful = [one for one in may if _is_doubtful(context, one, full, losses[one.config])]
+    slowdowns = expected_slowdowns(context, full, may)
+    may.sort(key=lambda one: slowdowns[one.config])
+    doubtful = [one for one in may if _is_doubtful(context, one, full, slowdowns[one.config])]
     if without(context, full, knobs_of(doubtful)) == request.baseline:
         doubtful.pop()
     reduced, kept = without(context, full, knobs_of(doubtful)), configs.index(full) + 1
@@ -162,11 +164,11 @@ def _with_fewer_changes(context: SearchContext, chosen: list[ConfigSummary]) -> 
     return [*chosen[:kept], beside, *chosen[kept:]][: max(len(chosen), kept + 1)]
 
 
-def _is_doubtful(context: SearchContext, one: Reversion, first: Config, loss: float) -> bool:
+def _is_doubtful(context: SearchContext, one: Reversion, first: Config, slowdown: float) -> bool:
     """Whether no probe was without this change, or it is expected to bring no more than probes differ by chance."""
     summary = context.history.summary
     windows = luck(summary(first).trials, summary(one.config).trials, HALF_WIDTH_DEVIATIONS)
-    return _seen_loss(context, one, first) is None or loss <= max(MOST_PROBE_NOISE, windows)
+    return _seen_slowdown(context, one, first) is None or slowdown <= max(MOST_PROBE_NOISE, windows)
 
 
 def _undecided_arithmetic(context: SearchContext, config: Config) -> tuple[str, ...]:
@@ -198,8 +200,8 @@ def _has_time_for(context: SearchContext, finalist_total: int) -> bool:
     return context.budget.left_seconds >= longer * context.budget.shortest_confirmation_seconds
 
 
-def _seen_loss(context: SearchContext, taken_back: Reversion, first: Config) -> float | None:
-    return seen_loss(taken_back, first, search_scores(context.history), context.request.baseline)
+def _seen_slowdown(context: SearchContext, taken_back: Reversion, first: Config) -> float | None:
+    return seen_slowdown(taken_back, first, search_scores(context.history), context.request.baseline)
 
 
 def _seeks_knee(context: SearchContext, most: int) -> bool:

@@ -64,25 +64,25 @@ def _scores(history: History, purposes: Collection[Purpose]) -> dict[Config, lis
     return scores
 
 
-def own_loss(one: Reversion, winner: Config, scores: Mapping[Config, float]) -> float | None:
+def own_slowdown(one: Reversion, winner: Config, scores: Mapping[Config, float]) -> float | None:
     """Return by which share the probes of the winner lost without this change; None where one of the two has none."""
     if winner not in scores or one.config not in scores:
         return None
     return 1 - scores[one.config] / scores[winner]
 
 
-def seen_loss(one: Reversion, winner: Config, scores: Mapping[Config, float], baseline: Config) -> float | None:
+def seen_slowdown(one: Reversion, winner: Config, scores: Mapping[Config, float], baseline: Config) -> float | None:
     """Return by which share probes lost without this change: of the winner itself, else of others that differ in it.
 
     None where no two probes differ in it alone.
     """
-    if (loss := own_loss(one, winner, scores)) is not None:
-        return loss
+    if (slowdown := own_slowdown(one, winner, scores)) is not None:
+        return slowdown
     own, others = ({name: source[name] for name in one.knobs} for source in (winner, baseline))
     making = [config for config in scores if own.items() <= config.values.items()]
     pairs = [(made, Config(values=made.values | others)) for made in making]
-    losses = [1 - scores[without] / scores[made] for made, without in pairs if without in scores]
-    return statistics.median(losses) if losses else None
+    slowdowns = [1 - scores[without] / scores[made] for made, without in pairs if without in scores]
+    return statistics.median(slowdowns) if slowdowns else None
 
 
 def reversions_of(context: SearchContext, winner: Config) -> list[Reversion]:
@@ -119,7 +119,7 @@ def _on_ladder(context: SearchContext, config: Config) -> Config:
     return Config(values={**config.values, "batch_size": near})
 
 
-def expected_losses(context: SearchContext, winner: Config, reversions: Sequence[Reversion]) -> dict[Config, float]:
+def expected_slowdowns(context: SearchContext, winner: Config, reversions: Sequence[Reversion]) -> dict[Config, float]:
     """Return by which share the winner is expected to be worse without each: by probes, by the model, else by 2 %."""
     request, configs = context.request, [winner, *(one.config for one in reversions)]
     predicted: dict[Config, float] = {}
@@ -127,13 +127,13 @@ def expected_losses(context: SearchContext, winner: Config, reversions: Sequence
         expected = context.expected(configs)
         predicted = {config: one.samples_per_second for config, one in expected}
     scores = search_scores(context.history)
-    losses = {}
+    slowdowns = {}
     for one in reversions:
-        seen = seen_loss(one, winner, scores, request.baseline)
+        seen = seen_slowdown(one, winner, scores, request.baseline)
         if seen is None and winner in predicted and one.config in predicted:
             seen = 1 - predicted[one.config] / predicted[winner]
-        losses[one.config] = TIE if seen is None else seen
-    return losses
+        slowdowns[one.config] = TIE if seen is None else seen
+    return slowdowns
 
 
 def without(context: SearchContext, winner: Config, names: Sequence[str]) -> Config:

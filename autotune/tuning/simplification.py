@@ -28,7 +28,7 @@ from autotune.study.summary import ConfigSummary
 from autotune.tuning.exploration import affords_probe
 from autotune.tuning.probing import probe_and_tell
 from autotune.tuning.reversions import (
-    expected_losses,
+    expected_slowdowns,
     knobs_of,
     obstacle,
     reversions_of,
@@ -38,10 +38,12 @@ from autotune.tuning.reversions import (
 )
 
 MOST_SIMPLER = 5  # probes of the best with fewer changes
-MOST_DOUBTFUL = 0.3  # expected loss of a change that is still worth a probe without it
+MOST_DOUBTFUL = 0.3  # expected slowdown without a change that is still worth a probe
 MOST_COMPUTING = 0.4  # share of a step: computing that takes less is hidden by the workers, even on the cores of both
 MOST_LUCK = 0.25  # of a score, by few page faults: about the most that sparing them saved of a step (decisions/0084)
-SIMPLER_LOSS = 0.03  # of a single probe with fewer changes that is taken all the same (benchmarks/useless_changes.py)
+SIMPLER_SLOWDOWN = (
+    0.03  # of a single probe with fewer changes that is taken all the same (benchmarks/useless_changes.py)
+)
 
 Item = TypeVar("Item")
 
@@ -78,7 +80,7 @@ def simpler(context: SearchContext) -> Config | None:
         return best  # without changes that are idle by the model alone
     is_held = request.goal.global_batch is not None
     may = [one for one in reversions_of(context, best) if is_held or "batch_size" not in one.knobs]
-    expected = expected_losses(context, best, may)
+    expected = expected_slowdowns(context, best, may)
     may = sorted((one for one in may if not one.untested), key=lambda one: expected[one.config])
     doubtful = [one for one in may if expected[one.config] <= MOST_PROBE_NOISE]
     unseen = [one for one in may if one not in doubtful and one.config not in scores]
@@ -106,7 +108,7 @@ def preferred(context: SearchContext) -> ConfigSummary | None:
         and not _is_lucky(context, config, scores)
         and not obstacle(context, config)
     ]
-    best = simplest(found, request, _loss(context))
+    best = simplest(found, request, _accepted_slowdown(context))
     return ConfigSummary(config=best.config, found=best.found) if best else None
 
 
@@ -202,7 +204,7 @@ def halved(items: Sequence[Item]) -> list[Sequence[Item]]:
     return found
 
 
-def _loss(context: SearchContext) -> float:
+def _accepted_slowdown(context: SearchContext) -> float:
     """Return by which share a single probe with fewer changes may be slower and is preferred all the same.
 
     The share grows with the spread of the baseline's probes: a change is not made for the luck of one probe. Where the
@@ -210,6 +212,6 @@ def _loss(context: SearchContext) -> float:
     """
     share = context.objective.knee(context.request.goal)
     if share is not None:
-        return max(SIMPLER_LOSS, share)
+        return max(SIMPLER_SLOWDOWN, share)
     luck = finalist_margin(context.history.baseline_rates, LUCK_DEVIATIONS)
-    return max(SIMPLER_LOSS, luck)
+    return max(SIMPLER_SLOWDOWN, luck)

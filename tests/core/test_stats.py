@@ -212,7 +212,7 @@ def test_more_confidence_is_a_wider_interval():
 
 
 @pytest.mark.parametrize("gap", [0.0, 0.03])
-def test_the_expected_loss_is_that_of_many_choices(gap):
+def test_the_expected_slowdown_is_that_of_many_choices(gap):
     """With much noise and many rounds, against drawn truths: normal, given what was measured."""
     chance = random.Random(0)
     errors = [chance.gauss(0, 0.2) for _ in range(400)]
@@ -222,11 +222,11 @@ def test_the_expected_loss_is_that_of_many_choices(gap):
 
     drawn = [max(0.0, chance.gauss(-measured, spread) + math.log(1 - 0.005)) for _ in range(200_000)]
 
-    assert rounds.expected_loss(0, 1, 0.005) == pytest.approx(sum(drawn) / len(drawn), rel=0.03)
+    assert rounds.expected_slowdown(0, 1, 0.005) == pytest.approx(sum(drawn) / len(drawn), rel=0.03)
 
 
 def test_of_two_that_never_met_anything_may_be_lost():
-    assert Rounds([[100.0, None, None], [None, None, 100.0]]).expected_loss(0, 1) == math.inf
+    assert Rounds([[100.0, None, None], [None, None, 100.0]]).expected_slowdown(0, 1) == math.inf
 
 
 def test_two_rounds_in_a_row_that_others_spoiled_for_another_one_each_are_compared_as_one():

@@ -27,7 +27,7 @@ from autotune.testing.machine import Machine
 from autotune.tuning.ablation import _Ablation, _tell_dropped, ablate
 from autotune.tuning.answering import recommendation_of
 from autotune.tuning.probing import probe_with_repeat
-from autotune.tuning.reversions import Reversion, search_scores, seen_loss
+from autotune.tuning.reversions import Reversion, search_scores, seen_slowdown
 from tests.worlds import (
     Interrupted,
     Listener,
@@ -296,7 +296,7 @@ def test_what_a_change_is_expected_to_be_worth_is_known_from_probes_that_differ_
         _reversion("num_workers", num_workers=0),  # nobody was
     ]
 
-    seen = [seen_loss(one, WINNER, scores, config(64)) for one in reversions]
+    seen = [seen_slowdown(one, WINNER, scores, config(64)) for one in reversions]
 
     assert seen == [pytest.approx(1 / 200), pytest.approx(1 / 4), None]
 
