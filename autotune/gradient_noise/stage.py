@@ -49,7 +49,7 @@ def measure_gradient_noise(context: SearchContext) -> None:
             f"equally efficient."
         )
     else:
-        context.reporter.detail(f"{describe_noise(history.noise_scale_estimate).text}.")
+        context.reporter.detail(f"{describe_noise_scale(history.noise_scale_estimate).text}.")
 
 
 def _next(attempts: Sequence[NoiseScaleCheck], request: StudyRequest, seconds: float) -> NoiseScaleRequest | None:
@@ -78,35 +78,37 @@ def with_batch_advice(recommendation: Recommendation, history: History) -> Recom
     """Return the recommendation with what the noise scale says of its global batch; unchanged for other objectives."""
     if not objective_of(history.request.goal).uses_noise_scale:
         return recommendation
-    noise = history.noise_scale_estimate
-    if noise is None:
+    noise_scale = history.noise_scale_estimate
+    if noise_scale is None:
         warning = notice(Code.NOISE_SCALE_UNKNOWN, why=no_noise_scale(history.gradient_samples[-1][1]))
         return replace(recommendation, warnings=(warning, *recommendation.warnings))
     half = _half_batch(recommendation, history.judged)
-    between = batch_range(noise, half) if half is not None else None
-    advice = BatchAdvice(noise=noise, half_batch=half, low=between and between[0], high=between and between[1])
+    between = batch_range(noise_scale, half) if half is not None else None
+    advice = BatchAdvice(noise=noise_scale, half_batch=half, low=between and between[0], high=between and between[1])
     warnings = recommendation.warnings
-    if not noise.has_fallen:
-        warnings = (notice(Code.NOISE_SCALE_EARLY, steps=noise.steps, factor=WRONG_AT_START), *warnings)
+    if not noise_scale.has_fallen:
+        warnings = (notice(Code.NOISE_SCALE_EARLY, steps=noise_scale.steps, factor=WRONG_AT_START), *warnings)
     reasons = (*describe_advice(advice, recommendation.global_batch_size), *recommendation.reasons)
     return replace(recommendation, batch_advice=advice, reasons=reasons, warnings=warnings)
 
 
-def describe_noise(noise: NoiseScale) -> Notice:
+def describe_noise_scale(noise_scale: NoiseScale) -> Notice:
     """Return the noise scale, and what it says of batches; intervals are of 90 %."""
-    if noise.phi is None or noise.high is None:
-        return notice(Code.NOISE_SCALE_AT_LEAST, steps=noise.steps, low=noise.low)
-    return notice(Code.NOISE_SCALE, steps=noise.steps, phi=noise.phi, low=noise.low, high=noise.high)
+    if noise_scale.phi is None or noise_scale.high is None:
+        return notice(Code.NOISE_SCALE_AT_LEAST, steps=noise_scale.steps, low=noise_scale.low)
+    return notice(
+        Code.NOISE_SCALE, steps=noise_scale.steps, phi=noise_scale.phi, low=noise_scale.low, high=noise_scale.high
+    )
 
 
 def describe_advice(advice: BatchAdvice, batch: int) -> tuple[Notice, ...]:
     """Return what is known of a global batch of so many samples, and of the best one; intervals are of 90 %."""
-    noise = advice.noise
-    if noise.phi is None or noise.high is None:
-        return (describe_noise(noise),)
-    share, low, high = (efficiency(batch, phi) for phi in (noise.phi, noise.low, noise.high))
+    noise_scale = advice.noise
+    if noise_scale.phi is None or noise_scale.high is None:
+        return (describe_noise_scale(noise_scale),)
+    share, low, high = (efficiency(batch, phi) for phi in (noise_scale.phi, noise_scale.low, noise_scale.high))
     found = (
-        describe_noise(noise),
+        describe_noise_scale(noise_scale),
         notice(Code.BATCH_EFFICIENCY, batch=batch, efficiency=share, low=low, high=high),
         notice(Code.NOISE_SCALE_GROWS, least=NOISE_GROWTH, most=MOST_NOISE_GROWTH),
     )

@@ -87,7 +87,7 @@ class Paired:
         return self.start - self.end
 
     @property
-    def noise(self) -> float:
+    def standard_error(self) -> float:
         """The standard error of that decrease, by the scatter of the last steps."""
         last = _finite(self.reference.losses[: self.steps][-LAST_LOSSES:])
         return statistics.stdev(last) * math.sqrt(1 / FIRST_LOSSES + 1 / LAST_LOSSES)
@@ -96,7 +96,7 @@ class Paired:
     def learned(self) -> bool:
         """Whether full precision's losses are finite and fell by more than noise."""
         finite = self.steps > 1 and None not in self.reference.losses[: self.steps]
-        return finite and self.decrease > STANDARD_ERRORS * self.noise
+        return finite and self.decrease > STANDARD_ERRORS * self.standard_error
 
     @property
     def difference(self) -> float:
@@ -129,23 +129,23 @@ class Paired:
 
 def judge(request: PrecisionCheckRequest, result: PrecisionCheckResult, lines: Thresholds = THRESHOLDS) -> LossVerdict:
     """Return the verdict on the candidate's precision. Batch sizes are never compared: both runs have the same."""
-    told = _Notices(*names(request))
+    notices = _Notices(*names(request))
     pairs = paired(result.runs)
     steps = min((pair.steps for pair in pairs), default=0)
     batch = request.candidate.batch_size
     found = partial(LossVerdict, verdict="inconclusive", values=precision_of(request.candidate), batch_size=batch)
     if result.failure is not None:
         evidence = result.failure.evidence
-        return found(reason=told.notice(Code.COMPARISON_FAILED, failure=result.failure.message, evidence=evidence))
+        return found(reason=notices.notice(Code.COMPARISON_FAILED, failure=result.failure.message, evidence=evidence))
     found = partial(found, steps=steps, seeds=len(pairs))
     if steps < lines.least_steps:
         numbers: dict[str, Value] = {"asked": request.steps, "limit": request.max_seconds, "least": lines.least_steps}
-        return found(reason=told.notice(Code.COMPARISON_SHORT, steps=steps, **numbers), remedy="time")
-    if doubt := next((doubt for pair in pairs if (doubt := _doubt(pair, told))), None):
+        return found(reason=notices.notice(Code.COMPARISON_SHORT, steps=steps, **numbers), remedy="time")
+    if doubt := next((doubt for pair in pairs if (doubt := _doubt(pair, notices))), None):
         return found(reason=doubt)
-    if fault := next((fault for pair in pairs if (fault := _instability(pair, lines, told))), None):
+    if fault := next((fault for pair in pairs if (fault := _instability(pair, lines, notices))), None):
         return found(verdict="unstable", reason=fault)
-    return _compared(found, pairs, lines, told, batch)
+    return _compared(found, pairs, lines, notices, batch)
 
 
 def settled(checks: Sequence[PrecisionCheck], lines: Thresholds = THRESHOLDS) -> tuple[LossVerdict, ...]:
@@ -201,44 +201,44 @@ class _Notices:
         return notice(code, candidate=self.candidate, reference=self.reference, **numbers)
 
 
-def _doubt(pair: Paired, told: _Notices) -> Notice | None:
+def _doubt(pair: Paired, notices: _Notices) -> Notice | None:
     """Return why full precision itself cannot be compared with; None if it can."""
     for run in (pair.reference, pair.perturbed):
         if broken := sum(loss is None for loss in run.losses[: pair.steps]):
-            return told.notice(Code.REFERENCE_NOT_FINITE, broken=broken, steps=pair.steps)
+            return notices.notice(Code.REFERENCE_NOT_FINITE, broken=broken, steps=pair.steps)
     if pair.learned:
         return None
-    fall = {"start": pair.start, "end": pair.end, "noise": pair.noise}
-    return told.notice(Code.REFERENCE_LEARNS_NOTHING, steps=pair.steps, **fall)
+    fall = {"start": pair.start, "end": pair.end, "noise": pair.standard_error}
+    return notices.notice(Code.REFERENCE_LEARNS_NOTHING, steps=pair.steps, **fall)
 
 
-def _instability(pair: Paired, lines: Thresholds, told: _Notices) -> Notice | None:
+def _instability(pair: Paired, lines: Thresholds, notices: _Notices) -> Notice | None:
     """Return why the candidate's run went wrong where the reference's did not; None if it did not."""
     run, steps = pair.candidate, pair.steps
     broken = sum(loss is None for loss in run.losses[:steps])
     if broken:
-        return told.notice(Code.LOSSES_NOT_FINITE, broken=broken, steps=steps)
+        return notices.notice(Code.LOSSES_NOT_FINITE, broken=broken, steps=steps)
     skipped = {step for step in run.skipped_steps if step < steps}
     first_skips = next(step for step in range(steps + 1) if step not in skipped)
     if first_skips > lines.first_skips:
-        return told.notice(Code.FIRST_STEPS_SKIPPED, skipped=first_skips)
+        return notices.notice(Code.FIRST_STEPS_SKIPPED, skipped=first_skips)
     if (later := len(skipped) - first_skips) > max(1.0, steps * lines.skips_per_step):
-        return told.notice(Code.STEPS_SKIPPED, skipped=later, steps=steps - first_skips)
+        return notices.notice(Code.STEPS_SKIPPED, skipped=later, steps=steps - first_skips)
     if run.loss_scale is not None and run.loss_scale < lines.least_scale:
-        return told.notice(Code.LOSS_SCALE_FELL, scale=run.loss_scale)
+        return notices.notice(Code.LOSS_SCALE_FELL, scale=run.loss_scale)
     zeros, zeros_before = _zeros(run), _zeros(pair.reference)
     if zeros > lines.zero_share and zeros_before < lines.zero_share_reference:
-        return told.notice(Code.GRADIENTS_UNDERFLOW, zeros=zeros, reference_zeros=zeros_before)
+        return notices.notice(Code.GRADIENTS_UNDERFLOW, zeros=zeros, reference_zeros=zeros_before)
     spikes, spikes_before = (_spikes(each, lines) for each in (run, pair.reference))
     if spikes >= lines.spikes > spikes_before:
-        return told.notice(
+        return notices.notice(
             Code.GRADIENTS_JUMP, factor=lines.spike, jumps=spikes, steps=steps, reference_jumps=spikes_before
         )  # fmt: skip
     return None
 
 
 def _compared(
-    found: Callable[..., LossVerdict], pairs: Sequence[Paired], lines: Thresholds, told: _Notices, batch: int
+    found: Callable[..., LossVerdict], pairs: Sequence[Paired], lines: Thresholds, notices: _Notices, batch: int
 ) -> LossVerdict:
     """`ok`, `worse`, or inconclusive where noise hides the difference: one seed where it is small, else an interval."""
     decrease = statistics.fmean(pair.decrease for pair in pairs)
@@ -252,7 +252,7 @@ def _compared(
         if loose > tolerated:  # hardly paired: blamed only for more than another seed does (docs/notes/precision.md 2)
             noise = max(noise, statistics.stdev(pair.end for pair in pairs))
     elif max(loose, noise) > tolerated:
-        return found(reason=told.notice(Code.ONE_SEED_UNDECIDED, looseness=loose / decrease), remedy="seeds")
+        return found(reason=notices.notice(Code.ONE_SEED_UNDECIDED, looseness=loose / decrease), remedy="seeds")
     share, limit = statistics.fmean(differences) / decrease, max(tolerated, noise) / decrease
     numbers: dict[str, Value] = {
         "steps": pairs[0].steps,
@@ -265,11 +265,13 @@ def _compared(
     if high <= tolerated:
         largest = max(pair.largest / pair.decrease for pair in pairs)
         numbers |= {"difference": abs(share), "largest_difference": largest, "allowed": lines.tolerance}
-        return found(verdict="ok", allowed=lines.tolerance, reason=told.notice(Code.LOSSES_MATCH, **numbers))
+        return found(verdict="ok", allowed=lines.tolerance, reason=notices.notice(Code.LOSSES_MATCH, **numbers))
     if low > limit * decrease:
-        return found(verdict="worse", reason=told.notice(Code.LEARNS_LESS, difference=share, allowed=limit, **numbers))
+        return found(
+            verdict="worse", reason=notices.notice(Code.LEARNS_LESS, difference=share, allowed=limit, **numbers)
+        )
     numbers |= {"low": low / decrease, "high": high / decrease, "allowed": lines.tolerance}
-    return found(reason=told.notice(Code.LOSSES_UNDECIDED, **numbers), remedy="seeds")
+    return found(reason=notices.notice(Code.LOSSES_UNDECIDED, **numbers), remedy="seeds")
 
 
 def _zeros(run: LossRun) -> float:

@@ -198,7 +198,7 @@ class History:
     @property
     def noise_scale_estimate(self) -> NoiseScale | None:
         """The gradient noise scale by the last sample; None where it is not known, and for other objectives."""
-        return known_noise(self.request, [result for _, result in self.gradient_samples])
+        return known_noise_scale(self.request, [result for _, result in self.gradient_samples])
 
     @property
     def noise_scale(self) -> float | None:
@@ -222,7 +222,7 @@ def summarize(config: Config, results: Iterable[Judged]) -> ConfigSummary:
     return ConfigSummary(config=config, found=made.score or None, trials=made.trials, verdicts=made.verdicts)
 
 
-def known_noise(request: StudyRequest, results: Sequence[NoiseScaleResult]) -> NoiseScale | None:
+def known_noise_scale(request: StudyRequest, results: Sequence[NoiseScaleResult]) -> NoiseScale | None:
     """Return what the last of these samples of gradients says; None without one, and for other objectives."""
     samples = [result.sample for result in results if result.sample is not None]
     return estimate(samples[-1]) if samples and objective_of(request.goal).uses_noise_scale else None

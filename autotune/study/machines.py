@@ -21,15 +21,15 @@ MOST_OFF = 0.10  # of the median machine; beyond, it is not as its class is
 FEWEST_MACHINES_FOR_MEDIAN = 3  # of two machines nobody knows which one is off: the first counts
 
 
-def of_worker(judged: Sequence[Judged], worker: str) -> list[Judged]:
-    """Return the probes of one machine."""
+def of_machine(judged: Sequence[Judged], worker: str) -> list[Judged]:
+    """Return the probes of the machine of `worker`."""
     return [one for one in judged if one.trial.result.worker == worker]
 
 
 def baseline_rates_by_machine(judged: Sequence[Judged], baseline: Config) -> dict[str, Rates]:
     """Return the references of each machine that has any, the home's first."""
     workers = dict.fromkeys(trial.result.worker for trial, _ in judged if trial.config == baseline)
-    found = {worker: baseline_rates(of_worker(judged, worker), baseline) for worker in workers}
+    found = {worker: baseline_rates(of_machine(judged, worker), baseline) for worker in workers}
     return {worker: rates for worker, rates in found.items() if rates}
 
 

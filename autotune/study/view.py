@@ -17,7 +17,7 @@ from autotune.objectives.verdict import judge_among
 from autotune.precision.judge import PrecisionCheck, Thresholds, settled
 from autotune.precision.records import PrecisionCheckRequest
 from autotune.study import disk
-from autotune.study.history import History, known_noise
+from autotune.study.history import History, known_noise_scale
 from autotune.study.lock import is_running
 from autotune.study.progress import SearchProgress, read_progress
 from autotune.study.recommendation import Confirmation, Recommendation, read_best
@@ -85,7 +85,7 @@ def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyVie
         )
     best, request = folder / disk.BEST, disk.read_request(folder)
     declare(*request.facts.declared)
-    noise = known_noise(request, [result for _, result in disk.attempts(folder, NoiseScaleRequest.kind())])
+    noise_scale = known_noise_scale(request, [result for _, result in disk.attempts(folder, NoiseScaleRequest.kind())])
     return StudyView(
         folder=folder,
         request=request,
@@ -94,7 +94,7 @@ def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyVie
         running=is_running(folder),
         progress=read_progress(folder),
         precision_checks=disk.attempts(folder, PrecisionCheckRequest.kind()),
-        noise_scale=noise.phi if noise else None,
+        noise_scale=noise_scale.phi if noise_scale else None,
     )
 
 

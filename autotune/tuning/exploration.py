@@ -19,7 +19,7 @@ from autotune.core.requests import ProbeRequest
 from autotune.fleet.records import FleetWorker
 from autotune.sentences import capitalized
 from autotune.study import disk
-from autotune.study.machines import at_home, machine_speed, of_worker, quarantine_reasons
+from autotune.study.machines import at_home, machine_speed, of_machine, quarantine_reasons
 from autotune.study.valid_probes import describe_drift, is_baseline_due
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.tuning.turns import Turns
@@ -88,7 +88,7 @@ def state_of(context: SearchContext, pending: int = 0) -> SearchState:
 def _turn(turns: Turns, context: SearchContext, worker: FleetWorker | None) -> None:
     """Probe the next proposal, or the baseline where it is due; every worker begins with the baseline."""
     history, baseline = context.history, context.request.baseline
-    own = history.judged if worker is None else of_worker(history.judged, worker.name)
+    own = history.judged if worker is None else of_machine(history.judged, worker.name)
     since_begun = [trial.config for trial, _ in own if trial.number >= history.first_number]
     is_new = worker is not None and baseline not in since_begun
     is_due = is_new or is_baseline_due(own, baseline, history.times.typical_seconds)
@@ -128,7 +128,7 @@ def _probe_reference(turns: Turns, context: SearchContext, worker: FleetWorker |
     """Probe the baseline once more; say so if the machine has become slower or faster, or differs from the others."""
     history, baseline = context.history, context.request.baseline
     trial, verdict = probe_with_retry(context, baseline, "reference")
-    text = describe_drift(of_worker(history.judged, trial.result.worker), baseline)
+    text = describe_drift(of_machine(history.judged, trial.result.worker), baseline)
     if text:
         context.reporter.detail(text)
     if worker is None:

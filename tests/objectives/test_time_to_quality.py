@@ -12,7 +12,12 @@ from autotune.core.results import Outcome
 from autotune.errors import EnvironmentUnfit, UsageError
 from autotune.gradient_noise.estimate import batch_range
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleRequest, NoiseScaleResult
-from autotune.gradient_noise.stage import describe_advice, describe_noise, measure_gradient_noise, with_batch_advice
+from autotune.gradient_noise.stage import (
+    describe_advice,
+    describe_noise_scale,
+    measure_gradient_noise,
+    with_batch_advice,
+)
 from autotune.launch.base import RESULT
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge
@@ -89,7 +94,7 @@ def test_the_answer_tells_the_noise_scale_with_its_interval_and_the_learning_rat
     assert found.noise.low < 500.0 < found.noise.high
     assert found.half_batch == pytest.approx(20, rel=0.1)  # 6 + 2 ms, and 0.4 ms a sample
     assert (found.low, found.high) == batch_range(found.noise, found.half_batch)
-    assert answer.reasons[0] == describe_noise(found.noise)
+    assert answer.reasons[0] == describe_noise_scale(found.noise)
     assert answer.reasons[3].code is Code.BEST_GLOBAL_BATCH
     assert answer.global_batch_change.code is Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE
     assert any(note.startswith("Measuring the gradient noise scale") for note in listener.notes)
