@@ -95,14 +95,14 @@ class Listener(SilentReporter):
     """Remembers what it was told."""
 
     def __init__(self):
-        self.lines, self.notes, self.trials, self.best, self.phases = [], [], [], [], []
+        self.lines, self.notes, self.trials, self.best, self.stages = [], [], [], [], []
         self.answer, self.stopped = None, None
 
     def opening(self, lines, knobs):
         self.lines = list(lines)
 
     def phase(self, purpose):
-        self.phases.append(purpose)
+        self.stages.append(purpose)
 
     def probed(self, trial, verdict, best_so_far):
         self.trials.append(trial)

@@ -42,7 +42,7 @@ class ProgressWriter:
         self._reporter.opening(lines, knobs)
 
     def phase(self, purpose: Purpose) -> None:
-        """Keep the part of the search that begins."""
+        """Keep the stage of the search that begins."""
         self._keep(replace(self._progress, purpose=purpose))
         self._reporter.phase(purpose)
 

@@ -22,7 +22,7 @@ class Reporter(Protocol):
         """Show that the search begins: study, device, task and what is held in `lines`, `knobs` that may differ."""
 
     def phase(self, purpose: Purpose) -> None:
-        """Show that the search goes on to its next part, that of probes with this purpose; the first is `baseline`."""
+        """Show that the search goes on to its next stage, that of probes with this purpose; the first is `baseline`."""
 
     def probing(self, number: int, config: Config, purpose: str) -> None:
         """Show that a probe starts."""

@@ -98,7 +98,7 @@ def _entry(folder: Path) -> Entry:
 
 
 def _doing(view: StudyView) -> str:
-    """`Explore, best so far 2.10×`; once there is an answer, the phase alone."""
+    """`Explore, best so far 2.10×`; once there is an answer, the stage alone."""
     now = live(view)
-    phase = next(one.name for one in now.phases if one.is_now)
-    return f"{phase}, best so far {now.factor}" if now.factor and not view.recommendation else phase
+    stage = next(one.name for one in now.stages if one.is_now)
+    return f"{stage}, best so far {now.factor}" if now.factor and not view.recommendation else stage

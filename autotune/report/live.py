@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from autotune.core.results import Measurement, Trial
 from autotune.report import phrases
-from autotune.report.running import PHASES, Measured, best_factor, best_phrase
+from autotune.report.running import STAGES, Measured, best_factor, best_phrase
 from autotune.study.progress import RunningProbe, SearchProgress
 from autotune.study.shown import shown_config
 from autotune.study.view import AGAIN, StudyView
@@ -17,7 +17,7 @@ BETWEEN = "between probes"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Phase:
+class Stage:
     """One part of a search."""
 
     name: str
@@ -29,7 +29,7 @@ class Phase:
 class Live:
     """The state that the page of a running search shows; times since `began_at` go on in the browser."""
 
-    phases: tuple[Phase, ...]
+    stages: tuple[Stage, ...]
     began_at: str  # UTC, ISO 8601; empty: a search of an earlier version
     budget_seconds: float | None
     count: str  # `12 probes, 1 not usable`
@@ -49,7 +49,7 @@ def live(view: StudyView) -> Live:
     if probe is not None and any(trial.number == probe.number for trial in view.trials):
         probe = None  # it has just ended
     return Live(
-        phases=_phases(progress.purpose),
+        stages=_stages(progress.purpose),
         began_at=progress.began_at,
         budget_seconds=progress.budget_seconds,
         count=counted(len(view.trials), "probe") + (f", {unusable} not usable" if unusable else ""),
@@ -92,7 +92,7 @@ def _baseline(view: StudyView) -> Measured | None:
     return runs[-1] if runs else None
 
 
-def _phases(purpose: str) -> tuple[Phase, ...]:
-    place = [*PHASES].index(purpose) if purpose in PHASES else 0
-    names = enumerate(PHASES.values())
-    return tuple(Phase(name=name, is_now=number == place, is_over=number < place) for number, name in names)
+def _stages(purpose: str) -> tuple[Stage, ...]:
+    place = [*STAGES].index(purpose) if purpose in STAGES else 0
+    names = enumerate(STAGES.values())
+    return tuple(Stage(name=name, is_now=number == place, is_over=number < place) for number, name in names)

@@ -7,7 +7,7 @@ from autotune.core.results import Measurement
 from autotune.report.phrases import samples_per_second
 from autotune.units import format_speedup
 
-PHASES = {"baseline": "Baseline", "search": "Explore", "confirm": "Confirm", "ablation": "Ablation"}  # by purpose
+STAGES = {"baseline": "Baseline", "search": "Explore", "confirm": "Confirm", "ablation": "Ablation"}  # by purpose
 Measured = tuple[Config, Measurement]
 
 

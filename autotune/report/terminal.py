@@ -27,7 +27,7 @@ from autotune.report.phrases import (
     samples_per_second,
 )
 from autotune.report.probes import started_phrase
-from autotune.report.running import PHASES, Measured, best_phrase
+from autotune.report.running import STAGES, Measured, best_phrase
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
 from autotune.units import counted, format_clock, format_seconds
@@ -93,7 +93,7 @@ class TerminalReporter:
         self._has_header = False
         self._knobs: Sequence[Knob] = KNOBS
         self._probes = 0
-        self._phase: Purpose = "baseline"
+        self._stage: Purpose = "baseline"
         self._best: Measured | None = None
         self._baseline: Measured | None = None
 
@@ -119,8 +119,8 @@ class TerminalReporter:
         self._print(Text())
 
     def phase(self, purpose: Purpose) -> None:
-        """Name the phase in the live line."""
-        self._phase = purpose
+        """Name the stage in the live line."""
+        self._stage = purpose
 
     def probing(self, number: int, config: Config, purpose: str) -> None:
         """Show the probe in the live line."""
@@ -220,8 +220,8 @@ class TerminalReporter:
         Where there is no room, the bar goes first, then the hint.
         """
         elapsed, budget = time.monotonic() - self._began, self._budget_seconds
-        doing = PHASES[self._phase]
-        if self._best is not None and self._phase != "ablation":  # then there is an answer, measured better
+        doing = STAGES[self._stage]
+        if self._best is not None and self._stage != "ablation":  # then there is an answer, measured better
             doing += f" · {best_phrase(self._best, self._baseline)}"
         state = format_clock(elapsed) + (f" / {format_clock(budget)}" if budget is not None else "")
         state += f" · {counted(self._probes, 'probe')}"

@@ -33,7 +33,7 @@ class SearchProgress(Record, frozen=True, kw_only=True):
 
     began_at: str  # UTC, ISO 8601
     budget_seconds: float | None = None  # None: no limit of time
-    purpose: str = ""  # of the probes of the present part of the search
+    purpose: str = ""  # of the probes of the present stage of the search
     running: RunningProbe | None = None  # None: between probes
     doing: str = ""  # between probes: the latest sentence since the last of them began
     said: tuple[Said, ...] = ()  # the oldest first

@@ -150,7 +150,7 @@ def test_the_ablation_is_seen_while_the_answer_stands(browser: Browser, tmp_path
         search.join()
         wait_until(page, "!" + says("running now"))
         assert "×" in answer.locator(".diff td.why").first.inner_text()
-        assert answer.locator(".phases").count() == 0
+        assert answer.locator(".stages").count() == 0
         page.close()
 
 

@@ -62,12 +62,12 @@ def test_what_is_done_between_probes_is_known_until_the_next_begins(tmp_path: Pa
     assert probing is not None and probing.doing == ""
 
 
-def test_a_search_tells_its_phases_in_their_order(tmp_path: Path) -> None:
+def test_a_search_tells_its_stages_in_their_order(tmp_path: Path) -> None:
     listener = Listener()
 
     searched(tmp_path / "study", FakeLauncher(), listener, probes=6)
 
-    assert listener.phases == ["search", "confirm", "ablation"]
+    assert listener.stages == ["search", "confirm", "ablation"]
 
 
 def test_a_long_search_keeps_its_latest_sentences(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 from autotune.report.live import best_so_far, live
 from autotune.report.page import render
 from autotune.report.phrases import samples_per_second
-from autotune.report.running import PHASES
+from autotune.report.running import STAGES
 from autotune.study.progress import RunningProbe, Said, SearchProgress
 from autotune.study.view import AGAIN
 from tests.pages import Page
@@ -75,11 +75,11 @@ def test_the_baseline_is_no_gain_over_itself_however_often_it_is_measured() -> N
     assert found.best.startswith("baseline 58.8 samples/s: batch 64")
 
 
-@pytest.mark.parametrize("purpose", PHASES)
-def test_every_part_of_a_search_has_its_phase(purpose: str) -> None:
+@pytest.mark.parametrize("purpose", STAGES)
+def test_every_part_of_a_search_has_its_stage(purpose: str) -> None:
     found = live(dataclasses.replace(view(ladder()[:8], running=True), progress=state(purpose=purpose)))
 
-    assert [one.name for one in found.phases if one.is_now] == [PHASES[purpose]]
+    assert [one.name for one in found.stages if one.is_now] == [STAGES[purpose]]
 
 
 def test_the_best_so_far_is_usable_and_measured_by_the_search() -> None:
@@ -110,7 +110,7 @@ def test_while_changes_are_checked_the_answer_stands_with_the_state_above_it() -
     page = Page(render(study))
 
     assert "15.3×" in page.text
-    assert ("ol", "class", "phases") in page.attributes
+    assert ("ol", "class", "stages") in page.attributes
     above = page.text.partition("15.3× resnet")[2].partition("15.3×")[0]
     assert "Ablation" in above and "<b>Confirming</b> 4." in above  # the latest sentence
     assert "not measured yet" in page.text

@@ -33,7 +33,7 @@ from autotune.report.finalists_chart import finalists
 from autotune.report.losses import losses_phrase
 from autotune.report.markdown import markdown
 from autotune.report.page import render
-from autotune.report.running import PHASES
+from autotune.report.running import STAGES
 from autotune.report.settings_chart import settings_chart
 from autotune.report.step_chart import step
 from autotune.report.templates import Served
@@ -278,7 +278,7 @@ class Screen(io.StringIO):
         return True
 
 
-def live_line(study: StudyView, phase: Purpose) -> str:
+def live_line(study: StudyView, stage: Purpose) -> str:
     """The last thing that a terminal shows of a search that has made these probes."""
     screen, most = Screen(), 0.0
     with TerminalReporter(Console(file=screen, width=200), budget_seconds=600.0) as reporter:
@@ -287,7 +287,7 @@ def live_line(study: StudyView, phase: Purpose) -> str:
             reporter.probing(one.number, one.config, one.purpose)
             reporter.probed(one, verdict, best_so_far=verdict.feasible and (verdict.value or 0.0) > most)
             most = max(most, verdict.value or 0.0) if verdict.feasible else most
-        reporter.phase(phase)
+        reporter.phase(stage)
     return ESCAPES.sub("", screen.getvalue()).rstrip().splitlines()[-1].strip()
 
 
@@ -300,35 +300,35 @@ def terminal(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(params=["search", "confirm", "ablation"])
 def running(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[StudyView, Purpose]]:
-    """A study that is being searched, in that phase; from the ablation on it has an answer, of other numbers."""
-    folder, phase = tmp_path / "studies" / "resnet", request.param
+    """A study that is being searched, in that stage; from the ablation on it has an answer, of other numbers."""
+    folder, stage = tmp_path / "studies" / "resnet", request.param
     rate = {"samples_per_second": 1900.0, "speedup": 12.5, "speedup_low": 12.1, "speedup_high": 12.9}
-    written(folder, ladder(), recommendation(**rate) if phase == "ablation" else None)
-    progress = SearchProgress(began_at="2026-11-22T10:00:00+00:00", budget_seconds=600.0, purpose=phase)
+    written(folder, ladder(), recommendation(**rate) if stage == "ablation" else None)
+    progress = SearchProgress(began_at="2026-11-22T10:00:00+00:00", budget_seconds=600.0, purpose=stage)
     codec.write(folder / PROGRESS, progress)
     lock = Lock(folder)
-    yield load_view(folder), phase
+    yield load_view(folder), stage
     lock.release()
 
 
 def test_a_running_search_tells_the_same_on_page_terminal_list_and_json(
     running: tuple[StudyView, Purpose], terminal: None
 ) -> None:
-    study, phase = running
-    line, page = live_line(study, phase), Page(render(study, served=Served(nonce="n", tag="t"))).text
+    study, stage = running
+    line, page = live_line(study, stage), Page(render(study, served=Served(nonce="n", tag="t"))).text
     with serving(study.folder.parent) as server:
         listed = Page(ask(server, "/")[2]).text
 
-    is_answered = phase == "ablation"
+    is_answered = stage == "ablation"
     best = "" if is_answered else " · best 2,330 samples/s (15.3× baseline)"
     factor, other = ("12.5×", "15.3×") if is_answered else ("15.3×", "12.5×")
-    assert line.startswith(f"{PHASES[phase]}{best}  ")
+    assert line.startswith(f"{STAGES[stage]}{best}  ")
     assert f" / 10:00 · {len(study.trials)} probes" in line
     assert f"{factor} resnet · autotune" in page
     assert best.removeprefix(" · ") in page
     assert f"/ 10:00 · {len(study.trials)} probes" in page
     assert other not in page + line + listed
-    assert f"running now: {PHASES[phase]}{'' if is_answered else f', best so far {factor}'}" in listed
+    assert f"running now: {STAGES[stage]}{'' if is_answered else f', best so far {factor}'}" in listed
     assert on_page(render(study)) == on_terminal(study) == in_json(study)
     if is_answered:
         assert json.loads(run_here(study.folder.parents[1], "best", "--json").stdout)["speedup"] == 12.5

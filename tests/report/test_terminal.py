@@ -17,7 +17,7 @@ from autotune.knobs.num_workers import NumWorkers
 from autotune.objectives.verdict import judge
 from autotune.report.columns import RESULT_ROOM, columns, fitting_columns, header, line_width
 from autotune.report.probes import table
-from autotune.report.running import PHASES
+from autotune.report.running import STAGES
 from autotune.report.terminal import TerminalReporter, probe_line
 from tests.reporting import config, failed, ladder, measured, recommendation, request, trial, view
 
@@ -158,7 +158,7 @@ def test_a_terminal_gets_a_live_line_and_its_cursor_back(monkeypatch: pytest.Mon
     seen = on_a_terminal(monkeypatch, 110)
 
     assert "Ctrl-C keeps the study" in seen
-    assert f"{PHASES['search']} · baseline 152 samples/s" in seen
+    assert f"{STAGES['search']} · baseline 152 samples/s" in seen
     assert "Comparing the losses." in seen
     assert seen.rindex("Comparing the losses.") < seen.rindex("Explore ·")  # the note took its place
     assert "0:00 / 10:00 · 1 probe ·" in seen
