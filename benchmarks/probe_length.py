@@ -5,7 +5,7 @@
 Nothing is run: every recorded step goes through the code that ends a probe's window. The incumbent is invented, so many
 times as fast as the window's own mean; or ("the same again") another probe of the same configuration, drift and all:
 whoever is cut short there is cut wrongly. What that costs stands in the last columns: how far the rate that is told
-then lies from the one that the whole record tells. Last, what shorter stages before the window would do to their rates.
+then lies from the one that the whole record tells. Last, what shorter parts before the window would do to their rates.
 """
 
 import argparse
@@ -26,7 +26,7 @@ ROOT = Path(__file__).parent.parent
 STUDIES = ("studies/digits_cnn-xeon", "studies/slow_loader-xeon")
 SPEEDS = (0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.2)  # of the probe, the incumbent being 1
 COMPUTING_SECONDS = (0.2, 0.3, 0.4)  # instead of half a second
-LOADER_ROUNDS = (1, 2)  # instead of three
+LOADER_TURNS = (1, 2)  # instead of three
 Asked = Iterable[tuple[Trial, float | None]]  # a recorded probe, and the incumbent's samples/s
 
 
@@ -116,7 +116,7 @@ def errors(found: Sequence[float]) -> str:
 
 
 def shorter(name: str, pairs: Sequence[tuple[Alone, int]]) -> None:
-    """Print what the rate of a stage is off by if only so many of its entries are taken."""
+    """Print what the rate of a part is off by if only so many of its entries are taken."""
     found = [
         Alone(seconds=whole.seconds[:count], samples=whole.samples).samples_per_second / whole.samples_per_second - 1
         for whole, count in pairs
@@ -154,8 +154,8 @@ def main() -> None:
     loading = [alone for trial in trials if (alone := recorded(trial).loader_only) and len(alone.seconds) == 3]
     for most in COMPUTING_SECONDS:
         shorter(f"computing alone for {most:g} s", [(alone, until(alone.seconds, most)) for alone in computing])
-    for rounds in LOADER_ROUNDS:
-        shorter(f"loading alone for {rounds} of 3 rounds", [(alone, rounds) for alone in loading])
+    for turns in LOADER_TURNS:
+        shorter(f"loading alone for {turns} of 3 turns", [(alone, turns) for alone in loading])
 
 
 if __name__ == "__main__":

@@ -13,9 +13,11 @@ from autotune.targets.base import Step
 
 COMPUTE_STEPS = 3  # of computing alone, where they take no longer than ISOLATED_PATIENCE times as long as they have to
 ISOLATED_PATIENCE = 2.0
-LOADER_ROUNDS = 3  # of loading alone, where there is time for so many (docs/notes/timing.md 4)
-LEAST_LOADING = 0.1  # of its longest time: three rounds of a fast loader would be over in a millisecond
-MOST_ISOLATED_ROUNDS = 30  # of a very fast one
+LOADER_TURNS = (
+    3  # of the workers, one batch of each: loading alone, where there is time for so many (docs/notes/timing.md 4)
+)
+LEAST_LOADING = 0.1  # of its longest time: three turns of a fast loader would be over in a millisecond
+MOST_LOADER_TURNS = 30  # of a very fast one
 
 
 class Computing:
@@ -41,23 +43,26 @@ class Computing:
 
 
 class Loading:
-    """Batches that nobody trains on: first those that the workers held `ready`, then timed rounds of all workers."""
+    """Batches that nobody trains on: first those that the workers held `ready`, then timed turns of all workers."""
 
     def __init__(self, budget: ProbeBudget, workers: int, ready: int) -> None:
         self._budget = budget
-        self._round = max(workers, 1)
+        self._batches_per_turn = max(workers, 1)
         self._ready = ready
         self._batches = self._samples = 0
         self._seconds: list[float] = []
 
     @property
     def result(self) -> Alone | None:
-        """The times of loading alone; None: no whole round. Batches that differ in size count with their mean."""
-        rounds = self._batches // self._round
-        if not rounds:
+        """The times of loading alone; None: no whole turn. Batches that differ in size count with their mean."""
+        turns = self._batches // self._batches_per_turn
+        if not turns:
             return None
-        seconds = [sum(self._seconds[index * self._round : (index + 1) * self._round]) for index in range(rounds)]
-        return Alone(seconds=tuple(seconds), samples=round(self._samples * self._round / self._batches))
+        seconds = [
+            sum(self._seconds[index * self._batches_per_turn : (index + 1) * self._batches_per_turn])
+            for index in range(turns)
+        ]
+        return Alone(seconds=tuple(seconds), samples=round(self._samples * self._batches_per_turn / self._batches))
 
     @property
     def seconds_per_batch(self) -> float:
@@ -76,12 +81,12 @@ class Loading:
         self._seconds.append(seconds)
         self._batches += 1
         self._samples += samples
-        if self._batches % self._round:
+        if self._batches % self._batches_per_turn:
             return False
         elapsed, longest = sum(self._seconds), self._budget.max_loader_seconds
-        rounds = self._batches // self._round
-        enough = rounds >= LOADER_ROUNDS and elapsed >= LEAST_LOADING * longest
-        return enough or rounds >= MOST_ISOLATED_ROUNDS or elapsed >= longest
+        turns = self._batches // self._batches_per_turn
+        enough = turns >= LOADER_TURNS and elapsed >= LEAST_LOADING * longest
+        return enough or turns >= MOST_LOADER_TURNS or elapsed >= longest
 
 
 def in_turn(steps: Sequence[Step], seconds: Sequence[float]) -> tuple[Alone, Alone]:

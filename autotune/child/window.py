@@ -1,15 +1,16 @@
-"""The stages of a probe, and when it moves from one to the next.
+"""The parts of a probe, and when it moves from one to the next.
 
     warm-up    until steps are steady                                     told apart, not measured
     exchange   micro-steps without and with an exchange of gradients      only where several ranks train
     compute    the same batch again and again: computing alone            only where a loader may overlap with it
     drain      what the workers held ready is thrown away                 the same
-    load       whole rounds of the workers, not trained on: loading alone the same
+    load       whole turns of the workers, not trained on: loading alone  the same
     settle     one batch per worker, so that the window begins in the workers' steady rhythm; not without workers
                where a step takes 0.1 s or more
     window     whole multiples of the workers, until enough is known (`window_stopping.py`)
 
-Rounds of workers that load a micro-batch in half the time of computing it count as one batch: nobody waits for them.
+A turn of the workers is one batch of each of them. Where they load a micro-batch in half the time of computing it, a
+turn is one batch: nobody waits for them.
 
 Steps below 5 ms are taken together in blocks from `compute` on, settling left out: looking at each of them would cost a
 good part of what they take.
@@ -63,9 +64,9 @@ class ProbeWatch:
         self._warm_up, self.track = instruments.warm_up, instruments.track
         self._collections = instruments.collections
         self._beat, self._phase, self._agree = callbacks.beat, callbacks.phase, callbacks.agree
-        self._round, self._loads, self._exchanges = max(shape.workers, 1), shape.loads, shape.exchanges
+        self._batches_per_turn, self._loads, self._exchanges = max(shape.workers, 1), shape.loads, shape.exchanges
         self._cycle_ratio = shape.cycle_ratio
-        self._stage: Callable[[Step], Order] = self._warming
+        self._part: Callable[[Step], Order] = self._warming
         self.steps_at_once = self.steps_per_block = 1  # now, and where they are short enough to be looked at together
         self._last = time.perf_counter()
         self._settling = 0
@@ -94,18 +95,18 @@ class ProbeWatch:
 
     def epoch(self) -> None:
         """Count loader restarts inside the window; they are part of its wall time."""
-        self.restarts += self._stage == self._measure
-        if self._stage == self._compute:  # over, and batches are being loaded alone
+        self.restarts += self._part == self._measure
+        if self._part == self._compute:  # over, and batches are being loaded alone
             self.loading.epoch()
 
     def step(self, step: Step) -> Order:
         """Take note of the optimizer steps that were asked for."""
         self._beat()
-        return self._stage(step)
+        return self._part(step)
 
     def ended(self) -> bool:
         """Take the window for complete where its steps will do, because there are no more."""
-        if self._stage != self._measure:
+        if self._part != self._measure:
             return False
         del self.steps[self.ending.ended() :]
         self._end()
@@ -117,7 +118,7 @@ class ProbeWatch:
 
     def update(self) -> None:
         """Time the optimizer's part of what is measured: before and after."""
-        if self._updates and self._stage == self._measure:
+        if self._updates and self._part == self._measure:
             self._updates.mark()
             self._timed += 1
 
@@ -195,10 +196,10 @@ class ProbeWatch:
         self.steps_per_block = self._agree(_together(self._step_seconds))
         if self._exchanges or self._loads:
             self._phase("alone")
-        return self._next_stage(self._warming, Order.EXCHANGE) if self._exchanges else self._warmed()
+        return self._next_part(self._warming, Order.EXCHANGE) if self._exchanges else self._warmed()
 
     def _warmed(self) -> Order:
-        return self._next_stage(self._compute, Order.REPEAT, self.steps_per_block) if self._loads else self._settle()
+        return self._next_part(self._compute, Order.REPEAT, self.steps_per_block) if self._loads else self._settle()
 
     def _compute(self, step: Step) -> Order:
         enough = self._agree(self.computing.step(self._lap(), step.samples))
@@ -209,21 +210,21 @@ class ProbeWatch:
         loading = self.loading.seconds_per_batch * self._micro_batches
         self.steps_per_block = self._agree(_together(max(self._step_seconds, loading)))
         if self._agree(0 < loading < PLENTY_SHARE * self._step_seconds):
-            self._round = self.ending.round = 1
+            self._batches_per_turn = self.ending.batches_per_turn = 1
         self._look = look()  # before settling, which takes up what looking costs
-        if self._agree(not self._loads and self._round == 1 and self._step_seconds >= LONG_STEP_SECONDS):
+        if self._agree(not self._loads and self._batches_per_turn == 1 and self._step_seconds >= LONG_STEP_SECONDS):
             return self._begin()
-        return self._next_stage(self._settled, Order.CONTINUE)
+        return self._next_part(self._settled, Order.CONTINUE)
 
     def _settled(self, step: Step) -> Order:
         self._learned(step)
         self._settling += step.micro_batches
-        return self._begin() if self._settling >= self._round else Order.CONTINUE
+        return self._begin() if self._settling >= self._batches_per_turn else Order.CONTINUE
 
     def _begin(self) -> Order:
         self._clock.now()  # the device has settled, too: what the launcher reads of it begins with the phase
         self._phase("measure")
-        order = self._next_stage(self._measure, Order.CONTINUE, at_once=self.steps_per_block)
+        order = self._next_part(self._measure, Order.CONTINUE, at_once=self.steps_per_block)
         self._collections.begin()
         self._faults_before = page_faults()
         self._clock.mark()
@@ -278,8 +279,8 @@ class ProbeWatch:
         assert self._updates is not None, "asked for only where updates were timed"
         return self._updates.between(2 * entry, 2 * entry + 1)
 
-    def _next_stage(self, stage: Callable[[Step], Order], order: Order, at_once: int = 1) -> Order:
-        self._stage, self.steps_at_once = stage, at_once
+    def _next_part(self, part: Callable[[Step], Order], order: Order, at_once: int = 1) -> Order:
+        self._part, self.steps_at_once = part, at_once
         self._last = time.perf_counter()
         return order
 

@@ -3,7 +3,7 @@
 clearly slower than the best so far       cut short: what was measured until then is the result
 clearly apart from it                     a rough interval is enough, nobody confuses the two
 too near to tell, or nothing to beat      a precise interval
-all of them                               whole rounds of the workers, and not beyond the cap
+all of them                               whole turns of the workers, and not beyond the cap
 epochs that workers load                  whole ones, as long as they are few and soon over
 full collections of garbage               not before a second one has come, if it comes soon
 """
@@ -32,7 +32,7 @@ COMPARED_BLOCK_SECONDS = 0.1  # of steps that are compared with the best so far 
 class WindowStopping:
     """Takes note of the steps of one window until it has seen enough.
 
-    `workers`: a window ends after whole rounds of them, because their batches come in bursts. `epoch`: micro-batches of
+    `workers`: a window ends after whole turns of them, because their batches come in bursts. `epoch`: micro-batches of
     one; 0: not known. `incumbent`: samples/s of the best configuration so far; None: this one is to be measured for its
     own sake.
     """
@@ -40,12 +40,12 @@ class WindowStopping:
     def __init__(
         self, budget: ProbeBudget, *, workers: int = 0, epoch: int = 0, incumbent: float | None = None
     ) -> None:  # fmt: skip
-        self._budget, self.round, self._epoch, self._incumbent = budget, max(workers, 1), epoch, incumbent
+        self._budget, self.batches_per_turn, self._epoch, self._incumbent = budget, max(workers, 1), epoch, incumbent
         self._spent = self._paused = 0.0
         self._seconds: list[float] = []
         self._elapsed = self._block_seconds = 0.0
         self._samples = self._block_samples = 0.0
-        self._micro_batches = self._next_look = self._whole = 0  # the last: steps that are whole rounds
+        self._micro_batches = self._next_look = self._whole = 0  # the last: steps that are whole turns
         self._block_rates: list[float] = []
         self._known_after: float | None = None  # seconds of the window after which all else was known
         self.noisy = self.cut_short = False
@@ -60,7 +60,7 @@ class WindowStopping:
         """Take note of one optimizer step; whether it was the last that is needed.
 
         `is_open`: a full collection has come, and it is not known how often they do. A window waits for the next one,
-        unless it is of whole rounds or epochs of workers.
+        unless it is of whole turns or epochs of workers.
         `paused`: seconds around it that are no part of it, as of an evaluation. Beyond the longest window in all, they
         count against the cap: where evaluations take most of the time, a probe would last for minutes.
         """
@@ -71,7 +71,7 @@ class WindowStopping:
         self._samples += samples
         self._block_samples += samples
         self._micro_batches += micro_batches
-        whole = self._micro_batches % self.round == 0
+        whole = self._micro_batches % self.batches_per_turn == 0
         if whole:
             self._whole = len(self._seconds)
         if whole and self._block_seconds >= COMPARED_BLOCK_SECONDS and self._slower_by_now():
@@ -89,7 +89,7 @@ class WindowStopping:
         return True
 
     def ended(self) -> int:
-        """The training has come to its end. How many of the steps are a window, whole rounds; 0: they are too few."""
+        """The training has come to its end. How many of the steps are a window, whole turns; 0: they are too few."""
         seconds = self._seconds[: self._whole]
         if len(seconds) < self._budget.min_steps or sum(seconds) < self._budget.min_seconds:
             return 0
@@ -105,7 +105,7 @@ class WindowStopping:
     def half_width(self) -> float | None:
         """Relative 95 % half width of the mean step time."""
         micro_batches = max(self._micro_batches // max(len(self._seconds), 1), 1)
-        return relative_half_width(self._seconds, max(1, math.ceil(self.round / micro_batches)))
+        return relative_half_width(self._seconds, max(1, math.ceil(self.batches_per_turn / micro_batches)))
 
     def _judge_noise(self) -> None:
         half_width = self.half_width()
@@ -125,7 +125,7 @@ class WindowStopping:
     def _may_wait(self, known_after: float) -> bool:
         """Whether a window that all else is known of may go on for another full collection."""
         most = min(OPEN_PATIENCE * known_after, self._budget.max_seconds - self._spent)
-        return self.round == 1 and not self._epoch and self._elapsed + self._paused < most
+        return self.batches_per_turn == 1 and not self._epoch and self._elapsed + self._paused < most
 
     def _slower_by_now(self) -> bool:
         """Close a block of steps, and compare all blocks so far."""

@@ -38,7 +38,7 @@ KNEE_PROBES = probe_count(KNEE_FINALISTS, SURE_ROUNDS, 1)
 SHORT_ROUNDS = confirmation_rounds.fewest_rounds(2)  # of the fastest against the baseline, for a useful interval
 CLEAR_GAIN = 1.5  # by single probes: two rounds tell that, where probes err by 10 % (`core/rounds.Rounds`)
 THREE_PROBES = probe_count(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with fewer finalists more rounds
-USUAL_STEPS = ProbeBudget().min_steps  # of a stage of a probe, if they are not too long for it
+USUAL_STEPS = ProbeBudget().min_steps  # of a part of a probe, if they are not too long for it
 
 
 class TimeBudget:
@@ -100,13 +100,13 @@ class TimeBudget:
     def first_budget(self) -> ProbeBudget:
         """The budget of the first probe, of which only the step that the inspection took is known.
 
-        Where steps are long, three of its stages (`child/window.py`) take the longest window each.
+        Where steps are long, three of its parts (`child/window.py`) take the longest window each.
         """
         step = self._history.request.facts.step
         seconds, share = step.seconds if step is not None else 0.0, FIRST_SHARE * self.left_seconds
-        stages, budgets = 3 * USUAL_STEPS * seconds, self._this_and_smaller(self.usual_budget)
+        parts, budgets = 3 * USUAL_STEPS * seconds, self._this_and_smaller(self.usual_budget)
         least = FEWEST_PROBE_STEPS * seconds
-        fit = (b for b in budgets if least + min(stages, 3 * b.max_seconds) <= share >= b.min_seconds)
+        fit = (b for b in budgets if least + min(parts, 3 * b.max_seconds) <= share >= b.min_seconds)
         return next(fit, budgets[-1])
 
     @property

@@ -16,7 +16,7 @@ SEARCH = ProbeBudget(min_seconds=0.75, max_seconds=2.0)
 BRIEF = ProbeBudget(
     max_compute_seconds=0.1, max_loader_seconds=0.5, min_seconds=0.75, max_seconds=2.0, target_precision=0.05
 )
-# Where time is too short even for that, as where steps are long: each stage of a probe ends as soon as it may. Recorded
+# Where time is too short even for that, as where steps are long: each part of a probe ends as soon as it may. Recorded
 # windows of half the length are off by 0.6 % in the median, nine of ten by 3.4 % at most (benchmarks/probe_length.py),
 # but beside workers that deliver an epoch of 16 batches in bursts such were off by a factor of 3 (tabular, 4096 x 1).
 LEAST = ProbeBudget(

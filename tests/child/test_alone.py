@@ -40,13 +40,13 @@ def test_computing_takes_half_a_second_or_three_steps_but_not_of_long_ones(secon
 
 
 @pytest.mark.parametrize(
-    ("seconds", "workers", "rounds"),
+    ("seconds", "workers", "turns"),
     [(0.2, 0, 3), (0.4, 0, 3), (2.0, 0, 1), (0.1, 2, 3), (0.3, 4, 1), (0.005, 4, 5), (1e-5, 0, 30)],
 )
-def test_loading_takes_whole_rounds_of_the_workers(seconds: float, workers: int, rounds: int) -> None:
+def test_loading_takes_whole_turns_of_the_workers(seconds: float, workers: int, turns: int) -> None:
     result = loaded(itertools.repeat(seconds), workers)
 
-    assert result.seconds == pytest.approx((seconds * max(workers, 1),) * rounds)
+    assert result.seconds == pytest.approx((seconds * max(workers, 1),) * turns)
     assert result.samples == 10 * max(workers, 1)
 
 

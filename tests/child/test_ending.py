@@ -86,13 +86,13 @@ def test_noise_hides_no_hopeless_probe_and_condemns_no_equal_one():
     assert cut(1.0) <= 1
 
 
-def test_a_cut_comes_after_whole_rounds_of_the_workers():
+def test_a_cut_comes_after_whole_turns_of_the_workers():
     _, steps = _run(lambda n: 0.1, workers=3, incumbent=SAMPLES / 0.1 / 0.5)
 
     assert steps == 6
 
 
-def test_micro_batches_count_towards_a_round():
+def test_micro_batches_count_towards_a_turn():
     _, steps = _run(lambda n: 0.1, workers=4, micro_batches=2, incumbent=SAMPLES / 0.1 / 0.5)
 
     assert steps == 4
@@ -140,7 +140,7 @@ def test_more_steps_than_two_are_asked_of_a_window_that_they_make_no_longer_than
         (1000, {"workers": 2}, 0.0, 8),
         (1000, {"workers": 1, "epoch": 12}, 0.0, 12),
     ],
-    ids=["known", "soon known", "never known", "evaluations", "rounds of workers", "whole epochs"],
+    ids=["known", "soon known", "never known", "evaluations", "turns of workers", "whole epochs"],
 )
 def test_a_window_waits_for_another_full_collection_up_to_twice_as_long(known_after, shape, paused, steps):
     ending = WindowStopping(BUDGET, **shape)

@@ -111,7 +111,7 @@ def test_computing_alone_and_loading_alone_come_between_the_warm_up_and_the_wind
     stages = [command for command, before in zip(commands, [None, *commands], strict=False) if command is not before]
     assert stages == [Order.CONTINUE, Order.REPEAT, Order.LOAD, Order.CONTINUE, Order.STOP]
     assert commands.count(Order.REPEAT) == 5  # half a second of steps
-    assert commands.count(Order.LOAD) == 4 + 3 * 2  # what the workers held ready, then three rounds of both
+    assert commands.count(Order.LOAD) == 4 + 3 * 2  # what the workers held ready, then three turns of both
     assert phases == ["alone", "measure"]
 
 
@@ -271,7 +271,7 @@ def test_an_epoch_that_ends_while_draining_has_drained(clock):
         command = window.loaded(8)
         drained += 1
 
-    assert drained == 3 + 2 * 8  # two rounds take longer than a second
+    assert drained == 3 + 2 * 8  # two turns take longer than a second
     assert window.loading.result.samples == 64
 
 
@@ -357,7 +357,7 @@ def test_long_steps_are_few(clock, seconds, steps):
 
 
 @pytest.mark.parametrize(("loading", "steps"), [(0.3, 3), (0.9, 6)])
-def test_rounds_of_workers_that_load_fast_enough_are_not_waited_for(clock, loading, steps):
+def test_turns_of_workers_that_load_fast_enough_are_not_waited_for(clock, loading, steps):
     window = _driven(clock, lambda n: 1.0, loading=loading, workers=8, loads=True)
 
     assert len(window.steps) == steps
@@ -385,7 +385,7 @@ def test_an_unsteady_run_goes_on_to_the_cap_and_is_called_noisy(clock):
 
 
 @pytest.mark.parametrize(("taken", "measured"), [(5, 0), (12, 0), (30, 21), (31, 21), (32, 21), (33, 24)])
-def test_a_training_that_ends_by_itself_is_measured_if_whole_rounds_of_it_make_a_window(clock, taken, measured):
+def test_a_training_that_ends_by_itself_is_measured_if_whole_turns_of_it_make_a_window(clock, taken, measured):
     window = _window(clock, workers=3)
     for number in range(taken):
         clock.time += 0.3 if number % 7 == 0 else 0.05
