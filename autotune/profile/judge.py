@@ -74,18 +74,18 @@ def late_rank(result: ProfileResult) -> str:
     return f"{told}, where `{part}` takes {format_ms(more[part])} ms more."
 
 
-def bounds(result: ProfileResult) -> dict[str, float]:
-    """Return what share of a step each limit of the machine takes at least, the largest first; empty: not counted.
+def bound_shares(result: ProfileResult) -> dict[str, float]:
+    """Return what share of a step each bound takes at least, the largest first; empty: not counted.
 
     A roofline (Williams, Waterman, Patterson 2009) with two more roofs: waiting for data, and what a call costs.
     """
-    work, limits = result.work, result.limits
-    if work is None or work.flops is None or limits is None:
+    work, bounds = result.work, result.limits
+    if work is None or work.flops is None or bounds is None:
         return {}
     found = {
         "compute": work.flops / work.peak_flops / result.seconds,
-        "memory": limits.moved_bytes / limits.bytes_per_second / result.seconds,
-        "launch": limits.calls * limits.call_seconds / result.seconds,
+        "memory": bounds.moved_bytes / bounds.bytes_per_second / result.seconds,
+        "launch": bounds.calls * bounds.call_seconds / result.seconds,
         "data": share_of_parts(result, "data"),
     }
     return dict(sorted(found.items(), key=lambda one: -one[1]))

@@ -19,9 +19,9 @@ from autotune.preparation.named_training import Name, NamedTraining, named_train
 from autotune.preparation.prepare import inspect
 from autotune.preparation.settings import Settings
 from autotune.profile.failed import error_of_profile, with_shown_trace
-from autotune.profile.memory_stage import on_shapes, smaller_batch, with_shapes
+from autotune.profile.memory_run import on_shapes, smaller_batch, with_shapes
 from autotune.profile.records import ProfileRequest, ProfileResult
-from autotune.profile.storage_stage import with_storage
+from autotune.profile.storage_run import with_storage
 from autotune.study.disk import is_study
 from autotune.targets import resolve
 from autotune.targets.commands.command import is_command

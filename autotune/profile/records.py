@@ -86,7 +86,7 @@ class Work(Record, frozen=True, kw_only=True):
     dtype: str  # that it was measured in: what the model computes in
 
 
-class Limits(Record, frozen=True, kw_only=True):
+class Bounds(Record, frozen=True, kw_only=True):
     """What bounds a step beside its floating-point operations, and what this machine could do of it."""
 
     moved_bytes: int  # per optimizer step, that operations read and write if nothing is in a cache
@@ -132,7 +132,7 @@ class ProfileResult(Result, frozen=True, kw_only=True):
     ranks: tuple[tuple[PartSeconds, ...], ...] = ()  # the parts of each rank, in their order; empty: one process
     modules: tuple[ModuleSeconds, ...] = ()  # empty: not told apart
     work: Work | None = None
-    limits: Limits | None = None  # None: operations were not counted
+    limits: Bounds | None = None  # None: operations were not counted
     findings: tuple[SlowLine, ...] = ()
     memory: MemoryUse | None = None
     storage: StorageUse | None = None  # None: no sample opens a file, or it was not measured

@@ -12,7 +12,7 @@ from autotune.profile.judge import (
     LEAST_FINDING_SHARE,
     at_most,
     bottleneck,
-    bounds,
+    bound_shares,
     expensive_modules,
     findings,
     late_rank,
@@ -117,14 +117,14 @@ def work_phrase(work: Work, seconds: float) -> str:
 
 
 def bound_phrase(result: ProfileResult) -> str:
-    """Return what bounds the step most, of the limits of this machine; empty: not counted."""
-    found, limits = bounds(result), result.limits
-    if not found or limits is None:
+    """Return what bounds the step most, of operations, memory, calls and data; empty: not counted."""
+    found, bounds = bound_shares(result), result.limits
+    if not found or bounds is None:
         return ""
     names = {
         "compute": "operations",
-        "memory": f"moving {format_bytes(limits.moved_bytes)}",
-        "launch": f"{limits.calls:,} calls",
+        "memory": f"moving {format_bytes(bounds.moved_bytes)}",
+        "launch": f"{bounds.calls:,} calls",
         "data": "data",
     }
     told = ", ".join(f"{names[one]} {format_share(of_step)}" for one, of_step in found.items())

@@ -10,7 +10,7 @@ from autotune.memory.child import predict_peaks
 from autotune.memory.records import DryRun, DryRunRequest
 from autotune.profile.child import measure
 from autotune.profile.memory_judge import disagreement, peak_bytes, rows, saved_by
-from autotune.profile.memory_stage import with_shapes
+from autotune.profile.memory_run import with_shapes
 from autotune.profile.records import ProfileRequest
 from tests.profile.test_table import lines
 from tests.targets_support import COMPLETE, HEAD, clean_imports, write

@@ -11,7 +11,7 @@ from autotune.memory.model import Arm
 from autotune.memory.records import DryRun
 from autotune.profile.memory_judge import largest_modules, peak_bytes, rows
 from autotune.profile.memory_records import HeapUse, MemoryUse, StateBytes
-from autotune.profile.memory_stage import with_shapes
+from autotune.profile.memory_run import with_shapes
 from autotune.profile.records import ProfileRequest, ProfileResult
 from tests.profile.test_table import lines, result
 from tests.worlds import config

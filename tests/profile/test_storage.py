@@ -13,7 +13,7 @@ from autotune.profile.page import render
 from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.profile.storage_judge import is_cold, moved, rate, storage_doubts, storage_sentence, total_bytes
 from autotune.profile.storage_records import StorageUse
-from autotune.profile.storage_stage import with_storage
+from autotune.profile.storage_run import with_storage
 from autotune.profile.table import profile_block
 from tests.profiling import profiled, readings
 from tests.targets_support import HEAD, clean_imports, write

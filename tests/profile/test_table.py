@@ -6,7 +6,7 @@ from autotune.core.interference_readings import HostInterference
 from autotune.core.results import Outcome
 from autotune.profile.records import (
     PARTS,
-    Limits,
+    Bounds,
     MeasuredGain,
     ModuleSeconds,
     PartSeconds,
@@ -70,9 +70,9 @@ def test_a_finding_says_what_it_costs_how_often_and_what_to_write():
 
 
 def test_what_bounds_a_step_is_said_with_what_each_limit_takes():
-    limits = Limits(moved_bytes=3 * 2**30, bytes_per_second=2.0**33, calls=2000, call_seconds=3e-6)
+    bounds = Bounds(moved_bytes=3 * 2**30, bytes_per_second=2.0**33, calls=2000, call_seconds=3e-6)
 
-    shown = "\n".join(lines(result(limits=limits)))
+    shown = "\n".join(lines(result(limits=bounds)))
 
     assert "bound by memory: moving 3 GiB 62%, operations 17%, data 17%, 2,000 calls 1% of the step" in shown
 
@@ -81,10 +81,10 @@ def test_a_mean_of_samples_has_one_decimal():
     assert "a step of 31.9 samples" in lines(result(samples=31.9012))[0]
 
 
-def test_limits_that_leave_most_of_a_step_unexplained_do_not_bound_it():
-    limits = Limits(moved_bytes=2**20, bytes_per_second=2.0**33, calls=2000, call_seconds=3e-6)
+def test_bounds_that_leave_most_of_a_step_unexplained_do_not_bound_it():
+    bounds = Bounds(moved_bytes=2**20, bytes_per_second=2.0**33, calls=2000, call_seconds=3e-6)
 
-    shown = "\n".join(lines(result(limits=limits)))
+    shown = "\n".join(lines(result(limits=bounds)))
 
     assert "bound by none of these: " in shown
 

@@ -25,7 +25,7 @@ from autotune.profile.measuring.module_times import ModuleTimes
 from autotune.profile.measuring.samples import Samples
 from autotune.profile.measuring.sizes import Products
 from autotune.profile.measuring.trace import captured, traced
-from autotune.profile.measuring.traffic import Traffic, limits_of
+from autotune.profile.measuring.traffic import Traffic, bounds_of
 from autotune.profile.measuring.user_lines import UserLine
 from autotune.profile.measuring.verify import Verifying
 from autotune.profile.measuring.without import Without
@@ -112,7 +112,7 @@ class OurLoopPasses(LinePasses):
         return replace(
             self._found,
             work=flops.work_of(self._training, self._flops),
-            limits=limits_of(self._traffic, self._device) if self._traffic is not None else None,
+            limits=bounds_of(self._traffic, self._device) if self._traffic is not None else None,
             memory=self._memory.result(),
         )
 

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
 from autotune.child import device as devices
-from autotune.profile.records import Limits
+from autotune.profile.records import Bounds
 
 COPIED_BYTES = 2**26  # of a copy: more than caches have
 TIMED_COPIES, TIMED_CALLS = 8, 2000  # of the copies the fastest counts, of the calls their mean
@@ -36,9 +36,9 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2
         return made
 
 
-def limits_of(traffic: Traffic, device: str) -> Limits:
+def bounds_of(traffic: Traffic, device: str) -> Bounds:
     """Return what was counted beside the rates that this machine reaches now."""
-    return Limits(
+    return Bounds(
         moved_bytes=traffic.bytes, bytes_per_second=_copy_rate(device), calls=traffic.calls,
         call_seconds=_call_seconds(device),
     )  # fmt: skip
