@@ -1,9 +1,9 @@
 """The launcher of a search over several machines: it queues each request, and brings back what a worker made of it.
 
-    store request ─► queue ─► wait: an answer, or two lost workers ─► log and result into the folder ─► off the queue
+    store request ─► queue ─► wait: its end, or two lost workers ─► log and result into the folder ─► off the queue
 
 The study's folder stays the truth. A job is taken off the queue when its result is there, so that a search that was
-killed finds the answers of its last probes in the queue when it is resumed.
+killed finds the results of its last probes in the queue when it is resumed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from autotune.core.requests import ProbeRequest, Request, ResultT, patient
 from autotune.core.results import Failure, Inspection, Outcome
 from autotune.errors import EnvironmentUnfit
 from autotune.fleet.base import ByHand, Starter
-from autotune.fleet.records import Answer, FleetWorker, QueuedStudy, Timing
+from autotune.fleet.records import FleetWorker, JobEnd, QueuedStudy, Timing
 from autotune.fleet.search_queue import Deadly, SearchQueue
 from autotune.fleet.state import write_workers
 from autotune.launch.base import LOG, REQUEST, RESULT
@@ -126,9 +126,9 @@ class FleetLauncher:
             raise
 
     def _bring(self, token: UUID, request: Request[ResultT], folder: Path) -> ResultT:
-        """Wait for the answer, put it into the folder, and take the order off the queue."""
+        """Wait for the end of the job, put its result into the folder, and take the order off the queue."""
         try:
-            answer = self._await(token)
+            end = self._await(token)
         except Deadly as evidence:
             failure = Failure(
                 phase="start", message="Two workers were lost while they ran it; no third is risked.",
@@ -137,9 +137,9 @@ class FleetLauncher:
             self._deadly[type(request), request.process_config()] = failure
             result = request.failed(Outcome.CRASHED, failure)
         else:
-            result = _decoded(answer, request)
+            result = _decoded(end, request)
             try:
-                (folder / LOG).write_bytes(answer.log)
+                (folder / LOG).write_bytes(end.log)
             except OSError as error:
                 raise unwritable(folder, error) from error
         store(folder, RESULT, result)
@@ -148,9 +148,9 @@ class FleetLauncher:
             self._settle_class(result.environment)
         return result
 
-    def _await(self, token: UUID) -> Answer:
+    def _await(self, token: UUID) -> JobEnd:
         alone_since, is_told, looked = time.monotonic(), False, time.monotonic()
-        while (answer := self.queue.wait(token)) is None:
+        while (end := self.queue.wait(token)) is None:
             if time.monotonic() - looked < WORKER_LOOK_SECONDS:
                 continue
             looked = time.monotonic()
@@ -163,7 +163,7 @@ class FleetLauncher:
             if not is_told and looked - alone_since > WORKER_LOOK_SECONDS:
                 self._tell(f"No worker is there: {self.starter.how}.")
                 is_told = True
-        return answer
+        return end
 
     def _gather(self) -> None:
         """Wait for the workers that are expected: for the first one with patience, for the others a while."""
@@ -233,18 +233,18 @@ class OneWorker:
         return self.fleet._run(request, folder, self.worker)
 
 
-def _decoded(answer: Answer, request: Request[ResultT]) -> ResultT:
+def _decoded(end: JobEnd, request: Request[ResultT]) -> ResultT:
     """Return the result that a worker sent, with its name and the database's clock; a failure if it is none."""
     try:
-        result: ResultT = codec.decode(answer.result.encode(), request.kind().result)
+        result: ResultT = codec.decode(end.result.encode(), request.kind().result)
     except (msgspec.MsgspecError, ValueError) as error:
         failure = Failure(
-            phase="start", message=f"Worker {answer.worker} sent what is no result: {error}",
+            phase="start", message=f"Worker {end.worker} sent what is no result: {error}",
             evidence="its answer in the queue",
         )  # fmt: skip
         return request.failed(Outcome.CRASHED, failure)
-    result = replace(result, started_at=answer.taken_at if result.started_at else "")
-    return replace(result, worker=answer.worker) if isinstance(request, ProbeRequest) else result
+    result = replace(result, started_at=end.taken_at if result.started_at else "")
+    return replace(result, worker=end.worker) if isinstance(request, ProbeRequest) else result
 
 
 def _asked(folder: Path, text: str) -> Request[Any] | None:

@@ -63,8 +63,8 @@ class Job(Record, frozen=True, kw_only=True):
     lost_workers: int = 0  # while they carried it out
 
 
-class Answer(Record, frozen=True, kw_only=True):
-    """The end of a job."""
+class JobEnd(Record, frozen=True, kw_only=True):
+    """The end of a job: what its worker sent back."""
 
     result: str  # JSON
     log: bytes

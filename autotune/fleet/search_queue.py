@@ -16,7 +16,7 @@ from autotune.core import codec
 from autotune.core.records import Environment
 from autotune.errors import StudyError
 from autotune.fleet.database import Cursor, Database, LeaseTaken
-from autotune.fleet.records import Answer, FleetWorker, QueuedStudy, Timing
+from autotune.fleet.records import FleetWorker, JobEnd, QueuedStudy, Timing
 from autotune.fleet.schema import SEARCH_LOCK, WORKER_LOCK, make_tables
 
 MOST_LOST_WORKERS = 2  # workers that are lost with one job: no third is risked
@@ -50,7 +50,7 @@ WHERE w.study = %s AND w.left_at IS NULL ORDER BY w.id"""
 
 
 class Stopped(Exception):
-    """The search ends, and waits for no answer any more."""
+    """The search ends, and waits for no job any more."""
 
 
 class Deadly(Exception):
@@ -67,7 +67,7 @@ class SearchQueue:
         self.is_stopped = False
         self._mutex = threading.Lock()
         self._waiting: set[UUID] = set()
-        self._ended: dict[UUID, Answer | Deadly] = {}
+        self._ended: dict[UUID, JobEnd | Deadly] = {}
         self._looked = float("-inf")
 
     def open(self, study: QueuedStudy) -> None:
@@ -137,8 +137,8 @@ class SearchQueue:
             )
         )
 
-    def wait(self, token: UUID) -> Answer | None:
-        """Return the answer to a job; None if there is none after one poll.
+    def wait(self, token: UUID) -> JobEnd | None:
+        """Return the end of a job; None if there is none after one poll.
 
         Raises `Deadly`, and `Stopped` once `is_stopped` is set.
         """
@@ -159,7 +159,7 @@ class SearchQueue:
         return found
 
     def forget(self, token: UUID) -> None:
-        """Delete a job: its answer is in the study, or nobody waits for it. Its worker notices, and stops."""
+        """Delete a job: its result is in the study, or nobody waits for it. Its worker notices, and stops."""
         with self._mutex:
             self._waiting.discard(token)
         self.database.run(lambda cursor: cursor.execute("DELETE FROM autotune_job WHERE token = %s", (token,)))
@@ -194,7 +194,7 @@ class SearchQueue:
             if result is None:
                 self._ended[token] = Deadly(evidence)
             else:
-                self._ended[token] = Answer(result=result, log=bytes(log), worker=worker or "", taken_at=taken_at)
+                self._ended[token] = JobEnd(result=result, log=bytes(log), worker=worker or "", taken_at=taken_at)
 
     def _reap(self, cursor: Cursor) -> None:
         """Give the jobs of lost workers back: those whose lease was free long enough, and is free now."""
