@@ -18,7 +18,7 @@ from typing import Any
 from autotune.cli.search import search
 from autotune.errors import UsageError
 
-OWN, SHARED, PREFIX = "autotune.toml", "pyproject.toml", "AUTOTUNE_"
+FILE, SHARED, PREFIX = "autotune.toml", "pyproject.toml", "AUTOTUNE_"
 OF_ONE_CALL = {"target": "MODEL.py", "json": "--json", "output": "--output FILE", "dry_run": "--dry-run"}
 OF_CHECK = ("device", "map", "command")  # what `check` takes too
 NOT_SETTINGS = ("context", "json_output", "return", *OF_ONE_CALL)  # parameters of `search` that no file may set
@@ -109,10 +109,10 @@ def _text(value: Any) -> str:
 
 def _nearest(start: Path) -> tuple[Path | None, dict[str, Any]]:
     for folder in (start, *start.parents):
-        for path in (folder / OWN, folder / SHARED):
+        for path in (folder / FILE, folder / SHARED):
             if path.is_file():
                 content = _read(path)
-                table = content if path.name == OWN else _section(path, content)
+                table = content if path.name == FILE else _section(path, content)
                 if table is not None:
                     return path, table
     return None, {}

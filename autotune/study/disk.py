@@ -51,7 +51,7 @@ PREDICTION = "prediction.json"
 RACE = "race.json"  # of a race, whose folder has probes and is no study
 EXPLAINED = "explain"  # in a study: the races of `autotune explain --measure`, each in a folder of its own
 FORMER = ("fitted.json", "goodput")  # that earlier versions made
-OWN = (BEST, STUDY, LOCK, PROGRESS, FLEET, COMPILED_FOLDER, *FORMER, *(kind.FOLDER for kind in MEASUREMENTS))
+STUDY_FILES = (BEST, STUDY, LOCK, PROGRESS, FLEET, COMPILED_FOLDER, *FORMER, *(kind.FOLDER for kind in MEASUREMENTS))
 IGNORE = ".gitignore"
 IGNORED = "*\n!.gitignore\n!best.json\n"
 WRITTEN = re.compile(rf"{re.escape(DATABASE)}.*|best-\d+\.json|report\.html|[a-z]+\.svg")  # by whatever command
@@ -233,14 +233,16 @@ def take_compiled_away(folder: Path) -> None:
 
 def is_ours(folder: Path) -> bool:
     """Whether nothing lies in `folder` but what a search puts there."""
-    return all(entry.name in OWN or entry.name.startswith(DATABASE) for entry in folder.iterdir())
+    return all(entry.name in STUDY_FILES or entry.name.startswith(DATABASE) for entry in folder.iterdir())
 
 
 def foreign(folder: Path) -> list[str]:
     """Return the names of what lies in `folder` and is of no study; where there is no folder, nothing does."""
     names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
     whole = {name: name.removesuffix(codec.PARTIAL) for name in names}  # a killed search leaves a part of a file
-    return [name for name, of in whole.items() if of not in (*OWN, EXPLAINED, IGNORE) and not WRITTEN.fullmatch(of)]
+    return [
+        name for name, of in whole.items() if of not in (*STUDY_FILES, EXPLAINED, IGNORE) and not WRITTEN.fullmatch(of)
+    ]
 
 
 def clear_away(folder: Path) -> None:

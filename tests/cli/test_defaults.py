@@ -14,7 +14,7 @@ from tests.commandline import run_here as run
 from tests.fuzz import inprocess
 from tests.fuzz.inprocess import target
 
-OWN, SHARED = "autotune.toml", "pyproject.toml"
+FILE, SHARED = "autotune.toml", "pyproject.toml"
 COMMANDS = [("search", "model.py"), ("best",), ("doctor",)]
 
 
@@ -22,7 +22,7 @@ def search(home: Path, *words: str, **more: str) -> subprocess.CompletedProcess[
     return run(home, "search", "model.py", *words, **more)
 
 
-def refused(home: Path, line: str, file: str = OWN) -> str:
+def refused(home: Path, line: str, file: str = FILE) -> str:
     """The error of a search beside a settings file of this content."""
     (home / file).write_text(line + "\n")
     return assert_one_clear_error(search(home))
@@ -31,11 +31,11 @@ def refused(home: Path, line: str, file: str = OWN) -> str:
 @pytest.mark.parametrize(
     ("files", "variable", "typed", "counts", "where"),
     [
-        ({OWN: "filed"}, "exported", "typed", "typed", "It was probably mistyped. "),
-        ({OWN: "filed"}, "exported", "", "exported", "It stands in the variable AUTOTUNE_TIME_BUDGET. "),
+        ({FILE: "filed"}, "exported", "typed", "typed", "It was probably mistyped. "),
+        ({FILE: "filed"}, "exported", "", "exported", "It stands in the variable AUTOTUNE_TIME_BUDGET. "),
         ({SHARED: "filed"}, "", "", "filed", "It stands in {home}/pyproject.toml. "),
-        ({SHARED: "shared", OWN: "own"}, "", "", "own", "It stands in {home}/autotune.toml. "),
-        ({OWN: "above", f"inner/{SHARED}": ""}, "", "", "above", "It stands in {home}/autotune.toml. "),
+        ({SHARED: "shared", FILE: "own"}, "", "", "own", "It stands in {home}/autotune.toml. "),
+        ({FILE: "above", f"inner/{SHARED}": ""}, "", "", "above", "It stands in {home}/autotune.toml. "),
     ],
     ids=["typed", "variable", "file", "autotune.toml before pyproject.toml", "nearest file upwards"],
 )
@@ -95,8 +95,8 @@ def test_a_number_out_of_bounds_is_said_to_stand_in_the_file(tmp_path: Path) -> 
     ],
 )  # fmt: skip
 def test_what_a_file_may_not_say_names_file_and_key(line: str, named: str, tmp_path: Path) -> None:
-    assert f"{tmp_path / OWN} {named}" in refused(tmp_path, line)
-    assert {str(tmp_path / OWN)} == listing(tmp_path)
+    assert f"{tmp_path / FILE} {named}" in refused(tmp_path, line)
+    assert {str(tmp_path / FILE)} == listing(tmp_path)
 
 
 def test_a_section_that_is_no_section_is_explained(tmp_path: Path) -> None:
@@ -158,13 +158,13 @@ def test_what_is_said_to_be_understood_is(value: str, tmp_path: Path, monkeypatc
 
 @pytest.mark.slow
 def test_the_settings_of_a_file_that_count_are_announced(tmp_path: Path) -> None:
-    (tmp_path / OWN).write_text('time-budget = "20s"\nseed = 3\nbatch = [8, 16]\ndevice = "cpu"\n')
+    (tmp_path / FILE).write_text('time-budget = "20s"\nseed = 3\nbatch = [8, 16]\ndevice = "cpu"\n')
 
     searched = search(tmp_path, "-t", "10s", AUTOTUNE_BATCH="8")
     checked = run(tmp_path, "check", "model.py")
     quiet = search(tmp_path, "--quiet")
 
-    announced = f"Settings from {tmp_path / OWN}: "
+    announced = f"Settings from {tmp_path / FILE}: "
     assert f"{announced}device, seed\n" in searched.stderr
     assert f"{announced}device\n" in checked.stderr
     assert announced not in quiet.stderr

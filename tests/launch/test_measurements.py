@@ -130,7 +130,7 @@ def test_every_kind_names_its_answer_and_has_a_folder_of_its_own():
 
     assert all(isinstance(kind, Kind) and kind.result.__name__ for kind in kinds)
     assert len({kind.result for kind in kinds}) == len({kind.folder for kind in kinds}) == len(MEASUREMENTS)
-    assert {kind.folder for kind in kinds} <= set(disk.OWN)
+    assert {kind.folder for kind in kinds} <= set(disk.STUDY_FILES)
 
 
 def test_the_registry_is_the_only_list_of_all_kinds():
