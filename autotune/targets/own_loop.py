@@ -42,11 +42,11 @@ class _Block:
     waited: float = 0.0
     skipped: int = 0
     losses: list[Tensor] = field(default_factory=list)  # of the micro-batches of its last step
-    own: float = 0.0  # seconds that telling took
+    telling_seconds: float = 0.0  # that watching the loop and telling the watch took
     paused: float = 0.0  # seconds that were no part of training
 
 
-class Report:
+class LoopReport:
     """The report of a loop on itself, handed to a watch in the blocks that the watch asks for."""
 
     def __init__(self, watch: Watch, label: str, asks_for_more: str = SEARCH_ASKS_FOR_MORE) -> None:
@@ -72,7 +72,7 @@ class Report:
         for batch in batches:
             self.shapes.note(batch, samples, began)
         self.counted(samples * len(batches), sum(map(count_tokens, batches)), seconds)
-        self._block.own += time.perf_counter() - began
+        self._block.telling_seconds += time.perf_counter() - began
 
     def counted(self, samples: int, tokens: int, seconds: float) -> None:
         """Take note of samples and tokens that the loop waited `seconds` for; the caller has checked the batch."""
@@ -86,7 +86,7 @@ class Report:
 
     def watched(self, seconds: float) -> None:
         """The host spent so long on watching the loop, outside of this class."""
-        self._block.own += seconds
+        self._block.telling_seconds += seconds
 
     def paused(self, seconds: float) -> None:
         """The loop spent so long on evaluations and checkpoints, with the device idle before and after."""
@@ -126,11 +126,11 @@ class Report:
             micro_batches=block.micro_batches,
             loader_wait_seconds=block.waited,
             skipped=block.skipped,
-            watching_seconds=block.own,
+            watching_seconds=block.telling_seconds,
             paused_seconds=block.paused,
         )
         self.stopped = self._watch.step(step) is Order.STOP
-        self._block.own = time.perf_counter() - began
+        self._block.telling_seconds = time.perf_counter() - began
         return not self.stopped
 
     def ended(self) -> bool:
@@ -154,7 +154,7 @@ class OwnLoop(ABC):
         """
 
     @abstractmethod
-    def run(self, report: Report) -> None:
+    def run(self, report: LoopReport) -> None:
         """Train until `report.step` returns False. Raises what the user's code raises."""
 
     @abstractmethod
@@ -181,12 +181,12 @@ class OwnSession:
 
     def __init__(self, loop: OwnLoop) -> None:
         self._loop, self.asks_for_more = loop, SEARCH_ASKS_FOR_MORE
-        self._report: Report | None = None
+        self._report: LoopReport | None = None
         self.loss_scale, self.observed, self.label = loop.loss_scale, loop.observed, loop.label
 
     def train(self, watch: Watch) -> None:
         """Let the loop run until the watch says `STOP`. Raises `TargetError` if it ends before enough was measured."""
-        self._report = report = Report(watch, self._loop.label, self.asks_for_more)
+        self._report = report = LoopReport(watch, self._loop.label, self.asks_for_more)
         self._loop.run(report)
         if not report.ended():
             raise TargetError(

@@ -20,7 +20,7 @@ from autotune.knobs.base import Plan
 from autotune.targets import kinds, resolve
 from autotune.targets.loaded import Loaded
 from autotune.targets.model_facts import model_facts
-from autotune.targets.own_loop import OwnLoop, Report
+from autotune.targets.own_loop import LoopReport, OwnLoop
 from autotune.testing.target_contract import TargetContract
 
 THEIRS = pytest.mark.filterwarnings("default")  # what they warn of is not ours to mend
@@ -154,7 +154,7 @@ class HandWritten(OwnLoop):
             self._model = transform(self._model)
         return self._model
 
-    def run(self, report: Report) -> None:
+    def run(self, report: LoopReport) -> None:
         options = {"batch_size": 8} | self._plan.loader_options
         descent = torch.optim.SGD(self._model.parameters(), lr=0.01)
         while not report.stopped:
@@ -164,7 +164,7 @@ class HandWritten(OwnLoop):
             if not report.stopped:
                 report.epoch()
 
-    def _step(self, report: Report, descent: Any, batches: Iterator[Any], size: int) -> bool:
+    def _step(self, report: LoopReport, descent: Any, batches: Iterator[Any], size: int) -> bool:
         count = self._plan.accumulation_steps
         held = list(itertools.islice(batches, count))
         if len(held) < count:

@@ -12,7 +12,7 @@ from types import ModuleType
 from typing import Any
 
 from autotune.errors import TargetError
-from autotune.targets.own_loop import Report
+from autotune.targets.own_loop import LoopReport
 
 
 def make_endless(trainer: Any) -> None:
@@ -32,7 +32,9 @@ def make_endless(trainer: Any) -> None:
     fit.__class__, epoch.__class__ = EndlessFit, EndlessEpoch
 
 
-def telling_of(library: ModuleType, report: Report, begin: Callable[[Any], None], batch_end: Callable[[], None]) -> Any:
+def telling_of(
+    library: ModuleType, report: LoopReport, begin: Callable[[Any], None], batch_end: Callable[[], None]
+) -> Any:
     """A callback that tells `report` of epochs, and leaves out what has no meaning beyond the user's own end.
 
     `begin` is called with the module before it trains, `batch_end` after every batch.

@@ -47,7 +47,7 @@ from autotune.targets.kinds.lightning_endless import make_endless, telling_of
 from autotune.targets.kinds.lightning_parts import OF_WORKERS, Parts, checked_loader, count_samples
 from autotune.targets.model_facts import model_facts
 from autotune.targets.named_arguments import bind
-from autotune.targets.own_loop import OwnLoop, Report
+from autotune.targets.own_loop import LoopReport, OwnLoop
 from autotune.targets.user_errors import blaming
 
 NAME = "trainer"
@@ -87,7 +87,7 @@ class LightningTrainer(OwnLoop):
         if plan.batch_transforms:
             replace_result(strategy, "batch_to_device", lambda batch: move(batch, self._changed, plan.device))
 
-    def run(self, report: Report) -> None:
+    def run(self, report: LoopReport) -> None:
         """Train until the watch stops it."""
         trainer, parts = self._trainer, self._parts
         self._witness = witness = Witness(

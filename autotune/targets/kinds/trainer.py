@@ -31,7 +31,7 @@ from autotune.targets.importing import as_a_script
 from autotune.targets.loaded import Loaded
 from autotune.targets.model_facts import model_facts
 from autotune.targets.named_arguments import bind
-from autotune.targets.own_loop import OwnLoop, Report
+from autotune.targets.own_loop import LoopReport, OwnLoop
 from autotune.targets.user_errors import blaming
 
 NAME = "trainer"
@@ -96,7 +96,7 @@ class HuggingFaceTrainer(OwnLoop):
         model: nn.Module = trainer.model
         return model
 
-    def run(self, report: Report) -> None:
+    def run(self, report: LoopReport) -> None:
         """Train until the watch stops it."""
         from transformers import TrainerCallback
 

@@ -36,7 +36,7 @@ from autotune.targets.commands.watching.training_arguments import ScriptArgument
 from autotune.targets.commands.watching.unseen_parts import BY_HAND
 from autotune.targets.commands.watching.witness import Witness
 from autotune.targets.model_facts import model_facts
-from autotune.targets.own_loop import OwnLoop, Report
+from autotune.targets.own_loop import LoopReport, OwnLoop
 from autotune.units import counted
 
 LONGEST_LAST_LINE = 160  # characters of it in the first line of a message
@@ -74,7 +74,7 @@ class CommandLoop(OwnLoop):
         asked = {name: options[name] for name in plan.loader_asked & options.keys() if name not in carried}
         self._loader_defaults = LoaderDefaults(defaults, asked)
 
-    def run(self, report: Report) -> None:
+    def run(self, report: LoopReport) -> None:
         """Run the command until the watch has enough. Raises what it raises, and `TargetError` if it ends before.
 
         One that comes to its normal end with enough steps measured has not ended before.

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as loading
 
 from autotune.targets.batches import are_tensors, count_tokens, first_dimension
-from autotune.targets.own_loop import Report
+from autotune.targets.own_loop import LoopReport
 
 _MOST = 1024  # batches that wait: a Trainer fetches all of a step before it begins, and an evaluation fetches many
 _MOST_BETWEEN_STEPS = 8  # Accelerate is one ahead; more were never trained on
@@ -37,7 +37,7 @@ class Fetched:
 class Fetching:
     """The batches of all loaders, of which one feeds the training."""
 
-    def __init__(self, report: Report, going_on: Callable[[], None]) -> None:
+    def __init__(self, report: LoopReport, going_on: Callable[[], None]) -> None:
         """`going_on` is called when the next batch to train on is asked for."""
         self.data: Any = None  # the dataset that is trained on; None: there is no DataLoader, or no backward pass yet
         self.workers: int | None = None  # of its loader

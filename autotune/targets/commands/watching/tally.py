@@ -10,13 +10,13 @@ from collections.abc import Sequence
 from torch import Tensor
 
 from autotune.targets.commands.watching.fetching import Fetched
-from autotune.targets.own_loop import Report
+from autotune.targets.own_loop import LoopReport
 
 
 class Tally:
     """Counts, and tells the report of every micro-batch."""
 
-    def __init__(self, report: Report) -> None:
+    def __init__(self, report: LoopReport) -> None:
         self.steps = self.backwards = 0
         self.of_step = self.backwards_of_step = 0  # micro-batches and backward passes since the last step
         self.last: int | None = None  # samples of the micro-batch that was counted last

@@ -42,7 +42,7 @@ from autotune.targets.commands.watching.recomputed import Recomputed
 from autotune.targets.commands.watching.tally import Tally
 from autotune.targets.commands.watching.told_steps import MicroBatch, ToldSteps
 from autotune.targets.commands.watching.trained_parameters import Trained, VainSteps, is_inner_step
-from autotune.targets.own_loop import Report
+from autotune.targets.own_loop import LoopReport
 
 T = TypeVar("T")
 
@@ -51,7 +51,7 @@ class Witness:
     """The witness of one training: notes what its hooks see."""
 
     def __init__(
-        self, label: str, report: Report, guest: Guest, *, loader_defaults: LoaderDefaults,
+        self, label: str, report: LoopReport, guest: Guest, *, loader_defaults: LoaderDefaults,
         transforms: Sequence[Callable[[Any], Any]], asked: int | None = None, is_told: bool = False,
     ) -> None:  # fmt: skip
         """Prepare the hooks, which `installed` installs.
