@@ -238,11 +238,9 @@ def is_ours(folder: Path) -> bool:
 
 def foreign(folder: Path) -> list[str]:
     """Return the names of what lies in `folder` and is of no study; where there is no folder, nothing does."""
-    names = sorted(entry.name for entry in folder.iterdir()) if folder.is_dir() else []
-    whole = {name: name.removesuffix(codec.PARTIAL) for name in names}  # a killed search leaves a part of a file
-    return [
-        name for name, of in whole.items() if of not in (*STUDY_FILES, EXPLAINED, IGNORE) and not WRITTEN.fullmatch(of)
-    ]
+    ours, entries = (*STUDY_FILES, EXPLAINED, IGNORE), folder.iterdir() if folder.is_dir() else ()
+    whole = {one.name: one.name.removesuffix(codec.PARTIAL) for one in entries}  # a killed search leaves part of a file
+    return sorted(name for name, of in whole.items() if of not in ours and not WRITTEN.fullmatch(of))
 
 
 def clear_away(folder: Path) -> None:
