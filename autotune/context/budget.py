@@ -73,38 +73,38 @@ class TimeBudget:
         return self.left_seconds - self.reserve_seconds
 
     @property
-    def usual_budget(self) -> ProbeBudget:
+    def usual_probe_budget(self) -> ProbeBudget:
         """The budget of a probe that is measured for its own sake, as that of the baseline."""
         return self._objective.probe_budget
 
     @property
-    def round_budget(self) -> ProbeBudget:
+    def round_probe_budget(self) -> ProbeBudget:
         """The budget of a probe in rounds: more of them tell more than longer ones. Short only for plain speed."""
-        return BRIEF if self._objective.is_speed else self.usual_budget
+        return BRIEF if self._objective.is_speed else self.usual_probe_budget
 
     @property
-    def search_budget(self) -> ProbeBudget:
+    def search_probe_budget(self) -> ProbeBudget:
         """The budget of a search probe, where there is time."""
-        return SEARCH if self._objective.is_speed else self.usual_budget
+        return SEARCH if self._objective.is_speed else self.usual_probe_budget
 
-    def next_budget(self, config: Config) -> ProbeBudget:
+    def next_probe_budget(self, config: Config) -> ProbeBudget:
         """Return the budget of a search probe of `config` that begins now: smaller where time is short."""
-        seconds, budgets = self.explorable_seconds, self._this_and_smaller(self.search_budget)
+        seconds, budgets = self.explorable_seconds, self._this_and_smaller(self.search_probe_budget)
         return next((one for one in budgets if self._searching_seconds(one, config) <= seconds), budgets[-1])
 
     def least_seconds(self, config: Config) -> float:
         """Return the seconds of the shortest search probe of `config`."""
-        return self._searching_seconds(self._this_and_smaller(self.usual_budget)[-1], config)
+        return self._searching_seconds(self._this_and_smaller(self.usual_probe_budget)[-1], config)
 
     @property
-    def first_budget(self) -> ProbeBudget:
+    def first_probe_budget(self) -> ProbeBudget:
         """The budget of the first probe, of which only the step that the inspection took is known.
 
         Where steps are long, three of its parts (`child/window.py`) take the longest window each.
         """
         step = self._history.request.facts.step
         seconds, share = step.seconds if step is not None else 0.0, FIRST_SHARE * self.left_seconds
-        parts, budgets = 3 * USUAL_STEPS * seconds, self._this_and_smaller(self.usual_budget)
+        parts, budgets = 3 * USUAL_STEPS * seconds, self._this_and_smaller(self.usual_probe_budget)
         least = FEWEST_PROBE_STEPS * seconds
         fit = (b for b in budgets if least + min(parts, 3 * b.max_seconds) <= share >= b.min_seconds)
         return next(fit, budgets[-1])
@@ -112,19 +112,19 @@ class TimeBudget:
     @property
     def shortest_confirmation_seconds(self) -> float:
         """The seconds of the shortest confirmation: the fastest and the baseline, two rounds, measured least."""
-        return self._confirmation_seconds(self._this_and_smaller(self.usual_budget)[-1], FEWEST_ROUNDS)
+        return self._confirming_seconds(self._this_and_smaller(self.usual_probe_budget)[-1], FEWEST_ROUNDS)
 
     @property
     def short_confirmation_seconds(self) -> float:
         """The seconds of a short confirmation of the same two: four rounds, two where the gain is clear by now."""
-        return self._confirmation_seconds(self.round_budget, FEWEST_ROUNDS if self.has_clear_gain else SHORT_ROUNDS)
+        return self._confirming_seconds(self.round_probe_budget, FEWEST_ROUNDS if self.has_clear_gain else SHORT_ROUNDS)
 
     @property
     def full_confirmation_seconds(self) -> float:
         """The seconds of a confirmation of eight rounds among those who would begin it now."""
         among = self._candidates(MOST_FINALISTS)
         probes = probe_count(len(among) - 1, confirmation_rounds.GOAL_ROUNDS, 1)
-        return probes * self.probe_seconds(among, self.round_budget)
+        return probes * self.probe_seconds(among, self.round_probe_budget)
 
     @property
     def ablation_seconds(self) -> float:
@@ -145,7 +145,7 @@ class TimeBudget:
     def _ablation(self) -> tuple[int, float]:
         """The changes of who is best now, and the seconds of the fewest rounds of one configuration."""
         best, baseline = self._candidates(1)[0], self._history.request.baseline
-        seconds = FEWEST_ROUNDS * self.probe_seconds([best, baseline], self.round_budget)
+        seconds = FEWEST_ROUNDS * self.probe_seconds([best, baseline], self.round_probe_budget)
         return change_count(best, baseline), seconds  # without a single change it is the baseline, which is measured
 
     @property
@@ -233,7 +233,7 @@ class TimeBudget:
         if most < self.shortest_confirmation_seconds and self._history.baseline_runs:
             return 0
         candidates, knee = self._candidates(MOST_FINALISTS), self._objective.knee(self._history.request.goal)
-        affordable = self.confirmation_seconds / self.probe_seconds(candidates, self.round_budget)
+        affordable = self.confirmation_seconds / self.probe_seconds(candidates, self.round_probe_budget)
         few = choice.FEWEST_FINALISTS if affordable >= THREE_PROBES else 1
         if knee is not None and affordable >= KNEE_PROBES:
             few = KNEE_FINALISTS
@@ -245,7 +245,7 @@ class TimeBudget:
         Its probes measure least where that alone makes room for three rounds.
         """
         others, left, plans = len(candidates) - finalist_total, self.confirmation_seconds, list[ConfirmationPlan]()
-        for budget in (self.round_budget, *self._this_and_smaller(self.round_budget)[-1:]):
+        for budget in (self.round_probe_budget, *self._this_and_smaller(self.round_probe_budget)[-1:]):
             seconds = self.probe_seconds(candidates, budget)
             rounds = range(confirmation_rounds.USUAL_ROUNDS, FEWEST_ROUNDS, -1)
             fit = (n for n in rounds if (probe_count(finalist_total, n, others) - known) * seconds <= left)
@@ -271,7 +271,7 @@ class TimeBudget:
     def _searching_seconds(self, budget: ProbeBudget, config: Config) -> float:
         return self._history.times.expected_seconds(budget, config, short_cycles=True)
 
-    def _confirmation_seconds(self, budget: ProbeBudget, rounds: int) -> float:
+    def _confirming_seconds(self, budget: ProbeBudget, rounds: int) -> float:
         """Return the seconds of so many rounds of the best so far and the baseline."""
         return self.probe_seconds(self._candidates(1), budget) * probe_count(1, rounds, 1)
 

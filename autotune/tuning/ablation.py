@@ -241,7 +241,7 @@ class _Ablation:
     def seconds(self, configs: Sequence[Config], beside: Sequence[Config]) -> float:
         """Return the seconds of the fewest rounds of these, the winner and what runs `beside` them."""
         budget, candidates = self._context.budget, [self.winner, *configs, *beside]
-        return FEWEST_ROUNDS * len(candidates) * budget.probe_seconds(candidates, budget.round_budget)
+        return FEWEST_ROUNDS * len(candidates) * budget.probe_seconds(candidates, budget.round_probe_budget)
 
     def run(self, configs: Sequence[Config], beside: Sequence[Config]) -> None:
         """Measure these, the winner and what runs `beside` them, until it is settled for each whether it loses.
@@ -258,7 +258,7 @@ class _Ablation:
             before = resumed.round(order)
             several = done >= FEWEST_ROUNDS and sum(not self.loses(one) for one in configs) > 1
             last = self.seconds([self.winner], beside) if several else 0.0
-            if before is None and not budget.affords_round(order, budget.round_budget, last):
+            if before is None and not budget.affords_round(order, budget.round_probe_budget, last):
                 break
             for config, judged in zip(order, before or (self._probe(one) for one in order), strict=True):
                 candidate = self.candidates.get(config, ConfigSummary(config=config))
@@ -277,7 +277,7 @@ class _Ablation:
 
     def _probe(self, config: Config) -> Judged:
         """Probe, briefly: the noise is between probes, so that more rounds tell more (docs/notes/timing.md 2)."""
-        context, probe_budget = self._context, self._context.budget.round_budget
+        context, probe_budget = self._context, self._context.budget.round_probe_budget
         is_new = config not in context.history.probed
         judged = probe_with_repeat(
             context, config, "ablation", probe_budget=probe_budget,

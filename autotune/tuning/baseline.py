@@ -97,10 +97,10 @@ def _probed(context: SearchContext) -> Judged:
     """
     history, config, budget = context.history, context.request.baseline, context.budget
     # With fewer, steps of a second or more would leave the rate unknown, and the whole probe would be repeated.
-    usual = replace(budget.first_budget, fewest_steps=FEWEST_WINDOW_BLOCKS)
+    usual = replace(budget.first_probe_budget, fewest_steps=FEWEST_WINDOW_BLOCKS)
     for pause in BASELINE_PAUSES_SECONDS:
         tried = history.baseline_probes
-        asked = next_probe_budget(tried, usual, MOST_REPEATING * budget.seconds)
+        asked = baseline_probe_budget(tried, usual, MOST_REPEATING * budget.seconds)
         if pause:
             doubts = f"Probe {tried[-1].number}: {why_doubtful(tried[-1])}."
             wait = pause if is_spoiled(tried[-1].result) else 0.0
@@ -125,10 +125,10 @@ def _probed(context: SearchContext) -> Judged:
     return [one for one in history.valid if one.trial in history.baseline_probes][-1]
 
 
-def next_probe_budget(probes: Sequence[Trial], usual: ProbeBudget, most_seconds: float = math.inf) -> ProbeBudget:
-    """Return the next budget: longer once too few or uneven steps, without interference, left the rate unknown.
+def baseline_probe_budget(probes: Sequence[Trial], usual: ProbeBudget, most_seconds: float = math.inf) -> ProbeBudget:
+    """Return the budget of the baseline's next probe: the usual one, or a longer one where the rate is still unknown.
 
-    Longer than usual by `most_seconds` at most.
+    It is unknown after too few or uneven steps that no interference explains. Longer by `most_seconds` at most.
     """
     if not any(has_too_few(one) or (not is_narrow(one) and not is_spoiled(one.result)) for one in probes):
         return usual

@@ -113,7 +113,9 @@ def _baseline(context: SearchContext) -> list[ConfigSummary]:
 
 def _has_time_for_baseline(context: SearchContext) -> bool:
     """Whether the baseline can be measured again in time when there is nothing to compare it with."""
-    return context.budget.affords_round([context.request.baseline] * fewest_rounds(1), context.budget.round_budget)
+    return context.budget.affords_round(
+        [context.request.baseline] * fewest_rounds(1), context.budget.round_probe_budget
+    )
 
 
 def _as_probed(context: SearchContext, one: ConfigSummary) -> ConfigSummary:
@@ -143,7 +145,7 @@ def _confirm_in_rounds(context: SearchContext, candidates: list[ConfigSummary]) 
     others, fewest = len(configs) - finalist_total, fewest_rounds(len(configs))
     plan = budget.confirmation_plan(configs, finalist_total, known)
     probe_budget, missing = plan.probe_budget, max(0, probe_count(finalist_total, plan.rounds, others) - known)
-    briefly = ", measured briefly" if probe_budget != budget.round_budget else ""
+    briefly = ", measured briefly" if probe_budget != budget.round_probe_budget else ""
     is_usual = plan.rounds >= confirmation_rounds.USUAL_ROUNDS
     more = f", up to {confirmation_rounds.MOST_CONFIRMATION_ROUNDS} rounds if the gain is still open" * is_usual
     seconds = format_seconds(missing * plan.probe_seconds)

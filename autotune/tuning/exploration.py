@@ -119,7 +119,7 @@ def _probe_next(context: SearchContext) -> None:
 def _affords_reference(context: SearchContext) -> bool:
     budget = context.budget
     return (
-        context.history.times.expected_seconds(budget.usual_budget, context.request.baseline)
+        context.history.times.expected_seconds(budget.usual_probe_budget, context.request.baseline)
         <= budget.explorable_seconds
     )
 

@@ -94,7 +94,9 @@ def _with_neighbours(context: SearchContext, chosen: list[ConfigSummary]) -> lis
         if config != request.baseline and not is_small and not obstacle(context, config):
             beside.append(ConfigSummary(config=config, found=context.history.summary(config).found))
     finalist_total = max(len(chosen), 1 + len(beside))
-    seconds = budget.probe_seconds([first, *(one.config for one in beside), request.baseline], budget.round_budget)
+    seconds = budget.probe_seconds(
+        [first, *(one.config for one in beside), request.baseline], budget.round_probe_budget
+    )
     if budget.left_seconds < probe_count(finalist_total, FEWEST_ROUNDS, 1) * seconds:
         return chosen
     others = [one for one in chosen[1:] if one.config not in [each.config for each in beside]]

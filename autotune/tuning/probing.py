@@ -43,7 +43,7 @@ def probe_with_repeat(
         first,
         lambda number: probe_with_retry(context, config, purpose, probe_budget=probe_budget, repeats=number),
         has_time=has_time
-        or (lambda: context.budget.affords_repeat(config, probe_budget or context.budget.search_budget)),
+        or (lambda: context.budget.affords_repeat(config, probe_budget or context.budget.search_probe_budget)),
         detail=context.reporter.detail,
         pause=context.pause,
     )
@@ -114,7 +114,7 @@ def _asked(
     number, folder = attempt or disk.new_attempt(context.folder, ProbeRequest)
     by_speed = purpose == "search" and context.objective.is_speed
     probe_budget = probe_budget or (
-        context.budget.next_budget(config) if purpose == "search" else context.objective.probe_budget
+        context.budget.next_probe_budget(config) if purpose == "search" else context.objective.probe_budget
     )
     incumbent = context.history.incumbent(config, number) if by_speed else None
     asked = probe_request(

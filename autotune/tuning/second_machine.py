@@ -37,7 +37,7 @@ def confirm_elsewhere(context: SearchContext, answer: Recommendation) -> Recomme
     worker = _other(fleet, context.history.judged[-1].trial.result.worker)
     if worker is None:
         return answer
-    probe_budget = context.budget.round_budget
+    probe_budget = context.budget.round_probe_budget
     if not context.budget.affords_round([winner, baseline] * SECOND_MACHINE_ROUNDS, probe_budget):
         context.reporter.note(f"There is no time to confirm the answer on a second machine ({worker.name}).")
         return answer
@@ -68,7 +68,7 @@ def _ratio(context: SearchContext, winner: Config, baseline: Config) -> float | 
     scores: dict[Config, list[float]] = {winner: [], baseline: []}
     for number in range(SECOND_MACHINE_ROUNDS):
         for config in (winner, baseline)[:: 1 if number % 2 == 0 else -1]:
-            _, verdict = probe_with_retry(context, config, "elsewhere", probe_budget=context.budget.round_budget)
+            _, verdict = probe_with_retry(context, config, "elsewhere", probe_budget=context.budget.round_probe_budget)
             if not verdict.feasible or not verdict.value:
                 return None
             scores[config].append(verdict.value)

@@ -87,7 +87,7 @@ def ablated(folder, launcher, listener=None, *, winner=WINNER, learned=(), known
     candidates = [ConfigSummary(config=winner), ConfigSummary(config=request.baseline)]
     confirmed = confirm_in_rounds(candidates, 4, lambda one: probe_with_repeat(search, one, "confirm"), request)
     first = recommendation_of(search, CERTIFICATE, confirmed)
-    began, one = launcher.clock(), search.history.times.expected_seconds(search.budget.round_budget)
+    began, one = launcher.clock(), search.history.times.expected_seconds(search.budget.round_probe_budget)
     budget = TimeBudget(search.history, rounds_of_time * one, launcher.clock, began)
     search = dataclasses.replace(search, budget=budget)
     return ablate(search, confirmed, first, CERTIFICATE), first
@@ -268,7 +268,7 @@ def test_a_repeat_has_to_have_time_for_the_pause_before_it(tmp_path, left):
     search = context(tmp_path, Disturbed(), listener := Listener())
     for _ in range(2):
         probe_with_repeat(search, WINNER, "confirm")
-    one = search.history.times.expected_seconds(search.budget.round_budget, WINNER)
+    one = search.history.times.expected_seconds(search.budget.round_probe_budget, WINNER)
     search = dataclasses.replace(search, budget=TimeBudget(search.history, one + left * BACK_OFF_SECONDS, float, 0.0))
 
     _Ablation(search, (), WINNER)._probe(WINNER)
