@@ -28,7 +28,7 @@ class Ranking:
 
     @property
     def winner(self) -> ConfigSummary:
-        """The chosen one."""
+        """The configuration that was chosen to be recommended."""
         return self.measured[self.chosen]
 
     def figures(self, index: int) -> dict[str, Any]:

@@ -42,24 +42,24 @@ class HostClock:
         self._told = 0
 
     def mark(self) -> None:
-        """Read the monotonic clock."""
+        """Remember the host's time now."""
         self._marks.append(time.perf_counter())
 
     def intervals(self) -> list[float]:
-        """Differences of the readings."""
+        """Return the seconds between consecutive marks."""
         return [after - before for before, after in pairwise(self._marks)]
 
     def passed(self) -> list[float]:
-        """All: what is marked has passed."""
+        """Return the seconds between the marks since the last call: on the CPU all that is marked has passed."""
         marks, self._told = self._marks[self._told :], max(0, len(self._marks) - 1)
         return [after - before for before, after in pairwise(marks)]
 
     def between(self, first: int, last: int) -> float:
-        """The difference of two readings."""
+        """Return the seconds between two marks by their number, from 0 on."""
         return self._marks[last] - self._marks[first]
 
     def now(self) -> float:
-        """The reading; there is nothing to wait for."""
+        """Return the host's `time.perf_counter`; there is nothing to wait for."""
         return time.perf_counter()
 
 
@@ -80,13 +80,13 @@ class EventClock:
         self._told = 0
 
     def mark(self) -> None:
-        """Record an event."""
+        """Record an event on the current stream."""
         event = self._backend.Event(enable_timing=True)
         event.record()
         self._events.append(event)
 
     def intervals(self) -> list[float]:
-        """Differences of the event times, in seconds."""
+        """Return the seconds between consecutive events; waits for the last."""
         return self._between(self._events)
 
     def passed(self) -> list[float]:
@@ -95,7 +95,7 @@ class EventClock:
         return self._between(events) if events else []
 
     def between(self, first: int, last: int) -> float:
-        """The difference of two event times."""
+        """Return the seconds between two marks by their number, from 0 on; the device has passed both."""
         return float(self._events[first].elapsed_time(self._events[last])) / 1e3
 
     def now(self) -> float:

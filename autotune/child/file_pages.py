@@ -34,7 +34,7 @@ def resident_file_pages() -> list[tuple[int, int]]:
 
 
 def touch(pages: Sequence[tuple[int, int]]) -> None:
-    """Make these resident."""
+    """Make these pages of mapped files resident, each given by its start and length in bytes."""
     libc = ctypes.CDLL(None)
     for start, length in pages:
         libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(length), _MADV_POPULATE_READ)

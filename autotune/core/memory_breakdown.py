@@ -38,5 +38,5 @@ class Breakdown(Record, frozen=True, kw_only=True):
 
     @property
     def bytes(self) -> int:
-        """The peak."""
+        """The bytes of all tensors together at the peak."""
         return sum(self.categories.values())

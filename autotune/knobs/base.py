@@ -287,5 +287,5 @@ class SwitchKnob(Knob):
         return self.words if value else ""
 
     def influence(self, value: Value) -> Influence:
-        """Return `effect`, or nothing."""
+        """Return the prior of switching it on; off is the reference, and changes nothing."""
         return self.effect if value else NEUTRAL

@@ -116,7 +116,7 @@ class CompileMode(Knob):
         return NEUTRAL if value is None else COMPILED
 
     def compiling_seconds(self, value: Value) -> float:
-        """Return `PRIOR_SECONDS`."""
+        """Return the seconds that compiling is expected to take before any probe tells."""
         return PRIOR_SECONDS[value]
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:

@@ -59,7 +59,7 @@ class CudnnBenchmark(TorchSwitch):
         return Wording(setup=("torch.backends.cudnn.benchmark = True",))
 
     def switch_on(self) -> None:
-        """Set it."""
+        """Let cuDNN time its algorithms for each new shape, in the whole process."""
         import torch
 
         torch.backends.cudnn.benchmark = True

@@ -41,6 +41,6 @@ class DdpKnob(Knob):
         return Wording(model=(f"# DistributedDataParallel(model, {self.name}={value})",))
 
     def apply(self, value: Value, plan: Plan) -> None:
-        """Set the argument."""
+        """Ask for the argument of `DistributedDataParallel`, if it is not the default."""
         if value != self.default:
             plan.parallel_options[self.name] = value

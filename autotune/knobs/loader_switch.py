@@ -42,7 +42,7 @@ class LoaderSwitch(ChoiceKnob):
         return () if seen is None else (None, seen)
 
     def apply(self, value: Value, plan: Plan) -> None:
-        """Set the loader's option."""
+        """Ask for the option of the training's DataLoader, if there is a value."""
         if value is not None:
             plan.ask_loader(self.name, value)
 

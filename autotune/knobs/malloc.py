@@ -72,7 +72,7 @@ class Malloc(ChoiceKnob):
         return "" if value is None else "glibc that keeps freed memory" if value == GLIBC else str(value)
 
     def influence(self, value: Value) -> Influence:
-        """Return a shorter step."""
+        """Return the prior of an allocator that keeps freed memory, with shorter steps; None changes nothing."""
         return NEUTRAL if value is None else KEPT
 
     def environ(self, value: Value) -> dict[str, str]:

@@ -58,7 +58,7 @@ class NumThreads(CountKnob):
         return STEP if value != self.default else NEUTRAL
 
     def computing_threads(self, value: Value, own: int) -> int | None:
-        """Return the count itself."""
+        """Return the threads that compute: the value, or the process's `own` count for None."""
         return value if isinstance(value, int) else own
 
     def environ_outside(self, value: Value) -> dict[str, str]:
@@ -66,7 +66,7 @@ class NumThreads(CountKnob):
         return {} if value is None else {"OMP_NUM_THREADS": str(value)}
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
-        """Return the call."""
+        """Return the call of `torch.set_num_threads`; nothing for None."""
         return NOTHING if value is None else Wording(setup=(f"torch.set_num_threads({value})",))
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:

@@ -51,7 +51,7 @@ class PrefetchFactor(CountKnob):
         return self.size(value)
 
     def size(self, value: Value) -> float:
-        """Return the same."""
+        """Return the batches that each worker holds ready, DataLoader's own count for None: memory grows with them."""
         return float(DEFAULT_PREFETCH if value is None else value)
 
     def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:

@@ -134,7 +134,7 @@ class Calibration:
     moved: tuple[float, float] = (0.0, 0.0)  # by how many of these measured peaks have moved either
 
     def real(self, predicted_bytes: float) -> float:
-        """Return the expected peak."""
+        """Return the peak in bytes that a real process is expected to have where tensors take `predicted_bytes`."""
         return self.offset_bytes + self.ratio * predicted_bytes
 
     def most(self, predicted_bytes: float, *, probed: bool = False) -> float:

@@ -60,14 +60,14 @@ class TimeToQuality(Objective):
             )
 
     def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:
-        """Samples/s of the window that count."""
+        """Return samples/s of the window times how much each of them advances training; None: nothing was measured."""
         measured = result.measurement
         if measured is None:
             return None
         return goodput(measured.samples_per_second, measured.samples_per_step, noise_scale)
 
     def value_per_sample(self, goal: Goal, noise_scale: float | None = None) -> Callable[[Config], float]:
-        """1 / (1 + B / phi)."""
+        """Return how much a sample advances training, 0 to 1, by a configuration's global batch (`efficiency`)."""
         return lambda config: efficiency(config.global_batch_size(), noise_scale)
 
     def knee(self, goal: Goal) -> None:

@@ -156,5 +156,5 @@ class OwnStepping(Stepping):
         return super().step(step)
 
     def ended(self) -> bool:
-        """Return whether parts were timed."""
+        """End the passes where the loop has no more steps; return whether parts were timed by then."""
         return self._profiling.ended()

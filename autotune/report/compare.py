@@ -74,7 +74,7 @@ class Shared(Record, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float:
-        """B over A."""
+        """How many times as fast B is as A."""
         return self.b_samples_per_second / self.a_samples_per_second
 
     @property

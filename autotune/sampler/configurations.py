@@ -69,7 +69,7 @@ class Block:
 
     @cached_property
     def places(self) -> dict[Values, int]:
-        """The place of every point."""
+        """The index of every point in `points`."""
         return {point: place for place, point in enumerate(self.points)}
 
     @cached_property

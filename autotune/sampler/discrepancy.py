@@ -38,19 +38,19 @@ class Discrepancy:
         return _whitened(self.time_whitener, residuals)
 
     def whitened_memories(self, residuals: Floats) -> Floats:
-        """Return the same for peaks."""
+        """Return residuals of log peaks that are independent standard normal under the model, (guesses, peaks)."""
         return _whitened(self.memory_whitener, residuals)
 
     def compute_field(self, residuals: Floats) -> tuple[Floats, Floats]:
-        """Return the mean (guesses, groups) and standard deviation (groups) of log seconds beyond the model's."""
+        """Return log seconds of computing beyond the model's: mean (guesses, groups), standard deviation (groups)."""
         return _regressed(self.compute_groups, self.time_whitener, residuals, known.COMPUTE_GROUP**2 + known.CURVE**2)
 
     def loader_field(self, residuals: Floats) -> tuple[Floats, Floats]:
-        """Return the same for loading."""
+        """Return log seconds of loading beyond the model's: mean (guesses, groups), standard deviation (groups)."""
         return _regressed(self.loader_groups, self.time_whitener, residuals, known.LOADER_GROUP**2)
 
     def memory_field(self, residuals: Floats) -> tuple[Floats, Floats]:
-        """Return the same for the log of the peak."""
+        """Return log peaks beyond the model's: mean (guesses, groups), standard deviation (groups)."""
         variance = known.MEMORY_GROUP**2 + known.MEMORY_CURVE**2
         return _regressed(self.memory_groups, self.memory_whitener, residuals, variance)
 
@@ -107,16 +107,16 @@ class Kinship:
         self._on_computing, self._on_memory, self._on_loading = model.on_computing, model.on_memory, model.on_loading
 
     def of_computing(self, ours: Integers, theirs: Integers) -> Floats:
-        """Return the share for the seconds of computing, (ours, theirs)."""
+        """Return the share of the error of log seconds of computing, 0 to 1, (ours, theirs)."""
         variance = known.COMPUTE_GROUP**2 + known.CURVE**2
         return self._of(self._on_computing, self._times, variance, ours, theirs)
 
     def of_loading(self, ours: Integers, theirs: Integers) -> Floats:
-        """Return the share for the seconds of loading with equally many workers."""
+        """Return the share of the error of log seconds of loading with equally many workers, 0 to 1, (ours, theirs)."""
         return self._of(self._on_loading, {"loading_time": 1.0}, known.LOADER_GROUP**2, ours, theirs)
 
     def of_memory(self, ours: Integers, theirs: Integers) -> Floats:
-        """Return the share for memory."""
+        """Return the share of the error of the log peak, 0 to 1, (ours, theirs)."""
         variance = known.MEMORY_GROUP**2 + known.MEMORY_CURVE**2
         return self._of(self._on_memory, {"fixed_memory": 0.5, "sample_memory": 0.5}, variance, ours, theirs)
 

@@ -33,7 +33,7 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Fit:
-    """The unknowns after the probes."""
+    """What the probes leave of the unknowns of the performance model: a sample of their posterior."""
 
     particles: Floats  # (particles, unknowns), equally weighted
     linearised_at: Floats  # (1, unknowns): the guess around which the discrepancy counts

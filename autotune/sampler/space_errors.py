@@ -12,7 +12,7 @@ Values = tuple[Value, ...]
 
 
 def unsettable(knob: Knob, facts: TargetFacts) -> str:
-    """Return the message."""
+    """Return why this knob cannot be set for the target, and what to do, for a `UsageError`."""
     if not facts.owns_loop:
         return (
             f"{knob.name} cannot be set: step() of the target takes its optimizer steps for each batch by itself. How "
@@ -44,7 +44,7 @@ def lacking(knob: Knob, value: Value, circumstances: Circumstances) -> str:
 
 
 def nothing_left(facts: TargetFacts, goal: Goal, batches: tuple[Value, ...]) -> str:
-    """Return the message."""
+    """Return why no configuration is left to search, and what to do, for a `UsageError`."""
     if goal.global_batch is None:
         return (
             f"No configuration is left to search: every combination takes more than the {facts.dataset_samples} "

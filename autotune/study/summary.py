@@ -23,7 +23,7 @@ MOST_FAULTS = 0.8  # of a step: a larger share of page faults is not believed
 
 
 class Status(Enum):
-    """The stage that a configuration reached."""
+    """How far a configuration came in a search, and how it ended there."""
 
     FOUND = "found"  # probed by the search, not measured again
     CONFIRMED = "confirmed"  # measured again to the end of the confirmation
@@ -58,7 +58,7 @@ class ConfigSummary:
 
     @property
     def status(self) -> Status:
-        """The stage that it reached."""
+        """How far it came in the search."""
         if self.failure:
             return Status.FAILED
         if self.refused:
@@ -107,7 +107,7 @@ class ConfigSummary:
 
     @property
     def samples_per_second(self) -> float:
-        """The typical rate."""
+        """The typical rate in samples/s; that of the comparison in rounds, where there was one."""
         return self.compared.samples_per_second if self.compared else typical_rate(self.rates)
 
     @property

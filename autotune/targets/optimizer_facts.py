@@ -22,7 +22,7 @@ class Updates:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Install the hooks."""
+        """Time the updates of all optimizers of the process until the `with` block ends."""
         with ExitStack() as stack:
             stack.callback(register_optimizer_step_pre_hook(self._begin).remove)
             stack.callback(register_optimizer_step_post_hook(self._end).remove)

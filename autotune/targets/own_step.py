@@ -104,7 +104,7 @@ class OwnStep:
         return self._is_whole
 
     def backward(self, optimizer: Optimizer, loss: Any, options: Mapping[str, Any]) -> None:
-        """Carry out `StepOptimizer.backward`."""
+        """Scale the loss and compute its gradients outside of autocast, for `StepOptimizer.backward`."""
         assert self._update is not None, "begun"
         if not isinstance(loss, Tensor) or not loss.requires_grad:
             raise TargetError(

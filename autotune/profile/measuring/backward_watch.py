@@ -35,7 +35,7 @@ class BackwardWatch:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Watch until the end."""
+        """Follow gradients and graphs through each `backward`, `step` and `zero_grad`, until the `with` block ends."""
         self._backward, self._step, self._zero = StepOptimizer.backward, StepOptimizer.step, StepOptimizer.zero_grad
 
         def backward(optimizer: StepOptimizer, loss: Tensor, **options: Any) -> None:

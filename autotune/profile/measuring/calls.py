@@ -77,7 +77,7 @@ class _Seen:
 
 
 class Calls:
-    """What was called, by line."""
+    """Counts and times the calls that make the host wait, copy, write or clean up, by the user's line."""
 
     def __init__(
         self, model: torch.nn.Module, stopwatch: Stopwatch, device: str, calls: tuple[Watched, ...] = CALLS
@@ -93,7 +93,7 @@ class Calls:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Watch until the end."""
+        """Replace what is watched by what counts and times it by line, until the `with` block ends."""
         with ExitStack() as stack:
             for owner, name, kind, what in self._watched:
                 call = getattr(owner, name)

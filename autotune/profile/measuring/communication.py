@@ -202,10 +202,10 @@ class _Wrapper:
         self._got.clear()
 
     def got_gradient(self, parameter: Tensor) -> None:
-        """A parameter got one."""
+        """Note that a backward pass gave this parameter a gradient."""
         self._got.add(id(parameter))
 
     def went_back(self) -> None:
-        """A backward pass is over."""
+        """Note that a backward pass is over, and whether it left a trained parameter without a gradient."""
         if self._is_open:
             self._is_open, self.is_needed = False, self.is_needed or self._got != self.trained.keys()

@@ -33,7 +33,7 @@ SETTINGS = (
 
 
 class LeftOn:
-    """Knows who set them; watches from before the user's code is imported to the end."""
+    """Knows which lines switched `SETTINGS` on; watches from before the user's code is imported to the end."""
 
     def __init__(self) -> None:
         self.lines: dict[str, UserLine] = {}  # that put it on last, by what is shown of a setting
@@ -43,7 +43,7 @@ class LeftOn:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Watch until the end."""
+        """Note which lines of the user's switch a setting on, until the `with` block ends."""
         with ExitStack() as stack:
             for one in SETTINGS:
                 stack.enter_context(replaced(torch, one.function, self._setting(one)))
@@ -54,11 +54,11 @@ class LeftOn:
         self._put_on.clear()
 
     def found(self) -> list[str]:
-        """Return what is on, or was put on by a step."""
+        """Return the settings that are on, or that a step put on, as they are shown."""
         return [one.shown for one in SETTINGS if one.is_on() or one.shown in self._put_on]
 
     def without(self, shown: str) -> Callable[[bool], None]:
-        """Return what holds it off and lets it be on again."""
+        """Return a function that holds the setting off if it is given True, and else puts it back as it is now."""
         (one,) = (one for one in SETTINGS if one.shown == shown)
         was_on, options = one.is_on(), one.options()
 

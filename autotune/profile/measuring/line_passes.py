@@ -120,7 +120,7 @@ class LinePasses:
         self._between = taken // 2
 
     def _timing(self, is_on: bool) -> None:
-        """Parts begin or end to be timed."""
+        """Do what has to be done as parts begin to be timed, or end; by default nothing."""
 
     def _watch_lines(self) -> Passing:
         yield from self._watch_calls()

@@ -59,7 +59,7 @@ class LineTimes:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Look until the end."""
+        """Start the timer that looks at the running line, and stop it when the `with` block ends."""
         before = signal.signal(signal.SIGALRM, lambda number, frame: self.look(frame))
         signal.setitimer(signal.ITIMER_REAL, TIMER_TICK_SECONDS, TIMER_TICK_SECONDS)
         self._stopwatch.listeners.append(self._part_changed)

@@ -56,7 +56,7 @@ class LoadedLines:
             yield
 
     def stepped(self, steps: int) -> None:
-        """So many steps were watched."""
+        """Add so many steps to those that readings are averages of."""
         self._steps += steps
 
     def result(self, samples: float, waiting: float, step: float) -> list[SlowLine]:

@@ -92,7 +92,7 @@ class Operations(TorchFunctionMode):
             hook.remove()
 
     def step(self) -> None:
-        """One optimizer step has ended."""
+        """End an optimizer step: copies that nobody changed, nor their source, count as needless."""
         self._step += 1
         for line, seconds, source, copy, of_source, of_copy in self._copies:
             is_needless = (source._version, copy._version) == (of_source, of_copy)
@@ -207,7 +207,7 @@ def _add(called: Called, seconds: float) -> None:
 
 
 def added(calls: Iterable[Called]) -> Called:
-    """Return all these calls together."""
+    """Return the number and the seconds of all these calls together."""
     whole = Called()
     for one in calls:
         whole.count, whole.seconds = whole.count + one.count, whole.seconds + one.seconds

@@ -34,7 +34,7 @@ _AROUND: tuple[tuple[Any, str, Part], ...] = (
 
 
 class OwnParts:
-    """Tells a stopwatch of the parts."""
+    """Tells a stopwatch when data, forward, backward and optimizer begin and end in a loop of the user's own."""
 
     def __init__(self, stopwatch: Stopwatch) -> None:
         self._stopwatch = stopwatch
@@ -44,7 +44,7 @@ class OwnParts:
 
     @contextmanager
     def told_apart(self) -> Iterator[None]:
-        """Tell of them until the end; enter it before the loop begins."""
+        """Put hooks where parts begin and end, until the `with` block ends; enter it before the loop begins."""
         with ExitStack() as stack, self._hooks:
             self._hooks.callback(register_module_forward_pre_hook(self._called).remove)
             for owner, name, part in _AROUND:
@@ -55,13 +55,13 @@ class OwnParts:
             yield
 
     def found(self) -> None:
-        """The steps so far had all modules that begin a forward pass: the others need no hook."""
+        """Take the hook off all modules but those that began a forward pass so far: a step calls no others first."""
         self._hooks.close()
         for module in self._first.values():
             self._hooks.callback(module.register_forward_pre_hook(self._called).remove)
 
     def end_forward(self) -> None:
-        """The forward pass is over, if one goes on."""
+        """End the forward pass on the stopwatch, if one goes on."""
         if self._stopwatch.current == "forward":
             self._stopwatch.end()
 

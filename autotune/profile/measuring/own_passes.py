@@ -42,7 +42,7 @@ class UserLoopPasses(LinePasses):
         self._loading = LoadedLines(None, self.stopwatch)
 
     def passes(self, phase: Callable[[str], None]) -> Passing:
-        """All passes, in order."""
+        """Go through all passes in their order; `phase` is told when measuring begins."""
         yield from self._steps(least=2, enough=3, seconds=0.0)
         self.parts.found()
         yield from self._steps(least=2, enough=4, seconds=min(0.5, self._seconds))

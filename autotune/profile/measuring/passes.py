@@ -57,7 +57,7 @@ class OurLoopPasses(LinePasses):
         self._without: Without | None = None
 
     def passes(self, phase: Callable[[str], None]) -> Passing:
-        """All passes, in order."""
+        """Go through all passes in their order; `phase` is told when measuring begins."""
         yield from self._steps(least=3, enough=5, seconds=min(0.5, self._seconds))
         devices.synchronize(self._device)
         phase("measure")

@@ -38,7 +38,7 @@ class UserLine(NamedTuple):
 
     @property
     def text(self) -> str:
-        """What it says."""
+        """The source of the line, without indentation; empty: its file cannot be read."""
         return linecache.getline(self.file, self.number).strip()
 
 

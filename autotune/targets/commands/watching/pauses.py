@@ -51,7 +51,7 @@ class Pauses:
         return 0.0 if is_usual else seconds
 
     def end(self) -> None:
-        """The training goes on."""
+        """End the evaluation that goes on, if one does, and add its seconds to the pauses."""
         if self._began is not None and not self._is_saving and self._is_here:
             self._seconds += self._now() - self._began
             self._began = None

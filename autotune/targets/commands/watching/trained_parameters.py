@@ -30,12 +30,12 @@ class Trained:
 
     @classmethod
     def of(cls, optimizer: Optimizer) -> Self:
-        """Return it before the step."""
+        """Return what of the optimizer's parameters is trained, as it is before the step."""
         return cls.among(one for group in optimizer.param_groups for one in group["params"])
 
     @classmethod
     def among(cls, candidates: Iterable[Tensor]) -> Self:
-        """Return what of them is trained."""
+        """Return what of `candidates` is trained: those that require a gradient."""
         parameters = tuple(one for one in candidates if one.requires_grad)
         return cls(
             parameters=parameters,
