@@ -31,8 +31,8 @@ def confirm_elsewhere(context: SearchContext, answer: Recommendation) -> Recomme
 
     The answer is stored already, so that neither an interrupt nor a fault of the other machine loses it.
     """
-    fleet, winner, baseline = context.launcher, Config(values=answer.params), Config(values=answer.baseline)
-    if not isinstance(fleet, Fleet) or winner == baseline or answer.speedup is None:
+    fleet, winner, baseline = context.fleet, Config(values=answer.params), Config(values=answer.baseline)
+    if fleet is None or winner == baseline or answer.speedup is None:
         return answer
     worker = _other(fleet, context.history.judged[-1].trial.result.worker)
     if worker is None:

@@ -65,7 +65,7 @@ def test_every_option_has_its_variable(name: str, tmp_path: Path) -> None:
 
 
 def test_what_file_and_variables_say_of_workers_fails_no_search_without_a_storage(tmp_path: Path) -> None:
-    (tmp_path / OWN).write_text('workers-expected = 4\non = "auto"\n')
+    (tmp_path / FILE).write_text('workers-expected = 4\non = "auto"\n')
 
     for variables in ({}, {"AUTOTUNE_ON": "auto", "AUTOTUNE_WORKERS_EXPECTED": "4"}):
         assert "no file missing.py" in assert_one_clear_error(run(tmp_path, "search", "missing.py", **variables))
