@@ -42,7 +42,7 @@ def measure_gradient_noise(context: SearchContext) -> None:
             f"Measuring the gradient noise scale: {asked.least_steps} to {asked.most_steps} steps of training, then "
             f"the gradients of {asked.micro_batches} micro-batches of {asked.config.batch_size}."
         )
-        history.add_gradient_sample(asked, context.run(asked))
+        history.add_measured(asked, context.run(asked))
     if history.noise_scale_estimate is None:
         context.reporter.note(
             f"{no_noise_scale(history.gradient_samples[-1][1]).text} Until it is known, all batch sizes count as "

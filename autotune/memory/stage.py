@@ -40,9 +40,9 @@ def predict_memory(context: SearchContext) -> None:
     seconds = all_seconds - (starting_seconds(known[0].result) if known else 0.0)
     if seconds < LEAST_PREDICTION_SECONDS or all_seconds > context.budget.spare_seconds or not memory.can_bind:
         return
-    asked = asking(context.request, context.space, memory.usable_bytes, seconds, shapes_vary=memory.shapes_vary)
-    found = context.run_dispensable(replace(asked, spares_trades=True))
-    history.add_dry_run(found)
+    wanted = asking(context.request, context.space, memory.usable_bytes, seconds, shapes_vary=memory.shapes_vary)
+    asked = replace(wanted, spares_trades=True)
+    history.add_measured(asked, found := context.run_dispensable(asked))
     context.reporter.detail(describe_dry_run(found, context.space, memory.fits))
 
 

@@ -100,7 +100,7 @@ def _compare(context: SearchContext, config: Config) -> None:
             f"Comparing the losses of {name} and {full}: {request.steps} paired steps{seeds} at batch "
             f"{request.candidate.batch_size}."
         )
-        context.history.add_precision_check(request, _run(context, request))
+        context.history.add_measured(request, _run(context, request))
         attempts += 1
     verdict = next(one for one in context.history.loss_verdicts if one.values == precision_of(config))
     if verdict.excludes:

@@ -103,7 +103,7 @@ def _profiled(context: SearchContext, baseline: ProbeResult) -> str:
         found = context.run_dispensable(asked)
     except (EnvironmentUnfit, StudyError) as error:
         return str(error).rstrip(".")
-    context.history.add_profile(found)
+    context.history.add_measured(asked, found)
     if found.failure is not None:
         return f"{found.outcome}: {found.why}"
     if found.parts:

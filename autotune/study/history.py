@@ -5,20 +5,23 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from autotune.core import codec
+from autotune.core.measurements import MEASUREMENTS
 from autotune.core.notices import Notice
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
-from autotune.core.results import LossVerdict, Outcome, Trial
+from autotune.core.requests import Asked, Kind, ProbeRequest, Request, ResultT
+from autotune.core.results import LossVerdict, Outcome, Result, Trial
 from autotune.errors import StudyError
 from autotune.gradient_noise.estimate import estimate
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleRequest, NoiseScaleResult
-from autotune.launch.base import RESULT
+from autotune.launch.base import REQUEST, RESULT
 from autotune.memory.records import DryRun, DryRunRequest
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge_among
 from autotune.precision.judge import PrecisionCheck, Thresholds, refusal, settled
-from autotune.precision.records import PrecisionCheckRequest, PrecisionCheckResult
+from autotune.precision.records import PrecisionCheckRequest
 from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.study import disk
 from autotune.study.machines import Rates, baseline_rates_by_machine, drift_corrected, speed
@@ -30,40 +33,32 @@ from autotune.study.valid_probes import MOST_VAIN_REPEATS, Judged, drift_factor,
 FATAL_AT_BASELINE = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.TIMEOUT, Outcome.CRASHED,
                      Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)  # fmt: skip
 NoiseScaleCheck = tuple[NoiseScaleRequest, NoiseScaleResult]
+Measured = tuple[Request[Any], Result]
 
 
 class History:
     """The history of a study: the only owner of what it has measured. `version` grows with everything that is added."""
 
-    def __init__(
-        self, request: StudyRequest, trials: Sequence[Trial] = (), *, precision_checks: Sequence[PrecisionCheck] = (),
-        gradient_samples: Sequence[NoiseScaleCheck] = (), dry_run: DryRun | None = None,
-        profiles: Sequence[ProfileResult] = (),
-    ) -> None:  # fmt: skip
-        """Take the `trials` that were there when this run of the search began."""
-        self.request, self.version, self.dry_run = request, 0, dry_run
-        self.precision_checks, self.gradient_samples = tuple(precision_checks), tuple(gradient_samples)
-        self.profiles = tuple(profiles)
+    def __init__(self, request: StudyRequest, trials: Sequence[Trial] = (), others: Iterable[Measured] = ()) -> None:
+        """Take the `trials` that were there when this run of the search began, and all `others` that it measured."""
+        self.request, self.version = request, 0
+        self._others: dict[type[Request[Any]], tuple[Any, ...]] = {}  # pairs, by the type of their request
+        for asked, result in others:
+            self._others[type(asked)] = (*self._others.get(type(asked), ()), (asked, result))
         self._known_times = (-1, ProbeTimes(request, ()))  # by the version
         self.judged = self._judge(trials)  # every probe with its verdict, in order
         self.count_before = len(self.judged)  # probes that were there when this run of the search began
 
     @classmethod
     def read(cls, folder: Path, request: StudyRequest) -> History:
-        """Read the study in `folder`, without probes that ended a search: their cause has probably been mended.
+        """Read the study in `folder`, without what ended a search: its cause has probably been mended.
 
         Raises `StudyError` if a file is damaged, but for a profile, which only adds to the answer.
         """
-        dry_runs = disk.attempts(folder, DryRunRequest.kind())
-        precision_checks = disk.attempts(folder, PrecisionCheckRequest.kind())
-        gradient_samples = disk.attempts(folder, NoiseScaleRequest.kind())
         return cls(
             request,
             [trial for trial in disk.read_trials(folder) if not _ended_a_search(trial)],
-            precision_checks=[pair for pair in precision_checks if pair[1].outcome is not Outcome.ENVIRONMENT],
-            gradient_samples=[pair for pair in gradient_samples if pair[1].outcome is not Outcome.ENVIRONMENT],
-            dry_run=dry_runs[-1][1] if dry_runs else None,
-            profiles=tuple(_read_profiles(folder)),
+            [pair for pair in _others(folder) if pair[1].outcome is not Outcome.ENVIRONMENT],
         )
 
     def add(self, trial: Trial) -> Judged:
@@ -73,26 +68,38 @@ class History:
         self.version += 1
         return judged
 
-    def add_precision_check(self, request: PrecisionCheckRequest, result: PrecisionCheckResult) -> None:
-        """Keep one more precision check."""
-        self.precision_checks = (*self.precision_checks, (request, result))
+    def add_measured(self, asked: Request[ResultT], result: ResultT) -> None:
+        """Keep one more measurement of another kind. One that the objective counts with judges the probes anew."""
+        before = self.noise_scale
+        self._others[type(asked)] = (*self._others.get(type(asked), ()), (asked, result))
         self.version += 1
+        if self.noise_scale != before:
+            self.judged = self._judge([trial for trial, _ in self.judged])
 
-    def add_gradient_sample(self, request: NoiseScaleRequest, result: NoiseScaleResult) -> None:
-        """Keep one more sample of gradients. The probes are judged anew, for the objective may count with it."""
-        self.gradient_samples = (*self.gradient_samples, (request, result))
-        self.judged = self._judge([trial for trial, _ in self.judged])
-        self.version += 1
+    def of(self, kind: Kind[Asked, ResultT]) -> tuple[tuple[Asked, ResultT], ...]:
+        """Return every request of that kind with its result, in order."""
+        return self._others.get(kind.request, ())
 
-    def add_dry_run(self, found: DryRun) -> None:
-        """Keep what a dry run found of memory."""
-        self.dry_run = found
-        self.version += 1
+    @property
+    def precision_checks(self) -> tuple[PrecisionCheck, ...]:
+        """Every precision check."""
+        return self.of(PrecisionCheckRequest.kind())
 
-    def add_profile(self, found: ProfileResult) -> None:
-        """Keep one more profile of the baseline."""
-        self.profiles = (*self.profiles, found)
-        self.version += 1
+    @property
+    def gradient_samples(self) -> tuple[NoiseScaleCheck, ...]:
+        """Every sample of gradients."""
+        return self.of(NoiseScaleRequest.kind())
+
+    @property
+    def dry_run(self) -> DryRun | None:
+        """What the last dry run found of memory; None: there was none."""
+        found: DryRun | None = self._others.get(DryRunRequest, ((None, None),))[-1][1]  # asked of each configuration
+        return found
+
+    @property
+    def profiles(self) -> tuple[ProfileResult, ...]:
+        """Every profile of the baseline."""
+        return tuple(result for _, result in self.of(ProfileRequest.kind()))
 
     @property
     def valid(self) -> list[Judged]:
@@ -228,10 +235,13 @@ def known_noise_scale(request: StudyRequest, results: Sequence[NoiseScaleResult]
     return estimate(samples[-1]) if samples and objective_of(request.goal).uses_noise_scale else None
 
 
-def _read_profiles(folder: Path) -> Iterator[ProfileResult]:
+def _others(folder: Path) -> Iterator[Measured]:
+    """All that was measured besides probes, of each kind in order."""
+    for kind in (asked.kind() for asked in MEASUREMENTS if asked not in (ProbeRequest, ProfileRequest)):
+        yield from disk.attempts(folder, kind)
     for path in sorted((folder / ProfileRequest.FOLDER).glob(f"*/{RESULT}")):
         with suppress(StudyError, OSError):
-            yield codec.read(path, ProfileResult)
+            yield codec.read(path.with_name(REQUEST), ProfileRequest), codec.read(path, ProfileResult)
 
 
 def _ended_a_search(trial: Trial) -> bool:

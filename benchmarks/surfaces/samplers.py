@@ -85,7 +85,7 @@ def replayed(name: str, surface: Surface, seed: int) -> Run:
                 return Run(probed=tuple(probed), found=True, out_of_memory=out_of_memory)
             if number == 0 and name == "structured" and surface.dry_run is not None and memory.can_bind:
                 wanted = asking(request, space, memory.usable_bytes, ENDLESS_SECONDS)
-                history.add_dry_run(launcher.run(wanted, Path(place)))
+                history.add_measured(wanted, launcher.run(wanted, Path(place)))
             guard.learn(trial, over_limit=verdict.constraints["memory"] > 0)
             if not guard.remaining():
                 break

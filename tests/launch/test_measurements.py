@@ -13,8 +13,10 @@ from autotune.core.results import Outcome
 from autotune.launch.base import REQUEST
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.study import disk
+from autotune.study.history import History
 from autotune.testing import FakeLauncher
 from autotune.testing.launcher_contract import example
+from tests.worlds import study_request
 
 RECORDS = """
 from typing import ClassVar
@@ -90,7 +92,11 @@ def test_a_new_kind_is_launched_answered_and_read_back_though_nothing_else_was_e
     assert [result.said for result in results] == ["hello", ""]
     assert [result.outcome for result in results] == [Outcome.OK, Outcome.OOM_HOST]
     assert all(result.started_at and result.elapsed_seconds and "measure" in result.phase_seconds for result in results)
-    assert disk.attempts(study, echo.EchoRequest.kind()) == tuple(zip(asked, results, strict=True))
+    kind, pairs = echo.EchoRequest.kind(), tuple(zip(asked, results, strict=True))
+    assert disk.attempts(study, kind) == pairs
+    history = History.read(study, study_request())
+    history.add_measured(*pairs[0])
+    assert history.of(kind) == (*pairs, pairs[0])
 
 
 def test_the_simulated_machine_answers_a_new_kind_as_it_is_told_and_otherwise_says_nothing(echo, tmp_path):

@@ -223,7 +223,8 @@ def test_on_the_host_workers_count_besides():
     ]
     tensors = int((2 * GIB - ON_HOST.besides_bytes) / ON_HOST.ratio)  # what the prior makes 2 GiB of
     found = DryRun(outcome=Outcome.OK, arms=(Arm(values={}, points=((64, tensors),)),))
-    prediction = MemoryPrediction(FREE, History(host, results, dry_run=found))
+    asked = DryRunRequest(target="model.py", config=config(), arms=({},), batches=(64,), device="cpu")
+    prediction = MemoryPrediction(FREE, History(host, results, [(asked, found)]))
 
     alone, four = (prediction.of(config(batch_size=64, num_workers=count)).share for count in (0, 4))
 

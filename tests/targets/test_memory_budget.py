@@ -34,6 +34,7 @@ def fresh(monkeypatch):
     with functorch.patch(activation_memory_budget=1.0):
         yield
     torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()  # else later tests of this process are taken to have compiled
 
 
 def _trained(budget) -> tuple[int, torch.Tensor]:
