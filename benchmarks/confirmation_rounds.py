@@ -152,16 +152,16 @@ def confirmed(leaders: int, rounds: int) -> Rule:
 RULES: dict[str, Rule] = {
     "each probed once": one_shot(MEASURED),
     "each probed once, at the cost of the confirmation": one_shot(ONE_SHOT_SEGMENTS),
-    "1 leader, 2 rounds (no time for more)": confirmed(1, 2),
-    "1 leader, 4 rounds": confirmed(1, 4),
-    "3 leaders, 2 rounds": confirmed(3, 2),
-    "1 leader, 6 rounds": confirmed(1, 6),
-    "3 leaders, 4 rounds": confirmed(3, 4),
-    "3 leaders, 3 rounds (before this rule)": confirmed(3, 3),
-    "confirmation, 2 leaders, 12 rounds": confirmed(2, 12),
-    "confirmation, 4 leaders, 8 rounds": confirmed(4, 8),
-    "confirmation, 8 leaders, 8 rounds": confirmed(8, 8),
-    "confirmation, 8 leaders, 12 rounds": confirmed(8, 12),
+    "1 finalist, 2 rounds (no time for more)": confirmed(1, 2),
+    "1 finalist, 4 rounds": confirmed(1, 4),
+    "3 finalists, 2 rounds": confirmed(3, 2),
+    "1 finalist, 6 rounds": confirmed(1, 6),
+    "3 finalists, 4 rounds": confirmed(3, 4),
+    "3 finalists, 3 rounds (before this rule)": confirmed(3, 3),
+    "confirmation, 2 finalists, 12 rounds": confirmed(2, 12),
+    "confirmation, 4 finalists, 8 rounds": confirmed(4, 8),
+    "confirmation, 8 finalists, 8 rounds": confirmed(8, 8),
+    "confirmation, 8 finalists, 12 rounds": confirmed(8, 12),
 }
 
 

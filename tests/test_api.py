@@ -49,6 +49,7 @@ def home(tmp_path, monkeypatch):
         ({"baseline": {"lr": 1}}, "there is no knob 'lr'"),
         ({"workers_expected": 2}, "--workers-expected 2 waits for workers of a database, and none is named"),
         ({"on": "auto"}, "no database is named in which they meet the search"),
+        ({"workers_expected": 0}, "workers_expected must be at least 1, got 0"),
         ({"workers_expected": 0, "storage": "postgresql://host/fleet"}, "workers_expected must be at least 1, got 0"),
     ],
 )

@@ -124,11 +124,11 @@ class Options:
         What a file or a variable says of workers counts where there is a storage. Raises `UsageError` if it was typed
         without one.
         """
-        given = self._values(described(FleetSettings), typed)
-        counts = (
-            given if given.get("storage") else [one for one in given if given_by(self._context, one) == "COMMANDLINE"]
+        given = {name: value for name, value in self._values(described(FleetSettings), typed).items() if value != ""}
+        is_typed = {name: given_by(self._context, name) == "COMMANDLINE" for name in given}
+        return FleetSettings.of(
+            **{name: value for name, value in given.items() if "storage" in given or is_typed[name]}
         )
-        return FleetSettings.of(**{name: given[name] for name in counts})
 
     def race(self, typed: Mapping[str, Any]) -> dict[str, Any]:
         """Return what was typed for the options of a race, by name, for `autotune.race`; without those left out."""

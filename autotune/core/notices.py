@@ -23,6 +23,7 @@ from autotune.units import (
 
 MOST_LISTED = 3  # of `{probes:few}`: a program has all of them
 OPTIONAL = re.compile(r"\[([^]]*)\]")
+NEXT_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 # What is not in it costs least. First what spoils the model or ends the training.
 COSTLIEST_WARNINGS = (
     Code.CODE_CHANGED, Code.PRECISION_UNDECIDED, Code.LOSSES_UNJUDGED, Code.MEMORY_GROWS, Code.SAMPLES_REPEATED,
@@ -49,7 +50,7 @@ class Notice(Record, frozen=True, kw_only=True):
 
     @property
     def meaning(self) -> str:
-        """The sentence without the next step; the whole text where an earlier version gave other numbers."""
+        """The sentence without the next step; the first one of a text where an earlier version gave other numbers."""
         return self._parts()[0]
 
     @property
@@ -70,12 +71,17 @@ class Notice(Record, frozen=True, kw_only=True):
     def _parts(self) -> tuple[str, str, str]:
         code, numbers = self.code, self.numbers
         if code is Code.EARLIER:
-            return self.text, self.text, ""
+            return self._by_sentences()
         try:
             meaning, step = (_worded(part, numbers, numbers.keys()) for part in (code.sentence, code.next_step))
             return meaning, _worded(OPTIONAL.sub("", code.sentence), numbers, frozenset()), step
         except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError):  # other numbers, or none
-            return self.text, self.text, ""
+            return self._by_sentences()
+
+    def _by_sentences(self) -> tuple[str, str, str]:
+        """The parts of a text that an earlier version wrote: what follows the first sentence is mostly a next step."""
+        meaning, *rest = NEXT_SENTENCE.split(self.text, maxsplit=1)
+        return meaning, meaning, " ".join(rest)
 
     @classmethod
     def upgraded(cls, content: Any) -> Any:

@@ -43,19 +43,23 @@ class FleetSettings:
 
         Raises `UsageError` for what means nothing without a storage, and `ValueError` for a value out of bounds.
         """
-        given = {name: value for name, value in given.items() if value not in (None, "")}
+        given = {name: value for name, value in given.items() if value is not None}
         if "storage" in given:
             return cls(**given)
+        for option in described(cls):
+            if option.field in given:
+                option.check(given[option.field])
+        give = f"Give --storage {DATABASE} (storage in Python)"
         if "on" in given:
             raise UsageError(
                 f"--on {given['on']} has Ray start workers, and no database is named in which they meet the search. "
-                f"--storage was probably forgotten: Ray keeps no results. Give --storage {DATABASE}, which all nodes "
-                f"reach, or set AUTOTUNE_STORAGE; in Python give storage."
+                f"--storage was probably forgotten: Ray keeps no results. {give}, which all nodes reach, or set "
+                f"AUTOTUNE_STORAGE."
             )
         if "workers_expected" in given:
             raise UsageError(
                 f"--workers-expected {given['workers_expected']} waits for workers of a database, and none is named. "
-                f"--storage was probably forgotten, or workers of a loader were meant: those are the knob workers. "
-                f"Give --storage {DATABASE}, or set AUTOTUNE_STORAGE; in Python give storage."
+                f"--storage was probably forgotten, or workers of a data loader were meant: that is --workers, "
+                f"num_workers in Python's space. {give}, or leave it out."
             )
         return None

@@ -376,8 +376,9 @@ FORMER = [
      "Which configuration is faster is not certain, and the rates are probably too low: there was interference in too "
      "many of the rounds that count: 64×1 in 2 of 8.", "Close other work and run the same command again."),
     ("differs-elsewhere", {"worker": "node7", "found": "this is 1.10 times as fast", "here": 1.4},
-     "On a second machine (node7) this is 1.10 times as fast; here it is 1.40 times. Search on machines that are alike.",
-     ""),
+     "On a second machine (node7) this is 1.10 times as fast; here it is 1.40 times.",
+     "Search on machines that are alike."),
+    ("earlier", {}, "Repeats of one configuration differed by 10%.", "Close other work. Then run the same command again."),
 ]  # fmt: skip
 
 
