@@ -223,7 +223,8 @@ def _value(option: Option, given: Any, may_declare: Callable[[str], bool] = lamb
         case "baseline":
             return {asked_name(name, may_declare): value for name, value in (given or {}).items()}
         case "tune" if given is not None:
-            return tuple(asked_name(name, may_declare) for name in given)
+            names = given.split(",") if isinstance(given, str) else given
+            return tuple(asked_name(name.strip(), may_declare) for name in names)
     if Path in option.parts and given is not None:
         return Path(given)
     return option.parse(given) if option.read is not None and isinstance(given, str) else given

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 
+FAR_APART = 10.0  # times the lower end of an interval: it tells neither whether nor how much
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _NEXT = {"h": "m", "m": "s", "min": "s"}  # what a last number without a unit counts: 1h30 is 1 h 30 min
 _BYTES = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
@@ -152,6 +153,20 @@ def rounded(rate: float) -> float:
 def format_speedup(factor: float) -> str:
     """`1.08`, `17.1`, `120`: three digits."""
     return f"{factor:.{2 if factor < 10 else 1 if factor < 100 else 0}f}"
+
+
+def range_phrase(low: float | None, high: float | None) -> str:
+    """`16.7 to 17.5`, the ends of an interval of factors; empty where one of them is not known.
+
+    Ends that are ten times apart say nothing of what is between them: then `not known within a factor of 10`.
+    """
+    if low is None or high is None or not math.isfinite(high):
+        return ""
+    if low <= 0:
+        return "not known"
+    if high / low >= FAR_APART:
+        return f"not known within a factor of {FAR_APART:g}"  # how much further they are apart helps nobody
+    return f"{format_speedup(low)} to {format_speedup(high)}"
 
 
 def format_count(number: int) -> str:

@@ -38,11 +38,13 @@ def batch_reasons(ranking: Ranking, unchanged: AtBaselineBatch | None) -> Iterat
     knee = objective_of(request.goal).knee(request.goal)
     if knee is None:
         return
-    share = min(scores.ratio(ranking.chosen, one)[0] for one in ranking.allowed)  # of the best score
+    now, before = request.global_batch_size(winner.config), request.global_batch_size(request.baseline)
+    alike = [one for one in ranking.allowed if request.global_batch_size(ranking.measured[one].config) == now]
+    # Of the best score, by the best with this batch: what else the winner lacks is no matter of the batch.
+    share = max(min(scores.ratio(own, one)[0] for one in ranking.allowed) for own in {ranking.chosen, *alike})
     leads = behind(ranking.measured, scores, ranking.allowed)
     enough = [one for one, (estimate, _) in leads.items() if estimate * (1 - knee) <= 1]
     batches = [request.global_batch_size(ranking.measured[one].config) for one in enough]
-    now, before = request.global_batch_size(winner.config), request.global_batch_size(request.baseline)
     smaller = min((batch for batch in batches if before < batch < now), default=None)
     if request.baseline_assumed:
         yield notice(Code.GLOBAL_BATCH_UNDECLARED, batch=now, share=share, smaller=smaller)

@@ -118,17 +118,20 @@ class Options:
         """Return what was typed for options of a search, by name, for `Settings.of`; without those left out."""
         return self._values(options(), typed)
 
-    def fleet(self, typed: Mapping[str, Any]) -> FleetSettings | None:
+    def fleet(self, typed: Mapping[str, Any], note: Callable[[str], None]) -> FleetSettings | None:
         """Return the workers that were named; None: this machine measures.
 
-        What a file or a variable says of workers counts where there is a storage. Raises `UsageError` if it was typed
-        without one.
+        What a file or a variable says of workers counts where there is a storage, else `note` is told that it does not.
+        Raises `UsageError` if it was typed without one.
         """
         given = {name: value for name, value in self._values(described(FleetSettings), typed).items() if value != ""}
-        is_typed = {name: given_by(self._context, name) == "COMMANDLINE" for name in given}
-        return FleetSettings.of(
-            **{name: value for name, value in given.items() if "storage" in given or is_typed[name]}
-        )
+        for name in [] if "storage" in given else list(given):
+            whence = given_by(self._context, name)
+            if whence != "COMMANDLINE":
+                value = given.pop(name)
+            if whence in ("ENVIRONMENT", "DEFAULT_MAP"):
+                note(f"{name} = {value} counts only with a storage, and none is given: this machine measures.")
+        return FleetSettings.of(**given)
 
     def race(self, typed: Mapping[str, Any]) -> dict[str, Any]:
         """Return what was typed for the options of a race, by name, for `autotune.race`; without those left out."""

@@ -13,7 +13,7 @@ import typer
 from autotune import interrupts
 from autotune.cli.dry_run import print_preview
 from autotune.cli.options import Options, given_by, with_search_options
-from autotune.cli.output import plain_console, say_json, say_settings_of_file, text_width
+from autotune.cli.output import plain_console, say, say_json, say_settings_of_file, text_width
 from autotune.cli.target import CommandArgument, Map, Words, resume_line, target_text, without_password
 from autotune.errors import UsageError
 from autotune.preparation.settings import Settings
@@ -70,7 +70,8 @@ def search(
         say_settings_of_file(context)
     text = target_text(context, target, command, map, quiet=quiet)
     options = Options(context, partial(may_declare, text))
-    fleet, fixed = options.fleet(typed), options.held(fix, typed)
+    fixed = options.held(fix, typed)
+    fleet = options.fleet(typed, (lambda text: None) if quiet else partial(say, stderr=True))
     settings = Settings.of(
         target=text,
         mode="auto" if resume is None else "resume" if resume else "fresh",

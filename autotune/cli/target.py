@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import shlex
 import sys
 from collections.abc import Sequence
@@ -10,10 +11,13 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-from autotune.cli.options import parameter_of
+from autotune.cli.options import given_by, parameter_of
 from autotune.errors import UsageError
 
 TARGET = "Your training code: model.py, pkg.train, model.py:function, or the command that trains, behind `--`."
+MISTYPED = (
+    0.85  # similarity to an option (difflib), above which it is that, and no argument of a script (`--batch-size`)
+)
 PAIR_OPTIONS = {"--fix", "--baseline", "--config", "--map"}  # of `name=value,...`, which may be repeated
 Words = Annotated[list[str] | None, typer.Argument(help=TARGET, metavar="TARGET | -- COMMAND ARGUMENT...")]
 Map = Annotated[
@@ -102,12 +106,20 @@ class CommandWithScript(OneOfEach):
         except Exception as error:
             script = next((at for at, word in enumerate(words) if word.endswith(".py")), None)
             # By name: typer has had click, and now has a copy of it.
-            if type(error).__name__ == "NoSuchOption" and script is not None and "--" not in words:
+            is_unknown = type(error).__name__ == "NoSuchOption"
+            typed_option = getattr(error, "option_name", "")
+            known = [flag for one in self.get_params(ctx) for flag in one.opts]
+            if is_unknown and (near := difflib.get_close_matches(typed_option, known, n=1, cutoff=MISTYPED)):
+                raise UsageError(
+                    f"autotune {ctx.info_name} has no option {typed_option}. It was probably mistyped. Did you mean "
+                    f"{near[0]}?"
+                ) from error
+            if is_unknown and script is not None and "--" not in words:
                 first = script - (words[script - 1 : script] in (["python"], ["python3"]))
                 typed = shlex.join(["autotune", ctx.info_name, *words[:first]])
                 command = shlex.join(["python", *words[script:]])
                 raise UsageError(
-                    f"autotune {ctx.info_name} has no option {getattr(error, 'option_name', '')}. It is probably an "
+                    f"autotune {ctx.info_name} has no option {typed_option}. It is probably an "
                     f"argument of {words[script]}. Arguments of your script go behind `--`: {typed} -- {command}"
                 ) from error
             raise
@@ -128,6 +140,11 @@ def target_text(
         raise UsageError(
             f"There is no target. It names the code that trains. Write autotune {context.info_name} model.py, or "
             f"autotune {context.info_name} -- python train.py --batch-size 64."
+        )
+    if words and command and given_by(context, "command") == "COMMANDLINE":
+        raise UsageError(
+            f"Two targets are named: {shlex.join(words)}, and --command {shlex.quote(command)}. One of them was "
+            f"probably left over from an earlier line. Leave it out."
         )
     if words:
         own = {one for parameter in context.command.params for one in parameter.opts}

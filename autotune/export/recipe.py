@@ -19,7 +19,7 @@ from autotune.knobs.wording import Framework, Wording
 from autotune.study.answers import is_uncompared
 from autotune.study.recommendation import Recommendation, baseline_name
 from autotune.targets.commands.command import Command, is_command
-from autotune.units import counted, format_rate, format_speedup
+from autotune.units import counted, format_rate, format_speedup, range_phrase
 
 MAPPING = "from collections.abc import Mapping"  # which the function for a batch needs
 OPTIMIZER = "# make the optimizer here, from model.parameters()"
@@ -201,8 +201,8 @@ def _compared(best: Recommendation) -> str:
     is_kept = best.params == best.baseline
     itself = f", {baseline} itself" if is_kept else ""
     if rival is not None:
-        ends = (rival.gain_low, rival.gain_high)
-        spread = "" if None in ends else f", {' to '.join(format_speedup(one or 0.0) for one in ends)}"
+        ends = range_phrase(rival.gain_low, rival.gain_high)
+        spread = f", {ends}" if ends else ""
         other = "another configuration" if is_kept else baseline
         return f"{itself}, undecided against {other} ({format_speedup(rival.gain)}×{spread})"
     if is_kept:

@@ -38,9 +38,10 @@ def full_name(name: str) -> str:
     try:
         return knob(name).name
     except KeyError:
-        near = difflib.get_close_matches(name, [one for k in KNOBS for one in (k.name, k.alias)], n=1)
+        called = {k.label: k.name for k in KNOBS} | {one: one for k in KNOBS for one in (k.name, k.alias)}
+        near = difflib.get_close_matches(name, called, n=1)
         there = ", ".join(k.name if k.alias == k.name else f"{k.name} ({k.alias})" for k in KNOBS)
-        hint = f"Did you mean {near[0]}?" if near else f"Use one of {there}."
+        hint = f"Did you mean {called[near[0]]}?" if near else f"Use one of {there}."
         raise ValueError(f"there is no knob {name!r}. The name was probably mistyped. {hint}") from None
 
 

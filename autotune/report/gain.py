@@ -7,9 +7,8 @@ from typing import Literal
 from autotune.answer.choice import TIE
 from autotune.core.records import Goal, Record
 from autotune.objectives import objective_of
-from autotune.report.phrases import range_phrase
 from autotune.study.recommendation import Change
-from autotune.units import counted, format_speedup
+from autotune.units import counted, format_speedup, range_phrase
 
 Basis = Literal["rounds", "probes", "estimate"]
 NOT_MEASURED = "not measured"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping, Sequence
 
@@ -19,7 +18,7 @@ from autotune.objectives.verdict import WORDS
 from autotune.study.answers import is_uncompared
 from autotune.study.recommendation import Recommendation, RunnerUp, baseline_name
 from autotune.study.shown import shown_config, shown_value
-from autotune.units import format_bytes, format_count, format_rate, format_share
+from autotune.units import format_bytes, format_count, format_rate, format_share, range_phrase
 from autotune.units import format_speedup as format_speedup
 
 PURPOSES = {
@@ -28,7 +27,6 @@ PURPOSES = {
     "elsewhere": "second machine",
 }  # the others are called as they are
 GOOD_ENDS = {"search": "ok", "confirm": "confirmed"}  # by purpose; the others end as what they are
-FAR_APART = 10.0  # times the lower end of an interval: it tells neither whether nor how much
 FEW_OTHERS = 3  # other configurations: fewer do not speak for the rest
 MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
 PAIRED = "Compared in the rounds that both ran; samples/s are those of all rounds."  # so the two need not divide
@@ -87,20 +85,6 @@ def configuration_phrase(values: Mapping[str, Value], knobs: Sequence[Knob] = KN
     """The configuration in words: `batch 64 × 1, amp bfloat16, no loader workers`; after the batch come `knobs`."""
     batch = " × ".join(str(values.get(name)) for name in BATCH_KNOBS)
     return ", ".join([f"batch {batch}", *settings(values, knobs)])
-
-
-def range_phrase(low: float | None, high: float | None) -> str:
-    """`16.7 to 17.5`, the ends of an interval of factors; empty where one of them is not known.
-
-    Ends that are ten times apart say nothing of what is between them: then `not known within a factor of 10`.
-    """
-    if low is None or high is None or not math.isfinite(high):
-        return ""
-    if low <= 0:
-        return "not known"
-    if high / low >= FAR_APART:
-        return f"not known within a factor of {FAR_APART:g}"  # how much further they are apart helps nobody
-    return f"{format_speedup(low)} to {format_speedup(high)}"
 
 
 def factor_phrase(factor: float, low: float | None, high: float | None) -> str:

@@ -13,7 +13,7 @@ from autotune.knobs.declared import declaring
 from autotune.races.records import RaceResult, Standing
 from autotune.report.phrases import half_width, plain
 from autotune.study.shown import shown_config
-from autotune.units import counted, format_percent, format_rate, format_seconds
+from autotune.units import FAR_APART, counted, format_percent, format_rate, format_seconds, range_phrase
 
 RACE_WIDTH = 80  # characters of a line in a log and on most terminals
 ENDED = {"decided": "decided", "rounds": "as many as were asked for", "time": "the time budget is used up"}
@@ -37,6 +37,8 @@ def headline(one: Standing, result: RaceResult) -> str:
 def ratio_phrase(one: Standing) -> str:
     """`0.970× (0.962 to 0.978)`: with the digit that a tolerance of 2 % needs."""
     assert one.ratio is not None and one.ratio_low is not None and one.ratio_high is not None, "not the baseline"
+    if one.ratio_low <= 0 or one.ratio_high / one.ratio_low >= FAR_APART:
+        return f"{one.ratio:.2g}× ({range_phrase(one.ratio_low, one.ratio_high)})"
     return f"{one.ratio:.3f}× ({one.ratio_low:.3f} to {one.ratio_high:.3f})"
 
 
