@@ -2,7 +2,7 @@
 
     python -m benchmarks.checkpointing [--models gpt,gpt2,...] [--dtypes float32,bfloat16] [--rounds 3] [--steps 5]
 
-Peaks are those of `benchmarks/memory.py`: two real steps under torch's profiler, next to what one dry run of all
+Peaks are those of `benchmarks/memory.py`: two real steps under torch's profiler, next to what one shape run of all
 policies predicts. Time is processor time with one thread, which other work on the machine moves little: the median step
 of rounds in which all policies of a model take turns, against no checkpointing in the same round.
 GPT-2 needs the transformers library. On a GPU: not run.
@@ -25,7 +25,7 @@ from autotune.core.records import Config, Value
 from autotune.knobs import defaults, knob, plan_of
 from autotune.knobs.activation_checkpointing import CHOICES
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.memory.records import DryRun, DryRunRequest
+from autotune.memory.records import ShapeRun, ShapeRunRequest
 from autotune.targets import resolve
 from autotune.targets.base import Order, Step, Watch
 from benchmarks.memory import measure
@@ -67,9 +67,9 @@ def peak(target: str, arm: dict[str, Value], batch: int) -> int | str:
         return f"{type(error).__name__}: {error}".splitlines()[0]
 
 
-def predicted(target: str, arms: Sequence[dict[str, Value]], batch: int) -> DryRun:
-    """One dry run of all policies."""
-    request = DryRunRequest(
+def predicted(target: str, arms: Sequence[dict[str, Value]], batch: int) -> ShapeRun:
+    """One shape run of all policies."""
+    request = ShapeRunRequest(
         target=target, config=Config(values=defaults()), arms=tuple(arms), batches=(batch // 4, batch), device="cpu"
     )
     with tempfile.TemporaryDirectory() as folder:
@@ -103,7 +103,7 @@ def main() -> None:
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     print(f"torch {torch.__version__} on {platform.machine()}, {platform.system()}; CPU, one thread\n")
-    print("| model | dtype | policy | peak | of none | time of a step, of none | dry run |")
+    print("| model | dtype | policy | peak | of none | time of a step, of none | shape run |")
     print("| --- | --- | --- | --- | --- | --- | --- |")
     for model in arguments.models.split(","):
         for dtype in arguments.dtypes.split(","):

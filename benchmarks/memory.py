@@ -1,10 +1,10 @@
-"""Predicted against measured peak memory: what the dry run predicts, and what the allocator then really gave.
+"""Predicted against measured peak memory: what the shape run predicts, and what the allocator then really gave.
 
     python benchmarks/memory.py [--models mlp,cnn,...] [--batches 2] [--steps 2]
 
-For every model one dry run (as `autotune check --memory` asks for it) in float32 and bfloat16, and then real training
+For every model one shape run (as `autotune check --memory` asks for it) in float32 and bfloat16, and then real training
 at every batch, each in a process of its own: two optimizer steps under torch's profiler, whose memory events are the
-CPU allocator's own count, kernels' temporaries included. The frontier is the batch at which the dry run's law reaches
+CPU allocator's own count, kernels' temporaries included. The frontier is the batch at which the shape run's law reaches
 what the largest batch really took, against that batch; errors below 0 are optimistic for peaks, too careful for
 frontiers above 0. What a process holds besides (4 to 10 MiB and the interpreter, docs/notes/memory.md 4) is not the
 subject here. GPT-2 needs the transformers library. On a GPU: not run.
@@ -30,7 +30,7 @@ from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import Plan
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.memory.model import START_MARGIN, Arm
-from autotune.memory.records import DryRun, DryRunRequest
+from autotune.memory.records import ShapeRun, ShapeRunRequest
 from autotune.targets import resolve
 from autotune.targets.base import Order, Step
 
@@ -95,20 +95,20 @@ def measure(target: str, arm: dict[str, Value], batch: int, steps: int) -> int:
     return peak
 
 
-def predict(target: str, batches: Sequence[int], *, checkpointed: bool) -> tuple[DryRun, float]:
-    """One dry run in all dtypes, and its seconds, process and all."""
+def predict(target: str, batches: Sequence[int], *, checkpointed: bool) -> tuple[ShapeRun, float]:
+    """One shape run in all dtypes, and its seconds, process and all."""
     arms: tuple[dict[str, Value], ...] = tuple(
         {"amp_dtype": dtype, "activation_checkpointing": checkpointed} for dtype in DTYPES
     )
     config = Config(values=defaults())
-    request = DryRunRequest(target=target, config=config, arms=arms, batches=tuple(batches), device="cpu")
+    request = ShapeRunRequest(target=target, config=config, arms=arms, batches=tuple(batches), device="cpu")
     began = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         return SubprocessLauncher().run(request, Path(folder)), time.monotonic() - began
 
 
 def compare(target: str, arm: Arm, batches: Sequence[int], steps: int) -> Row | str:
-    """Real runs of one model in one dtype against its dry run; a sentence where one of them could not be made."""
+    """Real runs of one model in one dtype against its shape run; a sentence where one of them could not be made."""
     if not arm.points:
         return arm.why
     began, measured = time.monotonic(), []
@@ -127,7 +127,7 @@ def compare(target: str, arm: Arm, batches: Sequence[int], steps: int) -> Row | 
 
 
 def _frontier_error(arm: Arm, batch: int, measured: int) -> float:
-    """By which share the dry run is too careful (below 0: too bold) about the batch that needs `measured` bytes."""
+    """By which share the shape run is too careful (below 0: too bold) about the batch that needs `measured` bytes."""
     frontier = arm.frontier(measured)
     return 1.0 if not frontier else 1 - frontier / batch
 
@@ -135,7 +135,7 @@ def _frontier_error(arm: Arm, batch: int, measured: int) -> float:
 def table(models: Sequence[str], count: int, steps: int) -> None:
     print(f"torch {torch.__version__} on {platform.machine()}, {platform.system()}; CPU, {steps} optimizer steps\n")
     print(
-        "| model | dtype | batches | measured MiB | error of the prediction | of the frontier | real runs | dry run |"
+        "| model | dtype | batches | measured MiB | error of the prediction | of the frontier | real runs | shape run |"
     )
     print("| --- | --- | --- | --- | --- | --- | --- | --- |")
     rows = []

@@ -55,7 +55,7 @@ from autotune.testing import ENVIRONMENT, FACTS
 WITHIN = 0.95
 SOON = 20  # probes
 OURS_STOP = 30  # probes after which our own runs stop: it has hit by then or never
-HEURISTIC, FORETOLD = "doubling", "foretold"  # foretold: `structured` after a dry run
+HEURISTIC, FORETOLD = "doubling", "foretold"  # foretold: `structured` after a shape run
 BY_GAIN = "by-gain"
 NAMES = (FORETOLD, "structured", BY_GAIN, "tpe", "gp", "random", "grid", HEURISTIC)
 STARTING = 6.0  # seconds of a probe before it measures
@@ -131,7 +131,7 @@ class World:
         return float(self.at(config).memory[0])
 
     def tensors(self, config: Config) -> float:
-        """The part of it that a dry run sees."""
+        """The part of it that a shape run sees."""
         return float(self.at(config).tensors[0])
 
     def probe(self, config: Config, chance: np.random.Generator) -> Observation:
@@ -211,10 +211,10 @@ def _optuna(name: str, world: World, seed: int) -> Generator[Config, Shown, None
     """What an Optuna sampler proposes; is sent (configuration, observation) of what was probed."""
     space = world.space
     guard, trial = Guard(space.space), None
-    dry = _DryRun(world) if name == FORETOLD else None
+    shape_run = _ShapeRun(world) if name == FORETOLD else None
     plain, longest = cast(SamplerName, "structured" if name in (FORETOLD, BY_GAIN) else name), 0.0
     knowledge = Knowledge(
-        dry_run=dry.of if dry else None,
+        shape_run=shape_run.of if shape_run else None,
         probe_duration=None if name == BY_GAIN else lambda: replace(DURATION, most_seconds=STEP_UP * longest),
         compiling_seconds=None if name == BY_GAIN else compiling,
     )
@@ -225,8 +225,8 @@ def _optuna(name: str, world: World, seed: int) -> Generator[Config, Shown, None
         config, seen = yield proposal
         longest = max(longest, _probe_seconds(world, config)[0] - compiling(config))
         guard.learn(Trial(number=0, purpose="search", config=config, result=_result(seen)))
-        if dry:
-            dry.learn(config, seen)
+        if shape_run:
+            shape_run.learn(config, seen)
         oom = seen.outcome.out_of_memory
         state, value = TrialState.COMPLETE, seen.samples_per_second
         if oom:
@@ -247,8 +247,8 @@ def _optuna(name: str, world: World, seed: int) -> Generator[Config, Shown, None
         proposal = space.encoding.config(trial.params)
 
 
-class _DryRun:
-    """What a dry run of the machine says, corrected by every probe as in the product."""
+class _ShapeRun:
+    """What a shape run of the machine says, corrected by every probe as in the product."""
 
     def __init__(self, world: World) -> None:
         self._world, self._limit = world, world.machine.limit_bytes

@@ -46,7 +46,7 @@ class Surface:
     compute_rate: Floats
     loader_rate: Floats
     memory: Floats  # share of the limit
-    tensors: Floats  # the part of it that a dry run sees: no workspaces, nothing that is not a tensor
+    tensors: Floats  # the part of it that a shape run sees: no workspaces, nothing that is not a tensor
 
     @property
     def best(self) -> float:
@@ -141,7 +141,7 @@ class Machine:
         )
 
     def _computing(self, columns: dict[str, NDArray[np.int64]]) -> tuple[Floats, Floats, Floats, Floats]:
-        """Seconds of computing per optimizer step, memory, what a dry run sees of it, and samples per step."""
+        """Seconds of computing per optimizer step, memory, what a shape run sees of it, and samples per step."""
         batch, dtype, layout = 2.0 ** columns["batch_size"], columns["amp_dtype"], columns["channels_last"]
         steps = columns["gradient_accumulation_steps"] + 1.0
         cell = (columns["batch_size"], dtype, layout)

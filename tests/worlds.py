@@ -172,7 +172,7 @@ def context(folder, launcher=None, listener=None, *, request=None, left=1000.0, 
     told = Settings(target="model.py", study=folder, time_budget_seconds=budget, **settings)
     return SearchContext(
         settings=told, folder=disk.make(folder), request=asked, space=configs, history=history, guard=guard,
-        memory=memory, launcher=launcher, reporter=listener or Listener(), pause=lambda seconds: None,
+        memory_prediction=memory, launcher=launcher, reporter=listener or Listener(), pause=lambda seconds: None,
         foreign_cores=lambda pause: 0.0, budget=time, store=Ignored(), sampler=NoModel(), trades=trades,
         time_guard=TimeGuard(trades, time, history), interrupted_confirmation=ResumedConfirmation(),
         interrupted_ablation=ResumedConfirmation(),

@@ -135,7 +135,7 @@ def _result(request: Request[Any], progress: Progress, started: str, work: Work 
 
 
 def _work(request: Request[Any]) -> Work:
-    """Return what does it. Imported here: torch has to be there, and a probe need not wait for what a dry run is."""
+    """Return what does it. Imported here: torch has to be there, and a probe need not wait for what a shape run is."""
     module, _, function = MEASUREMENTS[type(request)].partition(":")
     work: Work = getattr(import_module(module), function)
     return work

@@ -32,7 +32,7 @@ def check(
     devices: Devices = None,
     ranks: Ranks = None,
     memory: Annotated[
-        bool, typer.Option("--memory", help="Predict the peak memory of every batch size by a dry run on shapes alone.")
+        bool, typer.Option("--memory", help="Predict the peak memory of every batch size by shapes alone.")
     ] = False,
     memory_limit: Annotated[
         str | None,

@@ -50,7 +50,7 @@ class SearchContext:
     history: History
     budget: TimeBudget
     guard: Guard  # refuses what was probed, and what cannot fit
-    memory: MemoryPrediction
+    memory_prediction: MemoryPrediction
     trades: Trades  # refuses what the guard refuses, and what cannot win
     time_guard: TimeGuard  # refuses that, and what there is no time for
     store: Store

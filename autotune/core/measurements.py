@@ -7,7 +7,7 @@ from typing import Any, Union
 from autotune.core import codec
 from autotune.core.requests import InspectRequest, ProbeRequest, Request
 from autotune.gradient_noise.records import NoiseScaleRequest
-from autotune.memory.records import DryRunRequest
+from autotune.memory.records import ShapeRunRequest
 from autotune.precision.records import PrecisionCheckRequest
 from autotune.profile.records import ProfileRequest
 
@@ -15,7 +15,7 @@ MEASUREMENTS: dict[type[Request[Any]], str] = {  # request -> module:function of
     ProbeRequest: "autotune.child.run:probe",
     PrecisionCheckRequest: "autotune.precision.child:compare_losses",
     NoiseScaleRequest: "autotune.gradient_noise.child:measure",
-    DryRunRequest: "autotune.memory.child:predict_peaks",
+    ShapeRunRequest: "autotune.memory.child:predict_peaks",
     InspectRequest: "autotune.child.run:inspect",
     ProfileRequest: "autotune.profile.child:measure",
 }

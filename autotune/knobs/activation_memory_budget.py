@@ -34,7 +34,7 @@ class ActivationMemoryBudget(ChoiceKnob):
     option_help = "Share of activations that compiled graphs keep: none,0.75,0.5,0.25."
     label = "memory_budget"
     on_request = True
-    memory = MemoryEffect.UNSEEN  # a run on shapes compiles nothing
+    memory = MemoryEffect.UNSEEN  # a shape run compiles nothing
     only_computes = True
     choices: ClassVar[Mapping[Value, str]] = {0.75: "75%", 0.5: "50%", 0.25: "25%"}
 

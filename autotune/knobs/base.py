@@ -73,7 +73,7 @@ class Knob(ABC):
     only_computes: bool = False  # it changes nothing but how the device computes: worthless where that waits for data
     only_updates: bool = False  # it changes nothing but the optimizer's update: worthless where that is short
     spares_faults: bool = False  # it changes nothing but page faults of the host: worthless where these are rare
-    of_ranks: bool = False  # it says how ranks train together, which a run on shapes, of one process, does not show
+    of_ranks: bool = False  # it says how ranks train together, which a shape run, of one process, does not show
     compiles: bool = False  # it has the model compiled, which tensors without contents cannot show
     reach: Reach = Reach.CODE
     former: tuple[Value, ...] = ()  # what earlier versions searched where they offered fewer values

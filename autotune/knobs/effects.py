@@ -12,7 +12,7 @@ class MemoryEffect(StrEnum):
     GROWS_HOST = "grows-host"  # the same, on the host only
     SHRINKS = "shrinks"  # by `needs_no_less`: some values never need less than others, on the device and on the host
     CHANGES = "changes"  # nothing is concluded from one value about another
-    UNSEEN = "unseen"  # the same, and a run on shapes, where nothing is allocated, does not show it
+    UNSEEN = "unseen"  # the same, and a shape run, where nothing is allocated, does not show it
     NONE = "none"
 
 

@@ -1,1 +1,1 @@
-"""Memory predicted before any probe, by a dry run on tensors that have shapes and no contents."""
+"""Memory predicted before any probe, by a shape run (a training step on tensors that have shapes and no contents)."""

@@ -1,32 +1,32 @@
-"""The request of a dry run, with what holds for all of them."""
+"""The request of a shape run, with what holds for all of them."""
 
 from __future__ import annotations
 
 from autotune.core.records import Config, Value
 from autotune.core.requests import ProbeBudget
 from autotune.knobs import KNOBS
-from autotune.memory.records import DRY_RUN_MICRO_BATCHES, DryRunRequest
+from autotune.memory.records import SHAPE_RUN_MICRO_BATCHES, ShapeRunRequest
 
-DRY_RUN_STARTING_SECONDS = 60.0  # that importing and loading may take besides, before the process is given up
+SHAPE_RUN_STARTING_SECONDS = 60.0  # that importing and loading may take besides, before the process is given up
 
 
-def dry_run_request(
+def shape_run_request(
     target: str, config: Config, device: str, *, arms: tuple[dict[str, Value], ...], batches: tuple[int, ...],
     accumulation: int, seconds: float, seed: int,
-) -> DryRunRequest:  # fmt: skip
+) -> ShapeRunRequest:  # fmt: skip
     """Return the request for `arms` and micro-batches of a configuration, as far as `seconds` go.
 
     At twice that the process is ended. `accumulation` is the most micro-batches of an optimizer step. Nothing is
     compiled: tensors without contents cannot show what that does.
     """
-    return DryRunRequest(
+    return ShapeRunRequest(
         target=target,
         config=Config(values=config.values | {one.name: one.default for one in KNOBS if one.compiles}),
         arms=arms,
         batches=batches,
         device=device,
-        micro_batches=min(DRY_RUN_MICRO_BATCHES, accumulation),
+        micro_batches=min(SHAPE_RUN_MICRO_BATCHES, accumulation),
         max_seconds=seconds,
         seed=seed,
-        budget=ProbeBudget(total_deadline_seconds=2 * seconds + DRY_RUN_STARTING_SECONDS),
+        budget=ProbeBudget(total_deadline_seconds=2 * seconds + SHAPE_RUN_STARTING_SECONDS),
     )

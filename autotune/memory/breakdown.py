@@ -19,7 +19,7 @@ from torch.utils._pytree import tree_iter
 
 from autotune.core.memory_breakdown import CATEGORIES, OUTSIDE, BlockBytes, Breakdown, Category, ModuleBytes
 from autotune.memory.tensor_tracker import Ledger
-from autotune.targets.base import DryTraining
+from autotune.targets.base import ShapeRunTraining
 from autotune.targets.batches import tensors
 from autotune.targets.checkpointing import blocks, checkpointable_blocks
 
@@ -185,7 +185,7 @@ def _bytes_in(block: str, alive: set[_Storage]) -> int:
     )
 
 
-def step_on_shapes(training: DryTraining, batch_size: int, device: str) -> Breakdown:
+def step_on_shapes(training: ShapeRunTraining, batch_size: int, device: str) -> Breakdown:
     """Take one more step on fake tensors, after those in which the optimizer got its state; return what it held."""
     ledger, loop = StepLedger(device), training.training
     watching = ledger.watched(loop.model, loop.update.optimizers, training.tensors())

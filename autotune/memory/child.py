@@ -1,9 +1,10 @@
-"""Memory prediction: training with tensors that have shapes and no contents, at micro-batches that climb by four.
+"""Memory prediction: shape runs, at micro-batches that climb by four.
 
     for every arm: build ─► b, 4b, 16b, ... until two slopes agree, or the limit is passed ─► the last batch that fits
 
-A dry run is a step of a second whatever the batch, and takes no memory. Where an arm cannot be run so (contents
-decide its shapes, an operator has no fake twin), its reason is the result.
+A shape run (a training step on tensors that have shapes and no contents) takes a second whatever the batch, and no
+memory. Where an arm cannot be run so (contents decide its shapes, an operator has no fake twin), its reason is the
+result.
 """
 
 from __future__ import annotations
@@ -25,10 +26,10 @@ from autotune.core.results import Outcome
 from autotune.knobs import traded
 from autotune.memory.breakdown import step_on_shapes
 from autotune.memory.model import MOST_RATIO, SLACK_SHARE, Arm
-from autotune.memory.records import DryRun, DryRunRequest
+from autotune.memory.records import ShapeRun, ShapeRunRequest
 from autotune.memory.tensor_tracker import Ledger
 from autotune.targets import resolve
-from autotune.targets.base import DryTarget, DryTraining
+from autotune.targets.base import ShapeRunTarget, ShapeRunTraining
 from autotune.targets.fake_batches import CannotPredict
 from autotune.targets.tracebacks import error_line
 
@@ -38,13 +39,13 @@ _CONTENTS = ("DataDependentOutputException", "DynamicOutputShapeException", "Gua
 _NO_TWIN = ("UnsupportedOperatorException", "UnsupportedFakeTensorException", "UnsupportedMutationAliasingException")
 
 
-def predict_peaks(request: DryRunRequest, progress: Progress) -> DryRun:
+def predict_peaks(request: ShapeRunRequest, progress: Progress) -> ShapeRun:
     """Return the peaks of all arms in the time. Raises what loading the target raises, and nothing for an arm."""
     ends = time.monotonic() + request.max_seconds
     device = devices.choose_device(request.device)
     seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
-    target = resolve(request.target).dry(request.config, device, progress.phase, shapes_vary=request.shapes_vary)
+    target = resolve(request.target).shape_run(request.config, device, progress.phase, shapes_vary=request.shapes_vary)
     base = _base_bytes(device)
     progress.phase("measure")
     arms: list[Arm] = []
@@ -56,10 +57,10 @@ def predict_peaks(request: DryRunRequest, progress: Progress) -> DryRun:
             continue
         arms.append(_Climb(request, values, device, base, ends, progress).arm(target))
         gc.collect()  # the model of an arm goes before the next is built
-    return DryRun(outcome=Outcome.OK, arms=tuple(arms), base_bytes=base)
+    return ShapeRun(outcome=Outcome.OK, arms=tuple(arms), base_bytes=base)
 
 
-def _needs_no_trade(values: dict[str, Value], request: DryRunRequest, arms: list[Arm], base: int) -> bool:
+def _needs_no_trade(values: dict[str, Value], request: ShapeRunRequest, arms: list[Arm], base: int) -> bool:
     """Whether the arm trades time for memory, and without the trade the largest batch needs half of it at most."""
     without = values | traded(values)
     if without == values or request.limit_bytes is None:
@@ -71,7 +72,13 @@ def _needs_no_trade(values: dict[str, Value], request: DryRunRequest, arms: list
 
 class _Climb:
     def __init__(
-        self, request: DryRunRequest, values: dict[str, Value], device: str, base: int, ends: float, progress: Progress
+        self,
+        request: ShapeRunRequest,
+        values: dict[str, Value],
+        device: str,
+        base: int,
+        ends: float,
+        progress: Progress,
     ) -> None:
         self._request, self._values, self._device, self._ends, self._progress = request, values, device, ends, progress
         self._limit = None if request.limit_bytes is None else request.limit_bytes - base
@@ -79,7 +86,7 @@ class _Climb:
         self._ledger = Ledger(device)
         self._breakdown: Breakdown | None = None
 
-    def arm(self, target: DryTarget) -> Arm:
+    def arm(self, target: ShapeRunTarget) -> Arm:
         """Return the arm with its points, and why there are no more."""
         try:
             self._run(target.training(self._values, self._request.micro_batches))
@@ -87,7 +94,7 @@ class _Climb:
             return self._known(_why(error))
         return self._known(None if time.monotonic() <= self._ends else notice(Code.NOT_PREDICTED_IN_TIME))
 
-    def _run(self, training: DryTraining) -> None:
+    def _run(self, training: ShapeRunTraining) -> None:
         for tensor in training.tensors():
             self._ledger.hold(tensor)
         for batch in self._ladder():
@@ -111,7 +118,7 @@ class _Climb:
                 ladder.append(batch)
         return ladder if ladder[-1] == batches[-1] else [*ladder, batches[-1]]
 
-    def _step(self, training: DryTraining, batch: int) -> None:
+    def _step(self, training: ShapeRunTraining, batch: int) -> None:
         if batch < 1 or batch in self._points or time.monotonic() > self._ends:
             return
         self._ledger.restart()

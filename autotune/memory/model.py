@@ -1,8 +1,8 @@
-"""The memory model: peaks by a dry run, interpolated over the micro-batch, and corrected by measured peaks.
+"""The memory model: peaks by a shape run, interpolated over the micro-batch, and corrected by measured peaks.
 
 The peak of a step is the largest of its phases (forward, backward, optimizer), each of them a + c * b in the
 micro-batch b with c >= 0: convex and piecewise linear. So between two known points their chord is an upper bound, and
-beyond the last one the line through the last two is a lower bound, which is why a dry run climbs until its slopes
+beyond the last one the line through the last two is a lower bound, which is why a shape run climbs until its slopes
 agree (docs/notes/memory.md 5). What an allocator really needs is offset + ratio * predicted (section 6): the offset
 is the context or the interpreter, the ratio fragmentation, and both are learned from measured peaks.
 """
@@ -28,7 +28,7 @@ PEAK_SPREAD = 0.01  # of one measured peak, relative
 class Prior:
     """The prior of offset and ratio, before any probe."""
 
-    besides_bytes: float  # that training holds beyond what the dry run found and beyond the ratio
+    besides_bytes: float  # that training holds beyond what the shape run found and beyond the ratio
     offset_spread: float  # standard deviation of the offset, as a share of a peak
     ratio: float
     ratio_spread: float
@@ -115,7 +115,7 @@ class Arm(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictedPeak:
-    """The peak of one configuration, and how far it errs together with all others of the same dry run."""
+    """The peak of one configuration, and how far it errs together with all others of the same shape run."""
 
     share: float  # of what may be used
     together: tuple[float, ...] = ()  # logarithms by which one standard deviation of each shared unknown moves it
@@ -150,7 +150,7 @@ class Calibration:
         return expected + max(self.margin * expected, math.sqrt(max(0.0, variance)))
 
     def prior_peak(self, predicted_bytes: float, besides_bytes: float, usable_bytes: float) -> PredictedPeak:
-        """Return the peak by dry run and prior alone, for a sampler that also knows measured peaks and overflows.
+        """Return the peak by shape run and prior alone, for a sampler that also knows measured peaks and overflows.
 
         `besides_bytes`: of loader workers. The logarithm of the peak is taken for linear in offset and ratio around
         what measured peaks have made of these, which then are moved back to where the prior had them: so the slopes
@@ -187,7 +187,7 @@ def calibrated(base_bytes: float, peaks: Sequence[tuple[float, float]], prior: P
     determinant = aa * bb - ab * ab  # above 0: the prior alone has full rank
     ratio = prior.ratio + (ay * bb - by * ab) / determinant
     offset = base + (aa * by - ab * ay) / determinant
-    if offset < 0:  # less than nothing is held besides: the dry run counts too much, and by a share
+    if offset < 0:  # less than nothing is held besides: the shape run counts too much, and by a share
         weighed = [(predicted, predicted / measured**2, measured) for predicted, measured in peaks]
         ratio = math.fsum(w * m for _, w, m in weighed) / math.fsum(w * p for p, w, _ in weighed)
         offset = 0.0

@@ -1,4 +1,4 @@
-"""The predicted memory of each configuration: a dry run, corrected by the probes of the study so far. Pure.
+"""The predicted memory of each configuration: a shape run, corrected by the probes of the study so far. Pure.
 
 It is what the sampler believes beforehand, never a verdict: nothing is refused or recommended because of it.
 """
@@ -17,7 +17,7 @@ INTERPRETER_BYTES = 150 * 2**20  # that a process with torch holds at least: 221
 
 
 class MemoryPrediction:
-    """The predicted memory of each configuration: that of a dry run, corrected by the probes of the study so far."""
+    """The predicted memory of each configuration: that of a shape run, corrected by the probes of the study so far."""
 
     def __init__(self, space: SearchSpace, history: History) -> None:
         self._request, self._space, self._history = history.request, space, history
@@ -26,7 +26,7 @@ class MemoryPrediction:
 
     def of(self, config: Config) -> PredictedPeak | None:
         """Return the predicted peak of `config`; None if nothing is known."""
-        found = self._history.dry_run
+        found = self._history.shape_run
         predicted = found.peak_bytes(config.values) if found else None
         if predicted is None:
             return None
@@ -34,8 +34,8 @@ class MemoryPrediction:
         return calibration.prior_peak(predicted, per_worker * _workers(config), self.usable_bytes)
 
     def expects_to_fit(self, config: Config) -> bool:
-        """Return whether `config` fits by the upper end of the prediction; without a dry run whether all must."""
-        found = self._history.dry_run
+        """Return whether `config` fits by the upper end of the prediction; without a shape run whether all must."""
+        found = self._history.shape_run
         arm = found.arm(config.values) if found else None
         if arm is None or not arm.points:
             return found is None and not self.can_bind
@@ -85,7 +85,7 @@ class MemoryPrediction:
     def _calibration(self) -> tuple[Calibration, float]:
         """Return the correction, and the bytes of one loader worker on the host (0 on a device)."""
         if self._calibrated is None or self._calibrated[0] != self._history.version:
-            found = self._history.dry_run
+            found = self._history.shape_run
             assert found is not None, "there is something to calibrate"
             peaks, workers = [], []
             for trial, measured in self._measured():

@@ -1,4 +1,4 @@
-"""The request and the result of a dry run: peaks of memory, by tensors that have shapes and no contents."""
+"""The request and the result of a shape run (a training step on tensors that have shapes and no contents): peaks."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from autotune.core.requests import Request
 from autotune.core.results import Result
 from autotune.memory.model import Arm
 
-DRY_RUN_MICRO_BATCHES = 2  # at most, of a step: gradients of the first live while the second is computed
+SHAPE_RUN_MICRO_BATCHES = 2  # at most, of a step: gradients of the first live while the second is computed
 
 
-class DryRun(Result, frozen=True, kw_only=True):
-    """The result of a `DryRunRequest`: arms, of which each may have failed for itself."""
+class ShapeRun(Result, frozen=True, kw_only=True):
+    """The result of a `ShapeRunRequest`: arms, of which each may have failed for itself."""
 
     arms: tuple[Arm, ...] = ()
     base_bytes: int = 0  # that a process of this target holds besides the tensors of training
 
     def arm(self, values: Mapping[str, Value]) -> Arm | None:
-        """Return the arm of a configuration with `values`; None if the dry run was not asked for it."""
+        """Return the arm of a configuration with `values`; None if the shape run was not asked for it."""
         return next((arm for arm in self.arms if arm.values.items() <= values.items()), None)
 
     def peak_bytes(self, values: Mapping[str, Value]) -> float | None:
@@ -29,8 +29,11 @@ class DryRun(Result, frozen=True, kw_only=True):
         return None if arm is None else arm.peak_bytes(int(values["batch_size"] or 1))
 
 
-class DryRunRequest(Request[DryRun], frozen=True, kw_only=True, tag="dry-run", tag_field="request"):
-    """Ask what memory training would need, by training with tensors that have shapes and no contents."""
+class ShapeRunRequest(Request[ShapeRun], frozen=True, kw_only=True, tag="dry-run", tag_field="request"):
+    """Ask what memory training would need, by training with tensors that have shapes and no contents.
+
+    On disk it has its earlier name, "dry run": in the tag and in the folder.
+    """
 
     FOLDER: ClassVar[str] = "dry_run"
 

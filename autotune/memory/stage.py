@@ -1,4 +1,4 @@
-"""Memory prediction: one dry run after the baseline, where memory can bind, corrected by every probe since.
+"""Memory prediction: one shape run after the baseline, where memory can bind, corrected by every probe since.
 
 It is what the sampler believes beforehand, never a verdict: nothing is refused or recommended because of it.
 """
@@ -14,9 +14,9 @@ from autotune.core.records import Config, StudyRequest, Value
 from autotune.core.results import Outcome
 from autotune.knobs import KNOBS, traded
 from autotune.knobs.base import TACIT, Knob, MemoryEffect
-from autotune.memory.asking import dry_run_request
+from autotune.memory.asking import shape_run_request
 from autotune.memory.model import Arm
-from autotune.memory.records import DryRun, DryRunRequest
+from autotune.memory.records import ShapeRun, ShapeRunRequest
 from autotune.sampler.space import SearchSpace
 from autotune.study.pace import starting_seconds
 
@@ -26,9 +26,9 @@ MOST_ARMS = 64  # each takes a second or more; of more, the sampler's model puts
 
 
 def predict_memory(context: SearchContext) -> None:
-    """Make one dry run where memory can bind, time allows, the study has none yet, and somebody uses it; report it."""
-    history, memory = context.history, context.memory
-    if history.dry_run is not None or not (context.settings.sampler == "structured" or context.trades.decides):
+    """Make one shape run where memory can bind, time allows, the study has none, and somebody uses it; report it."""
+    history, prediction = context.history, context.memory_prediction
+    if history.shape_run is not None or not (context.settings.sampler == "structured" or context.trades.decides):
         return
     if context.request.facts.owns_loop:  # which was said at the beginning
         return
@@ -38,19 +38,21 @@ def predict_memory(context: SearchContext) -> None:
     known = history.baseline_known
     all_seconds = PREDICTION_SHARE * context.budget.seconds
     seconds = all_seconds - (starting_seconds(known[0].result) if known else 0.0)
-    if seconds < LEAST_PREDICTION_SECONDS or all_seconds > context.budget.spare_seconds or not memory.can_bind:
+    if seconds < LEAST_PREDICTION_SECONDS or all_seconds > context.budget.spare_seconds or not prediction.can_bind:
         return
-    wanted = asking(context.request, context.space, memory.usable_bytes, seconds, shapes_vary=memory.shapes_vary)
+    wanted = asking(
+        context.request, context.space, prediction.usable_bytes, seconds, shapes_vary=prediction.shapes_vary
+    )
     asked = replace(wanted, spares_trades=True)
     history.add_measured(asked, found := context.run_dispensable(asked))
-    context.reporter.detail(describe_dry_run(found, context.space, memory.fits))
+    context.reporter.detail(describe_shape_run(found, context.space, prediction.fits))
 
 
 def asking(
     request: StudyRequest, space: SearchSpace, usable_bytes: int, seconds: float, *, shapes_vary: bool = False
-) -> DryRunRequest:
+) -> ShapeRunRequest:
     """Ask for every arm and micro-batch of the space, as far as `seconds` go; at twice that the process is ended."""
-    asked = dry_run_request(
+    asked = shape_run_request(
         request.target,
         request.baseline,
         request.environment.device,
@@ -64,7 +66,7 @@ def asking(
 
 
 def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
-    """Return the arms of a dry run: values of the knobs that move device memory, at most `MOST_ARMS` combinations.
+    """Return the arms of a shape run: values of the knobs that move device memory, at most `MOST_ARMS` combinations.
 
     The baseline's own arm first, then by the number of knobs that differ from it; those that trade time for memory
     last, which matter only where the others do not fit. What is compiled is predicted by the same model as it is:
@@ -90,7 +92,7 @@ def _count(value: Value) -> int:
     return int(value or 0)
 
 
-def describe_dry_run(found: DryRun, space: SearchSpace, fits: Callable[[Arm, int], bool]) -> str:
+def describe_shape_run(found: ShapeRun, space: SearchSpace, fits: Callable[[Arm, int], bool]) -> str:
     """Return which batches are predicted to fit, or why this is unknown, in a sentence."""
     if found.outcome is not Outcome.OK:
         return f"Memory prediction: not possible ({found.why}). The search goes on without it."

@@ -10,7 +10,7 @@ from rich.text import Text
 from autotune.core.results import Outcome
 from autotune.knobs import KNOBS, knob, traded
 from autotune.memory.model import ON_DEVICE, ON_HOST, START_MARGIN, Arm, calibrated
-from autotune.memory.records import DryRun
+from autotune.memory.records import ShapeRun
 from autotune.memory.stage import arm_name
 from autotune.report.phrases import plain
 from autotune.units import format_bytes
@@ -68,7 +68,7 @@ class PeakRange:
 
 
 def memory_block(
-    found: DryRun, batches: Sequence[int], usable_bytes: int, searched: Collection[int], *, on_host: bool = False
+    found: ShapeRun, batches: Sequence[int], usable_bytes: int, searched: Collection[int], *, on_host: bool = False
 ) -> Text:
     """Return the table: micro-batches by arms, with predicted peaks compared with `usable_bytes`.
 

@@ -1,4 +1,4 @@
-"""The run on shapes beside a profile: what its tensors are for where there was not enough memory, and else a check."""
+"""The shape run beside a profile: what its tensors are for where there was not enough memory, and else a check."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from autotune.errors import TargetError
 from autotune.knobs import knob, traded
 from autotune.knobs.base import MemoryEffect
 from autotune.launch.base import Launcher
-from autotune.memory.asking import dry_run_request
+from autotune.memory.asking import shape_run_request
 from autotune.memory.model import Arm
-from autotune.memory.records import DryRun, DryRunRequest
+from autotune.memory.records import ShapeRun, ShapeRunRequest
 from autotune.profile.memory_judge import largest_modules
 from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.units import format_bytes, format_share
@@ -27,11 +27,13 @@ MOST_NAMED_PARTS, LEAST_NAMED_SHARE = 3, 0.01  # modules and categories in a sen
 UNTRIED = "no configuration was tried"
 
 
-def on_shapes(asked: ProfileRequest, domains: Mapping[str, Sequence[Value]], launcher: Launcher, place: Path) -> DryRun:
+def on_shapes(
+    asked: ProfileRequest, domains: Mapping[str, Sequence[Value]], launcher: Launcher, place: Path
+) -> ShapeRun:
     """Take the step that is profiled without contents, and again with each way to recompute activations."""
-    folder = place / DryRunRequest.FOLDER
+    folder = place / ShapeRunRequest.FOLDER
     folder.mkdir()
-    request = dry_run_request(
+    request = shape_run_request(
         asked.target,
         asked.config,
         asked.device,
@@ -44,8 +46,8 @@ def on_shapes(asked: ProfileRequest, domains: Mapping[str, Sequence[Value]], lau
     return launcher.run(replace(request, by_category=True), folder)
 
 
-def with_shapes(result: ProfileResult, asked: ProfileRequest, found: DryRun) -> ProfileResult:
-    """Return the result with what the run on shapes found, or why it found nothing.
+def with_shapes(result: ProfileResult, asked: ProfileRequest, found: ShapeRun) -> ProfileResult:
+    """Return the result with what the shape run found, or why it found nothing.
 
     Raises `TargetError` for a profile that ran out of memory, with what needs most.
     """
@@ -66,7 +68,7 @@ def smaller_batch(asked: ProfileRequest) -> str:
     return f"a smaller batch: --config batch={max(1, asked.config.batch_size // 2)}"
 
 
-def _allocations(found: DryRun, samples: int) -> str:
+def _allocations(found: ShapeRun, samples: int) -> str:
     """Return what a step would hold, the most first, in a sentence: for a process that had not enough memory."""
     breakdown = found.arms[0].breakdown if found.arms else None
     if breakdown is None:
@@ -90,7 +92,7 @@ def _made(breakdown: Breakdown) -> str:
 
 
 def _recomputing(values: Mapping[str, Value], domains: Mapping[str, Sequence[Value]]) -> Iterator[dict[str, Value]]:
-    """Yield the values that trade time for memory, of knobs that do not do so yet and that a run on shapes sees."""
+    """Yield the values that trade time for memory, of knobs that do not do so yet and that a shape run sees."""
     done = traded(values)
     for name, choices in domains.items():
         if name not in done and knob(name).memory is MemoryEffect.SHRINKS:

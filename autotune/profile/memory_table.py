@@ -57,7 +57,7 @@ def memory_sentences(result: ProfileResult) -> list[str]:
 
 
 def _tensors(use: MemoryUse) -> str:
-    """Return how much of it are tensors, and whether the run on shapes agrees."""
+    """Return how much of it are tensors, and whether the shape run agrees."""
     found, difference = taken_apart(use), disagreement(use)
     why = use.shapes.why if use.shapes else ""
     if found is None:

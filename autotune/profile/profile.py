@@ -110,7 +110,7 @@ def profile(
         folder = Path(place) / asked.FOLDER
         folder.mkdir()
         result = launcher.run(asked, folder)
-        # Else a run on shapes or a reading of its data is not possible, or tells of one process alone.
+        # Else a shape run or a reading of its data is not possible, or tells of one process alone.
         has_parts = not request.facts.owns_loop and named.ranks == 1
         if result.failure is not None and not (has_parts and result.outcome.out_of_memory):
             raise _error(named.label, result, folder, _smaller_batch(named.target, asked), output)

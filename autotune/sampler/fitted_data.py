@@ -28,8 +28,8 @@ MEMORY_CURVE = 0.03  # memory, along one curve
 CLOCK_ON_CORES = 0.045
 # Noise of a measurement: probes are measured to 3 % (`ProbeBudget.target_precision`), half of it common to the clocks.
 PROBE, CLOCK, PEAK = 0.02, 0.025, 0.01
-# Error of a dry run, beyond what all its rows share: within 5 % of the allocator's peak (`benchmarks/memory.py`).
-DRY_RUN = 0.06
+# Error of a shape run, beyond what all its rows share: within 5 % of the allocator's peak (`benchmarks/memory.py`).
+SHAPE_RUN = 0.06
 
 
 @dataclass(frozen=True)
@@ -63,9 +63,11 @@ class ProbeData:
 
 
 def gather(
-    model: PerformanceModel, found: Sequence[tuple[int, Observation]], dry: Sequence[tuple[int, PredictedPeak]] = ()
+    model: PerformanceModel,
+    found: Sequence[tuple[int, Observation]],
+    predicted: Sequence[tuple[int, PredictedPeak]] = (),
 ) -> ProbeData:
-    """Return the data of (row of the grid, observation) pairs, and of (row, peak) pairs that a dry run predicts."""
+    """Return the data of (row of the grid, observation) pairs, and of (row, peak) pairs that a shape run predicts."""
     measured = [(row, seen) for row, seen in found if _rates(seen) or seen.within_memory is not None]
     clocks = [
         (number, kind, -float(np.log(rate)))
@@ -74,9 +76,11 @@ def gather(
     ]
     shares = {number: seen.memory_share for number, (_, seen) in enumerate(measured) if seen.memory_share is not None}
     fits = {number: seen.within_memory for number, (_, seen) in enumerate(measured) if number not in shares}
-    rows = _whole([row for row, _ in measured] + [row for row, _ in dry])
-    peaks = [*shares.values(), *(peak.share for _, peak in dry)]
-    shared = np.array([peak.together for _, peak in dry], np.float64).reshape(len(dry), -1 if dry else 0)
+    rows = _whole([row for row, _ in measured] + [row for row, _ in predicted])
+    peaks = [*shares.values(), *(peak.share for _, peak in predicted)]
+    shared = np.array([peak.together for _, peak in predicted], np.float64).reshape(
+        len(predicted), -1 if predicted else 0
+    )
     return ProbeData(
         rows=rows,
         places=model.at(rows),
@@ -85,7 +89,7 @@ def gather(
         seconds=np.array([seconds for _, _, seconds in clocks], np.float64),
         with_peak=_whole([*shares, *range(len(measured), len(rows))]),
         peaks=np.log(np.array(peaks, np.float64)),
-        peak_spread=np.repeat([PEAK, DRY_RUN], [len(shares), len(dry)]),
+        peak_spread=np.repeat([PEAK, SHAPE_RUN], [len(shares), len(predicted)]),
         peak_shared=np.vstack([np.zeros((len(shares), shared.shape[1])), shared]),
         fitted=_whole([number for number, fit in fits.items() if fit]),
         overflowed=_whole([number for number, fit in fits.items() if fit is False]),

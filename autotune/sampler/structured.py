@@ -36,7 +36,7 @@ from autotune.sampler.trials import Trials
 # processes want the cores (250 ms of processor time a proposal with two threads, 130 with one). The limit applies to
 # the whole process, so that the thread that restores it must be the one that set it.
 _ONE_AT_A_TIME = Lock()
-MOST_DRY_RUNS = 128  # memory groups of candidates that a dry run predicts, in the order of the candidates
+MOST_PREDICTED_PEAKS = 128  # memory groups of candidates that a shape run predicts, in the order of the candidates
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Knee:
 class Knowledge:
     """The knowledge of a search besides its probes; what is a function is asked anew for every proposal."""
 
-    dry_run: Callable[[Config], PredictedPeak | None] | None = None  # the memory of a configuration, where predicted
+    shape_run: Callable[[Config], PredictedPeak | None] | None = None  # the memory of a configuration, where predicted
     value_per_sample: Callable[[Config], float] | None = None  # score for one sample/s, where known beforehand
     probe_duration: Callable[[], ProbeDuration] | None = None  # of probes now; None: all take as long
     compiling_seconds: Callable[[Config], float] | None = None  # that the next probe takes longer; None: none does
@@ -218,13 +218,13 @@ class StructuredSampler(BaseSampler):
         """Fit the model and return the predictions of the candidates, or of `further` ones in the last rows instead."""
         chance = np.random.default_rng([self._seed, known.finished])
         points = known_candidates(self._configs, [self._configs.point(config) or () for config in known.row])
-        dry = self._dry_runs(points)
-        learned, order = len(known.row), np.array([row for row, _ in dry], np.int64)
+        peaks = self._predicted_peaks(points)
+        learned, order = len(known.row), np.array([row for row, _ in peaks], np.int64)
         points = distinct(np.concatenate([points[:learned], points[order], points]))
-        added = np.cumsum(order >= learned)  # those of a dry run that were not probed follow what was
+        added = np.cumsum(order >= learned)  # those of a shape run that were not probed follow what was
         rows = np.where(order < learned, order, learned + added - 1)
         observed = [(known.row[config], seen) for config, seen in known.observations]
-        predicted = [(int(row), peak) for row, (_, peak) in zip(rows, dry, strict=True)]
+        predicted = [(int(row), peak) for row, (_, peak) in zip(rows, peaks, strict=True)]
         learned += int(added[-1]) if len(added) else 0
         domains = widened(self._configs, self._encoding.domains, further or ())  # the fit has all their unknowns
         with _ONE_AT_A_TIME, threadpool_limits(1, user_api="blas"):
@@ -261,13 +261,13 @@ class StructuredSampler(BaseSampler):
         """Return what some guesses make of these configurations, (guesses, configurations)."""
         return acquisition.speeds(self._model(points), found.particles[:CLIMBER_COUNT])
 
-    def _dry_runs(self, points: Points) -> list[tuple[int, PredictedPeak]]:
-        """Return the memory that a dry run predicts for the first of these configurations that differ in memory."""
-        if (dry_run := self._knowledge.dry_run) is None:
+    def _predicted_peaks(self, points: Points) -> list[tuple[int, PredictedPeak]]:
+        """Return the memory that a shape run predicts for the first of these configurations that differ in memory."""
+        if (shape_run := self._knowledge.shape_run) is None:
             return []
         _, rows = np.unique(self._model(points).memory_groups, return_index=True)  # one for every group
-        rows = np.sort(rows)[:MOST_DRY_RUNS]
-        predicted = ((int(row), dry_run(self._configs.at(points[row]))) for row in rows)
+        rows = np.sort(rows)[:MOST_PREDICTED_PEAKS]
+        predicted = ((int(row), shape_run(self._configs.at(points[row]))) for row in rows)
         return [(row, peak) for row, peak in predicted if peak is not None]
 
     def _known(self, study: optuna.Study, own: int | None = None) -> Trials:

@@ -10,7 +10,7 @@ studies/NAME/
   probes/0007/       request.json, result.json, log.txt, and prediction.json where the sampler expected something
   stability/0000/    the same for a precision check
   noise_scale/0000/  the same for a sample of gradients
-  dry_run/0000/      the same for a dry run, which predicts memory; and so for each kind in `core/measurements.py`
+  dry_run/0000/      the same for a shape run (its earlier name), and so for each kind in `core/measurements.py`
   inspect/           the same for the inspection
   compiled/          code that torch.compile generated, while a search or race runs
   .gitignore         everything but best.json

@@ -17,7 +17,7 @@ from autotune.errors import StudyError
 from autotune.gradient_noise.estimate import estimate
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleRequest, NoiseScaleResult
 from autotune.launch.base import REQUEST, RESULT
-from autotune.memory.records import DryRun, DryRunRequest
+from autotune.memory.records import ShapeRun, ShapeRunRequest
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import judge_among
 from autotune.precision.judge import PrecisionCheck, Thresholds, refusal, settled
@@ -91,9 +91,11 @@ class History:
         return self.of(NoiseScaleRequest.kind())
 
     @property
-    def dry_run(self) -> DryRun | None:
-        """What the last dry run found of memory; None: there was none."""
-        found: DryRun | None = self._others.get(DryRunRequest, ((None, None),))[-1][1]  # asked of each configuration
+    def shape_run(self) -> ShapeRun | None:
+        """What the last shape run found of memory; None: there was none."""
+        found: ShapeRun | None = self._others.get(ShapeRunRequest, ((None, None),))[-1][
+            1
+        ]  # asked of each configuration
         return found
 
     @property

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from autotune.core.records import Config, Declaration, TargetFacts
 from autotune.errors import TargetError
 from autotune.knobs.base import Plan
-from autotune.targets.base import DryTarget, Session
+from autotune.targets.base import Session, ShapeRunTarget
 from autotune.targets.reference import TargetPlace, parse
 
 
@@ -40,14 +40,16 @@ class Target:
 
         return open_session(self.reference, config, plan, phase)
 
-    def dry(self, config: Config, device: str, phase: Callable[[str], None], *, shapes_vary: bool) -> DryTarget:
+    def shape_run(
+        self, config: Config, device: str, phase: Callable[[str], None], *, shapes_vary: bool
+    ) -> ShapeRunTarget:
         """Load the target to predict its memory; `shapes_vary`: a probe saw batches of different shapes.
 
         Raises `TargetError`, also for a loop that cannot be run on shapes alone.
         """
-        from autotune.targets.fake_training import DryFunctions
+        from autotune.targets.fake_training import ShapeRunFunctions
 
-        return DryFunctions(self.reference, config, device, phase, shapes_vary=shapes_vary)
+        return ShapeRunFunctions(self.reference, config, device, phase, shapes_vary=shapes_vary)
 
 
 def resolve(reference: str) -> Target:

@@ -160,7 +160,7 @@ def without_effect(label: str, asked: str, seen: str) -> TargetError:
     )
 
 
-class DryTraining(Protocol):
+class ShapeRunTraining(Protocol):
     """One training run whose tensors have shapes and no contents."""
 
     @property
@@ -180,9 +180,9 @@ class DryTraining(Protocol):
         ...
 
 
-class DryTarget(Protocol):
-    """A target, loaded once, of which dry runs are built."""
+class ShapeRunTarget(Protocol):
+    """A target, loaded once, of which shape runs are built."""
 
-    def training(self, values: dict[str, Value], micro_batches: int) -> DryTraining:
+    def training(self, values: dict[str, Value], micro_batches: int) -> ShapeRunTraining:
         """A run with these values of knobs and that many micro-batches per optimizer step; raises as `open` does."""
         ...

@@ -1,7 +1,7 @@
 """The contract: where model, data, loss and optimizer of a target come from, by agreed names.
 
-A kind of target is a function that reads a contract from the user's module (`kinds/`). Loop, dry run, inspection, worst
-batch and checkpointing know contracts only.
+A kind of target is a function that reads a contract from the user's module (`kinds/`). Loop, shape run, inspection,
+worst batch and checkpointing know contracts only.
 """
 
 from __future__ import annotations

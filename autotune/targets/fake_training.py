@@ -67,7 +67,7 @@ class FakeTraining:
             self.training.train_worst()
 
 
-class DryFunctions:
+class ShapeRunFunctions:
     """The user's parts, loaded once; every arm builds its own model from them."""
 
     def __init__(
@@ -79,8 +79,8 @@ class DryFunctions:
         found = kinds.load(reference, offered, phase)
         if isinstance(found, OwnLoop):
             raise TargetError(
-                f"{found.label} trains by a loop of its own, which takes real batches. A run on shapes needs model, "
-                f"loss and optimizer apart. Search without it: every probe measures its memory."
+                f"{found.label} trains by a loop of its own, which takes real batches. A prediction of memory needs "
+                f"model, loss and optimizer apart. Search without it: every probe measures its memory."
             )
         self._contract = found
         run_setup(self._contract, offered)

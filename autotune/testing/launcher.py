@@ -31,7 +31,7 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import SHORT_CYCLE
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import open_log, store
-from autotune.memory.records import DryRun, DryRunRequest
+from autotune.memory.records import ShapeRun, ShapeRunRequest
 from autotune.precision.records import PrecisionCheckRequest, PrecisionCheckResult
 from autotune.testing.machine import ENVIRONMENT, FACTS, Machine, dtype_of
 from autotune.testing.simulated_results import paired_losses, predicted_peaks, sampled_gradients
@@ -73,7 +73,7 @@ class FakeLauncher:
             ProbeRequest: self._probe,
             PrecisionCheckRequest: self._compare,
             NoiseScaleRequest: self._sample_gradients,
-            DryRunRequest: self._dry_run,
+            ShapeRunRequest: self._shape_run,
             InspectRequest: self._inspect,
             **(results or {}),
         }
@@ -152,9 +152,9 @@ class FakeLauncher:
         sample = sampled_gradients(request, self.machine.noise_scale)
         return NoiseScaleResult(outcome=Outcome.OK, sample=sample, phase_seconds={"measure": seconds})
 
-    def _dry_run(self, request: DryRunRequest) -> DryRun:
+    def _shape_run(self, request: ShapeRunRequest) -> ShapeRun:
         arms = predicted_peaks(request, self.machine)
-        return DryRun(outcome=Outcome.OK, arms=arms, phase_seconds={"measure": 1.0 * len(arms)})
+        return ShapeRun(outcome=Outcome.OK, arms=arms, phase_seconds={"measure": 1.0 * len(arms)})
 
     def _inspect(self, request: InspectRequest) -> Inspection:
         return Inspection(environment=self._environment, facts=self._facts if request.target else None)

@@ -1,4 +1,4 @@
-"""The results of the simulated machine, in closed form: paired losses, gradients of known noise, peaks of a dry run."""
+"""The results of the simulated machine, in closed form: paired losses, gradients of known noise, predicted peaks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from autotune.core.records import Config, Value
 from autotune.gradient_noise.records import GradientSample, NoiseScaleRequest
 from autotune.memory.model import Arm
-from autotune.memory.records import DryRunRequest
+from autotune.memory.records import ShapeRunRequest
 from autotune.precision.records import LossRun, PrecisionCheckRequest
 from autotune.testing.machine import Machine
 
@@ -58,7 +58,7 @@ def sampled_gradients(request: NoiseScaleRequest, phi: float) -> GradientSample:
     )
 
 
-def predicted_peaks(request: DryRunRequest, machine: Machine) -> tuple[Arm, ...]:
+def predicted_peaks(request: ShapeRunRequest, machine: Machine) -> tuple[Arm, ...]:
     """An arm with every batch for each that was asked for: the truth, short of what an allocator adds."""
 
     def peak(values: dict[str, Value], batch: int) -> int:

@@ -187,7 +187,7 @@ class TargetContract:
         assert session.train_worst() >= 0 and session.loss_scale() is None
         assert session.loads <= (not facts.owns_loop)
         try:
-            self._target(tmp_path).dry(self._config(), "cpu", lambda name: None, shapes_vary=False)
+            self._target(tmp_path).shape_run(self._config(), "cpu", lambda name: None, shapes_vary=False)
             assert not facts.owns_loop
         except TargetError as error:
             assert facts.owns_loop and str(error)
@@ -202,8 +202,8 @@ class TargetContract:
         tensors: list[Any] = []
 
         session.train(told)
-        dry = self._target(tmp_path).dry(self._config(), "cpu", lambda name: None, shapes_vary=False)
-        dry.training({}, 1).step(64, nullcontext(), tensors.append)
+        target = self._target(tmp_path).shape_run(self._config(), "cpu", lambda name: None, shapes_vary=False)
+        target.training({}, 1).step(64, nullcontext(), tensors.append)
 
         assert len(told.steps) == 2 + session.loads
         assert told.loads == [8] * session.loads

@@ -52,8 +52,8 @@ def opened_context(
         learn(guard, judged)
     for config in disk.read_orphans(folder):
         guard.note_accident(config)
-    memory = MemoryPrediction(space, history)
-    trades = Trades(space, history, guard, memory)
+    memory_prediction = MemoryPrediction(space, history)
+    trades = Trades(space, history, guard, memory_prediction)
     budget = TimeBudget(history, settings.time_budget_seconds, outside.clock, outside.began)
     time_guard = TimeGuard(trades, budget, history)
     objective = objective_of(request.goal)
@@ -64,7 +64,7 @@ def opened_context(
     seed = settings.seed * SEED_STEP + history.count_before
     confirmation, ablation = interrupted(history.judged, answered_probes(folder, request), request.baseline)
     knowledge = Knowledge(
-        dry_run=memory.of, value_per_sample=value, probe_duration=lambda: history.times.probe_duration,
+        shape_run=memory_prediction.of, value_per_sample=value, probe_duration=lambda: history.times.probe_duration,
         compiling_seconds=lambda config: history.times.compiling_seconds(config), baseline=request.baseline, knee=knee,
     )  # fmt: skip
     machine = hardware(request.environment)
@@ -74,7 +74,7 @@ def opened_context(
         yield SearchContext(
             settings=settings, folder=folder, request=request, space=space, launcher=launcher, reporter=reporter,
             pause=outside.pause, foreign_cores=outside.foreign_cores, history=history, budget=budget, guard=guard,
-            memory=memory, trades=trades, time_guard=time_guard, store=store,
+            memory_prediction=memory_prediction, trades=trades, time_guard=time_guard, store=store,
             sampler=GuardedSampler(sampler, encoding, time_guard), interrupted_confirmation=confirmation,
             interrupted_ablation=ablation, code_changed=study.code_changed,
         )  # fmt: skip

@@ -13,7 +13,7 @@ from autotune.core.records import Config, StudyRequest
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import ProbeResult
 from autotune.launch.base import Launcher
-from autotune.memory.records import DryRunRequest
+from autotune.memory.records import ShapeRunRequest
 from autotune.memory.stage import asking
 from autotune.preparation.prepare import inspect, settle
 from autotune.sampler.space import SearchSpace
@@ -31,7 +31,7 @@ BUDGET = ProbeBudget(
     min_seconds=0.6,
     max_seconds=1.0,
 )
-DRY_RUN_SECONDS = 60.0  # at most
+SHAPE_RUN_SECONDS = 60.0  # at most
 Progress = Callable[[int, int, Config, ProbeResult], None]
 
 
@@ -54,7 +54,7 @@ def record(task: Task, launcher: Launcher, command: str, progress: Progress = la
                 raise RuntimeError(f"{task.target}: {result.failure.message}\n{result.failure.traceback}")
         seconds = round(time.monotonic() - began, 1)
         exhausted = any(cell.result.outcome.out_of_memory for cell in cells)
-        foretold = launcher.run(_asked(request, space), disk.make(Path(place, "dry-run"))) if exhausted else None
+        foretold = launcher.run(_asked(request, space), disk.make(Path(place, "shape-run"))) if exhausted else None
     return Surface(
         task=task.name,
         command=command,
@@ -63,12 +63,12 @@ def record(task: Task, launcher: Launcher, command: str, progress: Progress = la
         budget=BUDGET,
         request=request,
         cells=tuple(sorted(cells, key=lambda cell: space.configs.index(cell.config))),
-        dry_run=foretold,
+        shape_run=foretold,
     )
 
 
-def _asked(request: StudyRequest, space: SearchSpace) -> DryRunRequest:
-    return asking(request, space, request.memory_limit_bytes - request.headroom_bytes, DRY_RUN_SECONDS)
+def _asked(request: StudyRequest, space: SearchSpace) -> ShapeRunRequest:
+    return asking(request, space, request.memory_limit_bytes - request.headroom_bytes, SHAPE_RUN_SECONDS)
 
 
 def _probed(config: Config, number: int, request: StudyRequest, launcher: Launcher, place: Path) -> ProbeResult:

@@ -12,7 +12,7 @@ from autotune.core.requests import InspectRequest, ProbeRequest, Request, Result
 from autotune.core.results import Failure, Inspection, Outcome, Result
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import open_log, store
-from autotune.memory.records import DryRunRequest
+from autotune.memory.records import ShapeRunRequest
 from benchmarks.surfaces.surface import Surface
 
 UNKNOWN = Failure(phase="start", message="this configuration was not recorded", evidence="replayed")
@@ -22,7 +22,7 @@ SILENT = Failure(phase="start", message="a recorded surface knows nothing of thi
 class ReplayLauncher:
     """A launcher without processes: every probe of a configuration answers with the one result that was recorded.
 
-    Only probes, the inspection and, where memory ran out, a dry run were recorded. All else that is asked for fails,
+    Only probes, the inspection and, where memory ran out, a shape run were recorded. All else that is asked for fails,
     as if it had crashed: a search does without (`stability="off"`). Time is the recorded one: `clock` is how much of it
     all probes so far have taken, and goes where `time.monotonic` is injected.
     """
@@ -57,6 +57,6 @@ class ReplayLauncher:
             return self._results.get(request.config) or request.failed(Outcome.INVALID_CONFIG, UNKNOWN)
         if isinstance(request, InspectRequest):
             return Inspection(environment=study.environment, facts=study.facts if request.target else None)
-        if isinstance(request, DryRunRequest):
-            return self._surface.dry_run  # of the whole space, whatever part of it is asked for
+        if isinstance(request, ShapeRunRequest):
+            return self._surface.shape_run  # of the whole space, whatever part of it is asked for
         return None

@@ -35,7 +35,7 @@ from benchmarks.surfaces.tasks import Task
 ENDLESS_SECONDS = 1e6  # time is no limit here
 WITHIN = 0.95  # of the fastest cell: found
 GRID = "grid"
-UNTOLD = "structured without a dry run"
+UNTOLD = "structured without a shape run"
 NAMES = ("structured", UNTOLD, "gp", "tpe", "random", GRID)
 
 
@@ -83,7 +83,7 @@ def replayed(name: str, surface: Surface, seed: int) -> Run:
             out_of_memory += verdict.constraints["memory"] > 0
             if verdict.feasible and (verdict.value or 0.0) >= WITHIN * best:
                 return Run(probed=tuple(probed), found=True, out_of_memory=out_of_memory)
-            if number == 0 and name == "structured" and surface.dry_run is not None and memory.can_bind:
+            if number == 0 and name == "structured" and surface.shape_run is not None and memory.can_bind:
                 wanted = asking(request, space, memory.usable_bytes, ENDLESS_SECONDS)
                 history.add_measured(wanted, launcher.run(wanted, Path(place)))
             guard.learn(trial, over_limit=verdict.constraints["memory"] > 0)
@@ -113,7 +113,7 @@ def _optuna(
 ) -> Generator[Config, Shown, None]:
     """What an Optuna sampler proposes, told as a study of the product tells it."""
     encoding, kind = Encoding(space), cast(SamplerName, name.partition(" ")[0])
-    inner = make_sampler(kind, seed, encoding, guard, hardware(request.environment), Knowledge(dry_run=memory.of))
+    inner = make_sampler(kind, seed, encoding, guard, hardware(request.environment), Knowledge(shape_run=memory.of))
     study = optuna.create_study(direction="maximize", sampler=GuardedSampler(inner, encoding, guard))
     usable = request.memory_limit_bytes - request.headroom_bytes
     proposal, trial = request.baseline, None

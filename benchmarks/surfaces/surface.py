@@ -7,6 +7,7 @@ import statistics
 from collections.abc import Sequence
 from pathlib import Path
 
+from msgspec import field
 from msgspec.structs import replace
 
 from autotune.core import codec
@@ -14,7 +15,7 @@ from autotune.core.records import PROTOCOL_VERSION, Config, Record, StudyRequest
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import Alone, Measurement, ProbeResult
 from autotune.knobs import completed, defaults
-from autotune.memory.records import DryRun
+from autotune.memory.records import ShapeRun
 from autotune.objectives.verdict import judge
 
 MOST_ENTRIES = 8  # of a list with one entry per step: neighbours are added up, so that sums and rates stay as they are
@@ -39,7 +40,8 @@ class Surface(Record, frozen=True, kw_only=True):
     budget: ProbeBudget
     request: StudyRequest
     cells: tuple[Cell, ...]
-    dry_run: DryRun | None = None  # of the whole space; None: nothing ran out of memory, so it was not worth one
+    # Of the whole space; None: nothing ran out of memory, so it was not worth one. Files have its earlier name.
+    shape_run: ShapeRun | None = field(default=None, name="dry_run")
 
     @property
     def rates(self) -> dict[Config, float | None]:

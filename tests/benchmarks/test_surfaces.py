@@ -13,7 +13,7 @@ from autotune.core.results import Alone, Inspection, Outcome, ProbeResult
 from autotune.errors import EnvironmentUnfit
 from autotune.gradient_noise.records import NoiseScaleRequest
 from autotune.launch.base import LOG, REQUEST, RESULT
-from autotune.memory.records import DryRun, DryRunRequest
+from autotune.memory.records import ShapeRun, ShapeRunRequest
 from autotune.objectives.verdict import judge
 from autotune.precision.records import PrecisionCheckRequest
 from autotune.testing import FakeLauncher
@@ -182,23 +182,23 @@ def test_an_inspection_tells_the_recorded_machine_and_target(surface, launcher, 
     assert launcher.run(InspectRequest(), tmp_path).facts is None
 
 
-def test_a_dry_run_is_the_recorded_one(surface, launcher, tmp_path):
-    request = DryRunRequest(target="model.py", config=config(), arms=({},), batches=(8,), device="cpu")
+def test_a_shape_run_is_the_recorded_one(surface, launcher, tmp_path):
+    request = ShapeRunRequest(target="model.py", config=config(), arms=({},), batches=(8,), device="cpu")
 
     found = launcher.run(request, tmp_path)
 
-    assert found == surface.dry_run == codec.read(tmp_path / RESULT, DryRun)
+    assert found == surface.shape_run == codec.read(tmp_path / RESULT, ShapeRun)
     assert found.peak_bytes(config(batch_size=64).values) > found.peak_bytes(config(batch_size=8).values) > 0
     assert launcher.clock() == pytest.approx(found.elapsed_seconds)
 
 
 def test_what_a_surface_knows_nothing_of_fails_and_comes_back(surface, tmp_path):
-    launcher, one = ReplayLauncher(replace(surface, dry_run=None)), config(batch_size=8)
+    launcher, one = ReplayLauncher(replace(surface, shape_run=None)), config(batch_size=8)
 
     answers = [
         launcher.run(PrecisionCheckRequest(target="model.py", reference=one, candidate=one, device="cpu"), tmp_path),
         launcher.run(NoiseScaleRequest(target="model.py", config=one, device="cpu"), tmp_path),
-        launcher.run(DryRunRequest(target="model.py", config=one, arms=({},), batches=(8,), device="cpu"), tmp_path),
+        launcher.run(ShapeRunRequest(target="model.py", config=one, arms=({},), batches=(8,), device="cpu"), tmp_path),
     ]
 
     assert [answer.outcome for answer in answers] == [Outcome.CRASHED] * 3

@@ -1,4 +1,4 @@
-"""`autotune check --memory`: what every batch size would need, predicted by a real dry run in a process of its own."""
+"""`autotune check --memory`: what every batch size would need, by a real shape run in a process of its own."""
 
 import pytest
 from rich.console import Console
@@ -7,7 +7,7 @@ from autotune.cli.check import predict_memory
 from autotune.core import codec
 from autotune.core.records import Goal
 from autotune.core.results import Outcome
-from autotune.memory.records import DryRun
+from autotune.memory.records import ShapeRun
 from autotune.preparation.prepare import memory_bounds
 from autotune.preparation.settings import Settings
 from autotune.testing import FakeLauncher
@@ -15,7 +15,7 @@ from tests.commandline import TARGET
 from tests.commandline import run_here as run
 from tests.worlds import config, space, study_request
 
-pytestmark = pytest.mark.slow  # real dry runs
+pytestmark = pytest.mark.slow  # real shape runs
 
 
 def test_what_each_batch_needs_is_predicted_in_a_table(tmp_path):
@@ -55,12 +55,12 @@ def test_a_baseline_that_breaks_what_is_held_is_said_to_be_for_comparison_only(t
     assert "(for comparison only: its global batch is 48, and 64 is held)\n" in checked.stdout
 
 
-def test_as_json_it_is_the_dry_run_itself(capsys):
+def test_as_json_it_is_the_shape_run_itself(capsys):
     wide = space(goal=Goal(), baseline=config(batch_size=64))
 
     predict_memory(FakeLauncher(), study_request(), wide, "90%", (64,), json_output=True, console=Console())
 
-    found = codec.decode(capsys.readouterr().out.encode(), DryRun)
+    found = codec.decode(capsys.readouterr().out.encode(), ShapeRun)
     assert found.outcome is Outcome.OK
     assert len(found.arms) == 6
 

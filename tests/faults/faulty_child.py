@@ -23,7 +23,7 @@ from autotune.core.results import Failure, Inspection, Measurement, MemoryPeak, 
 from autotune.gradient_noise.records import GradientSample, NoiseScaleRequest, NoiseScaleResult
 from autotune.launch.base import REQUEST, RESULT
 from autotune.memory.model import Arm
-from autotune.memory.records import DryRun, DryRunRequest
+from autotune.memory.records import ShapeRun, ShapeRunRequest
 from autotune.precision.records import LossRun, PrecisionCheckRequest, PrecisionCheckResult
 
 OK = ProbeResult(
@@ -42,7 +42,7 @@ GRADIENTS = NoiseScaleResult(
     outcome=Outcome.OK,
     sample=GradientSample(losses=(1.0, 0.9), has_fallen=True, samples=(8,), squared_norms=(2.0,), alignments=(2.0,)),
 )
-DRY_RUN = DryRun(outcome=Outcome.OK, arms=(Arm(values={}, points=((8, 1),)),))
+SHAPE_RUN = ShapeRun(outcome=Outcome.OK, arms=(Arm(values={}, points=((8, 1),)),))
 INSPECTION = Inspection(
     environment=Environment(
         device="cpu",
@@ -224,7 +224,7 @@ def main(arguments: Sequence[str]) -> int:
     FAULTS[request.target or "ok"](progress)
     results = {
         ProbeRequest: OK, InspectRequest: INSPECTION, PrecisionCheckRequest: COMPARISON, NoiseScaleRequest: GRADIENTS,
-        DryRunRequest: DRY_RUN,
+        ShapeRunRequest: SHAPE_RUN,
     }  # fmt: skip
     codec.write(FOLDER / RESULT, results.get(type(request)) or type(request).kind().result(outcome=Outcome.OK))
     return 0

@@ -6,7 +6,7 @@ import pytest
 
 from autotune.core.results import Outcome
 from autotune.memory.model import ON_DEVICE, ON_HOST, START_MARGIN, Arm, calibrated
-from autotune.memory.records import DryRun
+from autotune.memory.records import ShapeRun
 from tests.worlds import earlier
 
 # Peaks of three phases: an optimizer step of 900 bytes, a backward of 500 + 20 b, a forward of 100 + 30 b.
@@ -62,7 +62,7 @@ def test_a_climb_has_settled_when_its_last_two_slopes_agree(points, settled):
 
 
 def test_a_configuration_finds_the_arm_whose_values_it_has():
-    found = DryRun(
+    found = ShapeRun(
         outcome=Outcome.OK,
         arms=(
             Arm(values={"amp_dtype": None}, points=((8, 100),)),
@@ -74,7 +74,7 @@ def test_a_configuration_finds_the_arm_whose_values_it_has():
     assert found.peak_bytes({"amp_dtype": "float16", "batch_size": 8}) is None
 
 
-def test_before_any_probe_the_process_of_the_dry_run_is_the_offset():
+def test_before_any_probe_the_process_of_the_shape_run_is_the_offset():
     expected = calibrated(300.0, [])
 
     assert (expected.offset_bytes, expected.ratio, expected.margin) == (300.0, 1.0, START_MARGIN)
@@ -119,7 +119,7 @@ def test_the_margin_covers_the_largest_optimistic_residual():
 
 
 MIB = 2**20
-DENOISER = {16: 25.0, 32: 50.0, 64: 100.0}  # tensors in MiB; the process of its dry run held 354 (studies/surfaces)
+DENOISER = {16: 25.0, 32: 50.0, 64: 100.0}  # tensors in MiB; the process of its shape run held 354 (studies/surfaces)
 
 
 def test_on_a_host_one_small_batch_does_not_say_that_a_larger_one_fits():

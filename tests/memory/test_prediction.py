@@ -8,8 +8,8 @@ from autotune.core.records import Goal, Limit
 from autotune.core.results import Failure, Outcome
 from autotune.memory.model import ON_HOST, Arm
 from autotune.memory.prediction import MemoryPrediction
-from autotune.memory.records import DryRun, DryRunRequest
-from autotune.memory.stage import arms, asking, describe_dry_run, predict_memory
+from autotune.memory.records import ShapeRun, ShapeRunRequest
+from autotune.memory.stage import arms, asking, describe_shape_run, predict_memory
 from autotune.study import disk
 from autotune.study.history import History
 from autotune.testing import FakeLauncher
@@ -57,18 +57,18 @@ def test_it_is_told_after_the_baseline_and_before_anything_is_searched(tmp_path)
     with pytest.raises(KeyboardInterrupt):
         _search(tmp_path, Interrupted(2, facts=declared()))  # during the first probe of the search
 
-    ((request, found),) = disk.attempts(tmp_path, DryRunRequest.kind())
+    ((request, found),) = disk.attempts(tmp_path, ShapeRunRequest.kind())
 
     assert request.config == config(batch_size=64)
     assert found.outcome is Outcome.OK
 
 
 def test_a_search_asks_for_trades_only_where_a_batch_needs_them_and_a_check_for_all(tmp_path):
-    search = _search_in(tmp_path, FakeLauncher(results={DryRunRequest: _scripted}), FREE, ())
+    search = _search_in(tmp_path, FakeLauncher(results={ShapeRunRequest: _scripted}), FREE, ())
 
     predict_memory(search)
 
-    ((asked, _),) = disk.attempts(tmp_path, DryRunRequest.kind())
+    ((asked, _),) = disk.attempts(tmp_path, ShapeRunRequest.kind())
     assert asked.spares_trades
     assert not asking(search.request, search.space, GIB, 1.0).spares_trades
 
@@ -79,12 +79,12 @@ def test_a_resumed_search_reads_it_and_runs_no_other(tmp_path):
 
     listener = _search(tmp_path)
 
-    assert len(disk.attempts(tmp_path, DryRunRequest.kind())) == 1
+    assert len(disk.attempts(tmp_path, ShapeRunRequest.kind())) == 1
     assert _said(listener) == []
 
 
 def test_where_it_fails_the_search_goes_on_without_it(tmp_path):
-    broken = FakeLauncher(facts=declared(), faults={DryRunRequest: lambda request: Outcome.CRASHED})
+    broken = FakeLauncher(facts=declared(), faults={ShapeRunRequest: lambda request: Outcome.CRASHED})
 
     listener = _search(tmp_path, broken)
 
@@ -105,7 +105,7 @@ def test_it_is_left_out_in_silence_where_it_could_not_help(tmp_path, settings):
     listener = _search(tmp_path, **settings)
 
     assert _said(listener) == []
-    assert disk.attempts(tmp_path, DryRunRequest.kind()) == ()
+    assert disk.attempts(tmp_path, ShapeRunRequest.kind()) == ()
 
 
 @pytest.mark.parametrize(("gibibytes", "asked"), [(0.5, False), (1.0, True)])
@@ -117,7 +117,7 @@ def test_an_interpreter_does_not_grow_with_the_batch(tmp_path, gibibytes, asked)
 
     predict_memory(_search_in(tmp_path, FakeLauncher(), wide, [baseline], host))
 
-    assert bool(disk.attempts(tmp_path, DryRunRequest.kind())) is asked
+    assert bool(disk.attempts(tmp_path, ShapeRunRequest.kind())) is asked
 
 
 def test_each_probe_may_show_that_memory_cannot_bind():
@@ -140,9 +140,9 @@ def test_it_is_not_begun_where_too_little_of_the_budget_is_left(tmp_path, left, 
     wide = space(goal=Goal(limits={"batch_size": Limit(high=512)}), baseline=config(batch_size=64))
     search = context(tmp_path, trials=[PROBED], time_budget_seconds=1000.0, left=left)
 
-    predict_memory(dataclasses.replace(search, space=wide, memory=MemoryPrediction(wide, search.history)))
+    predict_memory(dataclasses.replace(search, space=wide, memory_prediction=MemoryPrediction(wide, search.history)))
 
-    assert bool(disk.attempts(tmp_path, DryRunRequest.kind())) is asked
+    assert bool(disk.attempts(tmp_path, ShapeRunRequest.kind())) is asked
 
 
 def test_the_sampler_learns_the_memory_of_arms_that_were_never_probed(tmp_path):
@@ -158,21 +158,21 @@ def test_the_sampler_learns_the_memory_of_arms_that_were_never_probed(tmp_path):
 
 
 def _scripted(request):
-    """A dry run that predicts 2 GiB and 0.05 GiB per sample, in a process of 1 GiB."""
+    """A shape run that predicts 2 GiB and 0.05 GiB per sample, in a process of 1 GiB."""
     points = tuple((batch, int((2 + 0.05 * batch) * GIB)) for batch in request.batches)
-    return DryRun(outcome=Outcome.OK, base_bytes=GIB, arms=tuple(Arm(values=v, points=points) for v in request.arms))
+    return ShapeRun(outcome=Outcome.OK, base_bytes=GIB, arms=tuple(Arm(values=v, points=points) for v in request.arms))
 
 
 def _search_in(folder, launcher, searched_space, trials, request=None, listener=None):
     search = context(folder, launcher, listener, request=request, trials=trials, time_budget_seconds=LONG)
     memory = MemoryPrediction(searched_space, search.history)
-    return dataclasses.replace(search, space=searched_space, memory=memory)
+    return dataclasses.replace(search, space=searched_space, memory_prediction=memory)
 
 
 def _predicted(folder, *trials):
-    search = _search_in(folder, FakeLauncher(results={DryRunRequest: _scripted}), FREE, trials)
+    search = _search_in(folder, FakeLauncher(results={ShapeRunRequest: _scripted}), FREE, trials)
     predict_memory(search)
-    return search.memory
+    return search.memory_prediction
 
 
 def test_a_measured_peak_is_left_to_the_sampler_which_knows_it_too(tmp_path):
@@ -195,7 +195,7 @@ def test_what_fits_beside_a_measured_peak_is_fewer_batches_on_a_host(tmp_path):
         request = study_request(environment=environment(device=kind))
         predict_memory(
             _search_in(
-                tmp_path / kind, FakeLauncher(results={DryRunRequest: _scripted}), wide, [probed], request, listener
+                tmp_path / kind, FakeLauncher(results={ShapeRunRequest: _scripted}), wide, [probed], request, listener
             )
         )
         notes += listener.notes
@@ -222,8 +222,8 @@ def test_on_the_host_workers_count_besides():
         trial(_on_host(2.0, workers=0.5), number=1, batch_size=64, num_workers=2),
     ]
     tensors = int((2 * GIB - ON_HOST.besides_bytes) / ON_HOST.ratio)  # what the prior makes 2 GiB of
-    found = DryRun(outcome=Outcome.OK, arms=(Arm(values={}, points=((64, tensors),)),))
-    asked = DryRunRequest(target="model.py", config=config(), arms=({},), batches=(64,), device="cpu")
+    found = ShapeRun(outcome=Outcome.OK, arms=(Arm(values={}, points=((64, tensors),)),))
+    asked = ShapeRunRequest(target="model.py", config=config(), arms=({},), batches=(64,), device="cpu")
     prediction = MemoryPrediction(FREE, History(host, results, [(asked, found)]))
 
     alone, four = (prediction.of(config(batch_size=64, num_workers=count)).share for count in (0, 4))
@@ -272,7 +272,7 @@ def test_a_dtype_and_a_trade_are_named_and_what_is_not_done_is_not():
         for (dtype, on), peak in peaks.items()
     )
 
-    sentence = describe_dry_run(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(1000))
+    sentence = describe_shape_run(ShapeRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(1000))
 
     assert "with bf16 ckpt" in sentence and "with fp32." in sentence
 
@@ -283,7 +283,7 @@ def test_a_trade_alone_is_named_by_its_column_where_it_is_not_done():
         for on in (False, True)
     )
 
-    sentence = describe_dry_run(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(1200))
+    sentence = describe_shape_run(ShapeRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(1200))
 
     assert sentence.startswith(
         "Memory prediction: all batches fit with ckpt, batches up to 1024 fit with no checkpointing"
@@ -314,12 +314,12 @@ def test_gradients_that_accumulate_are_asked_for_where_a_configuration_has_them(
     ],
 )
 def test_what_was_foretold_is_one_sentence(arms_found, sentence):
-    assert describe_dry_run(DryRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(50)) == sentence
+    assert describe_shape_run(ShapeRun(outcome=Outcome.OK, arms=arms_found), FREE, _below(50)) == sentence
 
 
-def test_a_dry_run_that_died_is_told_by_its_own_words():
-    died = DryRun(outcome=Outcome.TIMEOUT, failure=Failure(phase="measure", message="no sign of life", evidence=""))
+def test_a_shape_run_that_died_is_told_by_its_own_words():
+    died = ShapeRun(outcome=Outcome.TIMEOUT, failure=Failure(phase="measure", message="no sign of life", evidence=""))
 
-    assert describe_dry_run(died, FREE, lambda arm, batch: True) == (
+    assert describe_shape_run(died, FREE, lambda arm, batch: True) == (
         "Memory prediction: not possible (no sign of life). The search goes on without it."
     )

@@ -1,4 +1,4 @@
-"""The memory of a profiled configuration: what real steps hold, beside the run on shapes and the process's peak."""
+"""The memory of a profiled configuration: what real steps hold, beside the shape run and the process's peak."""
 
 import pytest
 from msgspec.structs import replace
@@ -7,7 +7,7 @@ from autotune.child.lifeline import Progress
 from autotune.core.results import Failure, Outcome
 from autotune.machine.heap import held_bytes
 from autotune.memory.child import predict_peaks
-from autotune.memory.records import DryRun, DryRunRequest
+from autotune.memory.records import ShapeRun, ShapeRunRequest
 from autotune.profile.child import measure
 from autotune.profile.memory_judge import disagreement, peak_bytes, rows, saved_by
 from autotune.profile.memory_run import with_shapes
@@ -71,7 +71,7 @@ def profiled(folder, text, **values):
 
 
 def on_shapes(asked, *arms, **changes):
-    request = DryRunRequest(
+    request = ShapeRunRequest(
         target=asked.target, config=asked.config, arms=({}, *arms), batches=(asked.config.batch_size,), device="cpu",
         by_category=True, **changes,
     )  # fmt: skip
@@ -176,6 +176,6 @@ def test_what_shapes_cannot_say_is_said_with_its_reason(tmp_path):
 def test_a_run_on_shapes_that_failed_is_said_with_its_outcome(tmp_path):
     asked, result = profiled(tmp_path, COMPLETE)
 
-    found = with_shapes(result, asked, DryRun(outcome=Outcome.CRASHED, failure=CRASH))
+    found = with_shapes(result, asked, ShapeRun(outcome=Outcome.CRASHED, failure=CRASH))
 
     assert found.memory.shapes.why == "killed by signal 11"

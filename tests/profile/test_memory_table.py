@@ -8,7 +8,7 @@ from autotune.core.memory_peak import MemoryPeak
 from autotune.core.results import Failure, Outcome
 from autotune.errors import TargetError
 from autotune.memory.model import Arm
-from autotune.memory.records import DryRun
+from autotune.memory.records import ShapeRun
 from autotune.profile.memory_judge import largest_modules, peak_bytes, rows
 from autotune.profile.memory_records import HeapUse, MemoryUse, StateBytes
 from autotune.profile.memory_run import with_shapes
@@ -149,7 +149,7 @@ def ended(found):
 def test_a_profile_without_enough_memory_says_what_needs_most():
     arm = Arm(values={}, breakdown=breakdown(2048, modules=[("0", 1536 * MIB), ("(loss)", 512 * MIB)]))
 
-    said = ended(DryRun(outcome=Outcome.OK, arms=(arm,)))
+    said = ended(ShapeRun(outcome=Outcome.OK, arms=(arm,)))
 
     assert "can't allocate memory. By shapes alone the tensors of a step, micro-batches of 4096" in said
     assert "take 2.05 GiB: activations 2 GiB, optimizer state 20 MiB, parameters 10 MiB" in said
@@ -159,5 +159,5 @@ def test_a_profile_without_enough_memory_says_what_needs_most():
 
 def test_where_shapes_do_not_tell_either_that_is_said():
     assert "What needs most is not known, because killed by signal 11." in ended(
-        DryRun(outcome=Outcome.CRASHED, failure=CRASH)
+        ShapeRun(outcome=Outcome.CRASHED, failure=CRASH)
     )

@@ -2,7 +2,7 @@
 
 from autotune.core.results import Failure, Outcome
 from autotune.memory.model import Arm
-from autotune.memory.records import DryRun
+from autotune.memory.records import ShapeRun
 from autotune.memory.table import memory_block
 from tests.worlds import earlier
 
@@ -19,7 +19,7 @@ BATCHES = (8, 16, 32, 64, 128, 256, 512)
 
 
 def _lines(*arms, base=100, usable=500, on_host=False, searched=BATCHES):
-    found = DryRun(outcome=Outcome.OK, arms=arms, base_bytes=base * MIB)
+    found = ShapeRun(outcome=Outcome.OK, arms=arms, base_bytes=base * MIB)
     block = memory_block(found, BATCHES, usable * MIB, searched, on_host=on_host)
     return block.plain.splitlines()
 
@@ -86,8 +86,8 @@ def test_one_arm_needs_no_name():
     assert _lines(_arm(FULL, 6))[0].split() == ["batch", "peak"]
 
 
-def test_a_dry_run_that_died_says_how():
-    died = DryRun(outcome=Outcome.CRASHED, failure=Failure(phase="measure", message="killed by SIGSEGV", evidence=""))
+def test_a_shape_run_that_died_says_how():
+    died = ShapeRun(outcome=Outcome.CRASHED, failure=Failure(phase="measure", message="killed by SIGSEGV", evidence=""))
 
     assert memory_block(died, (8,), MIB, (8,)).plain == "  memory cannot be predicted: killed by SIGSEGV"
 

@@ -68,7 +68,7 @@ def test_after_an_overflow_far_above_a_batch_between_is_tried_next():
 
 
 def _foreseen(together, seen):
-    """Shares of the limit and chances to fit per (batch, dtype), after a dry run that says 0.3 + batch / 6000.
+    """Shares of the limit and chances to fit per (batch, dtype), after a shape run that says 0.3 + batch / 6000.
 
     `together` is by how much a fault of all its rows alike moves a row of 1; `seen` are observations per row.
     """
@@ -76,7 +76,7 @@ def _foreseen(together, seen):
     model = PerformanceModel(grid, CPU)
     rows = {(params["batch_size"], params["amp_dtype"]): row for row, params in enumerate(grid.named)}
 
-    def dry_run(row):
+    def shape_run(row):
         samples = grid.named[row]["batch_size"] / 6000
         return PredictedPeak(share=0.3 + samples, together=(together * samples,) if together else ())
 
@@ -84,7 +84,7 @@ def _foreseen(together, seen):
     found = [(rows[place], observation) for place, observation in seen.items()]
     predictions = predict(
         model,
-        _posterior(model, gather(model, found, [(row, dry_run(row)) for row in range(len(grid))]), chance),
+        _posterior(model, gather(model, found, [(row, shape_run(row)) for row in range(len(grid))]), chance),
         chance,
     )
     fits = predictions.fits.mean(0)

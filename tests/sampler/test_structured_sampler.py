@@ -135,9 +135,9 @@ def test_measured_memory_warns_before_the_first_out_of_memory():
     assert any(params["batch_size"] == 512 for params in found)
 
 
-def test_a_dry_run_keeps_it_from_what_does_not_fit():
+def test_a_shape_run_keeps_it_from_what_does_not_fit():
     informed, alone = (
-        Proposals(DOMAINS, dry_run=lambda config: PredictedPeak(share=_share(config, limit=20))),
+        Proposals(DOMAINS, shape_run=lambda config: PredictedPeak(share=_share(config, limit=20))),
         Proposals(DOMAINS),
     )
 

@@ -3,7 +3,7 @@
 import pytest
 
 from autotune.errors import UsageError
-from autotune.memory.records import DryRunRequest
+from autotune.memory.records import ShapeRunRequest
 from autotune.preparation.not_searched import OWN_LOOP
 from autotune.study import disk
 from autotune.testing import FakeLauncher
@@ -19,7 +19,7 @@ def test_it_finds_a_faster_configuration_without_computing_and_loading_apart(tmp
     found = searched(tmp_path, launcher, sampler="structured", time_budget_seconds=600)
 
     assert found.speedup > 1.2
-    assert disk.attempts(tmp_path, DryRunRequest.kind()) == ()
+    assert disk.attempts(tmp_path, ShapeRunRequest.kind()) == ()
     for trial in disk.read_trials(tmp_path):
         assert trial.result.measurement is None or trial.result.measurement.compute_only is None
 

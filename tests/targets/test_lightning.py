@@ -133,27 +133,29 @@ def test_a_named_class_or_function_decides_between_several(tmp_path: Path) -> No
     assert look(f"{tmp_path / 'two.py'}:build").name == "Net"
 
 
-def test_a_dry_run_builds_one_for_every_arm(tmp_path: Path) -> None:
+def test_a_shape_run_builds_one_for_every_arm(tmp_path: Path) -> None:
     held: list[torch.Tensor] = []
     text = COMPLETE.replace("batch[0][:, 0].tolist()", "None")  # which takes contents
     for reference in (write(tmp_path, text), f"{write(tmp_path, text + 'net = Net()', 'object.py')}:net"):
         with clean_imports():
-            dry = resolve(str(reference)).dry(Config(values=defaults()), "cpu", lambda name: None, shapes_vary=False)
+            target = resolve(str(reference)).shape_run(
+                Config(values=defaults()), "cpu", lambda name: None, shapes_vary=False
+            )
             for dtype in (None, "bfloat16"):
-                dry.training({"amp_dtype": dtype}, 1).step(32, nullcontext(), held.append)
+                target.training({"amp_dtype": dtype}, 1).step(32, nullcontext(), held.append)
 
     assert [tuple(tensor.shape) for tensor in held] == [(32, 1)] * 8
 
 
 @pytest.mark.parametrize("hook", ["configure_model(self)", "setup(self, stage)"])
-def test_every_arm_of_a_dry_run_is_a_module_that_its_hooks_have_built(tmp_path: Path, hook: str) -> None:
+def test_every_arm_of_a_shape_run_is_a_module_that_its_hooks_have_built(tmp_path: Path, hook: str) -> None:
     building = "self.net = nn.Sequential(nn.Linear(1, 3), nn.Linear(3, 1))"
     text = HEAD + NET.replace("batch[0][:, 0].tolist()", "None") + OWN_LOADER
     text = text.replace("self.net = nn.Sequential(nn.Linear(1, width), nn.Linear(width, 1))", "self.net = None")
     with clean_imports():
         reference = str(write(tmp_path, f"{text}    def {hook}: {building}\n"))
-        dry = resolve(reference).dry(Config(values=defaults()), "cpu", lambda name: None, shapes_vary=False)
-        arms = [dry.training({}, 1) for _ in range(2)]
+        target = resolve(reference).shape_run(Config(values=defaults()), "cpu", lambda name: None, shapes_vary=False)
+        arms = [target.training({}, 1) for _ in range(2)]
 
     assert [len(list(arm.tensors())) for arm in arms] == [4, 4]
 

@@ -219,8 +219,8 @@ def test_it_runs_on_shapes_and_on_the_worst_batch(tmp_path: Path) -> None:
         from autotune.core.records import Config
         from autotune.knobs import defaults
 
-        dry = resolve(str(path)).dry(Config(values=defaults()), "cpu", lambda name: None, shapes_vary=False)
-        dry.training({}, 1).step(64, nullcontext(), held.append)
+        target = resolve(str(path)).shape_run(Config(values=defaults()), "cpu", lambda name: None, shapes_vary=False)
+        target.training({}, 1).step(64, nullcontext(), held.append)
 
     assert session.train_worst() == 1
     assert held[0].shape == (64, 4)

@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from autotune.core.records import Value
-from autotune.memory.records import DryRunRequest
+from autotune.memory.records import ShapeRunRequest
 from autotune.targets.base import Order
 from autotune.targets.loop import Training
 from autotune.testing.target_contract import clean_imports
@@ -201,7 +201,7 @@ def test_averaged_weights_count_in_the_memory_that_is_predicted(tmp_path: Path) 
     peaks = []
     for text in (big, big + WHOLE[WHOLE.index("def ema") :]):
         path = write(tmp_path, text)
-        request = DryRunRequest(
+        request = ShapeRunRequest(
             target=str(path), config=Config(values=defaults()), device="cpu", arms=({},), batches=(8,),
             micro_batches=1, limit_bytes=None, max_seconds=60, shapes_vary=False,
         )  # fmt: skip

@@ -70,7 +70,7 @@ def _contract(parts: Parts, offered: Mapping[str, Any]) -> Contract:
     ready, name = [module], parts.name
 
     def model() -> Any:
-        if not ready:  # a dry run builds more of them, one for every arm
+        if not ready:  # a shape run builds more of them, one for every arm
             ready.append(made(kind, loaded, offered))
             _prepare(ready[0], ready[0], loaded)
         return ready.pop()

@@ -1,4 +1,4 @@
-"""The dry run on a real CUDA device: fake tensors there predict what the caching allocator then gives."""
+"""The shape run on a real CUDA device: fake tensors there predict what the caching allocator then gives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.memory.records import DryRunRequest
+from autotune.memory.records import ShapeRunRequest
 from tests.worlds import config
 
 SHORT = ProbeBudget(min_seconds=0.3, max_seconds=1.0, min_warmup_seconds=0.1)
@@ -46,10 +46,10 @@ LARGE = 65536  # so that scratch of kernels, which does not grow with the batch 
 def test_the_allocator_s_peak_is_foretold_within_ten_per_cent(tmp_path: Path, dtype: str | None) -> None:
     (tmp_path / "model.py").write_text(TARGET)
     target, values = str(tmp_path / "model.py"), config(batch_size=LARGE, amp_dtype=dtype)
-    request = DryRunRequest(
+    request = ShapeRunRequest(
         target=target, config=values, arms=({"amp_dtype": dtype},), batches=(512, 2048, 8192, LARGE), device="cuda:0"
     )
-    places = [tmp_path / name for name in ("dry", "real")]
+    places = [tmp_path / name for name in ("shapes", "real")]
     for place in places:
         place.mkdir()
 
@@ -69,12 +69,12 @@ def test_the_allocator_s_peak_is_foretold_within_ten_per_cent(tmp_path: Path, dt
 def test_what_matrix_products_keep_for_themselves_is_not_training_s_and_is_foretold(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(TARGET)
     values = config(batch_size=64)
-    request = DryRunRequest(
+    request = ShapeRunRequest(
         target=str(tmp_path / "model.py"), config=values, arms=({"amp_dtype": None},), batches=(64,), device="cuda:0"
     )
-    (tmp_path / "dry").mkdir()
+    (tmp_path / "shapes").mkdir()
 
-    foretold = SubprocessLauncher().run(request, tmp_path / "dry")
+    foretold = SubprocessLauncher().run(request, tmp_path / "shapes")
 
     assert foretold.outcome is Outcome.OK
     context = subprocess.run([sys.executable, "-c", CONTEXT], capture_output=True, text=True, check=True)

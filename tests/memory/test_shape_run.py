@@ -15,7 +15,7 @@ from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.results import Outcome
 from autotune.memory import child
-from autotune.memory.records import DryRunRequest
+from autotune.memory.records import ShapeRunRequest
 from autotune.memory.tensor_tracker import Ledger
 from autotune.targets.checkpointing import checkpoint_blocks
 from autotune.targets.fake_batches import CannotPredict, Rebatched
@@ -154,7 +154,7 @@ def test_a_restarted_ledger_forgets_what_was_freed_and_keeps_what_lives():
 
 def _foretold(folder, text, *arms, batches=(8, 16, 32, 64), **changes):
     target = str(write(folder, text))
-    request = DryRunRequest(
+    request = ShapeRunRequest(
         target=target, config=config(batch_size=8), arms=arms or (FP32,), batches=batches, device="cpu", **changes
     )
     return child.predict_peaks(request, Progress(None))
