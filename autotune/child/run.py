@@ -64,8 +64,8 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
         warm_up=WarmUp(request.budget, growth_on(plan.device)), collections=FullCollections(overlapped=device != "cpu"),
     )  # fmt: skip
     shape = LoopShape(
-        workers=plan.workers, prefetched_batches=plan.prefetched_batches,
-        epoch_batches=session.epoch_batches if plan.workers else 0, loads=session.loads and not is_in_turn,
+        loader_workers=plan.loader_workers, prefetched_batches=plan.prefetched_batches,
+        epoch_batches=session.epoch_batches if plan.loader_workers else 0, loads=session.loads and not is_in_turn,
         exchanges=session.exchanges, cycle_ratio=plan.accumulation_steps / plan.micro_batches_per_step,
     )  # fmt: skip
     callbacks = Callbacks(beat=beat, phase=phase, agree=world.agreed)

@@ -26,7 +26,7 @@ class Instruments:
 class LoopShape:
     """The shape of the loop that is watched."""
 
-    workers: int = 0
+    loader_workers: int = 0
     prefetched_batches: int = 0  # that the workers prepare in advance
     epoch_batches: int = 0  # micro-batches of an epoch that workers load; 0: nobody knows, or there are none
     loads: bool = False  # there is a loader to be timed alone

@@ -64,7 +64,8 @@ class ProbeWatch:
         self._warm_up, self.track = instruments.warm_up, instruments.track
         self._collections = instruments.collections
         self._beat, self._phase, self._agree = callbacks.beat, callbacks.phase, callbacks.agree
-        self._batches_per_turn, self._loads, self._exchanges = max(shape.workers, 1), shape.loads, shape.exchanges
+        self._batches_per_turn = max(shape.loader_workers, 1)
+        self._loads, self._exchanges = shape.loads, shape.exchanges
         self._cycle_ratio = shape.cycle_ratio
         self._part: Callable[[Step], Order] = self._warming
         self.steps_at_once = self.steps_per_block = 1  # now, and where they are short enough to be looked at together
@@ -75,9 +76,10 @@ class ProbeWatch:
         self._successes = 0
         self._look: Look | None = None
         self.ending = WindowStopping(  # by the device's clock
-            budget, workers=shape.workers, epoch=shape.epoch_batches, incumbent=incumbent
+            budget, workers=shape.loader_workers, epoch=shape.epoch_batches, incumbent=incumbent
         )
-        self.computing, self.loading = Computing(budget), Loading(budget, shape.workers, shape.prefetched_batches)
+        self.computing = Computing(budget)
+        self.loading = Loading(budget, shape.loader_workers, shape.prefetched_batches)
         self.exchange = Exchange(budget)
         self.first_batch_seconds = 0.0
         self.steps: list[Step] = []  # one per block, without their losses

@@ -142,7 +142,7 @@ def judge_exit(
     return Outcome.CRASHED, how
 
 
-def judge_worker_kill(
+def judge_loader_worker_kill(
     evidence: str, *, oom_kills: int | None, host_available_share: float | None
 ) -> tuple[Outcome, str] | None:
     """Return the outcome where the kernel killed a loader worker for lack of memory, which the probe could not know.

@@ -41,11 +41,11 @@ class Plan:
         return min(self.accumulation_steps, SHORT_CYCLE) if self.short_cycles else self.accumulation_steps
 
     @property
-    def workers(self) -> int:
+    def loader_workers(self) -> int:
         """Processes that load."""
         return int(self.loader_options["num_workers"])
 
     @property
     def prefetched_batches(self) -> int:
         """Batches that all workers together prepare ahead."""
-        return self.workers * int(self.loader_options.get("prefetch_factor", 0))
+        return self.loader_workers * int(self.loader_options.get("prefetch_factor", 0))

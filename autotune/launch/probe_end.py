@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from autotune.core.interference_readings import GpuUse
 from autotune.core.requests import ResultT
 from autotune.core.results import Failure, Outcome
-from autotune.failures.classify import EXIT_CANNOT_WRITE, death_note, judge_exit, judge_worker_kill
+from autotune.failures.classify import EXIT_CANNOT_WRITE, death_note, judge_exit, judge_loader_worker_kill
 from autotune.launch.files import unwritable
 from autotune.launch.monitor import Monitor
 
@@ -68,7 +68,9 @@ def timed(result: ResultT, ending: ProbeEnd) -> ResultT:
 def told_of_kills(result: ResultT, ending: ProbeEnd) -> ResultT:
     """Return the result, judged again by what only the launcher could see of a loader worker's death."""
     evidence = result.failure.evidence if result.failure else ""
-    judged = judge_worker_kill(evidence, oom_kills=ending.oom_kills, host_available_share=ending.host_available_share)
+    judged = judge_loader_worker_kill(
+        evidence, oom_kills=ending.oom_kills, host_available_share=ending.host_available_share
+    )
     if not result.failure or not judged:
         return result
     outcome, how = judged

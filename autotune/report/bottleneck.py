@@ -33,7 +33,7 @@ def rates_of(one: ConfigSummary) -> Rates:
     )
 
 
-def workers_of(config: Config) -> int:
+def loader_workers_of(config: Config) -> int:
     """Return how many processes load; 0 also where a study holds what is no number."""
     try:
         return loader_workers(config)
@@ -60,7 +60,7 @@ def bottleneck(one: ConfigSummary, wait_share: float) -> str:
     computing = f"computing is the bottleneck: {format_share(1 - wait_share)} of a step, {waiting}"
     if wait_share <= LOADER_BOUND:
         return computing
-    if not workers_of(one.config):
+    if not loader_workers_of(one.config):
         found = computing if wait_share <= LIMITING_SHARE else f"loading is the bottleneck: {waiting} of a step"
         return f"{found}; workers could overlap it"
     if rates.computing is None or rates.loading is None or rates.loading < rates.computing:

@@ -13,7 +13,7 @@ from autotune.core.results import Trial
 from autotune.knobs import KNOBS
 from autotune.knobs.base import TACIT, Knob, MemoryEffect
 from autotune.report import drawing
-from autotune.report.bottleneck import workers_of
+from autotune.report.bottleneck import loader_workers_of
 from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import WIDE, Axis, Plane, Size
 from autotune.report.phrases import half_width, samples_per_second
@@ -77,8 +77,8 @@ def batch_of(config: Config) -> int:
 def throughput(view: StudyView) -> Chart | Absence:
     """Draw samples/s with intervals, and below it peaks with the limit; a ring is the recommendation."""
     told = [trial for trial in view.trials if trial.result.measurement or trial.result.outcome.out_of_memory]
-    batches, workers = ({of(trial.config) for trial in told} for of in (batch_of, workers_of))
-    place = workers_of if len(batches) == 1 and len(workers) > 1 else batch_of
+    batches, workers = ({of(trial.config) for trial in told} for of in (batch_of, loader_workers_of))
+    place = loader_workers_of if len(batches) == 1 and len(workers) > 1 else batch_of
     drawn = Drawn(view=view, curves=curves(view, place), place=place)
     measured = [one for curve in drawn.curves for one in curve.fastest]
     if not measured:

@@ -179,8 +179,8 @@ def _own_loader(contract: Contract, plan: Plan, offered: Mapping[str, Any]) -> S
     if not hasattr(first, "__iter__"):
         raise TargetError(f"dataloader() returned a {type(first).__name__}: return an iterable of batches.")
     told = takes(contract.names["dataloader"], "num_workers")
-    if isinstance(first, DataLoader) and told and first.num_workers != plan.workers:
-        asked, seen = (worker_knob().phrase(count) for count in (plan.workers, first.num_workers))
+    if isinstance(first, DataLoader) and told and first.num_workers != plan.loader_workers:
+        asked, seen = (worker_knob().phrase(count) for count in (plan.loader_workers, first.num_workers))
         raise without_effect("dataloader()", asked, seen)
     if isinstance(first, DataLoader):
         _check_asked(first, plan)

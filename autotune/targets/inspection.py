@@ -19,7 +19,7 @@ from autotune.knobs.base import SHORT_CYCLE, Plan
 from autotune.knobs.declared import declaring
 from autotune.targets import data as sources
 from autotune.targets import kinds, switches
-from autotune.targets.asking_for_worker import asking_for_worker
+from autotune.targets.asking_for_loader_worker import asking_for_loader_worker
 from autotune.targets.attention import Attention
 from autotune.targets.base import Order, Session, Step, Watch, check_effect
 from autotune.targets.batches import describe, layout
@@ -96,7 +96,7 @@ def _contract(
         has_validation=training.validation is not None,
         takes_workers=takes_workers(contract, data),
         loader_options=loader_options(contract, data),
-        repeats_samples=data.kind == "iterable" and not first.asked_for_worker,
+        repeats_samples=data.kind == "iterable" and not first.asked_for_loader_worker,
         has_collate="collate" in contract,
         has_sampler="sampler" in contract,
         batch_layout=layout(first.batch, is_unpacked="loss" not in contract),
@@ -112,7 +112,7 @@ def _contract(
         found=own,
         update=tuple(name for name in OF_A_STEP if name in contract),
         findings=(
-            *findings(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_worker),
+            *findings(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_loader_worker),
             *sharding.findings(data.kind, first.batch, first.batches),
             *rank_findings.findings(
                 training.model,
@@ -183,7 +183,7 @@ class _FirstStep(Watch):
 
     batch: Any = None
     batches: int = 0  # of an epoch; 0: its loader does not know
-    asked_for_worker: bool = False  # whether loading it called `torch.utils.data.get_worker_info`
+    asked_for_loader_worker: bool = False  # whether loading it called `torch.utils.data.get_worker_info`
     at_first: Callable[[Any], None] = lambda batch: None  # done with the first batch before anything else
     reached: set[int] = field(default_factory=set)  # ids of the parameters that got a gradient
     steps: list[Step] = field(default_factory=list)
@@ -209,9 +209,9 @@ class _FirstStep(Watch):
             if self.batch is None:
                 if world.world().size > 1:  # a length may take long, or not be there
                     self.batches = length_hint(batches)
-                with asking_for_worker() as asking:
+                with asking_for_loader_worker() as asking:
                     self.batch = next(batches, None)
-                self.asked_for_worker = bool(asking)
+                self.asked_for_loader_worker = bool(asking)
                 if self.batch is None:
                     return
                 self.at_first(self.batch)

@@ -86,7 +86,7 @@ def _drive(window, clock, seconds, most=10_000, loading=0.1, samples=8, step=_st
 def _window(
     clock, workers=0, budget=BUDGET, phases=None, loads=False, ready=0, held=lambda: 1, incumbent=None, epoch=0
 ):
-    shape = LoopShape(workers=workers, prefetched_batches=ready, loads=loads, epoch_batches=epoch)
+    shape = LoopShape(loader_workers=workers, prefetched_batches=ready, loads=loads, epoch_batches=epoch)
     callbacks = Callbacks(phase=(phases if phases is not None else []).append)
     return ProbeWatch(budget, _instruments(clock, budget, held), shape, callbacks, incumbent)
 
@@ -555,7 +555,7 @@ def test_watching_is_told_per_optimizer_step_without_the_settling_before_it(cloc
 
 
 def test_ranks_do_what_rank_0_decides_and_keep_as_many_steps(clock):
-    said, shape = [], LoopShape(loads=True, workers=2, prefetched_batches=4)
+    said, shape = [], LoopShape(loads=True, loader_workers=2, prefetched_batches=4)
     saying = Callbacks(agree=lambda value: said.append(int(value)) or value)
     first = ProbeWatch(BUDGET, _instruments(clock), shape, saying)
     orders = _drive(first, clock, lambda n: 0.11)

@@ -9,7 +9,15 @@ import pytest
 
 from autotune.core.results import Outcome
 from autotune.errors import TargetError
-from autotune.failures.classify import Link, classify, death_note, describe, judge_exit, judge_worker_kill, words_of
+from autotune.failures.classify import (
+    Link,
+    classify,
+    death_note,
+    describe,
+    judge_exit,
+    judge_loader_worker_kill,
+    words_of,
+)
 from autotune.failures.rules import MESSAGES, TYPES, MessageRule
 from tests.known_failures import EXITS, RUNTIME, SINGLE, WORKER_DEATHS
 
@@ -101,7 +109,7 @@ def test_a_worker_that_was_killed_is_out_of_memory_if_the_kernel_says_so(
 ) -> None:
     _, evidence = classify([Link(type_name=RUNTIME, message=message)])
 
-    judged = judge_worker_kill(evidence, oom_kills=kills, host_available_share=share)
+    judged = judge_loader_worker_kill(evidence, oom_kills=kills, host_available_share=share)
 
     assert (judged[0] if judged else None) is expected
 
@@ -112,7 +120,7 @@ def test_a_worker_that_was_killed_is_out_of_memory_if_the_kernel_says_so(
 def test_kills_by_the_kernel_do_not_excuse_another_failure(message: str) -> None:
     _, evidence = classify([Link(type_name=RUNTIME, message=message)])
 
-    assert judge_worker_kill(evidence, oom_kills=3, host_available_share=0.01) is None
+    assert judge_loader_worker_kill(evidence, oom_kills=3, host_available_share=0.01) is None
 
 
 def test_words_that_no_encoder_takes_are_written_out() -> None:

@@ -14,7 +14,7 @@ _OF_THE_LOADER = ("torch.utils.data._utils", "torch.utils.data.dataloader", "tor
 
 
 @contextmanager
-def asking_for_worker() -> Iterator[list[str]]:
+def asking_for_loader_worker() -> Iterator[list[str]]:
     """The modules that call `get_worker_info` in this thread meanwhile, under whatever name; torch's own left out."""
     asking: list[str] = []
 
