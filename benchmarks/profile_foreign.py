@@ -3,7 +3,7 @@
 python -m benchmarks.profile_foreign [NAME ...] [--rounds 40] [--resume FILE] [--show]
 
 The trainings in `foreign/` are around transformers, Lightning's demos, torchmetrics and scikit-learn. What was found
-first is edited as the finding says, and both are trained in a plain loop in turn, as `benchmarks.slow_lines` does.
+first is edited as the slow line says, and both are trained in a plain loop in turn, as `benchmarks.slow_lines` does.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import torch
 
 from autotune.core.records import Config
 from autotune.knobs import defaults
-from autotune.profile.judge import findings
+from autotune.profile.judge import expensive_lines
 from autotune.profile.table import profile_block
 from benchmarks.slow_lines import held_against, resumed
 
@@ -57,7 +57,7 @@ def row(name: str, rounds: int, is_shown: bool) -> str:
     profiled, true, step = held_against(TRAININGS / f"{name}.py", EDITS[name], rounds, verify=True)
     if is_shown and profiled.parts:
         print(profile_block(name, Config(values=defaults()), "cpu", profiled).plain, file=sys.stderr)
-    found = findings(profiled)
+    found = expensive_lines(profiled)
     edited = f"{true:.0%}" if EDITS[name] else ""
     if not found:
         return f"| {name} | none | | | {edited} | {1000 * step:.0f} |"

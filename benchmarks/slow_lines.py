@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader
 from autotune.core.records import Config
 from autotune.knobs import defaults
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.profile.judge import findings
+from autotune.profile.judge import expensive_lines
 from autotune.profile.records import ProfileRequest, ProfileResult
 
 MOST_SECONDS, FEWEST_ROUNDS = 8.0, 8  # of a plain loop: meant for twelve minutes for all trainings
@@ -139,7 +139,7 @@ def resumed(file: Path | None, name: str, make: Callable[[], str]) -> str:
 def row(name: str, rounds: int) -> str:
     """Return the line of one training."""
     profiled, true, step = held_against(TRAININGS / f"{name}.py", [MENDED[name]], rounds)
-    if not (found := findings(profiled)):
+    if not (found := expensive_lines(profiled)):
         return f"| {name} | none | | {true:.0%} | | {1000 * step:.0f} |"
     told = found[0].seconds / profiled.seconds
     return f"| {name} | {found[0].kind} | {told:.0%} | {true:.0%} | {told / true:.2f} | {1000 * step:.0f} |"

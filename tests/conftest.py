@@ -44,7 +44,7 @@ LONG = {
     "test_declared_knobs", "test_memory_limit", "fuzz", "test_full_collections", "test_gpu_day", "test_isolation",
     "test_free_global_batch", "test_mallocs", "test_bad_studies", "test_parents",
 }  # fmt: skip
-# A finding is what steps that were timed show, beside tests that want the cores. Elsewhere, processes race for these.
+# A slow line is what steps that were timed show, beside tests that want the cores. Elsewhere, processes race for these.
 RERUNS = {"profile": 5, "slow": 5}
 
 

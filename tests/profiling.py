@@ -1,4 +1,4 @@
-"""An invented profile for the tests of its pages: round numbers, one finding of each sort."""
+"""An invented profile for the tests of its pages: round numbers, one slow line of each sort."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ MODULES = (
 
 
 def slow(kind: Any = "host read", share: float = 0.2, **changes: Any) -> SlowLine:
-    """One finding, which costs that share of the step of 100 ms."""
+    """One slow line, which costs that share of the step of 100 ms."""
     usual = {"place": "model.py:21 in loss", "code": "history[:] = scores.tolist()", "what": ".tolist()", "count": 1.0}
     return SlowLine(kind=kind, seconds=0.1 * share, **(usual | changes))
 
 
-def readings(*findings: SlowLine, **changes: Any) -> ProfileResult:
-    """A step of 100 ms with these findings."""
+def readings(*lines: SlowLine, **changes: Any) -> ProfileResult:
+    """A step of 100 ms with these slow lines."""
     usual: dict[str, Any] = {
         "outcome": Outcome.OK,
         "steps": 40,
@@ -38,15 +38,15 @@ def readings(*findings: SlowLine, **changes: Any) -> ProfileResult:
         ),
         "work": Work(flops=10**10, peak_flops=2e11, size=1024, dtype="float32"),
     }
-    return ProfileResult(**(usual | {"findings": findings} | changes))
+    return ProfileResult(**(usual | {"slow_lines": lines} | changes))
 
 
-def profiled(*findings: SlowLine, **changes: Any) -> Profile:
+def profiled(*lines: SlowLine, **changes: Any) -> Profile:
     """What was asked, with those readings."""
     return Profile(
         label="model.py",
         machine="Example CPU",
         memory_limit_bytes=16 * GIB,
         asked=ProfileRequest(target="model.py", config=config(batch_size=64), device="cpu"),
-        result=readings(*findings, **changes),
+        result=readings(*lines, **changes),
     )

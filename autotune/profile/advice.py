@@ -1,4 +1,4 @@
-"""What a finding says to the user: what was seen, and what to write instead."""
+"""What a slow line says to the user: what was seen, and what to write instead."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from autotune.units import format_bytes, format_ms
 MOST_SPREAD = 10.0  # times what the line costs: an interval wider than that, around nothing, tells nothing of it
 
 
-class FindingText(NamedTuple):
-    """What is said of one kind of finding."""
+class SlowLineText(NamedTuple):
+    """What is said of one kind of slow line."""
 
     seen: str  # in a sentence that begins with the line
     instead: str  # what to write
@@ -20,154 +20,154 @@ class FindingText(NamedTuple):
 
 
 _ANOTHER_DATASET = "samples that are prepared once are another dataset, which is for you to write"
-FINDING_TEXTS: Mapping[Slowness, FindingText] = {
-    "host read": FindingText(
+SLOW_LINE_TEXTS: Mapping[Slowness, SlowLineText] = {
+    "host read": SlowLineText(
         "{what} reads a tensor on the host{often}",
         "keep a tensor (detach), read it now and then",
     ),
-    "host tensor": FindingText(
+    "host tensor": SlowLineText(
         "{what} makes a tensor of host data{often}",
         "make it once, outside of the step, or in dataset(), where workers do it",
     ),
-    "collector": FindingText(
+    "collector": SlowLineText(
         "{what} looks through all objects{often}",
         "leave it out: Python collects by itself",
     ),
-    "full collection": FindingText(
+    "full collection": SlowLineText(
         "Python looks for garbage among all objects, torch's included{often}: each step makes many new ones",
         "gc.collect(); gc.freeze() before the first step: then it looks at newer objects only",
         "it comes too seldom for steps in turn",
     ),
-    "cache": FindingText(
+    "cache": SlowLineText(
         "{what} makes the host wait for the device{often}",
         "leave it out: PyTorch reuses freed memory, and waits where it has to",
     ),
-    "pinning": FindingText(
+    "pinning": SlowLineText(
         "{what} locks memory anew{often}, which waits for the device",
         "DataLoader(pin_memory=True): a thread does it meanwhile, or copy without",
     ),
-    "saving": FindingText(
+    "saving": SlowLineText(
         "{what} writes a file{often}",
         "save once in 1,000 steps or at the end of an epoch",
     ),
-    "printing": FindingText(
+    "printing": SlowLineText(
         "{what} makes text{often}",
         "print a number, and not in every step",
     ),
-    "copying": FindingText(
+    "copying": SlowLineText(
         "{what} copies with all that is in it{often}",
         "copy what changes: torch.optim.swa_utils.AveragedModel averages in place",
     ),
-    "evaluating": FindingText(
+    "evaluating": SlowLineText(
         "calls {what}, which trains, without gradients{often}",
         "detach() the outputs that the loss has, or evaluate now and then",
     ),
-    "metric": FindingText(
+    "metric": SlowLineText(
         "{what} of torchmetrics is called{often}: it computes its value each time",
         "its update() in every step, its compute() now and then",
     ),
-    "hook": FindingText(
+    "hook": SlowLineText(
         "{what} is called as a hook{often}",
         "take it off, or let it return at once in most steps",
     ),
-    "zeroing": FindingText(
+    "zeroing": SlowLineText(
         "{what} fills gradients with zeros, and the backward pass adds to them",
         "zero_grad(): set_to_none=True is the default",
     ),
-    "untrained": FindingText(
+    "untrained": SlowLineText(
         "{what} get gradients, and no optimizer steps them",
         "requires_grad_(False) for them, or give them to the optimizer",
     ),
-    "unused": FindingText(
+    "unused": SlowLineText(
         "computes gradients of {what} too, which its optimizer forgets without a step",
         "requires_grad_(False) for them in this part of the step, as toggling optimizers does",
     ),
-    "collective": FindingText(
+    "collective": SlowLineText(
         "{what} waits for other ranks{often}",
         "add it up on each rank, and exchange it now and then; gradients by DistributedDataParallel",
         "another rank would wait for it",
     ),
-    "early exchange": FindingText(
+    "early exchange": SlowLineText(
         "ranks exchange gradients to which more micro-batches are added{often}",
         "model.no_sync() around forward and backward pass of all but the last",
         "the ranks would have to agree on it",
     ),
-    "graph search": FindingText(
+    "graph search": SlowLineText(
         "{what} looks through the graph{often}, and every parameter got a gradient (estimate: the search alone)",
         "leave it out",
         "it is set when the model is wrapped",
     ),
-    "switch": FindingText(
+    "switch": SlowLineText(
         "{what} on",
         "leave it off where nothing is searched for",
     ),
-    "graph": FindingText(
+    "graph": SlowLineText(
         "the backward pass goes through the steps before, too: {count} operations more with every step{ends}",
         "detach() what goes on to the next step, and no retain_graph",
         "without it the gradients are others",
     ),
-    "growing": FindingText(
+    "growing": SlowLineText(
         "{what} works on more with every step",
         "keep a running value, or as many as a fixed size",
         "how much of it is needed is for you to say",
     ),
-    "loop": FindingText(
+    "loop": SlowLineText(
         "many small operations such as {what}{often} (estimate, backward pass included)",
         "one operation on the whole batch: none needs the result of another",
         "one operation on the whole batch is another model, which is for you to write",
     ),
-    "clone": FindingText(
+    "clone": SlowLineText(
         "{what} of a tensor that nobody changes, nor its copy{often}",
         "leave it out: it is needed before a change in place only",
     ),
-    "casting": FindingText(
+    "casting": SlowLineText(
         "casts {what} and back{often} (estimate, backward pass included)",
         "stay in one dtype, or let autocast choose",
         "without it the losses are others",
     ),
-    "growth": FindingText(
+    "growth": SlowLineText(
         "memory grows by {grown} a step: what is made here is kept{holder}{ends}",
         "keep numbers: tensors stay, and with a grad_fn the graph behind them",
         "it costs memory",
     ),
-    "float64": FindingText(
+    "float64": SlowLineText(
         "creates float64 tensors that the model computes with: float32 would save about this much",
         "float32, in NumPy too; a model without .double()",
         "in float32 the losses are others",
     ),
-    "sizes": FindingText(
+    "sizes": SlowLineText(
         "{what} would be faster{often} (estimate: timed alone, backward pass included)",
         "the larger size: the rest of it is not used, such as tokens that never come",
         "a larger weight is another model, which is for you to write",
     ),
-    "python": FindingText(
+    "python": SlowLineText(
         "code outside of torch's operations",
         "do it in dataset(), where workers do it, or with tensors, or not in every step",
     ),
-    "waiting": FindingText(
+    "waiting": SlowLineText(
         "waits outside of torch: for a clock, a file, another process or the network",
         "leave it out, or do it in a thread, or not in every step",
     ),
-    "loading": FindingText(
+    "loading": SlowLineText(
         "makes samples or batches, and the step waits",
         "loader workers share it; or prepare it once",
         _ANOTHER_DATASET,
     ),
-    "rereading": FindingText(
+    "rereading": SlowLineText(
         "reads {what}{often}, and the step waits",
         "read it once, in __init__ or at the first sample",
         _ANOTHER_DATASET,
     ),
-    "joining": FindingText(
+    "joining": SlowLineText(
         "{what} copies arrays or tensors{often}, and the step waits",
         "torch.from_numpy shares an array, torch.stack copies once; or loader workers share it",
         _ANOTHER_DATASET,
     ),
-    "order": FindingText(
+    "order": SlowLineText(
         "samples that take up to {ratio:.0f} times the median, such as index {what}: ready batches wait",
         "DataLoader(in_order=False), about that much by their times: batches come as they are ready",
     ),
-    "tail": FindingText(
+    "tail": SlowLineText(
         "samples that take up to {ratio:.0f} times the median, such as index {what}{often}",
         "prepare them once, or leave them out",
         "in_order=False needs loader workers: --config num_workers=2",
@@ -177,7 +177,7 @@ FINDING_TEXTS: Mapping[Slowness, FindingText] = {
 
 def seen(one: SlowLine) -> str:
     """Return what was seen, for a sentence that begins with the line."""
-    return FINDING_TEXTS[one.kind].seen.format(
+    return SLOW_LINE_TEXTS[one.kind].seen.format(
         what=one.what,
         count=f"{one.count:,.0f}",
         often=f", {_times(one.count)} a step",
@@ -194,7 +194,7 @@ def _times(count: float) -> str:
 
 def instead(one: SlowLine) -> str:
     """Return what to write instead."""
-    return FINDING_TEXTS[one.kind].instead
+    return SLOW_LINE_TEXTS[one.kind].instead
 
 
 def tried(one: SlowLine) -> str:

@@ -1,4 +1,4 @@
-"""What the readings of a profile say: shares of a step, the most that a remedy gives, findings in order. Pure."""
+"""What the readings of a profile say: shares of a step, the most that a remedy gives, slow lines in order. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from autotune.profile.module_tree import is_inside, parts_of
 from autotune.profile.records import ModuleSeconds, Part, PartSeconds, ProfileResult, SlowLine
 from autotune.units import format_ms, format_speedup
 
-LEAST_FINDING_SHARE = 0.01  # of a step: what costs less is not worth an edit
+LEAST_SLOW_LINE_SHARE = 0.01  # of a step: what costs less is not worth an edit
 LEAST_LATE = 0.1  # of a step: a rank that waits so much less than another is late, and else ranks are alike
 LEAST_EXPLAINED = 0.3  # of what a rank waits: a part that takes less longer is not why
 EXPANDED_TIME_SHARE = 0.25  # of forward and backward pass: a module that takes more is shown by its parts
@@ -44,7 +44,7 @@ def bottleneck(result: ProfileResult) -> str:
     others = {one.part: share_of_parts(result, one.part) for one in result.parts if one.part not in _COMPUTING}
     largest = max(others, key=lambda part: others[part])
     if computing >= others[largest]:
-        loading = f", loader workers {_factor(others['data'])}" if others["data"] >= LEAST_FINDING_SHARE else ""
+        loading = f", loader workers {_factor(others['data'])}" if others["data"] >= LEAST_SLOW_LINE_SHARE else ""
         most = f"making them faster can give at most {_factor(computing)}{loading}"
         return f"Model and loss take {computing:.0%} of a step: {most}."
     what, remedy = _REMEDIES[largest]
@@ -95,12 +95,12 @@ def _factor(of_step: float) -> str:
     return f"{format_speedup(at_most(of_step))}×"
 
 
-def findings(result: ProfileResult) -> list[SlowLine]:
+def expensive_lines(result: ProfileResult) -> list[SlowLine]:
     """Return what costs a hundredth of a step or more, the most expensive first; growing memory before all.
 
     Memory that grows ends the training, whatever it costs.
     """
-    worth = [one for one in result.findings if one.bytes or one.seconds >= LEAST_FINDING_SHARE * result.seconds]
+    worth = [one for one in result.slow_lines if one.bytes or one.seconds >= LEAST_SLOW_LINE_SHARE * result.seconds]
     return sorted(worth, key=lambda one: (not one.bytes, -one.seconds))
 
 

@@ -8,11 +8,11 @@ from autotune.knobs import KNOBS
 from autotune.profile import chart
 from autotune.profile.advice import instead, seen, tried
 from autotune.profile.judge import (
-    LEAST_FINDING_SHARE,
+    LEAST_SLOW_LINE_SHARE,
     at_most,
     bottleneck,
+    expensive_lines,
     expensive_modules,
-    findings,
     late_rank,
     share_of_parts,
 )
@@ -31,7 +31,7 @@ MOST_LISTED_MODULES = 12  # that are listed
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """One finding, as the page tells it."""
+    """One slow line, as the page tells it."""
 
     place: str
     cost: str
@@ -64,8 +64,8 @@ def render(found: Profile) -> str:
         modules=_modules(result),
         work=work_phrase(result.work, result.seconds) if result.work else "",
         bound=bound_phrase(result),
-        findings=[_told(one, result) for one in findings(result)],
-        least=format_share(LEAST_FINDING_SHARE),
+        slow_lines=[_told(one, result) for one in expensive_lines(result)],
+        least=format_share(LEAST_SLOW_LINE_SHARE),
         doubts=doubts(result),
         storage="" if result.storage is None else storage_sentence(result.storage),
     )
@@ -79,7 +79,7 @@ def memory_chart(found: Profile) -> Chart | None:
 
 
 def _told(one: SlowLine, result: ProfileResult) -> Told:
-    """The most expensive findings come first, but for memory that grows, which ends the training whatever it costs."""
+    """The most expensive lines come first, but for memory that grows, which ends the training whatever it costs."""
     of_step = one.seconds / result.seconds
     cost = (
         f"{format_bytes(one.bytes)} a step"

@@ -133,7 +133,7 @@ class ProfileResult(Result, frozen=True, kw_only=True):
     modules: tuple[ModuleSeconds, ...] = ()  # empty: not told apart
     work: Work | None = None
     limits: Bounds | None = None  # None: operations were not counted
-    findings: tuple[SlowLine, ...] = ()
+    slow_lines: tuple[SlowLine, ...] = field(default=(), name="findings")
     memory: MemoryUse | None = None
     storage: StorageUse | None = None  # None: no sample opens a file, or it was not measured
     interference: HostInterference | None = field(default=None, name="contamination")  # while the parts were timed
@@ -161,4 +161,4 @@ class ProfileRequest(Request[ProfileResult], frozen=True, kw_only=True, tag="pro
     seconds: float = 3.0  # of steps that are timed by their parts; each of the other passes takes up to half of it
     extent: ProfileExtent = "whole"
     output: str | None = None  # the folder for traces, or, of storage, for caches of fsspec; None: none are made
-    verify: bool = False  # whether findings are tried: left out in every second pair of steps
+    verify: bool = False  # whether slow lines are tried: left out in every second pair of steps

@@ -15,7 +15,7 @@ from autotune.core.results import ProbeResult
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.knobs import KNOBS
 from autotune.profile.advice import instead, seen
-from autotune.profile.judge import bottleneck, findings
+from autotune.profile.judge import bottleneck, expensive_lines
 from autotune.profile.records import NO_LINE, ProfileRequest, ProfileResult, SlowLine
 from autotune.study.pace import Pace, starting_seconds
 from autotune.study.recommendation import Recommendation
@@ -56,14 +56,14 @@ def with_slow_lines(answer: Recommendation, context: SearchContext) -> Recommend
 
 
 def slow_lines(result: ProfileResult, wait_share: float) -> tuple[Notice, ...]:
-    """Return the two most expensive findings that take a twentieth of a step or more.
+    """Return the two most expensive slow lines that take a twentieth of a step or more.
 
     `wait_share`: of a recommended step. Samples that take long are mended where it does not wait for them.
     """
     least = LEAST_LINE_SHARE * result.seconds
     told = [
         one
-        for one in findings(result)
+        for one in expensive_lines(result)
         if one.seconds >= least and not (one.kind == "tail" and wait_share < LEAST_LINE_SHARE)
     ]
     most_expensive = sorted(told, key=lambda one: one.seconds, reverse=True)[:MOST_SLOW_LINES]
@@ -112,7 +112,7 @@ def _profiled(context: SearchContext, baseline: ProbeResult) -> str:
 
 
 def _described(found: ProfileResult) -> str:
-    lines = findings(found)
+    lines = expensive_lines(found)
     if not lines:
         return bottleneck(found)
     first = max(lines, key=lambda one: one.seconds)

@@ -1,4 +1,4 @@
-"""The answer of `autotune profile` in the terminal: bottleneck, parts, modules, memory, findings; 40 lines at most."""
+"""`autotune profile` in the terminal: bottleneck, parts, modules, memory, slow lines; at most 40 lines."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from autotune.harmless import cropped, plain
 from autotune.knobs import KNOBS
 from autotune.profile.advice import instead, seen, tried
 from autotune.profile.judge import (
-    LEAST_FINDING_SHARE,
+    LEAST_SLOW_LINE_SHARE,
     at_most,
     bottleneck,
     bound_shares,
+    expensive_lines,
     expensive_modules,
-    findings,
     late_rank,
     share_of_parts,
 )
@@ -25,7 +25,7 @@ from autotune.profile.wrapping import LINE_WIDTH, broken_into_lines
 from autotune.units import counted, format_bytes, format_ms, format_rate, format_share
 
 TIME_BAR_CHARACTERS = 30  # characters of the longest bar
-MOST_TIMED_MODULES, MOST_FINDINGS = 4, 3  # that are shown; --json has all
+MOST_TIMED_MODULES, MOST_SHOWN_LINES = 4, 3  # that are shown; --json has all
 LEAST_PART_SHARE = 0.001  # of a step: parts that take less are left out
 LEAST_BOUND = 0.5  # of a step: where each limit takes less, most of the step is none of them
 
@@ -54,7 +54,7 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     block.append_text(memory_block(result))
     if result.storage is not None:
         block.append("\n" + broken_into_lines(storage_sentence(result.storage), "  "))
-    return block.append_text(_findings(result))
+    return block.append_text(_slow_lines(result))
 
 
 def doubt(result: ProfileResult) -> str:
@@ -133,14 +133,15 @@ def bound_phrase(result: ProfileResult) -> str:
     return f"bound by {bound}: {told} of the step"
 
 
-def _findings(result: ProfileResult) -> Text:
-    found = findings(result)
+def _slow_lines(result: ProfileResult) -> Text:
+    found = expensive_lines(result)
     if not found:
         return Text(
-            f"\nNo line of yours was found that costs {format_share(LEAST_FINDING_SHARE)} of a step or more.\n", "green"
+            f"\nNo line of yours was found that costs {format_share(LEAST_SLOW_LINE_SHARE)} of a step or more.\n",
+            "green",
         )
     block = Text("\n")
-    for one in found[:MOST_FINDINGS]:
+    for one in found[:MOST_SHOWN_LINES]:
         cost = (
             f"{format_ms(one.seconds)} ms a step ({format_share(one.seconds / result.seconds)})"
             if not one.bytes
@@ -152,8 +153,8 @@ def _findings(result: ProfileResult) -> Text:
         block.append(broken_into_lines(f"{code}{instead(one)}", "    "))
         if said := plain(tried(one)):
             block.append(broken_into_lines(said, "    "))
-    if len(found) > MOST_FINDINGS:
-        block.append(f"and {counted(len(found) - MOST_FINDINGS, 'finding')} more: --json\n", "dim")
+    if len(found) > MOST_SHOWN_LINES:
+        block.append(f"and {counted(len(found) - MOST_SHOWN_LINES, 'finding')} more: --json\n", "dim")
     return block
 
 

@@ -10,7 +10,7 @@ import torch
 
 from autotune.core.results import Outcome
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.profile.judge import findings
+from autotune.profile.judge import expensive_lines
 from autotune.profile.measuring.sizes import Product, faster_larger
 from autotune.profile.memory_judge import peak_bytes, rows
 from autotune.profile.records import ProfileRequest, ProfileResult
@@ -67,7 +67,7 @@ def test_parts_add_up_to_the_step_and_the_forward_pass_takes_time_of_the_device(
 
 
 def test_a_read_that_waits_for_the_device_and_an_emptied_cache_are_found(tmp_path: Path) -> None:
-    kinds = {one.kind: one for one in findings(profiled(tmp_path, READING))}
+    kinds = {one.kind: one for one in expensive_lines(profiled(tmp_path, READING))}
 
     assert kinds["host read"].place.endswith(place(READING, "value.item()"))
     assert kinds["host read"].what == ".item()"
@@ -77,7 +77,7 @@ def test_a_read_that_waits_for_the_device_and_an_emptied_cache_are_found(tmp_pat
 def test_a_boolean_mask_waits_for_the_device_and_is_found(tmp_path: Path) -> None:
     text = READING.replace("    torch.cuda.empty_cache()\n", "    chosen = value.new_ones(9)[batch[1][:9] > 4]\n")
 
-    found = [one for one in profiled(tmp_path, text).findings if one.what == "a boolean mask"]
+    found = [one for one in profiled(tmp_path, text).slow_lines if one.what == "a boolean mask"]
 
     assert [one.place.split("/")[-1] for one in found] == [place(text, "chosen = ")]
 
@@ -85,13 +85,13 @@ def test_a_boolean_mask_waits_for_the_device_and_is_found(tmp_path: Path) -> Non
 def test_memory_that_is_locked_in_every_step_is_found(tmp_path: Path) -> None:
     text = READING.replace("torch.cuda.empty_cache()", "torch.ones(2**22).pin_memory()")
 
-    found = [one for one in profiled(tmp_path, text).findings if one.kind == "pinning"]
+    found = [one for one in profiled(tmp_path, text).slow_lines if one.kind == "pinning"]
 
     assert [one.place.split("/")[-1] for one in found] == [place(text, ".pin_memory()")]
 
 
 def test_an_odd_vocabulary_is_found_with_the_line_that_multiplies_by_it(tmp_path: Path) -> None:
-    found = [one for one in profiled(tmp_path, ODD, config=config(batch_size=4096)).findings if one.kind == "sizes"]
+    found = [one for one in profiled(tmp_path, ODD, config=config(batch_size=4096)).slow_lines if one.kind == "sizes"]
 
     assert [one.place.split("/")[-1] for one in found] == [place(ODD, "scores = ")]
     assert "instead of 768 × 50,257" in found[0].what

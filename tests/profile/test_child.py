@@ -8,7 +8,7 @@ import torch
 from autotune.child.lifeline import Progress
 from autotune.core.results import Outcome
 from autotune.profile.child import measure
-from autotune.profile.judge import findings
+from autotune.profile.judge import expensive_lines
 from autotune.profile.measuring.trace import TRACE, TRACED_STEPS
 from autotune.profile.records import ProfileRequest
 from tests.targets_support import COMPLETE, HEAD, clean_imports, write
@@ -168,7 +168,7 @@ def test_the_dtype_of_the_peak_is_that_of_autocast(tmp_path):
     assert profiled(tmp_path, FLOPS, values={"amp_dtype": "bfloat16"}).work.dtype == "bfloat16"
 
 
-def test_reading_a_number_costs_nothing_on_a_cpu_and_is_no_finding(tmp_path):
+def test_reading_a_number_costs_nothing_on_a_cpu_and_is_no_slow_line(tmp_path):
     text = (
         FLOPS.replace("64, 32", "64, 20000").replace("32, 8", "20000, 8")
         + """
@@ -181,8 +181,8 @@ def loss(model, batch):
 
     result = profiled(tmp_path, text)
 
-    assert {one.what for one in result.findings if one.kind == "host read"} == {"float(tensor)", ".item()"}
-    assert [one for one in findings(result) if one.kind == "host read"] == []
+    assert {one.what for one in result.slow_lines if one.kind == "host read"} == {"float(tensor)", ".item()"}
+    assert [one for one in expensive_lines(result) if one.kind == "host read"] == []
 
 
 def test_reading_in_the_dataset_and_in_torch_itself_is_no_reading_of_the_step(tmp_path):
@@ -197,13 +197,13 @@ def dataset(): return Samples()
 """
     )
 
-    assert [one for one in profiled(tmp_path, text).findings if one.kind in ("host read", "host tensor")] == []
+    assert [one for one in profiled(tmp_path, text).slow_lines if one.kind in ("host read", "host tensor")] == []
 
 
 def test_the_slow_samples_of_loader_workers_are_read_beside_the_training(tmp_path):
     text = BURNING.replace("burn(4)", "burn(30 if index % 16 == 0 else 1)")
 
-    found = profiled(tmp_path, text, values={"num_workers": 1}).findings
+    found = profiled(tmp_path, text, values={"num_workers": 1}).slow_lines
 
     tail = next(one for one in found if one.kind == "tail")
     assert int(tail.what) % 16 == 0
@@ -224,7 +224,7 @@ history = []
 
     result = profiled(tmp_path, text, extent="brief")
 
-    (first, *_) = findings(result)
+    (first, *_) = expensive_lines(result)
     assert first.what == ".tolist()"
     assert first.place.endswith(" in loss")
     assert result.parts

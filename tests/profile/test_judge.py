@@ -5,15 +5,15 @@ from typing import get_args
 import pytest
 
 from autotune.core.results import Outcome
-from autotune.profile.advice import FINDING_TEXTS
-from autotune.profile.judge import at_most, bottleneck, expensive_modules, findings, share_of_parts
+from autotune.profile.advice import SLOW_LINE_TEXTS
+from autotune.profile.judge import at_most, bottleneck, expensive_lines, expensive_modules, share_of_parts
 from autotune.profile.records import PARTS, ModuleSeconds, PartSeconds, ProfileResult, SlowLine, Slowness
 
 
 def result(*found, **seconds):
     parts = tuple(PartSeconds(part=part, seconds=seconds.get(part, 0.0)) for part in PARTS)
     return ProfileResult(
-        outcome=Outcome.OK, steps=2, step_seconds=(0.1, 0.1), samples=8, parts=parts, findings=tuple(found)
+        outcome=Outcome.OK, steps=2, step_seconds=(0.1, 0.1), samples=8, parts=parts, slow_lines=tuple(found)
     )
 
 
@@ -55,14 +55,14 @@ def test_a_bound_is_amdahls():
     assert at_most(0.0) == 1
 
 
-def test_findings_are_ordered_by_cost_with_growing_memory_before_all():
+def test_slow_lines_are_ordered_by_cost_with_growing_memory_before_all():
     cheap, dear, growth = line(0.002), line(0.05), line(0.0, kind="growth", bytes=2.0**20)
 
-    assert findings(result(cheap, dear, growth, forward=0.1)) == [growth, dear, cheap]
+    assert expensive_lines(result(cheap, dear, growth, forward=0.1)) == [growth, dear, cheap]
 
 
-def test_what_costs_less_than_a_hundredth_of_a_step_is_no_finding():
-    assert findings(result(line(0.0009), forward=0.1)) == []
+def test_what_costs_less_than_a_hundredth_of_a_step_is_no_slow_line():
+    assert expensive_lines(result(line(0.0009), forward=0.1)) == []
 
 
 def test_an_expensive_module_is_shown_by_its_parts_and_all_together_are_the_time_of_all():
@@ -80,5 +80,5 @@ def test_an_expensive_module_is_shown_by_its_parts_and_all_together_are_the_time
     assert sum(one.forward for one in shown) == pytest.approx(0.66)
 
 
-def test_every_kind_of_finding_has_words_and_an_edit():
-    assert set(get_args(Slowness)) == FINDING_TEXTS.keys()
+def test_every_kind_of_slow_line_has_words_and_an_edit():
+    assert set(get_args(Slowness)) == SLOW_LINE_TEXTS.keys()

@@ -9,7 +9,7 @@ pytest.importorskip("torchmetrics")
 
 
 @pytest.mark.parametrize("made", ["Accuracy('multiclass', num_classes=4)", "MetricCollection([MeanSquaredError()])"])
-def test_a_metric_in_every_step_is_one_finding_and_left_out(tmp_path, made):
+def test_a_metric_in_every_step_is_one_slow_line_and_left_out(tmp_path, made):
     text = LOSS.replace("seen = {}", f"from torchmetrics import *\nseen = {{}}\nmetric = {made}")
     values = "scores.detach(), target" if "Acc" in made else "scores.detach()[:, 0], target * 1.0"
 

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from autotune.core.results import Outcome
-from autotune.profile.judge import findings
+from autotune.profile.judge import expensive_lines
 from autotune.profile.measuring.own_passes import LEFT_OUT
 from autotune.profile.records import ProfileRequest
 from tests.worlds import config
@@ -116,14 +116,14 @@ def test_a_line_that_costs_time_is_found_in_a_commands_loop(profiled, kind, line
     result = profiled(text)
 
     assert result.outcome is Outcome.OK, result.failure
-    first = findings(result)[0]
+    first = expensive_lines(result)[0]
     assert first.kind == kind
     assert first.code.endswith("# planted")
     assert "train.py:" in first.place
 
 
 def test_what_a_commands_dataset_does_is_found(profiled):
-    first = findings(profiled(SCRIPT + LOOP))[0]
+    first = expensive_lines(profiled(SCRIPT + LOOP))[0]
 
     assert first.kind == "loading"
     assert first.place.endswith("in burn")
@@ -141,7 +141,7 @@ def test_an_evaluation_between_steps_is_no_steps(profiled):
 
     assert result.outcome is Outcome.OK, result.failure
     assert max(result.step_seconds) < 0.3
-    assert [one for one in findings(result) if one.kind in ("host read", "evaluating")] == []
+    assert [one for one in expensive_lines(result) if one.kind in ("host read", "evaluating")] == []
 
 
 def test_a_command_that_ends_early_is_told_as_far_as_it_came(profiled):
@@ -208,5 +208,5 @@ def test_a_trainer_is_profiled_by_the_same_passes(profiled, library, text):
 
     assert result.outcome is Outcome.OK, result.failure
     assert {one.part for one in result.parts if one.seconds} >= {"data", "forward", "backward", "optimizer"}
-    assert findings(result)[0].kind == "host read"
-    assert findings(result)[0].code.endswith("# planted")
+    assert expensive_lines(result)[0].kind == "host read"
+    assert expensive_lines(result)[0].code.endswith("# planted")

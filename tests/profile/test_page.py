@@ -1,4 +1,4 @@
-"""The page of a profile: one step as a strip, findings by what they cost, and nothing of a user's that is markup."""
+"""The page of a profile: one step as a strip, slow lines by what they cost, and nothing of a user's that is markup."""
 
 import re
 
@@ -74,7 +74,7 @@ def test_no_two_categories_of_memory_look_the_same():
     assert len(marks) == len(set(marks)) == 12
 
 
-def test_findings_stand_by_what_they_cost_with_the_line_and_what_to_write_instead():
+def test_slow_lines_stand_by_what_they_cost_with_the_line_and_what_to_write_instead():
     page = render(profiled(slow(share=0.1, place="model.py:5 in loss"), slow(share=0.3)))
 
     text = " ".join(Page(page).text.split())

@@ -14,7 +14,7 @@ from torch import distributed
 
 from autotune.child.ranks.rank_results import merged, request_of_rank
 from autotune.core.results import Outcome
-from autotune.profile.judge import findings, late_rank
+from autotune.profile.judge import expensive_lines, late_rank
 from autotune.profile.measuring import communication
 from autotune.profile.measuring.communication import exchange_told_apart, who_waits
 from autotune.profile.measuring.passes import OF_RANKS
@@ -110,9 +110,9 @@ def test_the_ranks_of_a_file_take_the_same_steps_and_lines_of_it_are_found(profi
     assert OF_RANKS in result.left_out
     assert result.memory is None and result.work is None
     assert (tmp_path / TRACE).is_file()
-    first = findings(result)[0]
+    first = expensive_lines(result)[0]
     assert (first.kind, first.code.endswith("# planted")) == ("host read", True)
-    (search,) = (one for one in result.findings if one.kind == "graph search")
+    (search,) = (one for one in result.slow_lines if one.kind == "graph search")
     assert search.count == pytest.approx(1)
     assert search.seconds > 0
 
@@ -133,7 +133,7 @@ def test_gradients_that_are_exchanged_in_every_micro_batch_are_found_with_the_li
     result = profiled(text, target=LAUNCH)
 
     assert result.outcome is Outcome.OK, result.failure
-    (early,) = (one for one in result.findings if one.kind == "early exchange")
+    (early,) = (one for one in result.slow_lines if one.kind == "early exchange")
     assert early.code.endswith("# planted")
     assert early.count == pytest.approx(3)
     assert early.seconds > 0
@@ -147,7 +147,7 @@ def test_an_exchange_that_is_left_to_the_last_micro_batch_is_none_too_many(profi
     result = profiled(ACCUMULATING.format(context=last, is_set=is_set), target=LAUNCH)
 
     assert result.outcome is Outcome.OK, result.failure
-    assert [one for one in result.findings if one.kind == "early exchange"] == []
+    assert [one for one in result.slow_lines if one.kind == "early exchange"] == []
 
 
 @pytest.mark.slow
@@ -155,7 +155,7 @@ def test_a_line_that_waits_for_other_ranks_is_told_once_however_it_calls(profile
     result = profiled(COMPLETE + EXCHANGED)
 
     assert result.outcome is Outcome.OK, result.failure
-    found = [one for one in result.findings if one.code.startswith("all_reduce(total")]
+    found = [one for one in result.slow_lines if one.code.startswith("all_reduce(total")]
     assert [(one.kind, one.code.partition("# ")[2]) for one in found] == [
         ("collective", "by name"),
         ("collective", "at once"),
@@ -183,7 +183,7 @@ def test_what_shares_out_weights_is_no_line_of_the_users(profiled, forking_launc
     result = forking_launcher.run(asked, folder)
 
     assert result.outcome is Outcome.OK, result.failure
-    assert [one for one in result.findings if one.kind == "loop"] == []
+    assert [one for one in result.slow_lines if one.kind == "loop"] == []
 
 
 SHARED_OUT = """
@@ -218,16 +218,16 @@ def test_what_a_command_s_ranks_wait_for_is_found_by_its_lines(profiled):
     result = profiled(text, target=LAUNCH, ranks=1)
 
     assert result.outcome is Outcome.OK, result.failure
-    one, asynchronous, objects = (one for one in result.findings if one.kind == "collective")
+    one, asynchronous, objects = (one for one in result.slow_lines if one.kind == "collective")
     assert one.code.endswith("# planted")
     assert one.what == "torch.distributed.all_reduce()"
     assert asynchronous.what == ".wait() of an asynchronous exchange"
     assert objects.what == "torch.distributed.all_gather_object()"
     assert asynchronous.place == objects.place
-    assert not [other for other in result.findings if other.place == objects.place and other.kind != "collective"]
+    assert not [other for other in result.slow_lines if other.place == objects.place and other.kind != "collective"]
     assert one.count == pytest.approx(1)
     assert 0 < one.seconds <= seconds_of(result, result.rank)["communication"]
-    (search,) = (one for one in result.findings if one.kind == "graph search")
+    (search,) = (one for one in result.slow_lines if one.kind == "graph search")
     assert "find_unused_parameters=True" in search.code
     assert search.count == pytest.approx(1)
 
@@ -246,8 +246,8 @@ def test_the_rank_that_the_others_wait_for_is_the_one_that_is_told_of(profiled):
     assert "Rank 0 waits " in late_rank(result)
     assert "where `forward` takes " in late_rank(result)
     assert seconds_of(result, 0)["communication"] > seconds_of(result, 1)["communication"]
-    assert findings(result)[0].code.endswith("# planted")
-    assert not [one for one in result.findings if one.kind == "graph search"], "it is needed now and then"
+    assert expensive_lines(result)[0].code.endswith("# planted")
+    assert not [one for one in result.slow_lines if one.kind == "graph search"], "it is needed now and then"
 
 
 @pytest.mark.slow
@@ -330,13 +330,13 @@ def test_a_part_that_does_not_explain_the_waiting_is_not_named():
     assert late_rank(found) == "Rank 0 waits 40.0 ms a step longer than rank 1."
 
 
-def test_a_search_of_graphs_that_another_rank_needs_is_no_finding():
+def test_a_search_of_graphs_that_another_rank_needs_is_no_slow_line():
     needless = SlowLine(kind="graph search", place="train.py:3", code="", what="DDP", count=1.0, seconds=0.01)
     other = replace(needless, kind="host read")
-    some, none = (replace(_rank(0.01), findings=found) for found in ((needless, other), (other,)))
+    some, none = (replace(_rank(0.01), slow_lines=found) for found in ((needless, other), (other,)))
 
-    assert merged([some, none], 0).findings == (other,)
-    assert merged([some, some], 0).findings == (needless, other)
+    assert merged([some, none], 0).slow_lines == (other,)
+    assert merged([some, some], 0).slow_lines == (needless, other)
 
 
 def test_of_ranks_that_are_as_fast_as_another_it_is_rank_0():

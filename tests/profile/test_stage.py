@@ -25,8 +25,8 @@ FOUND = (slow(share=0.3), slow("collector", 0.1, place="model.py:40 in step", wh
 class Asked(FakeLauncher):
     """A simulated machine that remembers what it was asked, in order."""
 
-    def __init__(self, *findings, **options):
-        options = {"facts": declared(), "results": {ProfileRequest: lambda asked: readings(*findings)}, **options}
+    def __init__(self, *lines, **options):
+        options = {"facts": declared(), "results": {ProfileRequest: lambda asked: readings(*lines)}, **options}
         super().__init__(**options)
         self.requests = []
 

@@ -20,7 +20,7 @@ from tests.worlds import config
 LONG = "model = some.very.long.expression.of(the_user, that_goes_on, and_on, and_on, and_on, and_on, and_on, and_on)"
 
 
-def finding(**changes):
+def slow_line(**changes):
     usual = {
         "kind": "host read",
         "place": "a/very/long/folder/of/the/user/model.py:31 in Network.forward",
@@ -29,7 +29,7 @@ def finding(**changes):
     return SlowLine(**{**usual, "what": ".item()", "count": 64.0, "seconds": 0.02, **changes})
 
 
-def result(*findings, **changes):
+def result(*lines, **changes):
     usual = {
         "outcome": Outcome.OK,
         "steps": 40,
@@ -42,7 +42,7 @@ def result(*findings, **changes):
         ),
         "work": Work(flops=10**10, peak_flops=1e11, size=1024, dtype="float32"),
     }
-    return ProfileResult(**{**usual, "findings": findings, **changes})
+    return ProfileResult(**{**usual, "slow_lines": lines, **changes})
 
 
 def lines(found):
@@ -50,9 +50,9 @@ def lines(found):
 
 
 def test_the_longest_answer_fits_40_lines_of_100_columns_and_loses_no_word():
-    growth = finding(kind="growth", what="history", bytes=2.0**21, steps_left=11_500)
+    growth = slow_line(kind="growth", what="history", bytes=2.0**21, steps_left=11_500)
 
-    shown = lines(result(*(finding(kind=kind) for kind in ("python", "zeroing", "tail", "host tensor")), growth))
+    shown = lines(result(*(slow_line(kind=kind) for kind in ("python", "zeroing", "tail", "host tensor")), growth))
 
     assert len(shown) <= 40
     assert max(map(len, shown)) <= 100
@@ -62,8 +62,8 @@ def test_the_longest_answer_fits_40_lines_of_100_columns_and_loses_no_word():
     assert shown[-1] == "and 2 findings more: --json"
 
 
-def test_a_finding_says_what_it_costs_how_often_and_what_to_write():
-    *_, says, instead = lines(result(finding(place="model.py:31 in loss", code="print(loss.item())")))
+def test_a_slow_line_says_what_it_costs_how_often_and_what_to_write():
+    *_, says, instead = lines(result(slow_line(place="model.py:31 in loss", code="print(loss.item())")))
 
     assert says == ("model.py:31 in loss 20.0 ms a step (3%): .item() reads a tensor on the host, 64 times a step")
     assert instead.startswith("    print(loss.item())   →   keep a tensor")
@@ -89,8 +89,8 @@ def test_bounds_that_leave_most_of_a_step_unexplained_do_not_bound_it():
     assert "bound by none of these: " in shown
 
 
-def test_what_was_tried_stands_below_the_finding():
-    found = finding(gain=MeasuredGain(seconds=0.02, low=0.018, high=0.022, same_losses=True))
+def test_what_was_tried_stands_below_the_slow_line():
+    found = slow_line(gain=MeasuredGain(seconds=0.02, low=0.018, high=0.022, same_losses=True))
 
     assert lines(result(found))[-1] == (
         "    without it 20.0 ms faster a step (measured, 18.0 to 22.0); the same losses in 4 steps"

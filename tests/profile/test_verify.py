@@ -1,16 +1,16 @@
-"""Findings that are tried: what is left out gives what it gives, and only where losses stay the same, bit for bit."""
+"""Slow lines that are tried: what is left out gives what it gives, and only where losses stay the same, bit for bit."""
 
 from pathlib import Path
 
 import pytest
 
 from autotune.profile.advice import tried
-from autotune.profile.judge import findings
+from autotune.profile.judge import expensive_lines
 from autotune.profile.measuring.comparison import median_interval
 from autotune.profile.measuring.verify import CHANGES, NOT_REPEATED
 from autotune.profile.records import MeasuredGain
 from tests.profile.test_child import profiled
-from tests.profile.test_table import finding
+from tests.profile.test_table import slow_line
 from tests.targets_support import HEAD
 
 pytestmark = pytest.mark.slow
@@ -34,7 +34,7 @@ READS = "    read = scores.detach().repeat(200, 1).tolist()\n"
 
 def tried_kinds(folder, text, **changes):
     result = profiled(folder, text, verify=True, **changes)
-    return {one.kind: one for one in findings(result)}
+    return {one.kind: one for one in expensive_lines(result)}
 
 
 METRIC = "def metric(scores):\n    first = scores[0, 0].item()\n    return sum(n * first for n in range(5000))\n\n"
@@ -132,7 +132,7 @@ def average(averaged, current, number):
 def ema(model): return torch.optim.swa_utils.AveragedModel(model, avg_fn=average)
 """
 
-    found = findings(profiled(tmp_path, LOSS + "    return value\n" + averages, verify=True))
+    found = expensive_lines(profiled(tmp_path, LOSS + "    return value\n" + averages, verify=True))
 
     assert CHANGES in {one.unverified for one in found}
     assert not any(one.gain for one in found if one.kind == "python")
@@ -186,18 +186,18 @@ def test_batches_that_wait_for_their_turn_are_tried_out_of_order(tmp_path):
 def test_what_was_measured_is_one_clause():
     gain = MeasuredGain(seconds=0.0341, low=0.033, high=0.0352, same_losses=True)
 
-    assert tried(finding(gain=gain)) == (
+    assert tried(slow_line(gain=gain)) == (
         "without it 34.1 ms faster a step (measured, 33.0 to 35.2); the same losses in 4 steps"
     )
     assert tried(
-        finding(gain=MeasuredGain(seconds=0.001, low=-0.001, high=0.002, same_losses=False, gives_up="order"))
+        slow_line(gain=MeasuredGain(seconds=0.001, low=-0.001, high=0.002, same_losses=False, gives_up="order"))
     ) == ("without it no faster for sure (measured, -1.00 to 2.00 ms a step); gives up order")
     spoiled = MeasuredGain(seconds=-1.0, low=-14.4, high=0.1, same_losses=True)
-    assert tried(finding(gain=spoiled)) == (
+    assert tried(slow_line(gain=spoiled)) == (
         "not verified: steps with and without it differ too much, probably for other work on the machine"
     )
-    assert tried(finding(unverified=CHANGES)) == f"not verified: {CHANGES}"
-    assert tried(finding()) == ""
+    assert tried(slow_line(unverified=CHANGES)) == f"not verified: {CHANGES}"
+    assert tried(slow_line()) == ""
 
 
 @pytest.mark.parametrize(("count", "outside"), [(3, 0), (6, 0), (9, 1), (12, 2), (20, 5)])

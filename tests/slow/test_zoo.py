@@ -1,4 +1,4 @@
-"""The zoo of slow trainings: the planted cause comes first, with its line; clean trainings have no finding."""
+"""The zoo of slow trainings: the planted cause comes first, with its line; clean trainings have no slow line."""
 
 import ast
 import re
@@ -9,7 +9,7 @@ import torch
 
 from autotune.core.results import Outcome
 from autotune.machine.host import host_memory
-from autotune.profile.judge import findings
+from autotune.profile.judge import expensive_lines
 from autotune.profile.measuring.sizes import Product, faster_larger
 from autotune.profile.records import ProfileRequest
 from tests.worlds import config
@@ -88,7 +88,7 @@ def test_the_planted_cause_comes_first_with_its_line(name, profiled):
     if PLANTED[name] == "sizes" and faster_larger(ODD, "cpu", seconds=0.01)[0] is None:
         pytest.skip("this processor multiplies sizes that are no multiples of 8 as fast")
 
-    first = findings(profiled(name))[0]
+    first = expensive_lines(profiled(name))[0]
 
     assert first.kind == PLANTED[name]
     assert f"{name}.py:{planted_line(name)} in " in first.place
@@ -96,12 +96,12 @@ def test_the_planted_cause_comes_first_with_its_line(name, profiled):
 
 
 @pytest.mark.parametrize("name", CLEAN)
-def test_a_clean_training_has_no_finding(name, profiled):
-    assert findings(profiled(name, seconds=1.0)) == []
+def test_a_clean_training_has_no_slow_line(name, profiled):
+    assert expensive_lines(profiled(name, seconds=1.0)) == []
 
 
 def test_memory_that_grows_is_told_with_the_step_at_which_it_runs_out(profiled):
-    (grows,) = (one for one in findings(profiled("keeps_features")) if one.kind == "growth")
+    (grows,) = (one for one in expensive_lines(profiled("keeps_features")) if one.kind == "growth")
 
     assert grows.steps_left == pytest.approx(host_memory().available_bytes / grows.bytes, rel=0.5)
 

@@ -111,11 +111,11 @@ def _profiled(results: Sequence[ProfileResult]) -> ProfileResult:
     # Ranks that are as fast as another take turns at that: rank 0 is whom people look at.
     chosen = last if waits[0] - waits[last] > LEAST_LATE * results[0].seconds else 0
     # A search of graphs that one rank needs, all of them need.
-    needless = [{one.place for one in each.findings if one.kind == "graph search"} for each in results]
+    needless = [{one.place for one in each.slow_lines if one.kind == "graph search"} for each in results]
     return replace(
         results[chosen], rank=chosen, ranks=ranks, samples=sum(one.samples for one in results),
-        findings=tuple(
-            one for one in results[chosen].findings
+        slow_lines=tuple(
+            one for one in results[chosen].slow_lines
             if one.kind != "graph search" or all(one.place in places for places in needless)
         ),
     )  # fmt: skip

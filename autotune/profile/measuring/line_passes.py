@@ -26,9 +26,9 @@ from autotune.profile.measuring.calls import CALLS, Calls, Watched
 from autotune.profile.measuring.communication import GraphSearches
 from autotune.profile.measuring.early_exchanges import EarlyExchanges
 from autotune.profile.measuring.left_on import LeftOn
-from autotune.profile.measuring.line_findings import LineFindings
 from autotune.profile.measuring.line_times import LineTimes
 from autotune.profile.measuring.operations import FEWEST_GROWING, Operations
+from autotune.profile.measuring.slow_lines import SlowLines
 from autotune.profile.measuring.stopwatch import Stopwatch
 from autotune.profile.records import PARTS, Part, PartSeconds, ProfileRequest, ProfileResult, SlowLine
 from autotune.targets.base import Step
@@ -168,7 +168,7 @@ class LinePasses:
             del lines.parts["other"]
             self._leave_out("Python between steps is not told: an evaluation or a checkpoint was among them.")
         if self._device == "cpu":
-            self._add(*LineFindings(operations, lines, steps, self._part_seconds(), self._device).all())
+            self._add(*SlowLines(operations, lines, steps, self._part_seconds(), self._device).all())
         else:
             self._leave_out("Python time and float64 are not looked at on an accelerator, which computes meanwhile.")
         self._add(*self._growth(operations))
@@ -209,7 +209,7 @@ class LinePasses:
         return {one.part: one.seconds for one in self._found.parts}
 
     def _add(self, *lines: SlowLine) -> None:
-        self._found = replace(self._found, findings=(*self._found.findings, *lines))
+        self._found = replace(self._found, slow_lines=(*self._found.slow_lines, *lines))
 
     def _leave_out(self, sentence: str) -> None:
         self._found = replace(self._found, left_out=(*self._found.left_out, sentence))

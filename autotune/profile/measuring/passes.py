@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from torch.optim import Optimizer
 
 from autotune.child import device as devices
-from autotune.profile.judge import findings
+from autotune.profile.judge import expensive_lines
 from autotune.profile.measuring import flops
 from autotune.profile.measuring.line_passes import FromTheStart, LinePasses, Passing
 from autotune.profile.measuring.loading import LoadedLines
@@ -33,7 +33,7 @@ from autotune.profile.records import ProfileRequest, ProfileResult, SlowLine
 from autotune.targets.loop import Training
 from autotune.targets.ranks import world
 
-VERIFYING_SHARE = 2  # one of so many: there may be several findings, and more rounds tell less
+VERIFYING_SHARE = 2  # one of so many: there may be several slow lines, and more rounds tell less
 OF_RANKS = "With several ranks memory, operations of a step, storage, and steps without a line are not looked at."
 
 
@@ -85,10 +85,10 @@ class OurLoopPasses(LinePasses):
             for why in (yield from traced(folder, self.stopwatch, self._device)):
                 self._leave_out(why)
         if self._without is not None and self._verify:
-            yield from self._try_findings(self._without)
+            yield from self._try_slow_lines(self._without)
 
     def broke(self, error: Exception) -> bool:
-        """Return whether what the training raised is because findings were tried; say so beside them then."""
+        """Return whether what the training raised is because slow lines were tried; say so beside them then."""
         if self._verifying is None:
             return False
         told = f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -96,7 +96,7 @@ class OurLoopPasses(LinePasses):
         if (at := self._verifying.at) is not None:
             self._tell(at, replace(at, unverified=f"steps end without it: {told}"))
             rest = "the training had ended before"
-        for one in findings(self._found):
+        for one in expensive_lines(self._found):
             if one.gain is None and not one.unverified:
                 self._tell(one, replace(one, unverified=rest))
         return True
@@ -160,20 +160,20 @@ class OurLoopPasses(LinePasses):
 
     def _try_without(self) -> Passing:
         trying = Without(self._training, self._calls, self._backward, self._left_on, self._made_at, self._most_seconds)
-        found = yield from trying.try_all(self._found.findings, self._watched)
-        self._found, self._without = replace(self._found, findings=tuple(found)), trying
+        found = yield from trying.try_all(self._found.slow_lines, self._watched)
+        self._found, self._without = replace(self._found, slow_lines=tuple(found)), trying
 
-    def _try_findings(self, without: Without) -> Passing:
+    def _try_slow_lines(self, without: Without) -> Passing:
         """Try what costs enough to be told, after all that others look at."""
         self._find_loading()
         self._verifying = Verifying(
             self._training, self._source, without, self._found.seconds, self._most_seconds / VERIFYING_SHARE
         )
-        yield from self._verifying.try_each(findings(self._found), self._tell)
+        yield from self._verifying.try_each(expensive_lines(self._found), self._tell)
 
     def _tell(self, before: SlowLine, after: SlowLine) -> None:
         self._found = replace(
-            self._found, findings=tuple(after if one is before else one for one in self._found.findings)
+            self._found, slow_lines=tuple(after if one is before else one for one in self._found.slow_lines)
         )
 
 

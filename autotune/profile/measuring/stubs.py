@@ -1,7 +1,7 @@
 """Stand-ins for calls of the user's that are left out: each returns what the call returned last.
 
     call ─► stand-in ─ noting ─► call, and remember what it gave
-                     ─ is_on ──► what was remembered                 from the line of the finding only
+                     ─ is_on ──► what was remembered                 from the slow line only
 
 Nothing of it is in steps that are timed otherwise. Where nothing may stand in, `profile/advice.py` says why.
 """
@@ -40,7 +40,7 @@ def gives_up(one: SlowLine) -> str:
 
 
 class Stub:
-    """Stands in for what one finding calls."""
+    """Stands in for what one slow line calls."""
 
     def __init__(self, one: SlowLine) -> None:
         self._place, self._kind = one.place, one.kind
@@ -69,7 +69,7 @@ class Stub:
     def standing_in(
         self, call: Callable[..., Any], *, always: bool = False, where: Callable[[], bool] = lambda: True
     ) -> Callable[..., Any]:
-        """Return what stands in for `call`: at the finding's line, or `always`; and only `where` it may."""
+        """Return what stands in for `call`: at the slow line, or `always`; and only `where` it may."""
 
         def stand_in(*arguments: Any, **options: Any) -> Any:
             if not (self.is_on or self.is_noting) or not where() or not (always or self._is_here(sys._getframe(1))):
@@ -104,7 +104,7 @@ def left_out(stub: Stub, one: SlowLine, model: torch.nn.Module) -> Iterator[bool
 
 
 def _places(stub: Stub, one: SlowLine, model: torch.nn.Module) -> Iterator[tuple[Any, str, Any]]:
-    """Yield what holds the calls of a finding, by which name, and what stands in for them."""
+    """Yield what holds the calls of a slow line, by which name, and what stands in for them."""
     if one.kind in ("python", "waiting"):
         for holder, name, function in _functions(one.place):
             yield holder, name, stub.standing_in(function, always=True, where=_called_by_user)

@@ -1,6 +1,6 @@
-"""Tries findings (`--verify`): leaves each one out in the process of the profile, compares steps, and undoes it.
+"""Tries slow lines (`--verify`): leaves each one out in the process of the profile, compares steps, and undoes it.
 
-    the same steps twice ─► alike?  ─► each finding: the same steps without it ─► alike? ─► with and without, in turn
+    the same steps twice ─► alike?  ─► each slow line: the same steps without it ─► alike? ─► with and without, in turn
                              no: nothing can be said                          no: undone, and said
 
 The gain is a share of steps in turn, of the step whose parts were timed, so that it stands beside the estimate.
@@ -15,7 +15,7 @@ from statistics import median
 from msgspec.structs import replace
 from torch.utils.data import DataLoader
 
-from autotune.profile.advice import FINDING_TEXTS
+from autotune.profile.advice import SLOW_LINE_TEXTS
 from autotune.profile.measuring.comparison import LeavingOut, compare, gained, median_interval
 from autotune.profile.measuring.replay import Replay, StepsGiven
 from autotune.profile.measuring.stubs import Stub, gives_up, left_out, out_of_order
@@ -32,7 +32,7 @@ CHANGES = "the losses of the next steps change without it"
 
 
 class Verifying:
-    """Tries findings, one after another; each `yield` is one step."""
+    """Tries slow lines, one after another; each `yield` is one step."""
 
     def __init__(
         self, training: Training, source: Source, without: Without, step_seconds: float, most_seconds: float
@@ -62,7 +62,7 @@ class Verifying:
     def _try(self, one: SlowLine, usual: StepsGiven) -> Tried:
         if one.kind in ("tail", "order") and self._loader is not None and self._loader.num_workers:
             return (yield from self._try_order(one, self._loader))
-        if why := FINDING_TEXTS[one.kind].untried or self._why_not:
+        if why := SLOW_LINE_TEXTS[one.kind].untried or self._why_not:
             return replace(one, unverified=why)
         if (known := self._without.way(one)) is not None:
             with self._without.watched():

@@ -62,7 +62,7 @@ class Without:
             yield
 
     def way(self, one: SlowLine) -> LeavingOut | None:
-        """Return what leaves a finding out within `watched`; None: it is not tried here."""
+        """Return what leaves a slow line out within `watched`; None: it is not tried here."""
         if one.kind == "zeroing":
             return self._set_to_none
         return self._ways.get((one.kind, one.place, one.what))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 import torch
 
-from autotune.profile.judge import LEAST_FINDING_SHARE
+from autotune.profile.judge import LEAST_SLOW_LINE_SHARE
 from autotune.profile.measuring import flops
 from autotune.profile.measuring.line_times import LineTimes, by_function
 from autotune.profile.measuring.operations import Called, Operations, added
@@ -18,8 +18,8 @@ DOUBLE_SIZE = 512  # of the square matrices whose products compare float64 with 
 WATCHING_SECONDS = 10e-6  # that watching adds between two operations, at most: half of it was seen
 
 
-class LineFindings:
-    """The findings of one pass of `steps` steps; `parts` are the seconds of a step's parts without watching."""
+class SlowLines:
+    """The slow lines of one pass of `steps` steps; `parts` are the seconds of a step's parts without watching."""
 
     def __init__(
         self, operations: Operations, lines: LineTimes, steps: int, parts: Mapping[str, float], device: str
@@ -71,7 +71,7 @@ class LineFindings:
         """Their share of both passes is that of the operations; float32 is taken to be as much faster as a product."""
         line, inside = self._operations.doubling(), self._operations.inside["forward"]
         share = self._operations.doubled.total() / inside if inside else 0.0
-        if line is None or share < LEAST_FINDING_SHARE:
+        if line is None or share < LEAST_SLOW_LINE_SHARE:
             return []
         single, double = (
             flops.peak_flops(self._device, dtype, DOUBLE_SIZE) for dtype in (torch.float32, torch.float64)

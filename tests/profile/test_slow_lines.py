@@ -1,4 +1,4 @@
-"""What is a finding in a real training, and what looks like one and is none."""
+"""What is a slow line in a real training, and what looks like one and is none."""
 
 import gc
 from itertools import chain, cycle, repeat
@@ -49,7 +49,7 @@ def step(model, batch, optimizers):
 
 
 def found(folder, text, kind, **changes):
-    return [one for one in profiled(folder, text, **changes).findings if one.kind == kind]
+    return [one for one in profiled(folder, text, **changes).slow_lines if one.kind == kind]
 
 
 def in_loss(*lines):
@@ -88,7 +88,7 @@ def test_a_copy_of_what_the_optimizer_changes_is_needed(tmp_path):
     assert found(tmp_path, in_loss("before = model[0].weight.clone()"), "clone") == []
 
 
-def test_a_dtype_and_back_is_a_finding_and_one_way_is_none(tmp_path):
+def test_a_dtype_and_back_is_a_slow_line_and_one_way_is_none(tmp_path):
     (one,) = found(tmp_path / "both", in_loss("inputs = inputs.bfloat16().float()"), "casting")
 
     assert {*one.what.split(" to ")} == {"float32", "bfloat16"}
@@ -99,7 +99,7 @@ def test_a_dtype_and_back_is_a_finding_and_one_way_is_none(tmp_path):
 def test_what_is_imported_by_name_is_seen(tmp_path):
     text = "from copy import deepcopy\nfrom gc import collect\n" + in_loss("deepcopy(model)", "collect()")
 
-    assert {one.code for one in profiled(tmp_path, text).findings if one.kind in ("copying", "collector")} == {
+    assert {one.code for one in profiled(tmp_path, text).slow_lines if one.kind in ("copying", "collector")} == {
         "deepcopy(model)",
         "collect()",
     }
@@ -118,7 +118,7 @@ def test_a_hook_of_the_users_counts_with_what_it_reads(tmp_path):
     assert found(tmp_path, text, "host read") == []
 
 
-def test_the_model_without_gradients_is_a_finding_and_another_model_is_none(tmp_path):
+def test_the_model_without_gradients_is_a_slow_line_and_another_model_is_none(tmp_path):
     (one,) = found(
         tmp_path / "same", in_loss("with torch.no_grad():", "    scores = model(inputs)", "inputs + 1"), "evaluating"
     )
@@ -292,7 +292,7 @@ def test_full_collections_that_lists_of_samples_bring_about_are_told_with_their_
 def test_full_collections_that_the_user_asks_for_are_none_of_pythons(tmp_path):
     text = MANY_SAMPLES.format(body="gc.collect()")
 
-    kinds = {one.kind for one in profiled(tmp_path, text, values={"batch_size": 64}).findings}
+    kinds = {one.kind for one in profiled(tmp_path, text, values={"batch_size": 64}).slow_lines}
 
     assert "collector" in kinds
     assert "full collection" not in kinds
