@@ -11,7 +11,7 @@ from autotune.cli.output import plain_console, say, say_json, text_width
 from autotune.cli.target import AsJson, StudyArgument
 
 if TYPE_CHECKING:
-    from autotune.report.explain import SettingWorth
+    from autotune.report.explain import ValueWorth
     from autotune.study.recommendation import Recommendation
     from autotune.study.view import StudyView
 
@@ -57,7 +57,7 @@ def explain(
     console.print(explain_block(found, best, view, text_width(console)), soft_wrap=True)
 
 
-def affordable(asked: list[SettingWorth], view: StudyView, seconds: float) -> list[SettingWorth]:
+def affordable(asked: list[ValueWorth], view: StudyView, seconds: float) -> list[ValueWorth]:
     """Return the first settings that two rounds beside the recommendation fit into that time for; one at least."""
     from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 
@@ -74,7 +74,7 @@ def affordable(asked: list[SettingWorth], view: StudyView, seconds: float) -> li
     return asked[:count]
 
 
-def _measure(view: StudyView, best: Recommendation, asked: list[SettingWorth], seconds: float) -> None:
+def _measure(view: StudyView, best: Recommendation, asked: list[ValueWorth], seconds: float) -> None:
     """Race the recommendation against itself with each of these settings, into the study."""
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.named_training import named_training
@@ -84,7 +84,7 @@ def _measure(view: StudyView, best: Recommendation, asked: list[SettingWorth], s
 
     interrupts.heed()
     first = named_training(str(view.folder))
-    others = [first.with_settings(one.against if one.is_change else one.values) for one in asked]
+    others = [first.with_changed_values(one.against if one.is_change else one.values) for one in asked]
     place = view.folder / FOLDER
     number = 1 + max((int(one.name) for one in place.glob("*") if one.name.isdigit()), default=0)
     settings = RaceSettings(

@@ -72,7 +72,7 @@ def export(
     found = recipe(best, framework or Framework.TORCH, world_size)
     params = on_devices(best, world_size).params
     if into is not None:
-        write(Path(into), merged(Path(into), _settings(params, found, framework)))
+        write(Path(into), merged(Path(into), _values(params, found, framework)))
         say(f"wrote the settings into {into}", stderr=True)
         return
     text = _plain(to, params, found) if framework is None else exported_text(framework, found)
@@ -123,7 +123,7 @@ def _plain(to: str, params: Mapping[str, Value], found: Recipe) -> str:
     return as_yaml(params, found.remarks) if to == "yaml" else as_variables(params, found.remarks)
 
 
-def _settings(params: Mapping[str, Value], found: Recipe, framework: Framework | None) -> dict[str, Any]:
+def _values(params: Mapping[str, Value], found: Recipe, framework: Framework | None) -> dict[str, Any]:
     """The names and values for a file. Raises `UsageError` for a framework that takes code."""
     from autotune.errors import UsageError
     from autotune.export.programs import emitter
@@ -135,5 +135,5 @@ def _settings(params: Mapping[str, Value], found: Recipe, framework: Framework |
             f"--to {framework} is code, and --write puts values into a file. Only json, yaml, "
             f"{' and '.join(WITH_KEYS)} are values. Use --output for the code, or --to json."
         )
-    values: dict[str, Any] = emitter(framework).settings(found)
+    values: dict[str, Any] = emitter(framework).values(found)
     return values

@@ -10,10 +10,10 @@ from autotune.export.recipe import Recipe, loader
 
 def text(found: Recipe) -> str:
     """JSON for `deepspeed.initialize(config=...)`; the train batch size follows from it and the devices."""
-    return as_json(settings(found))
+    return as_json(values(found))
 
 
-def settings(found: Recipe) -> dict[str, Any]:
+def values(found: Recipe) -> dict[str, Any]:
     """The values by DeepSpeed's names."""
     return {
         "train_micro_batch_size_per_gpu": found.loader["batch_size"],

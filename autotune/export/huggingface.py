@@ -26,16 +26,16 @@ def text(found: Recipe) -> str:
         *_for_the_trainer(found.data),
         ALL_GPUS * (found.device == "cuda"),
         for_each_batch(found),
-        found.beside_optimizer * ("optim" not in settings(found)),
+        found.beside_optimizer * ("optim" not in values(found)),
     )
 
 
 def arguments(found: Recipe) -> dict[str, Any]:
-    """The settings, and a folder for what the Trainer writes."""
-    return {"output_dir": "out", **settings(found)}
+    """The values, and a folder for what the Trainer writes."""
+    return {"output_dir": "out", **values(found)}
 
 
-def settings(found: Recipe) -> dict[str, Any]:
+def values(found: Recipe) -> dict[str, Any]:
     """The values by the names of `TrainingArguments`, as a file for `HfArgumentParser` has them too."""
     return {
         **training_arguments(found.loader, found.accumulation_steps, found.arguments),

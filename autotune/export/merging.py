@@ -16,7 +16,7 @@ _KEY = re.compile(r"""(?!-[ ])[^\s{\[&!|>][^#]*:(\s|$)""")  # how the top level 
 _LINE = re.compile(r"(?P<name>[A-Za-z_][\w.-]*)(?P<colon>\s*:[ \t]*)(?P<value>[^#\n]*?)(?P<rest>[ \t]*(#.*)?)")
 
 
-def merged(path: Path, settings: Mapping[str, Any]) -> str:
+def merged(path: Path, values: Mapping[str, Any]) -> str:
     """Return the content of `path` with these values at its top level; a file that is not there is begun.
 
     JSON is written anew, of YAML only the lines of the values: comments and order stay. Raises `UsageError`.
@@ -30,10 +30,10 @@ def merged(path: Path, settings: Mapping[str, Any]) -> str:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}. It is probably no text file. Name another one.") from error
-    return _yaml(path, before, settings) if path.suffix in YAML else _json(path, before, settings)
+    return _yaml(path, before, values) if path.suffix in YAML else _json(path, before, values)
 
 
-def _json(path: Path, before: str, settings: Mapping[str, Any]) -> str:
+def _json(path: Path, before: str, values: Mapping[str, Any]) -> str:
     try:
         content = json.loads(before) if before.strip() else {}
     except ValueError as error:
@@ -45,11 +45,11 @@ def _json(path: Path, before: str, settings: Mapping[str, Any]) -> str:
         raise UsageError(
             f"{path} holds no object with names. The settings would have no place in it. Name another file."
         )
-    return as_json(content | dict(settings))
+    return as_json(content | dict(values))
 
 
-def _yaml(path: Path, before: str, settings: Mapping[str, Any]) -> str:
-    lines, missing = before.splitlines(), dict(settings)
+def _yaml(path: Path, before: str, values: Mapping[str, Any]) -> str:
+    lines, missing = before.splitlines(), dict(values)
     content = [line for line in lines if line.strip() and not line.lstrip().startswith(("#", "%"))]
     content = content[1:] if content[:1] == ["---"] else content
     if any(line.startswith(("---", "...")) for line in content) or not _KEY.match(content[0] if content else "key:"):
@@ -59,7 +59,7 @@ def _yaml(path: Path, before: str, settings: Mapping[str, Any]) -> str:
         )
     for number, line in enumerate(lines):
         found = _LINE.fullmatch(line)
-        if found is None or found["name"] not in settings:
+        if found is None or found["name"] not in values:
             continue
         following = lines[number + 1] if number + 1 < len(lines) else ""
         if found["value"][:1] in ("[", "{", "|", ">", "&", "*", "!") or (
@@ -69,6 +69,6 @@ def _yaml(path: Path, before: str, settings: Mapping[str, Any]) -> str:
                 f"{path} has more than one value for {found['name']}, in line {number + 1}. Only the place of a single "
                 f"one can be taken. Take it out, or put the setting in by hand."
             )
-        value = missing.pop(found["name"], settings[found["name"]])
+        value = missing.pop(found["name"], values[found["name"]])
         lines[number] = f"{found['name']}: {json.dumps(value)}{found['rest']}"
     return "\n".join([*lines, as_yaml(missing).rstrip("\n")] if missing else lines) + "\n"

@@ -13,14 +13,14 @@ from autotune.knobs import OURS, environ
 OWN = "KNOB_"  # before the name of a knob of the user's own, as a variable
 
 
-def as_json(settings: Mapping[str, Any]) -> str:
+def as_json(values: Mapping[str, Any]) -> str:
     """Return one object."""
-    return json_text(json.dumps(dict(settings), indent=2)) + "\n"
+    return json_text(json.dumps(dict(values), indent=2)) + "\n"
 
 
-def as_yaml(settings: Mapping[str, Any], remarks: tuple[str, ...] = ()) -> str:
+def as_yaml(values: Mapping[str, Any], remarks: tuple[str, ...] = ()) -> str:
     """Return one line per value; JSON's words for them are YAML's too."""
-    lines = [f"{name}: {json_text(json.dumps(value))}" for name, value in settings.items()]
+    lines = [f"{name}: {json_text(json.dumps(value))}" for name, value in values.items()]
     return "\n".join([*map(comment, remarks), *lines]) + "\n"
 
 

@@ -19,7 +19,7 @@ EMITTERS = {
 
 
 def emitter(framework: Framework) -> ModuleType:
-    """Return the module of `framework`: `text(recipe)`, and `settings(recipe)` where it takes values."""
+    """Return the module of `framework`: `text(recipe)`, and `values(recipe)` where it takes values."""
     return import_module(EMITTERS[framework])
 
 

@@ -36,9 +36,9 @@ def send(view: StudyView, output: str | None = None) -> str:
     events(folder, [hparams.hparams_config_pb([hparams.HParam(name) for name in knob_names()], metrics)])
     for trial, row in zip(view.trials, rows(view), strict=True):
         started = started_seconds(trial) or 0.0
-        settings = {name: NONE if row[name] is None else row[name] for name in knob_names()}
+        values = {name: NONE if row[name] is None else row[name] for name in knob_names()}
         summaries = [
-            hparams.hparams_pb(settings, trial_id=f"probe {trial.number}", start_time_secs=started),
+            hparams.hparams_pb(values, trial_id=f"probe {trial.number}", start_time_secs=started),
             *(scalar(name, float(value)) for name in MEASURED if (value := row[name]) is not None),
             _end(ended=started + trial.result.elapsed_seconds, feasible=bool(row["feasible"])),
         ]

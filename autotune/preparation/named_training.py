@@ -44,12 +44,12 @@ class NamedTraining:
     label: str
     target: str
     values: Mapping[str, Value] = field(default_factory=dict)  # of a study's recommendation
-    changed: Mapping[str, Value] = field(default_factory=dict)  # settings that were asked for
+    changed: Mapping[str, Value] = field(default_factory=dict)  # values that were asked for
     revision: str = ""  # of the code; empty: the working tree
     ranks: int = 1  # processes that train together, as in the study; those of a command are its launcher's
 
-    def with_settings(self, changed: Mapping[str, Value]) -> NamedTraining:
-        """Return the same with other settings."""
+    def with_changed_values(self, changed: Mapping[str, Value]) -> NamedTraining:
+        """Return the same with other values of knobs."""
         return replace(self, label=f"{self.label} with {typed(changed)}", changed=changed)
 
     def at(self, revision: str) -> NamedTraining:

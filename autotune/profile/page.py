@@ -51,7 +51,7 @@ def render(found: Profile) -> str:
         label=found.label,
         machine=found.machine,
         device=found.device,
-        settings=[text for one in KNOBS if (text := one.phrase(found.config.values.get(one.name, one.default)))],
+        values=[text for one in KNOBS if (text := one.phrase(found.config.values.get(one.name, one.default)))],
         result=result,
         bottleneck=bottleneck(result),
         late=late_rank(result),

@@ -73,7 +73,7 @@ def named_target(name: Name, *, best: bool, changed: Mapping[str, Value], ranks:
                 f"of the target would write. Name the study itself: autotune profile STUDY."
             )
         named = replace(named, values=found.values, ranks=ranks or found.ranks)
-    return named.with_settings(changed) if changed else named
+    return named.with_changed_values(changed) if changed else named
 
 
 def profile(

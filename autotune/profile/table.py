@@ -32,7 +32,7 @@ LEAST_BOUND = 0.5  # of a step: where each limit takes less, most of the step is
 
 def profile_block(label: str, config: Config, device: str, result: ProfileResult) -> Text:
     """Return the answer, of lines up to 100 characters."""
-    settings = " · ".join(
+    values = " · ".join(
         filter(None, (one.phrase(config.values[one.name]) for one in KNOBS if one.name in config.values))
     )
     rate = format_rate(result.samples / result.seconds)
@@ -41,7 +41,7 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     place = f"{device}, rank {result.rank} of {len(result.ranks)}" if result.ranks else device
     rates = f" on {place}: {format_ms(result.seconds)} ms a step of {samples} samples, {rate} samples/s ({steps})"
     block = Text(f"{cropped(plain(label), LINE_WIDTH - len(rates))}{rates}\n")
-    block.append(broken_into_lines(plain(settings), "  "), "dim")
+    block.append(broken_into_lines(plain(values), "  "), "dim")
     block.append(f"{bottleneck(result)}\n", "bold")
     block.append_text(_parts(result))
     if late := late_rank(result):

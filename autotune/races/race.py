@@ -52,7 +52,7 @@ def named_contestants(
             "--config names no setting, so that contestant would be the first one again. A value was probably left "
             "out. Write knob=value, such as --config batch=64,amp=bf16; to race a code against itself, name it twice."
         )
-    found += [one.with_settings(config) for one in first for config in configs]
+    found += [one.with_changed_values(config) for one in first for config in configs]
     if len(found) < 2:
         raise UsageError(
             "A race needs two contestants. The second was probably left out. Name another, give --config "

@@ -16,7 +16,7 @@ from autotune.report import phrases
 from autotune.report.bottleneck import bottleneck_of
 from autotune.report.changes import changes_of, value_of, worth, worth_lines
 from autotune.report.durations import durations, steps_per_epoch
-from autotune.report.essentials import essential, settings_besides
+from autotune.report.essentials import essential, values_besides
 from autotune.report.losses import is_precision_doubtful, losses_phrase, tells_doubt
 from autotune.report.phrases import plain
 from autotune.sentences import capitalized
@@ -125,7 +125,7 @@ def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterato
         first, *rest = flow([cells, f"  {told}".rstrip()], width - TITLES)
         yield Line("" if number else "Change", first.rstrip())
         yield from (Line("", text) for text in rest)
-    stays = settings_besides(best, [name for one in made for name in one.values], facts_of(best, view))
+    stays = values_besides(best, [name for one in made for name in one.values], facts_of(best, view))
     yield from titled_lines("Kept" if made else "Settings", stays, width)
 
 

@@ -8,7 +8,7 @@ from autotune.harmless import cropped, markup
 from autotune.report import drawing, phrases
 from autotune.report.answer import consequences, flow, sentences
 from autotune.report.certainty import certainty
-from autotune.report.change_rows import ChangeRow, change_rows, unchanged_settings
+from autotune.report.change_rows import ChangeRow, change_rows, unchanged_values
 from autotune.report.chart import CHART_STYLE
 from autotune.report.durations import durations
 from autotune.report.losses import losses_phrase
@@ -80,7 +80,7 @@ def card(view: StudyView, best: Recommendation) -> str:
         lines.append(_text("worth", y, line, WIDEST_CONSEQUENCE))
     top = HEIGHT - 40 - FOOT * (len(feet) - 1)
     rows = change_rows(best, view)
-    stays = _text("worth", y + 46, unchanged_settings(best, view), WIDEST_CONSEQUENCE)
+    stays = _text("worth", y + 46, unchanged_values(best, view), WIDEST_CONSEQUENCE)
     lines += _rows(rows, y + 46, top - 36) if rows else [stays]
     lines += [_text("foot", top + FOOT * row, line, WIDEST_FOOT) for row, line in enumerate(feet)]
     body = f'<style>{CHART_STYLE}{CARD_STYLE}</style><rect class="paper" width="100%" height="100%"/>{"".join(lines)}'

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from autotune.report.changes import changes_of, value_of, worth
-from autotune.report.essentials import settings_besides
+from autotune.report.essentials import values_besides
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
 
@@ -34,7 +34,7 @@ def change_rows(best: Recommendation, view: StudyView | None) -> list[ChangeRow]
     ]
 
 
-def unchanged_settings(best: Recommendation, view: StudyView | None) -> str:
+def unchanged_values(best: Recommendation, view: StudyView | None) -> str:
     """Return what stays as it is: `batch_size 64 × 1 · no loader workers`."""
     changed = [name for one in changes_of(best, view) if one.kept for name in one.values]
-    return settings_besides(best, changed, facts_of(best, view))
+    return values_besides(best, changed, facts_of(best, view))

@@ -1,4 +1,4 @@
-"""Which settings an answer names: what matters whatever it is, and what is not as torch has it."""
+"""Which values an answer names: what matters whatever it is, and what is not as torch has it."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from autotune.core.records import TargetFacts, Value
 from autotune.knobs import KNOBS
 from autotune.knobs.changes import BATCH_KNOBS
-from autotune.report.phrases import settings
+from autotune.report.phrases import phrases_of
 from autotune.study.recommendation import Recommendation
 
 ALL_ELSE = "all else as it is"
 
 
-def settings_besides(recommendation: Recommendation, changed: Sequence[str], facts: TargetFacts | None) -> str:
+def values_besides(recommendation: Recommendation, changed: Sequence[str], facts: TargetFacts | None) -> str:
     """Return what stays as in the baseline: `batch_size 64 × 1 · no loader workers · all else as it is`.
 
     Named is what people always set, and what torch by itself would set otherwise. Workers are left out where the
@@ -24,18 +24,18 @@ def settings_besides(recommendation: Recommendation, changed: Sequence[str], fac
     same = [knob for knob in KNOBS if knob.name not in changed and (has_workers or not knob.counts_workers)]
     batch = " × ".join(str(values.get(name)) for name in BATCH_KNOBS)
     parts = [] if set(changed) & set(BATCH_KNOBS) else [f"batch_size {batch}"]
-    named = [*parts, *settings(values, same)]
+    named = [*parts, *phrases_of(values, same)]
     return " · ".join([*named, ALL_ELSE]) if named else ""
 
 
 def essential(recommendation: Recommendation) -> tuple[dict[str, Value], list[str]]:
-    """Return the settings that matter, and the names of the others: those that are as torch and the baseline have them.
+    """Return the values that matter, and the names of the others: those that are as torch and the baseline have them.
 
     What people always set matters whatever it is: the global batch, the precision, the workers, knobs of their own.
     """
     values, names = recommendation.params, []
     for knob in KNOBS:
         value, before = (of.get(knob.name, knob.default) for of in (values, recommendation.baseline))
-        if knob.name in values and knob.name not in BATCH_KNOBS and value == before and not settings(values, [knob]):
+        if knob.name in values and knob.name not in BATCH_KNOBS and value == before and not phrases_of(values, [knob]):
             names.append(knob.name)
     return {name: value for name, value in values.items() if name not in names}, names

@@ -17,6 +17,8 @@ from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
 
+from msgspec import field
+
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 from autotune.core import codec
 from autotune.core.records import Config, Record, Value
@@ -30,7 +32,7 @@ from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.objectives import objective_of
 from autotune.races.records import RaceResult
 from autotune.report.gain import Gain, gain_of, inverse
-from autotune.report.setting_effects import Effects
+from autotune.report.value_effects import Effects
 from autotune.sampler.space import canonical, held_by_a_rank
 from autotune.study import disk
 from autotune.study.recommendation import Recommendation
@@ -42,7 +44,7 @@ FOLDER = disk.EXPLAINED
 Pair = tuple[Config, Config]
 
 
-class SettingWorth(Record, frozen=True, kw_only=True):
+class ValueWorth(Record, frozen=True, kw_only=True):
     """One setting: `values` over `against`, with all others as in the recommendation, or as in the baseline."""
 
     values: dict[str, Value]  # of the knobs that move together
@@ -60,7 +62,7 @@ class Explanation(Record, frozen=True, kw_only=True):
     """All settings that were searched, those that the recommendation changes first."""
 
     study: str
-    settings: tuple[SettingWorth, ...]
+    worths: tuple[ValueWorth, ...] = field(name="settings")
     probes: int = 0  # of --measure
     with_interference: int = 0  # of these
 
@@ -76,7 +78,7 @@ def explain(view: StudyView, best: Recommendation) -> Explanation:
             found += evidence.of_kept(names)
     races = list(_races(view.folder))
     return Explanation(
-        study=str(view.folder), settings=tuple(found), probes=sum(one.probes for one in races),
+        study=str(view.folder), worths=tuple(found), probes=sum(one.probes for one in races),
         with_interference=sum(one.with_interference for one in races),
     )  # fmt: skip
 
@@ -110,14 +112,14 @@ class Evidence:
     def _effects(self) -> Effects:
         return Effects([one for one in self._summaries.values() if one.feasible])
 
-    def of_change(self, names: Sequence[str]) -> SettingWorth:
+    def of_change(self, names: Sequence[str]) -> ValueWorth:
         """Return the worth of one change of the recommendation."""
         values, against = ({name: of[name] for name in names} for of in (self._best.params, self._best.baseline))
         inside = self._compared(self.params, self._with(self.params, against))
         alone = self._compared(self._with(self.baseline, values), self.baseline)
         return self._worth(values, against, inside, alone, is_change=True)
 
-    def of_kept(self, names: Sequence[str]) -> list[SettingWorth]:
+    def of_kept(self, names: Sequence[str]) -> list[ValueWorth]:
         """Return the alternatives to what stays of which something is known, else one; none if there is no other."""
         against = {name: self._best.params[name] for name in names}
         found = []
@@ -146,13 +148,13 @@ class Evidence:
     def _worth(
         self, values: dict[str, Value], against: dict[str, Value], inside: Gain | None, alone: Gain | None, *,
         is_change: bool, is_same: bool = False,
-    ) -> SettingWorth:  # fmt: skip
+    ) -> ValueWorth:  # fmt: skip
         measured = inside or alone
         estimate = None if measured or is_same else self._effects.between(values, against)
         failure = "" if inside else self._failure(self._with(self.params, values))
         left = (one.untested for one in self._best.changes or () if is_change and one.values == values)
         untested = "" if inside else next((one.text for one in left if one), "")
-        return SettingWorth(
+        return ValueWorth(
             values=values, against=against, is_change=is_change, is_same=is_same, inside=inside, alone=alone,
             estimate=estimate, failure=failure, untested=plain(untested),
         )  # fmt: skip
@@ -254,7 +256,7 @@ def _races(folder: Path) -> Iterator[RaceResult]:
             yield codec.read(place, RaceResult)
 
 
-def _strength(one: SettingWorth) -> tuple[int, float]:
+def _strength(one: ValueWorth) -> tuple[int, float]:
     """Return a sort key: what is best known first, then what is fastest."""
     gain = one.inside or one.alone or one.estimate
     if gain is None:

@@ -12,7 +12,7 @@ from autotune.harmless import cropped, shell_word
 from autotune.knobs.limits import typed
 from autotune.report.answer import TITLES, WIDEST_ANSWER, Line, sentences, titled_lines
 from autotune.report.changes import brief, label_of
-from autotune.report.explain import Explanation, SettingWorth
+from autotune.report.explain import Explanation, ValueWorth
 from autotune.report.gain import NOT_MEASURED, basis_phrase, gain_phrase
 from autotune.report.phrases import is_faster, plain, speedup_phrase
 from autotune.study.recommendation import Recommendation
@@ -33,17 +33,17 @@ class Note(NamedTuple):
 def explain_block(found: Explanation, best: Recommendation, view: StudyView, width: int | None) -> Text:
     """Return all of it for a terminal of `width` characters; None: whole lines, for a file."""
     width = sys.maxsize if width is None else min(width, WIDEST_ANSWER)
-    column = max([TITLES - 2, *(2 + len(label_of(one.values)) for one in found.settings)])  # of the labels
+    column = max([TITLES - 2, *(2 + len(label_of(one.values)) for one in found.worths)])  # of the labels
     block = Text(f"{plain(sentences(best, view)[0])}\n", "bold")
-    changes = [one for one in found.settings if one.is_change]
-    others = [one for one in found.settings if not one.is_change]
-    for title, settings in (("What each change is worth", changes), ("What was left as it is", others)):
-        if settings:
+    changes = [one for one in found.worths if one.is_change]
+    others = [one for one in found.worths if not one.is_change]
+    for title, worths in (("What each change is worth", changes), ("What was left as it is", others)):
+        if worths:
             block.append(f"\n{title}\n", "bold")
-        for one in settings:
+        for one in worths:
             for line in _lines(one, best, width - (column - TITLES + 2)):
                 block.append(f"  {line.title.ljust(column)}", "bold" if line.title else "").append(f"{line.text}\n")
-    if not found.settings:
+    if not found.worths:
         block.append("\nNothing was searched: every setting had a single value.\n")
     for note in notes(found, best):
         block.append("\n")
@@ -55,9 +55,9 @@ def explain_block(found: Explanation, best: Recommendation, view: StudyView, wid
     return block
 
 
-def unmeasured(found: Explanation) -> list[SettingWorth]:
+def unmeasured(found: Explanation) -> list[ValueWorth]:
     """Return the settings of which nothing was measured, and which can do something."""
-    return [one for one in found.settings if not (one.inside or one.is_same or one.failure)]
+    return [one for one in found.worths if not (one.inside or one.is_same or one.failure)]
 
 
 def notes(found: Explanation, best: Recommendation) -> list[Note]:
@@ -75,14 +75,14 @@ def notes(found: Explanation, best: Recommendation) -> list[Note]:
 
 def _faster(found: Explanation) -> Iterator[Note]:
     """Yield each setting that measured faster otherwise than it is recommended."""
-    for one in found.settings:
+    for one in found.worths:
         gain = one.inside
         if gain is None or gain.by == "estimate" or gain.low is None or gain.high is None:
             continue
         if one.is_change and gain.high < 1:
             what, other = f"{label_of(one.values)} {brief(one.against)}, as in your baseline,", one.against
         elif not one.is_change and gain.low > 1:
-            what, other = setting_phrase(one), one.values
+            what, other = worth_phrase(one), one.values
         else:
             continue
         values = typed(other)
@@ -95,7 +95,7 @@ def _faster(found: Explanation) -> Iterator[Note]:
 
 def _unsupported(found: Explanation, best: Recommendation) -> Iterator[Note]:
     """Yield a note where no change is measurably faster alone, though all together are said to be."""
-    changes = [one for one in found.settings if one.is_change]
+    changes = [one for one in found.worths if one.is_change]
     by_rounds = [one.inside for one in changes if one.inside and one.inside.by == "rounds"]
     if not changes or len(by_rounds) < len(changes) or not is_faster(best):
         return
@@ -116,25 +116,25 @@ def _next(found: Explanation) -> str:
     )
 
 
-def _lines(one: SettingWorth, best: Recommendation, width: int) -> Iterator[Line]:
+def _lines(one: ValueWorth, best: Recommendation, width: int) -> Iterator[Line]:
     first, *rest = sentences_of(one, best)
     yield from titled_lines(label_of(one.values), f"{_moved(one)}: {first}", width)
     for text in rest:
         yield from titled_lines("", text, width)
 
 
-def setting_phrase(one: SettingWorth) -> str:
+def worth_phrase(one: ValueWorth) -> str:
     """Return `precision fp32 → bf16` of a change, else `threads 1 instead of auto`."""
     return f"{label_of(one.values)} {_moved(one)}"
 
 
-def _moved(one: SettingWorth) -> str:
+def _moved(one: ValueWorth) -> str:
     if one.is_change:
         return f"{brief(one.against)} → {brief(one.values)}"
     return f"{brief(one.values)} instead of {brief(one.against)}"
 
 
-def sentences_of(one: SettingWorth, best: Recommendation) -> list[str]:
+def sentences_of(one: ValueWorth, best: Recommendation) -> list[str]:
     """Return what is known of the setting: in the recommendation, and alone where that is another question."""
     if one.is_same:
         return [SAME]

@@ -9,7 +9,7 @@ from autotune.harmless import plain
 from autotune.report import phrases
 from autotune.report.answer import in_short, sentences, to_know
 from autotune.report.certainty import certainty
-from autotune.report.change_rows import change_rows, unchanged_settings
+from autotune.report.change_rows import change_rows, unchanged_values
 from autotune.report.durations import durations
 from autotune.report.losses import losses_phrase
 from autotune.report.use import ways
@@ -43,7 +43,7 @@ def markdown(view: StudyView, best: Recommendation) -> str:
 
 def _numbers(view: StudyView, best: Recommendation) -> list[tuple[str, str]]:
     sure = certainty(best)
-    stays = unchanged_settings(best, view)
+    stays = unchanged_values(best, view)
     return [
         ("speed", ", ".join(phrases.speed_parts(best))),
         *([("certainty", f"{sure.word}: {sure.why}")] if sure else []),

@@ -16,7 +16,7 @@ from autotune.report.arrangement import arranged
 from autotune.report.bottleneck import bottleneck_of
 from autotune.report.card import interval_bar
 from autotune.report.certainty import certainty
-from autotune.report.change_rows import change_rows, unchanged_settings
+from autotune.report.change_rows import change_rows, unchanged_values
 from autotune.report.chart import Absence, Chart
 from autotune.report.charts import CHARTS
 from autotune.report.durations import durations
@@ -79,7 +79,7 @@ def _answer(view: StudyView) -> dict[str, object]:
         "bottleneck": bottleneck_of(view) or f"waiting for data {format_share(best.data_wait_share)}",
         "consequences": consequences(best, view),
         "rows": change_rows(best, view),
-        "unchanged": unchanged_settings(best, view),
+        "unchanged": unchanged_values(best, view),
         "losses": losses_phrase(best),
         "warnings": [(one.code, *_parted(one)) for one in costliest_first(best.warnings)],
         "slow_lines": [(one.numbers.get("line", ""), *_parted(one)) for one in best.slow_lines],

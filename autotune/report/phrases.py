@@ -49,7 +49,7 @@ def watching(measured: Measurement) -> str:
     return f"took {share:.1%} of a step, which training does not pay" if share > MOST_OWN_SHARE else ""
 
 
-def settings(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> tuple[str, ...]:
+def phrases_of(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> tuple[str, ...]:
     """The knobs apart from the global batch, each in words; one at a value that needs no word is left out."""
     phrases = []
     for knob in knobs:
@@ -84,7 +84,7 @@ def samples_per_second(rate: float) -> str:
 def configuration_phrase(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> str:
     """The configuration in words: `batch 64 × 1, amp bfloat16, no loader workers`; after the batch come `knobs`."""
     batch = " × ".join(str(values.get(name)) for name in BATCH_KNOBS)
-    return ", ".join([f"batch {batch}", *settings(values, knobs)])
+    return ", ".join([f"batch {batch}", *phrases_of(values, knobs)])
 
 
 def factor_phrase(factor: float, low: float | None, high: float | None) -> str:

@@ -32,7 +32,7 @@ def scale(
             f"number of a file of functions. Race the command against itself: "
             f'autotune race "torchrun --nproc-per-node 1 ..." "torchrun --nproc-per-node 2 ...".'
         )
-    named = named.with_settings(changed) if changed else named
+    named = named.with_changed_values(changed) if changed else named
     request = _looked_at(named, settings, launcher)
     whole, own = request.global_batch_size(request.baseline), request.baseline.batch_size
     contestants = [_with_ranks(named, count, *shared(whole, own, count)) for count in counts]

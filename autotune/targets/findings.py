@@ -153,13 +153,13 @@ def _update(training: Training) -> list[Finding]:
 def _optimizer_text(contract: Contract, update: Update | None) -> str:
     assert update is not None, "a step has been taken"
     origin = f" of {contract.theirs['optimizer']}" if "optimizer" in contract.theirs else ""
-    return " and ".join(map(_settings_of, update.optimizers)) + origin
+    return " and ".join(map(_arguments_of, update.optimizers)) + origin
 
 
-def _settings_of(optimizer: Optimizer) -> str:
-    settings = []
+def _arguments_of(optimizer: Optimizer) -> str:
+    arguments = []
     for name in ("lr", "momentum"):
         values = dict.fromkeys(f"{group[name]:.4g}" for group in optimizer.param_groups if name in group)
         if values:
-            settings.append(f"{name}={' and '.join(values)}")
-    return f"{type(optimizer).__name__}({', '.join(settings)})"
+            arguments.append(f"{name}={' and '.join(values)}")
+    return f"{type(optimizer).__name__}({', '.join(arguments)})"

@@ -110,18 +110,18 @@ def differences(
     They are values of all knobs; `knob` itself may be in no registry. Raises what torch and the processes raise.
     """
     expected = _trained(knob, [usual], device)[0]
-    alike = groupby(several, key=lambda values: _settings(knob, values))
+    alike = groupby(several, key=lambda values: _variables(knob, values))
     return [one.differs(expected) for _, some in alike for one in _trained(knob, list(some), device)]
 
 
-def _settings(knob: Knob, values: Mapping[str, Value]) -> dict[str, str]:
+def _variables(knob: Knob, values: Mapping[str, Value]) -> dict[str, str]:
     return {**environ(values), **knob.environ(values[knob.name])}
 
 
 def _trained(knob: Knob, several: Sequence[Mapping[str, Value]], device: str) -> list[TenSteps]:
     """Train with each: in a process of its own where one has environment variables, or a switch of a whole process."""
-    settings = _settings(knob, several[0])
-    if not settings and not any(_plan(knob, values, device).setup for values in several):
+    variables = _variables(knob, several[0])
+    if not variables and not any(_plan(knob, values, device).setup for values in several):
         return [train(knob, values, device) for values in several]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
@@ -129,7 +129,7 @@ def _trained(knob: Knob, several: Sequence[Mapping[str, Value]], device: str) ->
         # Threads that spin would starve one another where the count of a knob exceeds the cores.
         own = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_WAIT_POLICY": "passive"}
         line = [sys.executable, "-m", "autotune.testing.ten_steps", folder]
-        subprocess.run(line, env={**os.environ, **own, **settings}, check=True)
+        subprocess.run(line, env={**os.environ, **own, **variables}, check=True)
         found: list[dict[str, Any]] = pickle.loads((place / "trained").read_bytes())
     return [TenSteps(**one) for one in found]
 

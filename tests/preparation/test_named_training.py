@@ -96,7 +96,7 @@ def test_settings_without_any_are_no_contestant():
 @pytest.mark.parametrize("knob", OURS, ids=lambda knob: knob.name)
 def test_settings_are_shown_as_they_are_typed(knob):
     for value in [*knob.formats.get("", ()), knob.default]:
-        found = named_training("model.py").with_settings({knob.name: value})
+        found = named_training("model.py").with_changed_values({knob.name: value})
 
         name, _, typed = found.label.removeprefix("model.py with ").partition("=")
         assert (full_name(name), knob.parse(typed)) == (knob.name, value)
@@ -107,7 +107,7 @@ def test_a_command_with_placeholders_is_named_by_what_it_runs(is_text):
     words = ["python", "train.py", "--bs", "64", "--act", "{act:relu/tanh}", "--name", "{epoch}"]
 
     found = named_training(" ".join(words) if is_text else words)
-    other = found.with_settings({"act": "tanh"})
+    other = found.with_changed_values({"act": "tanh"})
 
     assert found.label == "python train.py --bs 64 --act relu --name {epoch}"
     assert other.label == f"{found.label} with act=tanh"

@@ -178,7 +178,7 @@ def test_a_contestant_that_cannot_even_start_is_named(tmp_path):
 
 
 def test_races_of_one_code_look_at_it_once_and_have_folders_of_their_own(tmp_path):
-    named = [_named("a.py"), _named("a.py").with_settings({"batch_size": 64})]
+    named = [_named("a.py"), _named("a.py").with_changed_values({"batch_size": 64})]
     found = []
     for _ in range(2):
         machine = Simulated({"a.py": 0.0}, noise=0.004, seed=0)
@@ -204,7 +204,7 @@ class Recording(FakeLauncher):
 
 def test_a_script_that_decides_most_by_itself_runs_with_the_settings_that_it_races():
     machine = Recording(facts=replace(FACTS, settable=("batch_size",)))
-    named = [_named("a.py"), _named("a.py").with_settings({"batch_size": 64})]
+    named = [_named("a.py"), _named("a.py").with_changed_values({"batch_size": 64})]
 
     race(named, RaceSettings(rounds=2), lambda _: machine, print, machine.clock, lambda _: None)
 
@@ -235,7 +235,7 @@ def test_that_git_checks_out_is_told_before_it_does(tmp_path):
 
 def test_a_setting_without_effect_is_refused_and_leaves_nothing(tmp_path):
     held = replace(FACTS, settable=("batch_size",))
-    named = [_named("a.py"), _named("a.py").with_settings({"num_workers": 2})]
+    named = [_named("a.py"), _named("a.py").with_changed_values({"num_workers": 2})]
 
     with pytest.raises(UsageError, match=r"num_workers=2 has no effect on a\.py"):
         race(named, RaceSettings(), lambda _: FakeLauncher(facts=held), print)
@@ -244,7 +244,7 @@ def test_a_setting_without_effect_is_refused_and_leaves_nothing(tmp_path):
 
 
 def test_a_setting_that_does_nothing_here_is_refused_with_the_knobs_own_reason(tmp_path):
-    named = [_named("a.py"), _named("a.py").with_settings({"strategy": "fsdp"})]
+    named = [_named("a.py"), _named("a.py").with_changed_values({"strategy": "fsdp"})]
 
     with pytest.raises(UsageError, match=r"strategy=fsdp has no effect on a\.py\. The reason: one rank trains alone\."):
         race(named, RaceSettings(), lambda _: FakeLauncher(facts=FACTS), print)
@@ -252,7 +252,7 @@ def test_a_setting_that_does_nothing_here_is_refused_with_the_knobs_own_reason(t
 
 def test_a_setting_that_is_so_already_is_no_error(tmp_path):
     on_cpu = replace(ENVIRONMENT, device="cpu", device_name="Fake CPU", default_threads=4)
-    named = [_named("a.py"), _named("a.py").with_settings({"num_threads": 4})]
+    named = [_named("a.py"), _named("a.py").with_changed_values({"num_threads": 4})]
 
     result = race(named, RaceSettings(), lambda _: FakeLauncher(environment=on_cpu), lambda text: None)
 
@@ -262,7 +262,7 @@ def test_a_setting_that_is_so_already_is_no_error(tmp_path):
 def test_an_empty_folder_of_the_users_own_stays_empty_after_an_early_error(tmp_path):
     (tmp_path / "mine").mkdir()
     held = replace(FACTS, settable=("batch_size",))
-    named = [_named("a.py"), _named("a.py").with_settings({"num_workers": 2})]
+    named = [_named("a.py"), _named("a.py").with_changed_values({"num_workers": 2})]
 
     with pytest.raises(UsageError, match="has no effect"):
         race(named, RaceSettings(folder=tmp_path / "mine"), lambda _: FakeLauncher(facts=held), print)
@@ -275,7 +275,7 @@ def test_a_command_that_says_micro_batch_and_global_batch_derives_the_accumulati
     today = {"batch_size": 8, "gradient_accumulation_steps": 4}
     machine = FakeLauncher(facts=replace(FACTS, baseline=today, owns_loop=True))
     command = _named("-- python train.py --bs {batch_size=8} --total-batch-size 32")
-    named = [command, command.with_settings({"batch_size": 16})]
+    named = [command, command.with_changed_values({"batch_size": 16})]
 
     result = race(named, RaceSettings(rounds=2), lambda _: machine, print, machine.clock, lambda _: None)
 

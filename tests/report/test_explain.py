@@ -11,11 +11,11 @@ from msgspec.structs import replace
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.notices import notice
-from autotune.report.explain import Explanation, SettingWorth, explain
+from autotune.report.explain import Explanation, ValueWorth, explain
 from autotune.report.explain_text import explain_block, notes, sentences_of, unmeasured
 from autotune.report.gain import Gain, gain_phrase
 from autotune.report.page import render
-from autotune.report.setting_effects import Effects
+from autotune.report.value_effects import Effects
 from autotune.study import disk
 from autotune.study.recommendation import Change, Confirmation
 from autotune.study.summary import ConfigSummary
@@ -31,13 +31,13 @@ DOMAINS = {
 }  # fmt: skip
 
 
-def explained(study: StudyView) -> dict[str, SettingWorth]:
+def explained(study: StudyView) -> dict[str, ValueWorth]:
     best = study.recommendation
     assert best is not None
     deep = replace(study.request.facts, checkpointable_blocks=16)
     searched = replace(study.request, domains={**study.request.domains, **DOMAINS}, facts=deep)
     object.__setattr__(study, "request", searched)
-    return {next(iter(one.values)): one for one in explain(study, best).settings}
+    return {next(iter(one.values)): one for one in explain(study, best).worths}
 
 
 def told(study: StudyView) -> str:
@@ -148,11 +148,11 @@ def test_two_values_that_train_in_the_same_way_do_nothing() -> None:
         replace(study.request, domains={"omp_wait_policy": (None, "passive"), "num_threads": (None, 1)}),
     )
 
-    found = {next(iter(one.values)): one for one in explain(study, best).settings}
+    found = {next(iter(one.values)): one for one in explain(study, best).worths}
 
     assert found["omp_wait_policy"].is_same
     assert "omp_wait  passive instead of auto: does nothing here: both train in the same way" in told(study)
-    assert found["omp_wait_policy"] not in unmeasured(Explanation(study="", settings=tuple(found.values())))
+    assert found["omp_wait_policy"] not in unmeasured(Explanation(study="", worths=tuple(found.values())))
 
 
 def test_a_value_that_failed_says_why() -> None:
@@ -198,13 +198,13 @@ def test_what_was_measured_since_counts_more(tmp_path: Path) -> None:
     assert " had interference: others used the machine" in render(study)
 
 
-def settings_of(changed_gain: Gain, kept_gain: Gain | None = None, **measured_since: int) -> Explanation:
+def worths_of(changed_gain: Gain, kept_gain: Gain | None = None, **measured_since: int) -> Explanation:
     """The recommendation's change of precision, and one thread instead of all, which it leaves alone."""
-    change = SettingWorth(
+    change = ValueWorth(
         values={"amp_dtype": "bfloat16"}, against={"amp_dtype": None}, is_change=True, inside=changed_gain
     )
-    kept = SettingWorth(values={"num_threads": 1}, against={"num_threads": None}, is_change=False, inside=kept_gain)
-    return Explanation(study="studies/cnn", settings=(change, kept), **measured_since)
+    kept = ValueWorth(values={"num_threads": 1}, against={"num_threads": None}, is_change=False, inside=kept_gain)
+    return Explanation(study="studies/cnn", worths=(change, kept), **measured_since)
 
 
 FASTER = Gain(ratio=28.8, low=8.28, high=99.9, by="rounds")
@@ -213,7 +213,7 @@ WORSE = Gain(ratio=0.5, low=0.4, high=0.6, by="rounds")
 
 
 def test_what_measured_faster_than_the_recommendation_has_a_next_step() -> None:
-    assert notes(settings_of(FASTER, FASTER), recommendation()) == [(
+    assert notes(worths_of(FASTER, FASTER), recommendation()) == [(
         "threads 1 instead of auto measured faster than what is recommended.",
         "To be sure: autotune race studies/cnn --config threads=1. If it is, search in a new --study with --fix "
         "threads=1.",
@@ -221,7 +221,7 @@ def test_what_measured_faster_than_the_recommendation_has_a_next_step() -> None:
 
 
 def test_a_change_that_measured_slower_than_the_baseline_has_one_too() -> None:
-    first, *_ = notes(settings_of(WORSE), recommendation())
+    first, *_ = notes(worths_of(WORSE), recommendation())
 
     assert first.meaning == "precision fp32, as in your baseline, measured faster than what is recommended."
     assert "--config amp=none" in first.next_step
@@ -230,22 +230,22 @@ def test_a_change_that_measured_slower_than_the_baseline_has_one_too() -> None:
 def test_a_headline_that_no_line_below_supports_is_called_open() -> None:
     best = recommendation(speedup=5.31, speedup_low=4.21, speedup_high=6.7)
 
-    (note,) = notes(settings_of(OPEN), best)
+    (note,) = notes(worths_of(OPEN), best)
 
     assert note.meaning.startswith(
         "No change measured faster by itself, though together they did: 5.31× (4.21 to 6.70)."
     )
     assert note.next_step == "To be sure: autotune race studies/cnn --config amp=none."
-    assert notes(settings_of(FASTER, OPEN), best) == []
-    assert notes(settings_of(Gain(ratio=1, low=0.9, high=1.1, by="probes")), best) == []
+    assert notes(worths_of(FASTER, OPEN), best) == []
+    assert notes(worths_of(Gain(ratio=1, low=0.9, high=1.1, by="probes")), best) == []
 
 
 def test_interference_with_what_was_measured_since_is_said_as_a_race_says_it() -> None:
-    (note,) = notes(settings_of(FASTER, probes=12, with_interference=11), recommendation())
+    (note,) = notes(worths_of(FASTER, probes=12, with_interference=11), recommendation())
 
     assert note.meaning.startswith("11 of 12 probes of --measure had interference: others used the machine, ")
     assert "autotune explain studies/cnn --measure" in note.next_step
-    assert notes(settings_of(FASTER, probes=12), recommendation()) == []
+    assert notes(worths_of(FASTER, probes=12), recommendation()) == []
 
 
 def test_an_estimate_needs_probes_that_tell_the_setting_from_others() -> None:
@@ -290,7 +290,7 @@ def test_every_answer_has_its_words(gain: Gain, words: str) -> None:
 )
 def test_an_estimate_says_what_it_rests_on(count: int, words: str) -> None:
     guess = Gain(ratio=1.03, low=0.9, high=1.2, by="estimate", count=count)
-    one = SettingWorth(values={"tf32": True}, against={"tf32": False}, is_change=False, estimate=guess)
+    one = ValueWorth(values={"tf32": True}, against={"tf32": False}, is_change=False, estimate=guess)
 
     (sentence,) = sentences_of(one, recommendation())
 

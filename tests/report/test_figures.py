@@ -19,7 +19,7 @@ from autotune.report.changes import changes_of, worth, worth_lines
 from autotune.report.chart import Absence, Chart
 from autotune.report.finalists_chart import FASTER, SHIFTED, finalists
 from autotune.report.history_chart import history
-from autotune.report.settings_chart import settings_chart
+from autotune.report.knob_values_chart import knob_values_chart
 from autotune.report.step_chart import step
 from autotune.study.recommendation import Change
 from autotune.study.view import load_view, summaries
@@ -298,7 +298,7 @@ def test_every_setting_has_a_row_of_the_table_and_what_was_measured_a_place_in_t
     study = view(trials, recommendation(changes=changes))
     object.__setattr__(study, "request", msgspec.structs.replace(study.request, domains=DOMAINS))
 
-    chart = shown(settings_chart(study))
+    chart = shown(knob_values_chart(study))
 
     assert [row[:2] for row in chart.table.rows] == [
         ("batch 64×16 → 1024×1", "not measured"),
@@ -325,7 +325,7 @@ def test_an_estimate_and_single_probes_are_hollow_and_words_say_what_they_are() 
     ]  # fmt: skip
     study = view((*crossed, trial(9, config(**best.params), measured(600))), best)
 
-    chart = shown(settings_chart(study))
+    chart = shown(knob_values_chart(study))
 
     assert "precision fp32 → bf16: estimated " in chart.summary
     assert "whisker dashed" in chart.svg() and "dot hollow" in chart.svg()

@@ -28,13 +28,13 @@ from autotune.report.change_rows import change_rows
 from autotune.report.chart import Chart
 from autotune.report.durations import durations
 from autotune.report.explain import explain
-from autotune.report.explain_text import sentences_of, setting_phrase
+from autotune.report.explain_text import sentences_of, worth_phrase
 from autotune.report.finalists_chart import finalists
+from autotune.report.knob_values_chart import knob_values_chart
 from autotune.report.losses import losses_phrase
 from autotune.report.markdown import markdown
 from autotune.report.page import render
 from autotune.report.running import STAGES
-from autotune.report.settings_chart import settings_chart
 from autotune.report.step_chart import step
 from autotune.report.templates import Served
 from autotune.report.terminal import TerminalReporter
@@ -112,18 +112,18 @@ def test_every_number_of_terminal_and_markdown_stands_on_the_page(study: StudyVi
 def test_the_page_tells_of_every_setting_what_explain_tells(study: StudyView) -> None:
     best = answer(study)
     page = spoken(Page(render(study)).text)
-    settings = explain(study, best).settings
+    worths = explain(study, best).worths
 
-    chart = settings_chart(study)
+    chart = knob_values_chart(study)
 
-    if not any(one.inside or one.alone or one.estimate for one in settings):
+    if not any(one.inside or one.alone or one.estimate for one in worths):
         assert f"Not shown: {chart.title}" in page or f"{chart.title} (" in page
         return
-    for one in settings:
-        assert setting_phrase(one) in page
+    for one in worths:
+        assert worth_phrase(one) in page
         for sentence in sentences_of(one, best):
             for part in spoken(sentence).removeprefix("alone, beside your baseline: ").split(", by "):
-                assert part in page, setting_phrase(one)
+                assert part in page, worth_phrase(one)
 
 
 def test_the_displayed_rates_divide_to_the_displayed_factor(study: StudyView) -> None:

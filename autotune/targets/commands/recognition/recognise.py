@@ -14,11 +14,11 @@ from autotune.targets.commands.argument_meaning import Meaning, meaning_of, mean
 from autotune.targets.commands.command import Command
 from autotune.targets.commands.placeholder import FLAG, NO_FLAG, OUTPUT_DIR, escaped, literal, names_a_knob
 from autotune.targets.commands.program import Program
+from autotune.targets.commands.recognition.config_files import config_file, launch_file
 from autotune.targets.commands.recognition.doubts import doubt, mistyped, switches, unplaced, unread, valueless
 from autotune.targets.commands.recognition.formats import format_of, gates
 from autotune.targets.commands.recognition.given_arguments import Given, given
 from autotune.targets.commands.recognition.grammars import Grammar, grammar_of
-from autotune.targets.commands.recognition.settings_files import launch_file, settings_file
 from autotune.targets.commands.recognition.shell import program_of, script_of
 from autotune.targets.commands.script.argument_names import is_negative, normal
 from autotune.targets.commands.script.declared_arguments import UNKNOWN, Argument, Script, read_script, with_globals
@@ -79,7 +79,7 @@ class _Reader:
         self._given = [one for one in before if normal(one.option) in named]
         at = len(words) - len(program.arguments)
         self._given += given(words, at, declared)
-        file = "" if grammar.reads_files else settings_file(words, at, self._given)
+        file = "" if grammar.reads_files else config_file(words, at, self._given)
         self._unread = dict.fromkeys(declared.values(), file)  # the files that may say what they are today
         self._unread |= dict.fromkeys(own, launch_file(words, launch, before) if launch else "")
         self._alone = {meant(key).owner for key, value in corrections.items() if value == NOT_AN_ARGUMENT}

@@ -11,8 +11,8 @@ from autotune.report import drawing
 from autotune.report.changes import label_of
 from autotune.report.chart import Absence, Chart, Table
 from autotune.report.drawing import WIDE, Size
-from autotune.report.explain import SettingWorth, explain
-from autotune.report.explain_text import sentences_of, setting_phrase
+from autotune.report.explain import ValueWorth, explain
+from autotune.report.explain_text import sentences_of, worth_phrase
 from autotune.report.gain import NOT_MEASURED, Gain, basis_phrase, gain_phrase
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
@@ -22,12 +22,12 @@ TOP, ROW = 22, 44  # pixels: of the line's name, and of a setting with its name
 LONGEST_INTERVAL = 10.0  # times: no interval is drawn further than this from its factor
 
 
-def settings_chart(view: StudyView) -> Chart | Absence:
+def knob_values_chart(view: StudyView) -> Chart | Absence:
     """One row for each setting of which a factor is known: in the recommendation, else alone, else as estimated."""
     best = view.recommendation
     if best is None:
         return Absence(name=NAME, title=TITLE, reason="there is no recommendation")
-    found = explain(view, best).settings
+    found = explain(view, best).worths
     rows = [(one, gain) for one in _first_of_each(found) if (gain := one.inside or one.alone or one.estimate)]
     if not rows:
         return Absence(name=NAME, title=TITLE, reason="no setting was measured by itself")
@@ -38,7 +38,7 @@ def settings_chart(view: StudyView) -> Chart | Absence:
     return Chart(
         name=NAME,
         title=TITLE,
-        summary="; ".join(f"{setting_phrase(one)}: {_words(one, gain, best)}" for one, gain in rows),
+        summary="; ".join(f"{worth_phrase(one)}: {_words(one, gain, best)}" for one, gain in rows),
         table=Table(
             titles=("setting", "in the recommendation", "alone, beside the baseline", "measured by"),
             rows=tuple(_cells(one, best) for one in found),
@@ -49,24 +49,24 @@ def settings_chart(view: StudyView) -> Chart | Absence:
     )
 
 
-def _first_of_each(found: Sequence[SettingWorth]) -> list[SettingWorth]:
+def _first_of_each(found: Sequence[ValueWorth]) -> list[ValueWorth]:
     """Return the changes, and of what stays the alternative that is known best: the table has the others."""
     return list({tuple(one.values): one for one in reversed(found)}.values())[::-1]
 
 
-def _cells(one: SettingWorth, best: Recommendation) -> tuple[str, ...]:
+def _cells(one: ValueWorth, best: Recommendation) -> tuple[str, ...]:
     alone = gain_phrase(one.alone, best.goal) if one.alone and one.alone != one.inside else ""
     gain = one.inside or one.alone or one.estimate
     first = sentences_of(one, best)[0] if one.inside or not one.alone else NOT_MEASURED
-    return setting_phrase(one), first.partition(", by ")[0], alone, basis_phrase(gain) if gain else ""
+    return worth_phrase(one), first.partition(", by ")[0], alone, basis_phrase(gain) if gain else ""
 
 
-def _words(one: SettingWorth, gain: Gain, best: Recommendation, *, has_interval: bool = True) -> str:
+def _words(one: ValueWorth, gain: Gain, best: Recommendation, *, has_interval: bool = True) -> str:
     words = gain_phrase(gain, best.goal, has_interval=has_interval).removeprefix(f"{NOT_MEASURED}; ")
     return words if one.inside or gain.by == "estimate" else f"alone {words}"
 
 
-def _note(found: Sequence[SettingWorth], view: StudyView, best: Recommendation) -> str:
+def _note(found: Sequence[ValueWorth], view: StudyView, best: Recommendation) -> str:
     objective = objective_of(best.goal)
     labels = {label_of(one.values): one for one in reversed(found)}
     same = [name for name, one in reversed(labels.items()) if one.is_same]
@@ -87,7 +87,7 @@ def _note(found: Sequence[SettingWorth], view: StudyView, best: Recommendation) 
     return " ".join(filter(None, parts))
 
 
-def _drawn(rows: Sequence[tuple[SettingWorth, Gain]], best: Recommendation, size: Size) -> list[str]:
+def _drawn(rows: Sequence[tuple[ValueWorth, Gain]], best: Recommendation, size: Size) -> list[str]:
     """Draw intervals below each other on a logarithmic scale, each with its setting above and its factor beside."""
     told = [_words(one, gain, best, has_interval=size.width >= WIDE.width) for one, gain in rows]
     room = size.width - 28 - 1.1 * max(map(drawing.width_of, told))
@@ -105,7 +105,7 @@ def _drawn(rows: Sequence[tuple[SettingWorth, Gain]], best: Recommendation, size
         kind = "whisker dashed" if gain.by == "estimate" else "whisker"
         line = f'<path class="{kind}" d="M{x(left):.1f} {y + 26}H{x(right):.1f}"/>'
         dot = drawing.marker(0, x(gain.ratio), y + 26, is_hollow=gain.by != "rounds")
-        told_at = f"{setting_phrase(one)}: {_words(one, gain, best)}"
+        told_at = f"{worth_phrase(one)}: {_words(one, gain, best)}"
         parts.append(
             f'<g class="{"kept" if one.is_change else "other"}">{drawing.with_tooltip(line + dot, told_at)}</g>'
         )
@@ -118,6 +118,6 @@ def _ends(gain: Gain) -> tuple[float, float]:
     return low, min(gain.high or gain.ratio, gain.ratio * LONGEST_INTERVAL)
 
 
-def _fitting(one: SettingWorth, size: Size) -> str:
-    words = setting_phrase(one)
+def _fitting(one: ValueWorth, size: Size) -> str:
+    words = worth_phrase(one)
     return words if 1.1 * drawing.width_of(words) + 8 < size.width else label_of(one.values)

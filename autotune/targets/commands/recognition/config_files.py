@@ -15,7 +15,7 @@ _ENDINGS = (".yaml", ".yml", ".json", ".toml", ".ini", ".cfg")
 _OPTION = re.compile(r"(\w+_)?(config|cfg|conf|recipe|hparams|settings)(_(file|path|name|yaml))?|c|yaml|fname")
 
 
-def settings_file(words: Sequence[str], start: int, given: Sequence[Given]) -> str:
+def config_file(words: Sequence[str], start: int, given: Sequence[Given]) -> str:
     """Return the word from position `start` on that names a file of arguments; empty: none does."""
     values = {one.at + (not one.inline): one for one in given if one.value is not None}
     for at in range(start, len(words)):
@@ -35,7 +35,7 @@ def launch_file(words: Sequence[str], launch: Launch, given: Sequence[Given]) ->
 
     Accelerate 1.15 reads its own without being told, `accelerate.commands.config.config_args`.
     """
-    named = settings_file(words[: launch.options_at + len(launch.options)], launch.options_at, given)
+    named = config_file(words[: launch.options_at + len(launch.options)], launch.options_at, given)
     cache = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"
     own = [Path(cache).expanduser() / "accelerate" / f"default_config.{kind}" for kind in ("yaml", "json")]
     return named or next((str(one) for one in own if launch.distributed.script_call and one.is_file()), "")
