@@ -35,9 +35,11 @@ def best(
     from autotune.cli.options import known
     from autotune.knobs.declared import declare
     from autotune.report.answer import answer_block
+    from autotune.study.answers import unanswered_probes
     from autotune.study.disk import find
     from autotune.study.recommendation import at_global_batch, command_of, declared_in, load_result
     from autotune.study.view import load_view
+    from autotune.units import counted
 
     result = at_global_batch(load_result(study), global_batch)
     declare(*declared_in(result))
@@ -57,3 +59,7 @@ def best(
             view = load_view(folder)
         result = replace(result, study=str(folder))  # it may have been moved
         out.print(answer_block(result, view, width=text_width(out), verbose=verbose), soft_wrap=True)
+        newer = unanswered_probes(folder, view.request) if view and not view.running else 0
+        if newer:
+            text = f"The search was broken off after {counted(newer, 'more probe')}, which this answer does not know."
+            say(f"{text} Run the same command again to end it.", stderr=True)

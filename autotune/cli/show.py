@@ -37,6 +37,7 @@ def show(
     from autotune.harmless import plain
     from autotune.report.blocks import trials_table
     from autotune.report.expected import probe_block
+    from autotune.study.answers import unanswered_probes
     from autotune.study.disk import find
     from autotune.study.view import load_view
     from autotune.units import counted
@@ -56,7 +57,9 @@ def show(
     if probe is not None:
         console.print(probe_block(view, asked[0]), soft_wrap=True)
         return
+    newer = 0 if view.running or view.recommendation is None else unanswered_probes(view.folder, view.request)
     state = "running" if view.running else "finished" if view.recommendation else "stopped before its end"
+    state = f"stopped before its end, {counted(newer, 'probe')} after its answer" if newer else state
     first = f"{view.folder} · {view.request.target} · {counted(len(view.trials), 'probe')} · {state}"
     console.print(plain(first), soft_wrap=True)
     if not view.running and view.recommendation is None and view.trials:

@@ -21,6 +21,7 @@ from autotune.core.records import Config, StudyRequest
 from autotune.errors import StudyError
 from autotune.machine.environment import fingerprint
 from autotune.study import disk
+from autotune.study.history import History
 from autotune.study.recommendation import Recommendation, read_best
 from autotune.units import format_share
 
@@ -35,6 +36,15 @@ def answered_probes(folder: Path, request: StudyRequest) -> int:
             if (answer.target, answer.goal, answer.fingerprint) == (request.target, request.goal, machine):
                 probes.append(answer.probes)
     return max(probes)
+
+
+def unanswered_probes(folder: Path, request: StudyRequest) -> int:
+    """Return how many probes of the study in `folder` came after its last answer: of a search that was broken off.
+
+    0 where no answer is one to `request` on its machine.
+    """
+    answered = answered_probes(folder, request)
+    return max(0, len(History.read(folder, request).judged) - answered) if answered else 0
 
 
 def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], bool]) -> tuple[Recommendation, str]:

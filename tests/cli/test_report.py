@@ -6,10 +6,11 @@ from xml.etree import ElementTree
 
 import pytest
 
+from autotune.machine.environment import fingerprint
 from autotune.report.charts import CHARTS
 from tests.commandline import assert_one_clear_error
 from tests.commandline import run_here as run
-from tests.reporting import ladder, recommendation, written
+from tests.reporting import ENVIRONMENT, ladder, recommendation, written
 
 
 @pytest.fixture
@@ -110,3 +111,18 @@ def test_a_study_that_was_copied_is_named_where_it_lies_now(home: Path) -> None:
 
     assert "autotune best copy --verbose" in told
     assert "studies/" not in told
+
+
+@pytest.mark.parametrize(("probes", "newer"), [(7, 2), (9, 0)])
+def test_probes_after_the_answer_are_told_wherever_it_is_read(tmp_path: Path, probes: int, newer: int) -> None:
+    best = recommendation(probes=probes, fingerprint=fingerprint(ENVIRONMENT))
+    written(tmp_path / "study", ladder()[:9], best)
+
+    shown, answer = run(tmp_path, "show", "study"), run(tmp_path, "best", "study")
+
+    state = f"stopped before its end, {newer} probes after its answer" if newer else "finished"
+    assert f"9 probes · {state}\n" in shown.stdout
+    assert answer.stderr == (
+        f"The search was broken off after {newer} more probes, which this answer does not know. Run the same command "
+        f"again to end it.\n" * bool(newer)
+    )
