@@ -171,7 +171,11 @@ class TerminalReporter:
     def finished(self, recommendation: Recommendation) -> None:
         """Say how much was tried, and what of the rest is known; the result itself belongs on standard output."""
         self.close()
-        text = f"{counted(recommendation.probes, 'probe')} in {format_seconds(recommendation.seconds)}"
+        text, before = counted(self._probes, "probe"), recommendation.probes - self._probes
+        if before == 0:
+            text += f" in {format_seconds(recommendation.seconds)}"
+        elif before > 0:  # negative: an earlier answer stands, of fewer probes
+            text += f" now, {before} before"
         rest = f"; {recommendation.certificate.text}" if recommendation.certificate else ""
         self._print(Text(f"\n{text}{plain(rest)}\n", "dim"))
 

@@ -237,3 +237,21 @@ def test_a_value_of_a_knob_of_ones_own_may_have_a_comma() -> None:
     typed = Options(context, lambda name: True).pairs("--fix", "kind=small,new,batch=64,note=a=b,c")
 
     assert typed == {"kind": "small,new", "batch_size": 64, "note": "a=b,c"}
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (("--time-buget", "30s"), "has no option --time-buget. It was probably mistyped. Did you mean --time-budget?"),
+        (("--bacth", "8"), "Did you mean --batch?"),
+        (("--batch-sizes", "8"), "It is probably an argument of model.py"),
+        (("--tune", "optim"), "Did you mean fused_optimizer?"),
+        (("--command", "python train.py"), "Two targets are named: model.py, and --command 'python train.py'."),
+    ],
+)
+def test_what_was_probably_meant_is_named(tmp_path, words, told):
+    (tmp_path / "model.py").write_text("def model(): ...\n")
+
+    ended = run(tmp_path, "search", "model.py", *words)
+
+    assert told in ended.stderr and ended.returncode == 2

@@ -38,6 +38,24 @@ def tell(reporter: Reporter, trials: tuple[Trial, ...]) -> None:
     reporter.finished(recommendation())
 
 
+@pytest.mark.parametrize(
+    ("known", "words"),
+    [
+        (0, "2 probes in 90 s\n"),
+        (3, "2 probes now, 3 before\n"),
+        (-1, "2 probes\n"),
+    ],  # an earlier answer of fewer stands
+)
+def test_what_is_counted_at_the_end_was_probed_now(known: int, words: str) -> None:
+    stream = io.StringIO()
+    reporter = TerminalReporter(Console(file=stream))
+    for one in ladder()[:2]:
+        reporter.probed(one, verdict(one), best_so_far=False)
+    reporter.finished(recommendation(probes=2 + known, seconds=90.0))
+
+    assert f"\n{words}" in stream.getvalue()
+
+
 def to_file(quiet: bool = False, verbose: bool = False, trials: tuple[Trial, ...] | None = None) -> str:
     stream = io.StringIO()
     tell(TerminalReporter(Console(file=stream), quiet=quiet, verbose=verbose), ladder() if trials is None else trials)

@@ -44,6 +44,14 @@ def test_what_is_open_goes_to_the_larger_batch_and_the_answer_says_so():
     assert "and it is open whether 256 is enough; declare" in said.text
 
 
+def test_what_else_is_faster_with_the_same_batch_is_no_matter_of_the_batch():
+    answer = _answer(_batch(256, (97, 97.1, 96.9)), _candidate(config(batch_size=256, num_workers=2), (98, 98.1, 97.9)))
+
+    assert answer.params == config(batch_size=256).values
+    said = next(one for one in answer.reasons if one.code is Code.GLOBAL_BATCH_UNDECLARED)
+    assert said.numbers["share"] == 1
+
+
 def test_the_model_of_all_probes_counts_beside_few_rounds():
     rounds = (_batch(512, (100, 105), expected=103.0), _batch(256, (96, 99), expected=90.0))
     alone = tuple(_batch(one.config.batch_size, one.rates) for one in rounds)
