@@ -95,7 +95,7 @@ def kill_all(leader: Leader | None, tag: str) -> None:
         _reap_orphans(leader.pid, ended)
 
 
-def insist(action: Callable[[], None]) -> None:
+def insist(action: Callable[[], object]) -> None:
     """Carry `action` to its end however often Ctrl-C is pressed; the interrupt is raised afterwards."""
     interrupt: KeyboardInterrupt | None = None
     while True:

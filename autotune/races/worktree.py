@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -161,9 +162,9 @@ def _run(words: list[str], at: Path | None) -> subprocess.CompletedProcess[str]:
     """Run git to its end: without the variables that a hook has from it, without hooks, and out of reach of Ctrl-C."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     line = ["git", "-c", f"core.hooksPath={os.devnull}", *words]
-    git = subprocess.Popen(
-        line, cwd=at, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
-    )
-    said: list[tuple[str, str]] = []
-    insist(lambda: said.append(git.communicate()))  # killed, it would leave a lock, and processes that check out
-    return subprocess.CompletedProcess(line, git.returncode, *said[0])
+    with ThreadPoolExecutor(1) as pool:  # an interrupt comes to the main thread alone, at any moment of it
+        git = pool.submit(
+            subprocess.run, line, cwd=at, env=environ, capture_output=True, text=True, start_new_session=True
+        )
+        insist(lambda: wait([git]))  # killed, git would leave a lock, and processes that check out
+        return git.result()
