@@ -1,5 +1,6 @@
 """The code of another revision: checked out for a while, with what git ignores, and gone afterwards."""
 
+import itertools
 import signal
 import subprocess
 import sys
@@ -9,6 +10,7 @@ import time
 import pytest
 
 from autotune.errors import UsageError
+from autotune.launch import processes
 from autotune.races.worktree import OWN, worktree
 
 
@@ -119,7 +121,9 @@ def test_it_is_gone_after_an_error_and_after_ctrl_c(error, repository):
     assert len(git(repository, "worktree", "list")) == 1
 
 
-def test_ctrl_c_while_git_checks_out_leaves_neither_a_worktree_nor_a_git(repository, tmp_path):
+@pytest.fixture
+def slow(repository, tmp_path):
+    """Files that git writes when it begins to check out, that it waits for, and that it writes in the end."""
     (repository / "large.bin").write_text("samples")
     (repository / ".gitattributes").write_text("*.bin filter=slow\n")
     git(repository, "add", ".")
@@ -127,6 +131,32 @@ def test_ctrl_c_while_git_checks_out_leaves_neither_a_worktree_nor_a_git(reposit
     began, go, ended = tmp_path / "began", tmp_path / "go", tmp_path / "ended"
     git(repository, "config", "filter.slow.smudge",
         f"touch {began}; while [ ! -e {go} ]; do sleep 0.01; done; cat; touch {ended}")  # fmt: skip
+    return began, go, ended
+
+
+def test_ctrl_c_before_git_is_waited_for_lets_it_end(repository, slow, tmp_path, monkeypatch):
+    began, go, ended = slow
+    waits = itertools.count(1)
+
+    def insist(action):
+        if next(waits) == 3:  # two for the revision
+            while not began.exists():
+                time.sleep(0.01)
+            go.touch()
+            raise KeyboardInterrupt
+        processes.insist(action)
+
+    monkeypatch.setattr("autotune.races.worktree.insist", insist)
+    with pytest.raises(KeyboardInterrupt), worktree("HEAD", tmp_path / "place"):
+        pass
+
+    assert ended.exists()
+    assert not (tmp_path / "place").exists()
+    assert len(git(repository, "worktree", "list")) == 1
+
+
+def test_ctrl_c_while_git_checks_out_leaves_neither_a_worktree_nor_a_git(repository, slow, tmp_path):
+    began, go, ended = slow
 
     def press():
         while not began.exists():
