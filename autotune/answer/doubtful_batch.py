@@ -17,9 +17,8 @@ from autotune.objectives import objective_of
 from autotune.study.summary import ConfigSummary, rounds_of
 
 LEAST_BATCH_GAIN = 0.05  # over the fastest that holds it: for less nobody should have to think about BatchNorm
-EVIDENT_SLOWDOWN = (
-    0.15  # of single probes with the baseline's global batch: beyond it the other one is confirmed if time allows
-)
+# Of single probes with the baseline's global batch: beyond it the other one is confirmed if time allows.
+EVIDENT_SLOWDOWN = 0.15
 # Of the interval that has to exclude a slowdown, 90 % one-sided: at 95 % two rounds cannot show 20 %.
 BATCH_CONFIDENCE = 0.8
 

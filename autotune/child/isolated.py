@@ -13,9 +13,8 @@ from autotune.targets.base import Step
 
 COMPUTE_STEPS = 3  # of computing alone, where they take no longer than ISOLATED_PATIENCE times as long as they have to
 ISOLATED_PATIENCE = 2.0
-LOADER_TURNS = (
-    3  # of the workers, one batch of each: loading alone, where there is time for so many (docs/notes/timing.md 4)
-)
+# Of the workers, one batch of each: loading alone, where there is time for so many (docs/notes/timing.md 4).
+LOADER_TURNS = 3
 LEAST_LOADING = 0.1  # of its longest time: three turns of a fast loader would be over in a millisecond
 MOST_LOADER_TURNS = 30  # of a very fast one
 

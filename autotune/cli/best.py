@@ -59,7 +59,7 @@ def best(
             view = load_view(folder)
         result = replace(result, study=str(folder))  # it may have been moved
         out.print(answer_block(result, view, width=text_width(out), verbose=verbose), soft_wrap=True)
-        newer = unanswered_probes(folder, view.request) if view and not view.running else 0
+        newer = unanswered_probes(folder, view.request, view.trials) if view and not view.running else 0
         if newer:
             text = f"The search was broken off after {counted(newer, 'more probe')}, which this answer does not know."
             say(f"{text} Run the same command again to end it.", stderr=True)

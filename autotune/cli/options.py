@@ -125,12 +125,12 @@ class Options:
         Raises `UsageError` if it was typed without one.
         """
         given = {name: value for name, value in self._values(described(FleetSettings), typed).items() if value != ""}
-        for name in [] if "storage" in given else list(given):
-            whence = given_by(self._context, name)
-            if whence != "COMMANDLINE":
-                value = given.pop(name)
-            if whence in ("ENVIRONMENT", "DEFAULT_MAP"):
-                note(f"{name} = {value} counts only with a storage, and none is given: this machine measures.")
+        if "storage" not in given:
+            whence = {name: given_by(self._context, name) for name in given}
+            for name, value in given.items():
+                if whence[name] in ("ENVIRONMENT", "DEFAULT_MAP"):
+                    note(f"{name} = {value} counts only with a storage, and none is given: this machine measures.")
+            given = {name: value for name, value in given.items() if whence[name] == "COMMANDLINE"}
         return FleetSettings.of(**given)
 
     def race(self, typed: Mapping[str, Any]) -> dict[str, Any]:

@@ -57,9 +57,9 @@ def show(
     if probe is not None:
         console.print(probe_block(view, asked[0]), soft_wrap=True)
         return
-    newer = 0 if view.running or view.recommendation is None else unanswered_probes(view.folder, view.request)
     state = "running" if view.running else "finished" if view.recommendation else "stopped before its end"
-    state = f"stopped before its end, {counted(newer, 'probe')} after its answer" if newer else state
+    if state == "finished" and (newer := unanswered_probes(view.folder, view.request, view.trials)):
+        state = f"stopped before its end, {counted(newer, 'probe')} after its answer"
     first = f"{view.folder} · {view.request.target} · {counted(len(view.trials), 'probe')} · {state}"
     console.print(plain(first), soft_wrap=True)
     if not view.running and view.recommendation is None and view.trials:

@@ -15,9 +15,8 @@ from autotune.cli.options import given_by, parameter_of
 from autotune.errors import UsageError
 
 TARGET = "Your training code: model.py, pkg.train, model.py:function, or the command that trains, behind `--`."
-MISTYPED = (
-    0.85  # similarity to an option (difflib), above which it is that, and no argument of a script (`--batch-size`)
-)
+# Similarity (difflib) from which it is an option, and no argument of a script as `--batch-size` is.
+MISTYPED = 0.85
 PAIR_OPTIONS = {"--fix", "--baseline", "--config", "--map"}  # of `name=value,...`, which may be repeated
 Words = Annotated[list[str] | None, typer.Argument(help=TARGET, metavar="TARGET | -- COMMAND ARGUMENT...")]
 Map = Annotated[

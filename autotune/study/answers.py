@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -18,10 +18,11 @@ from msgspec.structs import replace
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.records import Config, StudyRequest
+from autotune.core.results import Trial
 from autotune.errors import StudyError
 from autotune.machine.environment import fingerprint
 from autotune.study import disk
-from autotune.study.history import History
+from autotune.study.history import ended_a_search
 from autotune.study.recommendation import Recommendation, read_best
 from autotune.units import format_share
 
@@ -38,13 +39,14 @@ def answered_probes(folder: Path, request: StudyRequest) -> int:
     return max(probes)
 
 
-def unanswered_probes(folder: Path, request: StudyRequest) -> int:
-    """Return how many probes of the study in `folder` came after its last answer: of a search that was broken off.
+def unanswered_probes(folder: Path, request: StudyRequest, trials: Sequence[Trial]) -> int:
+    """Return how many `trials` of the study in `folder` came after its last answer: of a search that was broken off.
 
     0 where no answer is one to `request` on its machine.
     """
     answered = answered_probes(folder, request)
-    return max(0, len(History.read(folder, request).judged) - answered) if answered else 0
+    known = sum(not ended_a_search(trial) for trial in trials)  # the others are made again, and no answer counts them
+    return max(0, known - answered) if answered else 0
 
 
 def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], bool]) -> tuple[Recommendation, str]:

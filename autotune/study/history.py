@@ -57,7 +57,7 @@ class History:
         """
         return cls(
             request,
-            [trial for trial in disk.read_trials(folder) if not _ended_a_search(trial)],
+            [trial for trial in disk.read_trials(folder) if not ended_a_search(trial)],
             [pair for pair in _others(folder) if pair[1].outcome is not Outcome.ENVIRONMENT],
         )
 
@@ -246,7 +246,7 @@ def _others(folder: Path) -> Iterator[Measured]:
             yield codec.read(path.with_name(REQUEST), ProfileRequest), codec.read(path, ProfileResult)
 
 
-def _ended_a_search(trial: Trial) -> bool:
-    """Whether the search stopped there for a fault of the machine or of the target: it is to be probed again."""
+def ended_a_search(trial: Trial) -> bool:
+    """Return whether the search stopped there for a fault of the machine or of the target: it is to be probed again."""
     outcome = trial.result.outcome
     return outcome is Outcome.ENVIRONMENT or (trial.purpose == "baseline" and outcome in FATAL_AT_BASELINE)

@@ -41,9 +41,8 @@ MOST_SIMPLER = 5  # probes of the best with fewer changes
 MOST_DOUBTFUL = 0.3  # expected slowdown without a change that is still worth a probe
 MOST_COMPUTING = 0.4  # share of a step: computing that takes less is hidden by the workers, even on the cores of both
 MOST_LUCK = 0.25  # of a score, by few page faults: about the most that sparing them saved of a step (decisions/0084)
-SIMPLER_SLOWDOWN = (
-    0.03  # of a single probe with fewer changes that is taken all the same (benchmarks/useless_changes.py)
-)
+# Of a single probe with fewer changes that is taken all the same (benchmarks/useless_changes.py).
+SIMPLER_SLOWDOWN = 0.03
 
 Item = TypeVar("Item")
 

@@ -126,3 +126,13 @@ def test_probes_after_the_answer_are_told_wherever_it_is_read(tmp_path: Path, pr
         f"The search was broken off after {newer} more probes, which this answer does not know. Run the same command "
         f"again to end it.\n" * bool(newer)
     )
+
+
+def test_a_damaged_measurement_that_the_answer_does_not_need_costs_nothing(tmp_path: Path) -> None:
+    written(tmp_path / "study", ladder()[:9], recommendation(probes=9, fingerprint=fingerprint(ENVIRONMENT)))
+    place = tmp_path / "study" / "dry_run" / "0000"
+    place.mkdir(parents=True)
+    for name in ("request.json", "result.json"):
+        (place / name).write_text("damaged")
+
+    assert run(tmp_path, "best", "study").returncode == run(tmp_path, "show", "study").returncode == 0
