@@ -60,7 +60,6 @@ class Job(Record, frozen=True, kw_only=True):
     id: int
     place: str  # in the study, such as probes/0007
     request: str  # JSON
-    lost_workers: int = 0  # while they carried it out
 
 
 class JobEnd(Record, frozen=True, kw_only=True):

@@ -19,7 +19,7 @@ UPDATE autotune_job SET state = 'running', worker = %(worker)s, taken_at = coale
         (state = 'running' AND worker = %(worker)s)
         OR (state = 'queued' AND (wanted = %(worker)s OR (wanted IS NULL AND %(takes_any)s))))
     ORDER BY state = 'queued', wanted IS NULL, id LIMIT 1 FOR UPDATE SKIP LOCKED)
-RETURNING id, place, request, losses"""
+RETURNING id, place, request"""
 STORE = """
 UPDATE autotune_job SET state = 'done', result = %(result)s, log = %(log)s, worker = %(worker)s,
     taken_at = coalesce(taken_at, now()), finished_at = now()
@@ -89,7 +89,7 @@ class WorkerQueue:
             return cursor.execute(TAKE, values).fetchone()
 
         row = self.database.run(take)
-        return None if row is None else Job(id=row[0], place=row[1], request=row[2], lost_workers=row[3])
+        return None if row is None else Job(id=row[0], place=row[1], request=row[2])
 
     def is_mine(self, job: Job) -> bool:
         """Return whether this worker is still the one that carries it out: a sign of life."""
