@@ -60,7 +60,7 @@ def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], 
     if earlier is not None and _question(earlier) != _question(answer):
         earlier = None  # best.json is all that a clone of somebody's study holds: it may be another machine's
     if earlier is not None and is_better_supported(earlier, answer) and not fails(Config(values=earlier.params)):
-        write_answer(aside, answer)
+        write_answer(folder, answer, aside.name)
         told = (
             f"The earlier recommendation is kept: it rests on {_support(earlier)}, this one on "
             f"{_support(answer)}. This one is saved as {aside.name}; a longer --time-budget would support it better."
@@ -71,17 +71,17 @@ def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], 
             shutil.copyfile(best, aside)
     except OSError as error:
         raise disk.unwritable(folder, error) from error
-    write_answer(best, answer)
+    write_answer(folder, answer)
     changed = earlier is not None and earlier.params != answer.params
     return answer, f"This recommendation replaces the earlier one, which is saved as {aside.name}." if changed else ""
 
 
-def write_answer(path: Path, answer: Recommendation) -> None:
-    """Write `answer` to `path` in its study. Raises `EnvironmentUnfit` if that fails."""
+def write_answer(folder: Path, answer: Recommendation, name: str = disk.BEST) -> None:
+    """Write `answer` to its study: as the one that stands, unless it gets another `name`. Raises `EnvironmentUnfit`."""
     try:
-        codec.write(path, answer)
+        codec.write(folder / name, answer)
     except OSError as error:
-        raise disk.unwritable(path.parent, error) from error
+        raise disk.unwritable(folder, error) from error
 
 
 def is_better_supported(earlier: Recommendation, later: Recommendation) -> bool:

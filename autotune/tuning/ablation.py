@@ -29,7 +29,6 @@ from autotune.core.notices import Notice, notice
 from autotune.core.records import Config
 from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.errors import AutotuneError
-from autotune.study import disk
 from autotune.study.answers import write_answer
 from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary
@@ -85,7 +84,7 @@ def ablate(
         probes=len(context.history.judged),
         seconds=round(context.budget.elapsed_seconds, 1),
     )
-    write_answer(context.folder / disk.BEST, new)
+    write_answer(context.folder, new)
     return new
 
 

@@ -18,7 +18,6 @@ from autotune.core.stats import MOST_PROBE_NOISE
 from autotune.errors import AutotuneError
 from autotune.fleet.base import Fleet
 from autotune.fleet.records import FleetWorker
-from autotune.study import disk
 from autotune.study.answers import write_answer
 from autotune.study.recommendation import Recommendation
 from autotune.tuning.probing import probe_with_retry
@@ -51,7 +50,7 @@ def confirm_elsewhere(context: SearchContext, answer: Recommendation) -> Recomme
         context.reporter.note(f"The recommendation stands, confirmed on one machine. {error}")
         return answer
     told = structs.replace(_told(answer, worker, ratio), probes=len(context.history.judged))
-    write_answer(context.folder / disk.BEST, told)
+    write_answer(context.folder, told)
     return told
 
 
