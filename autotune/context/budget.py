@@ -47,7 +47,6 @@ class TimeBudget:
     def __init__(self, history: History, seconds: float, clock: Callable[[], float], began: float) -> None:
         """The search `began` at that moment of `clock`."""
         self._history, self._clock, self._began = history, clock, began
-        self.advised_minutes = 0  # told to be enough; 0: nothing was
         self.seconds, self._objective = seconds, objective_of(history.request.goal)
         self._probes_after = self._objective.probes_after(history.request.goal)
         self._known_candidates: dict[tuple[int, int], list[Config]] = {}  # by version, and how many

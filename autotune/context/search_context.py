@@ -58,6 +58,7 @@ class SearchContext:
     interrupted_confirmation: ResumedConfirmation  # to be gone on with; false: there is none
     interrupted_ablation: ResumedConfirmation  # the same
     code_changed: Notice | None = None  # the warning that the target's file did, since the study began
+    advised_minutes: int = 0  # of a time budget, told to be enough; 0: nothing was
 
     @property
     def objective(self) -> Objective:

@@ -29,7 +29,7 @@ def recommendation_of(
         noise_scale=history.noise_scale,
     )  # fmt: skip
     answer = recommend(summaries, context.request, facts, among)
-    open_one, advised = answer.undecided, context.budget.advised_minutes
+    open_one, advised = answer.undecided, context.advised_minutes
     if open_one is not None and open_one.minutes_needed is not None and open_one.minutes_needed < advised:
         answer = replace(answer, undecided=replace(open_one, minutes_needed=advised))  # one advice, not two
     if context.code_changed:

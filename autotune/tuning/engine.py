@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextvars import copy_context
+from dataclasses import replace
 
 from autotune import interrupts
 from autotune.context.progress_writer import ProgressWriter
@@ -91,7 +92,7 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
     else:
         context.reporter.phase("search")
         if notes_budget:
-            note_short_budget(context)
+            context = replace(context, advised_minutes=note_short_budget(context))
         predict_memory(context)
         explore(context)
         refine_batch(context)

@@ -37,20 +37,23 @@ def tell_opening(
     return bool(short)
 
 
-def note_short_budget(context: SearchContext) -> None:
-    """Say what the budget is too short for, once it is known how long a probe takes."""
+def note_short_budget(context: SearchContext) -> int:
+    """Say what the budget is too short for, once it is known how long a probe takes.
+
+    Returns the minutes that are told to be enough; 0 if it is long enough.
+    """
     budget, remaining = context.budget, len(context.trades.remaining())
     probes = min(budget.missing_finalists, context.settings.probes or FEWEST_FINALISTS, remaining)
     over, minutes = budget.shortage(probes)
     if not over or not context.history.best_score:
-        return
+        return 0
     more = f"{counted(probes, 'more probe')} and a short confirmation take"
     wanted = more if probes else "a short confirmation takes"
     least = budget.shortest_confirmation_seconds + (context.time_guard.shortest_probe_seconds() if probes else 0.0)
     fits = least <= budget.left_seconds
     less = "fewer probes are run" if fits else "there may be no time for a confirmation"
-    budget.advised_minutes = minutes
     context.reporter.note(
         f"The time budget is short: {wanted} about {format_seconds(over)} more than is left; {less}. "
         f"Use --time-budget {minutes}m or more."
     )
+    return minutes

@@ -159,8 +159,8 @@ def test_an_open_answer_asks_for_no_less_than_the_search_has_asked_for(tmp_path)
     confirmed = [_candidate(BASE, *NOISY[0]), _candidate(FAST, *NOISY[1])]
 
     answer = recommendation_of(search, earlier("nothing is known"), confirmed)
-    search.budget.advised_minutes = 1000 + answer.undecided.minutes_needed
+    search = dataclasses.replace(search, advised_minutes=1000 + answer.undecided.minutes_needed)
     advised = recommendation_of(search, earlier("nothing is known"), confirmed)
 
-    assert advised.undecided.minutes_needed == search.budget.advised_minutes
+    assert advised.undecided.minutes_needed == search.advised_minutes
     assert advised.undecided.rounds_needed == answer.undecided.rounds_needed
