@@ -36,12 +36,12 @@ Values = Mapping[str, Mapping[str, str]]  # what names of a module are to be, as
 BRIEFLY: Values = {
     "autotune.objectives.base": {"Objective.probe_budget": f"{PROBE_BUDGET}"},
     "autotune.context.budget": dict.fromkeys(("SEARCH", "BRIEF", "LEAST"), f"{PROBE_BUDGET}"),
+    "autotune.context.time_shares": {"MOST_WAITING": "0.0"},
     "autotune.answer.confirmation_rounds": dict.fromkeys(
         ("USUAL_ROUNDS", "MOST_CONFIRMATION_ROUNDS", "GOAL_ROUNDS"), "4"
     ),
     "autotune.tuning.baseline": {"BASELINE_PAUSES_SECONDS": "(0.0, 0.1, 0.1, 0.1)"},
     "autotune.tuning.probing": {"BACK_OFF_SECONDS": "0.1"},
-    "autotune.tuning.quiet": {"MOST_WAITING_SHARE": "0.0"},
 }
 TWO_ROUNDS: Values = {
     "autotune.answer.confirmation_rounds": dict.fromkeys(

@@ -15,24 +15,19 @@ from collections.abc import Callable, Sequence
 from autotune.answer import choice, confirmation_rounds
 from autotune.answer.confirmation_end import SURE_ROUNDS
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, MOST_FINALISTS, probe_count
+from autotune.context import time_shares
 from autotune.context.probe_budgets import BRIEF, LEAST, SEARCH, ConfirmationPlan
 from autotune.core.records import Config
 from autotune.core.requests import FEWEST_PROBE_STEPS, ProbeBudget
 from autotune.core.results import Outcome
 from autotune.objectives import objective_of
-from autotune.precision.duration import CHECK_RUNS, CHECK_STEPS, SEED_SECONDS, check_batch, check_seconds, is_dtype_open
+from autotune.precision.duration import CHECK_STEPS, SEED_SECONDS, probable_check_seconds
 from autotune.precision.judge import THRESHOLDS
 from autotune.sampler.space import change_count
 from autotune.study.history import History
 from autotune.study.valid_probes import BACK_OFF_SECONDS
-from autotune.targets.commands.command import is_command
 
-MOST_RESERVED = 0.4  # share of the budget kept while exploring; of a short one more, once there is something to confirm
-MOST_CHECKING = 0.25  # share of the budget for a precision check
-MOST_LATE = 0.05  # share of the budget: a round that is expected to end later is not begun
-MOST_ABLATION = 0.2  # share of the budget kept to take changes back after the confirmation
 SIMPLER_PROBES = 2  # kept to take changes back before the confirmation: it may leave no time to do so after it
-FIRST_SHARE = 0.25  # share of the time left for the first probe of the baseline: from there on windows are shorter
 KNEE_FINALISTS = 5  # with a free global batch: who is within 5 % need not be told apart by eight rounds
 KNEE_PROBES = probe_count(KNEE_FINALISTS, SURE_ROUNDS, 1)
 SHORT_ROUNDS = confirmation_rounds.fewest_rounds(2)  # of the fastest against the baseline, for a useful interval
@@ -41,25 +36,15 @@ THREE_PROBES = probe_count(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with few
 USUAL_STEPS = ProbeBudget().min_steps  # of a part of a probe, if they are not too long for it
 
 
-class TimeBudget:
+class TimeBudget(time_shares.TimeShares):
     """The time budget of one run: answers every question of time, from the history, a clock and the user's seconds."""
 
     def __init__(self, history: History, seconds: float, clock: Callable[[], float], began: float) -> None:
         """The search `began` at that moment of `clock`."""
-        self._history, self._clock, self._began = history, clock, began
-        self.seconds, self._objective = seconds, objective_of(history.request.goal)
+        super().__init__(seconds, clock, began)
+        self._history, self._objective = history, objective_of(history.request.goal)
         self._probes_after = self._objective.probes_after(history.request.goal)
         self._known_candidates: dict[tuple[int, int], list[Config]] = {}  # by version, and how many
-
-    @property
-    def elapsed_seconds(self) -> float:
-        """The seconds that this run has taken so far."""
-        return self._clock() - self._began
-
-    @property
-    def left_seconds(self) -> float:
-        """The seconds left for search and confirmation; below 0 once the budget is overrun."""
-        return self.seconds - self.elapsed_seconds
 
     @property
     def spare_seconds(self) -> float:
@@ -70,6 +55,22 @@ class TimeBudget:
     def explorable_seconds(self) -> float:
         """The seconds left to explore with: what is not kept for later stages."""
         return self.left_seconds - self.reserve_seconds
+
+    @property
+    def profile_seconds(self) -> float:
+        """The seconds that a profile of the baseline may take now."""
+        return min(time_shares.MOST_PROFILING * self.seconds, self.spare_seconds)
+
+    @property
+    def prediction_seconds(self) -> float:
+        """The seconds that a prediction of memory may take now; 0.0 where less than its share is spare."""
+        most = time_shares.MOST_PREDICTING * self.seconds
+        return most if most <= self.spare_seconds else 0.0
+
+    @property
+    def waiting_seconds(self) -> float:
+        """The seconds for which a quiet machine may be waited for now; below 0 where none are spare."""
+        return min(time_shares.MOST_WAITING * self.seconds, self.spare_seconds)
 
     @property
     def usual_probe_budget(self) -> ProbeBudget:
@@ -102,7 +103,7 @@ class TimeBudget:
         Where steps are long, three of its parts (`child/window.py`) take the longest window each.
         """
         step = self._history.request.facts.step
-        seconds, share = step.seconds if step is not None else 0.0, FIRST_SHARE * self.left_seconds
+        seconds, share = step.seconds if step is not None else 0.0, time_shares.FIRST_SHARE * self.left_seconds
         parts, budgets = 3 * USUAL_STEPS * seconds, self._this_and_smaller(self.usual_probe_budget)
         least = FEWEST_PROBE_STEPS * seconds
         fit = (b for b in budgets if least + min(parts, 3 * b.max_seconds) <= share >= b.min_seconds)
@@ -131,14 +132,14 @@ class TimeBudget:
 
         0.0 for fewer than two, and where its share is too short for two rounds of the best and one other.
         """
-        (changed, rounds), share = self._ablation, MOST_ABLATION * self.seconds
+        (changed, rounds), share = self._ablation, time_shares.MOST_ABLATION * self.seconds
         return min((changed + 2) * rounds, share) if changed > 1 and 2 * rounds <= share else 0.0
 
     @property
     def affords_ablation(self) -> bool:
         """Whether all changes of who is best now can be taken back after the confirmation."""
         changed, rounds = self._ablation
-        return changed < 2 or (changed + 2) * rounds <= MOST_ABLATION * self.seconds
+        return changed < 2 or (changed + 2) * rounds <= time_shares.MOST_ABLATION * self.seconds
 
     @property
     def _ablation(self) -> tuple[int, float]:
@@ -164,7 +165,7 @@ class TimeBudget:
             return least if self.left_seconds >= least + self._history.times.typical_seconds else 0.0
         probes_after = self._probes_after + (0 if self.affords_ablation else SIMPLER_PROBES)
         others = self.precision_check_seconds + self._history.times.typical_seconds * probes_after
-        most = MOST_RESERVED * self.seconds
+        most = time_shares.MOST_RESERVED * self.seconds
         if missing == 0:
             most = max(most, self.short_confirmation_seconds + others)
         return max(least, min(self.full_confirmation_seconds + self.ablation_seconds + others, most))
@@ -187,9 +188,9 @@ class TimeBudget:
         """The seconds of the precision check that the search will probably need; 0.0 if it needs none."""
         checks = self._history.precision_checks
         seconds = [result.elapsed_seconds for _, result in checks if result.outcome is Outcome.OK]
-        expected = self._checking_seconds(CHECK_STEPS)
+        expected = probable_check_seconds(self._history, CHECK_STEPS)
         needed = seconds[-1] if seconds and expected else expected
-        return min(needed, MOST_CHECKING * self.seconds) if self.affords_precision_check else 0.0
+        return min(needed, time_shares.MOST_CHECKING * self.seconds) if self.affords_precision_check else 0.0
 
     @property
     def most_precision_check_seconds(self) -> float:
@@ -199,7 +200,8 @@ class TimeBudget:
     @property
     def affords_precision_check(self) -> bool:
         """Whether a precision check can run as many steps as say anything."""
-        return self._checking_seconds(THRESHOLDS.least_steps) <= min(self.most_precision_check_seconds, SEED_SECONDS)
+        needed = probable_check_seconds(self._history, THRESHOLDS.least_steps)
+        return needed <= min(self.most_precision_check_seconds, SEED_SECONDS)
 
     def affords_probe(self, config: Config | None = None) -> bool:
         """Return whether a search probe, of `config` if given, leaves time for the shortest confirmation."""
@@ -228,7 +230,7 @@ class TimeBudget:
         The fastest alone while there is no time for four rounds of three: it has the least regret of all ways to spend
         up to 14 probes (`benchmarks/confirmation_rounds.py`).
         """
-        most = self.left_seconds + MOST_LATE / 2 * self.seconds  # the other half is for rounds that take longer
+        most = self.left_seconds + self.late_seconds / 2  # the other half is for rounds that take longer
         if most < self.shortest_confirmation_seconds and self._history.baseline_runs:
             return 0
         candidates, knee = self._candidates(MOST_FINALISTS), self._objective.knee(self._history.request.goal)
@@ -260,7 +262,7 @@ class TimeBudget:
         """
         needed = probes * self._history.times.typical_seconds + self.short_confirmation_seconds
         over = needed - self.left_seconds
-        minutes = math.ceil((self.seconds + over + self._checking_seconds(CHECK_STEPS)) / 60)
+        minutes = math.ceil((self.seconds + over + probable_check_seconds(self._history, CHECK_STEPS)) / 60)
         return (over, minutes) if over > 0 else (0.0, 0)
 
     def _this_and_smaller(self, wanted: ProbeBudget) -> tuple[ProbeBudget, ...]:
@@ -279,14 +281,6 @@ class TimeBudget:
         """Whether single probes show that the best one is surely faster than the baseline."""
         score = self._history.summary(self._history.request.baseline).found
         return score is not None and self._history.best_score >= CLEAR_GAIN * score
-
-    def _checking_seconds(self, steps: int) -> float:
-        """Return the seconds of a precision check of so many steps at the pace of the fastest probe; 0.0: none is."""
-        if self._history.request.goal.stability == "off" or not is_dtype_open(self._history):
-            return 0.0
-        processes, batch = CHECK_RUNS if is_command(self._history.request.target) else 1, check_batch(self._history)
-        measured = (trial.result for trial, _ in self._history.judged if trial.result.measurement)
-        return min((check_seconds(result, batch, steps, processes) for result in measured), default=0.0)
 
     def _candidates(self, most: int) -> list[Config]:
         """Return what would be confirmed now: at most `most` finalists, and the baseline if it runs."""

@@ -13,8 +13,6 @@ from autotune.knobs import KNOBS
 from autotune.sampler.guard import Admission
 from autotune.study.history import History
 
-# Share of the time budget for a first compilation on a CPU: there it loses as often as it gains.
-MOST_COMPILING = 0.1
 # On a CPU, of the only one of three targets that gained (docs/notes/compiling.md 1): a run in which that pays is long.
 POSSIBLE_SPEEDUP = 1 / 0.81
 
@@ -57,7 +55,7 @@ class TimeGuard:
         said = {*request.limits, *(goal.tune or ())}
         if request.environment.device_kind != "cpu" or any(one.compiles and one.name in said for one in KNOBS):
             return True
-        if seconds <= MOST_COMPILING * self._budget.seconds:
+        if seconds <= self._budget.compiling_seconds:
             return True
         rates = [m.samples_per_second for trial, _ in self._history.judged if (m := trial.result.measurement)]
         if goal.run_length is None or not rates:

@@ -21,7 +21,6 @@ from autotune.study.history import History, NoiseScaleCheck
 from autotune.study.recommendation import BatchAdvice, Recommendation
 from autotune.study.valid_probes import Judged
 
-BUDGET_SHARE = 0.1  # of the time budget, for training and measuring
 LEAST_SAMPLE_SECONDS, MOST_SAMPLE_SECONDS = 5.0, 60.0  # however short and long the budget is
 NOISE_TRIES = 2  # of a sample that crashed: it may have been an accident
 WRONG_AT_START = 30  # times, by which a noise scale measured at initialisation was off (docs/notes/noise.md 3)
@@ -36,7 +35,7 @@ def measure_gradient_noise(context: SearchContext) -> None:
     history, request = context.history, context.request
     if not context.objective.uses_noise_scale:
         return
-    seconds = min(MOST_SAMPLE_SECONDS, max(LEAST_SAMPLE_SECONDS, BUDGET_SHARE * context.budget.seconds))
+    seconds = min(MOST_SAMPLE_SECONDS, max(LEAST_SAMPLE_SECONDS, context.budget.sampling_seconds))
     while (asked := _next(history.gradient_samples, request, seconds)) is not None:
         context.reporter.note(
             f"Measuring the gradient noise scale: {asked.least_steps} to {asked.most_steps} steps of training, then "

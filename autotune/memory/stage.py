@@ -20,7 +20,6 @@ from autotune.memory.records import ShapeRun, ShapeRunRequest
 from autotune.sampler.space import SearchSpace
 from autotune.study.pace import starting_seconds
 
-PREDICTION_SHARE = 0.1  # of the time budget, that may be spent on it
 LEAST_PREDICTION_SECONDS = 8.0  # with which it is begun at all: importing and a few steps of one arm
 MOST_ARMS = 64  # each takes a second or more; of more, the sampler's model puts together what a few knobs do
 
@@ -36,9 +35,8 @@ def predict_memory(context: SearchContext) -> None:
         context.reporter.detail("Memory is not predicted for several ranks. The search finds its limit by probes.")
         return
     known = history.baseline_known
-    all_seconds = PREDICTION_SHARE * context.budget.seconds
-    seconds = all_seconds - (starting_seconds(known[0].result) if known else 0.0)
-    if seconds < LEAST_PREDICTION_SECONDS or all_seconds > context.budget.spare_seconds or not prediction.can_bind:
+    seconds = context.budget.prediction_seconds - (starting_seconds(known[0].result) if known else 0.0)
+    if seconds < LEAST_PREDICTION_SECONDS or not prediction.can_bind:
         return
     wanted = asking(
         context.request, context.space, prediction.usable_bytes, seconds, shapes_vary=prediction.shapes_vary

@@ -6,6 +6,7 @@ from autotune.core.results import Outcome, ProbeResult
 from autotune.precision.arithmetic import own_arithmetic, precision_of
 from autotune.study.history import History
 from autotune.study.pace import starting_seconds
+from autotune.targets.commands.command import is_command
 
 CHECK_STEPS = 50  # of a first precision check (docs/notes/precision.md 3)
 SEED_SECONDS = 60.0  # at most, for so many steps of the three runs of one seed
@@ -37,3 +38,12 @@ def check_seconds(seen: ProbeResult, batch: int, steps: int, processes: int = 1)
     assert seen.measurement is not None, "only what was measured has a pace"
     samples = CHECK_RUNS * steps * batch
     return processes * starting_seconds(seen) + RUNS_SLOWER * samples / seen.measurement.samples_per_second
+
+
+def probable_check_seconds(history: History, steps: int) -> float:
+    """Return the seconds of a check of so many steps at the pace of the fastest probe; 0.0 where none may come."""
+    if history.request.goal.stability == "off" or not is_dtype_open(history):
+        return 0.0
+    processes, batch = CHECK_RUNS if is_command(history.request.target) else 1, check_batch(history)
+    measured = (trial.result for trial, _ in history.judged if trial.result.measurement)
+    return min((check_seconds(result, batch, steps, processes) for result in measured), default=0.0)

@@ -21,7 +21,6 @@ from autotune.study.pace import Pace, starting_seconds
 from autotune.study.recommendation import Recommendation
 from autotune.units import format_seconds, format_share
 
-PROFILE_SHARE = 1 / 30  # of the time budget, that it may take: less than a probe of a short search
 PASS_SECONDS = 0.3  # of each pass, unless its fewest steps take longer
 # Warm-up, parts, calls, lines; of all of them together: 17, of which 9 take longer.
 PASS_COUNT, FEWEST_PROFILE_STEPS = 4, 21
@@ -79,8 +78,7 @@ def _unfit(context: SearchContext, baseline: ProbeResult | None) -> str:
         return "the baseline is compiled"
     if baseline is None or baseline.measurement is None:
         return "the baseline does not run"
-    needed, most = _expected_seconds(baseline), PROFILE_SHARE * context.budget.seconds
-    if needed > min(most, context.budget.spare_seconds):
+    if (needed := _expected_seconds(baseline)) > context.budget.profile_seconds:
         return f"that takes about {format_seconds(needed)}, for which the time budget is too short"
     return ""
 

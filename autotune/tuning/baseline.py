@@ -27,10 +27,7 @@ from autotune.units import format_seconds, format_share
 LONG_PROBE_SECONDS = 5.0  # of a probe: from there on it is worth to say where they go
 MOST_OF_IT = 0.5  # of a probe's seconds
 LONGER_WINDOW = 3.0  # times the longest window: it narrows the interval of uneven steps by 1.7
-MOST_FOR_SECOND = 0.65  # share of the budget by whose end a second probe must be over: interference misleads one
-MOST_FOR_THIRD = 0.3  # the same, of a third and a fourth
 GOES_ON = "The search goes on; what its interleaved rounds cannot tell stays undecided."
-MOST_REPEATING = 0.05  # share of the budget by which such a probe is longer at most
 # Before each probe of a baseline that is not known yet: work that outlasts all of them is no burst.
 BASELINE_PAUSES_SECONDS = (0.0, BACK_OFF_SECONDS, 2 * BACK_OFF_SECONDS, 4 * BACK_OFF_SECONDS)
 
@@ -100,7 +97,7 @@ def _probed(context: SearchContext) -> Judged:
     usual = replace(budget.first_probe_budget, fewest_steps=FEWEST_WINDOW_BLOCKS)
     for pause in BASELINE_PAUSES_SECONDS:
         tried = history.baseline_probes
-        asked = baseline_probe_budget(tried, usual, MOST_REPEATING * budget.seconds)
+        asked = baseline_probe_budget(tried, usual, budget.lengthening_seconds)
         if pause:
             doubts = f"Probe {tried[-1].number}: {why_doubtful(tried[-1])}."
             wait = pause if is_spoiled(tried[-1].result) else 0.0
@@ -108,8 +105,7 @@ def _probed(context: SearchContext) -> Judged:
             if budget.left_seconds < needed:
                 context.reporter.note(f"{doubts} There is no time to measure the baseline again.")
                 break
-            share = MOST_FOR_THIRD if len(tried) > 1 else MOST_FOR_SECOND
-            if budget.elapsed_seconds + needed > share * budget.seconds:
+            if not budget.affords_baseline(needed, len(tried)):
                 context.reporter.note(f"{why_unknown(tried)} {GOES_ON}")
                 break
             context.reporter.note(f"{doubts} The baseline is measured again.")

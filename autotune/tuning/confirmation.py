@@ -16,7 +16,6 @@ from autotune.answer.confirmation_rounds import (
     probe_count,
 )
 from autotune.answer.no_answer import baseline_alone, nothing_usable
-from autotune.context.budget import MOST_LATE
 from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
 from autotune.core.notices import notice
@@ -178,7 +177,7 @@ def _confirm_in_rounds(context: SearchContext, candidates: list[ConfigSummary]) 
         affords=lambda running, is_open: budget.affords_round(
             running, probe_budget, 0.0 if is_open else budget.ablation_seconds
         ),
-        overruns=lambda running: not budget.affords_round(running, probe_budget, -MOST_LATE * budget.seconds),
+        overruns=lambda running: not budget.affords_round(running, probe_budget, -budget.late_seconds),
     )  # fmt: skip
 
 

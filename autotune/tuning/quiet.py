@@ -8,7 +8,6 @@ from autotune.machine.interference import OUTSIDE_LOOK_SECONDS
 from autotune.study.valid_probes import interference_causes
 from autotune.units import format_seconds
 
-MOST_WAITING_SHARE = 0.1  # of the time budget: rounds are worth more than waiting for longer
 LATEST_PROBES = 3  # probes: without interference in any of them nobody looks, and nothing is waited for
 
 
@@ -25,7 +24,7 @@ def wait_for_quiet(context: SearchContext) -> None:
     latest = [trial for trial, _ in context.history.judged if trial.result.measurement is not None][-LATEST_PROBES:]
     if not any(interference_causes(trial.result) for trial in latest):
         return
-    began, most = budget.elapsed_seconds, min(MOST_WAITING_SHARE * budget.seconds, budget.spare_seconds)
+    began, most = budget.elapsed_seconds, budget.waiting_seconds
     looks = 0
     while (cores := context.foreign_cores(context.pause)) is not None and cores > MOST_FOREIGN_CORES:
         looks += 1

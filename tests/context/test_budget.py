@@ -4,8 +4,9 @@ import pytest
 
 from autotune.answer.choice import FEWEST_FINALISTS
 from autotune.answer.confirmation_rounds import GOAL_ROUNDS, probe_count
-from autotune.context.budget import MOST_ABLATION, MOST_RESERVED, TimeBudget
+from autotune.context.budget import TimeBudget
 from autotune.context.probe_budgets import BRIEF, LEAST
+from autotune.context.time_shares import MOST_ABLATION, MOST_RESERVED
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeBudget
 from autotune.precision.stage import precise_finalists
@@ -72,6 +73,14 @@ def test_time_passes_by_the_clock_since_the_search_began():
     budget = _budget([BASELINE], 60.0, elapsed=45.0)
 
     assert (budget.elapsed_seconds, budget.left_seconds) == (45.0, 15.0)
+
+
+def test_stages_get_their_shares_of_the_budget_as_far_as_they_are_spare():
+    early, late = (_budget([BASELINE], 600.0, elapsed=elapsed, **OFF) for elapsed in (0.0, 590.0))
+
+    assert (early.profile_seconds, early.prediction_seconds, early.waiting_seconds) == (20.0, 60.0, 60.0)
+    assert late.profile_seconds == late.waiting_seconds == late.spare_seconds < 20.0
+    assert late.prediction_seconds == 0.0  # half of a prediction tells nothing
 
 
 def test_the_shortest_confirmation_is_kept_while_a_probe_can_come_before_it():

@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from autotune.context.time_shares import MOST_FOR_THIRD
 from autotune.core import codec
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.launch.base import REQUEST, RESULT
@@ -11,7 +12,7 @@ from autotune.study import disk
 from autotune.study.recommendation import load_result, read_best
 from autotune.study.valid_probes import valid_trials
 from autotune.study.view import load_view
-from autotune.tuning.baseline import BASELINE_PAUSES_SECONDS, GOES_ON, MOST_FOR_THIRD
+from autotune.tuning.baseline import BASELINE_PAUSES_SECONDS, GOES_ON
 from autotune.tuning.engine import search
 from tests.story.test_search_on_a_busy_machine import SMALL, Disturbed
 from tests.worlds import Listener
