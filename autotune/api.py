@@ -26,7 +26,7 @@ from autotune.objectives import ObjectiveName
 from autotune.preparation.fleet_settings import FleetSettings
 from autotune.preparation.launching import launching
 from autotune.preparation.named_training import Name, may_declare
-from autotune.preparation.settings import Mode, Settings, options
+from autotune.preparation.settings import KnobNames, KnobValues, Mode, Settings, options
 from autotune.races.race import named_contestants
 from autotune.races.race import race as run_race
 from autotune.races.records import RaceResult
@@ -219,12 +219,11 @@ def _place(function: Callable[..., Any]) -> str:
 
 def _value(option: Option, given: Any, may_declare: Callable[[str], bool] = lambda name: False) -> Any:
     """Return what was given for an option as settings have it. Raises `ValueError` for a text that means nothing."""
-    match option.name:
-        case "baseline":
-            return {asked_name(name, may_declare): value for name, value in (given or {}).items()}
-        case "tune" if given is not None:
-            names = given.split(",") if isinstance(given, str) else given
-            return tuple(asked_name(name.strip(), may_declare) for name in names)
+    if KnobValues in option.parts:
+        return {asked_name(name, may_declare): value for name, value in (given or {}).items()}
+    if KnobNames in option.parts and given is not None:
+        names = given.split(",") if isinstance(given, str) else given
+        return tuple(asked_name(name.strip(), may_declare) for name in names)
     if Path in option.parts and given is not None:
         return Path(given)
     return option.parse(given) if option.read is not None and isinstance(given, str) else given

@@ -19,7 +19,7 @@ from autotune.knobs.base import Knob
 from autotune.knobs.declared import scalar
 from autotune.knobs.limits import asked_name, listed, option, range_between
 from autotune.preparation.fleet_settings import FleetSettings
-from autotune.preparation.settings import Settings, options
+from autotune.preparation.settings import KnobNames, KnobValues, Settings, options
 from autotune.races.settings import RaceSettings
 from autotune.units import MOST_NUMBER_CHARACTERS
 
@@ -144,13 +144,12 @@ class Options:
     def _value(self, one: Option, given: Any) -> Any:
         if one.read is not None:
             return self.parsed(one.flag, given, one.parse)
-        match one.name:
-            case "baseline":
-                return self.pairs(one.flag, given)
-            case "tune":
-                return self.names(one.flag, given)
-            case "global_batch":
-                return self.global_batch(given)
+        if KnobValues in one.parts:
+            return self.pairs(one.flag, given)
+        if KnobNames in one.parts:
+            return self.names(one.flag, given)
+        if one.name == "global_batch":
+            return self.global_batch(given)
         self.parsed(one.flag, given, one.check)
         return given
 

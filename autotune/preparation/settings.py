@@ -33,6 +33,9 @@ MEANT = {"gpu": "cuda", "nvidia": "cuda", "rocm": "cuda", "hip": "cuda", "metal"
 MEASURING = "How it measures and judges"  # a heading in `--help`
 ALL_DEVICES = "all"
 Mode = Literal["auto", "resume", "fresh"]
+# An option of one of these two types is of knobs: command line and Python look up their full names.
+KnobNames = tuple[str, ...]
+KnobValues = dict[str, Value]
 Seconds = Annotated[float, Meta(gt=0, description="above 0 seconds")]
 Device = Annotated[str, Option(help="cpu, cuda, cuda:1, mps, xpu. [default: the accelerator, else cpu]")]
 Seed = Annotated[int, Meta(ge=0, le=2**32 - 1, description="from 0 to 4294967295")]
@@ -107,7 +110,7 @@ class Settings:
             goal="exact",
         ),
     ] = False
-    tune: Annotated[tuple[str, ...] | None, Option(help="Only these knobs: batch,workers,threads.", goal="tune")] = None
+    tune: Annotated[KnobNames | None, Option(help="Only these knobs: batch,workers,threads.", goal="tune")] = None
     global_batch: Annotated[
         Count | Literal["keep", "free"] | None,
         Option(
@@ -134,9 +137,9 @@ class Settings:
             goal="headroom_fraction",
         ),
     ] = None
-    baseline: Annotated[
-        dict[str, Value], Option(help="What you run today: batch=64,workers=4. [default: the target's]")
-    ] = field(default_factory=dict)
+    baseline: Annotated[KnobValues, Option(help="What you run today: batch=64,workers=4. [default: the target's]")] = (
+        field(default_factory=dict)
+    )
     run_length: Annotated[
         str | None,
         Option(
