@@ -5,18 +5,21 @@
 Nothing is run: every recorded step goes through the code that ends a probe's window. The incumbent is invented, so many
 times as fast as the window's own mean; or ("the same again") another probe of the same configuration, drift and all:
 whoever is cut short there is cut wrongly. What that costs stands in the last columns: how far the rate that is told
-then lies from the one that the whole record tells. Last, what shorter parts before the window would do to their rates.
+then lies from the one that the whole record tells. After it, what shorter parts before the window would do to their
+rates. Last, probes of one configuration that came one after the other, without loader workers: how far their rates lie
+apart as they were recorded, and with the shorter warm-up and window of `LEAST`.
 """
 
 import argparse
 import itertools
+import math
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from autotune.child.window_stopping import WindowStopping
-from autotune.context.probe_budgets import SEARCH
+from autotune.context.probe_budgets import LEAST, SEARCH
 from autotune.core.records import SEARCH_PURPOSES
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import Alone, Measurement, Trial
@@ -27,6 +30,8 @@ STUDIES = ("studies/digits_cnn-xeon", "studies/slow_loader-xeon")
 SPEEDS = (0.5, 0.7, 0.8, 0.9, 0.95, 1.0, 1.05, 1.2)  # of the probe, the incumbent being 1
 COMPUTING_SECONDS = (0.2, 0.3, 0.4)  # instead of half a second
 LOADER_TURNS = (1, 2)  # instead of three
+FEWEST_REPEATS = 4
+COLLECTING = 10  # times the median step: a step of a warm-up that is longer collected garbage
 Asked = Iterable[tuple[Trial, float | None]]  # a recorded probe, and the incumbent's samples/s
 
 
@@ -117,6 +122,8 @@ def errors(found: Sequence[float]) -> str:
 
 def shorter(name: str, pairs: Sequence[tuple[Alone, int]]) -> None:
     """Print what the rate of a part is off by if only so many of its entries are taken."""
+    if not pairs:
+        return
     found = [
         Alone(seconds=whole.seconds[:count], samples=whole.samples).samples_per_second / whole.samples_per_second - 1
         for whole, count in pairs
@@ -128,6 +135,56 @@ def until(seconds: Sequence[float], most: float) -> int:
     """How many entries there are until their sum reaches `most`."""
     sums = list(itertools.accumulate(seconds))
     return next((count for count, total in enumerate(sums, 1) if total >= most), len(sums))
+
+
+def recorded_rate(measured: Measurement) -> float:
+    return measured.samples_per_second
+
+
+def rate_if_least(measured: Measurement) -> float:
+    """Return the samples/s of the steps from the end of `LEAST`'s warm-up on, as long as its window is."""
+    each = measured.samples[0] / measured.steps_per_block
+    first = until(measured.warmup_seconds, LEAST.min_warmup_seconds)
+    early = [(seconds, each) for seconds in measured.warmup_seconds[first:]]
+    steps = [*early, *zip(measured.step_seconds, measured.samples, strict=True)]
+    taken = steps[: until([seconds for seconds, _ in steps], LEAST.min_seconds)]
+    return sum(samples for _, samples in taken) / sum(seconds for seconds, _ in taken)
+
+
+def scatter(groups: Iterable[Sequence[Measurement]], rate: Callable[[Measurement], float]) -> float:
+    """Return the standard deviation of a rate, from the ratios of successive probes of one configuration."""
+    rates = [[rate(one) for one in group] for group in groups]
+    ratios = [math.log(after / before) for one in rates for before, after in itertools.pairwise(one)]
+    return math.sqrt(statistics.fmean(ratio**2 for ratio in ratios) / 2)
+
+
+def repeated(trials: Sequence[Trial]) -> list[list[Measurement]]:
+    """The probes of each configuration without loader workers that was probed four times or more, in their order.
+
+    Left out are those whose warm-up was no longer than that of `LEAST`, or had a full collection of garbage after it:
+    in a window it is told apart.
+    """
+    found: dict[str, list[Measurement]] = {}
+    for trial in trials:
+        measured = recorded(trial)
+        later = measured.warmup_seconds[until(measured.warmup_seconds, LEAST.min_warmup_seconds) :]
+        is_longer = sum(later) >= LEAST.min_seconds / 4 and max(later) < COLLECTING * statistics.median(later)
+        if is_longer and not trial.config.values.get("num_workers"):
+            found.setdefault(str(trial.config), []).append(measured)
+    return [group for group in found.values() if len(group) >= FEWEST_REPEATS]
+
+
+def compare_rounds(names: Sequence[str], studies: Sequence[Sequence[Trial]]) -> None:
+    """Print one row per study that repeated a configuration."""
+    print("\n| rounds of | probes | scatter as recorded | measured least | rates measured least are off by, mean |")
+    print("| --- | --- | --- | --- | --- |")
+    for name, trials in zip(names, studies, strict=True):
+        groups = repeated(trials)
+        if groups:
+            probes = list(itertools.chain(*groups))
+            off = statistics.fmean(rate_if_least(one) / one.samples_per_second - 1 for one in probes)
+            as_recorded, least = scatter(groups, recorded_rate), scatter(groups, rate_if_least)
+            print(f"| {name} | {len(probes)} | {as_recorded:.1%} | {least:.1%} | {off:+.1%} |")
 
 
 def main() -> None:
@@ -156,6 +213,7 @@ def main() -> None:
         shorter(f"computing alone for {most:g} s", [(alone, until(alone.seconds, most)) for alone in computing])
     for turns in LOADER_TURNS:
         shorter(f"loading alone for {turns} of 3 turns", [(alone, turns) for alone in loading])
+    compare_rounds([study.name for study in options.studies], groups)
 
 
 if __name__ == "__main__":

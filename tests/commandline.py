@@ -36,6 +36,7 @@ Values = Mapping[str, Mapping[str, str]]  # what names of a module are to be, as
 BRIEFLY: Values = {
     "autotune.objectives.base": {"Objective.probe_budget": f"{PROBE_BUDGET}"},
     "autotune.context.budget": dict.fromkeys(("SEARCH", "BRIEF", "LEAST"), f"{PROBE_BUDGET}"),
+    "autotune.context.probe_budgets": dict.fromkeys(("BRIEF", "LEAST"), f"{PROBE_BUDGET}"),
     "autotune.context.time_shares": {"MOST_WAITING": "0.0"},
     "autotune.answer.confirmation_rounds": dict.fromkeys(
         ("USUAL_ROUNDS", "MOST_CONFIRMATION_ROUNDS", "GOAL_ROUNDS"), "4"

@@ -16,7 +16,7 @@ from autotune.answer import choice, confirmation_rounds
 from autotune.answer.confirmation_end import SURE_ROUNDS
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, MOST_FINALISTS, probe_count
 from autotune.context import time_shares
-from autotune.context.probe_budgets import BRIEF, LEAST, SEARCH, ConfirmationPlan
+from autotune.context.probe_budgets import BRIEF, LEAST, SEARCH, ConfirmationPlan, round_budget
 from autotune.core.records import Config
 from autotune.core.requests import FEWEST_PROBE_STEPS, ProbeBudget
 from autotune.core.results import Outcome
@@ -80,7 +80,9 @@ class TimeBudget(time_shares.TimeShares):
     @property
     def round_probe_budget(self) -> ProbeBudget:
         """The budget of a probe in rounds: more of them tell more than longer ones. Short only for plain speed."""
-        return BRIEF if self._objective.is_speed else self.usual_probe_budget
+        if not self._objective.is_speed:
+            return self.usual_probe_budget
+        return round_budget(self._history.request, self._candidates(MOST_FINALISTS))
 
     @property
     def search_probe_budget(self) -> ProbeBudget:
