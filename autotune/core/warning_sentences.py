@@ -1,0 +1,158 @@
+"""What the codes of `codes.py` say as warnings: their sentences and next steps, 1xx."""
+
+TROUBLE_WITH_LOADER = "Training waits for data {wait_share:share} of the time."
+GLOBAL_BATCH_SENTENCE = (
+    "The global batch changes from {before} to {now} samples per optimizer step, which changes what the model learns."
+)
+LEARNING_RATE = "restate schedules in samples, and compare the losses; or hold the batch with --global-batch {before}."
+
+ONLY_BASELINE_TRIED = (
+    "Only the baseline was tried: it used up the budget.",
+    "Search again with a longer --time-budget (or more --probes); the measurements are kept.",
+)
+GLOBAL_BATCH_CHANGED = (
+    GLOBAL_BATCH_SENTENCE,
+    "As a starting point, multiply the learning rate by {learning_rate_factor:.2g} (the square root of "
+    "{factor:.3g}), " + LEARNING_RATE,
+)
+GLOBAL_BATCH_CHANGED_NOISE_SCALE = (
+    GLOBAL_BATCH_SENTENCE,
+    "As a starting point, multiply the learning rate by {sgd_factor:.2g} with SGD, or by {adam_factor:.2g} with "
+    "Adam and its beta2 to the power of {factor:.3g} (from the noise scale, right to about a factor of 2), "
+    + LEARNING_RATE,
+)
+LOADER_BOUND = (
+    TROUBLE_WITH_LOADER,
+    "Allow more workers with --workers 0:{workers}, or make the samples cheaper.",
+)
+LOADER_BOUND_SEARCH_SHORT = (
+    TROUBLE_WITH_LOADER,
+    "Search longer (up to {workers} workers are allowed), or make the samples cheaper.",
+)
+LOADER_BOUND_WORKERS_TRIED = (
+    TROUBLE_WITH_LOADER,
+    "More workers, up to {workers}, were tried and gained nothing: make the samples cheaper.",
+)
+LOADER_BOUND_WORKERS_FIXED = (
+    TROUBLE_WITH_LOADER,
+    "Let dataloader() take num_workers, which is then tuned, or make the samples cheaper.",
+)
+SAMPLES_REPEATED = (
+    "Each of the {workers} workers iterates over the whole iterable dataset, so every sample comes {workers} "
+    "times, unless __iter__ splits it by torch.utils.data.get_worker_info().",
+    "Check that it does, or keep the workers with --fix workers={before}.",
+)
+MEMORY_GROWS = (
+    "Memory grows by {step_bytes:growth} with every step: it runs out after about {steps_left:,} steps, with any "
+    "configuration.[ Something probably keeps the graph of every step, such as `total += loss` or a list of "
+    "outputs.]",
+    "Keep numbers instead (`total += loss.item()`), or use `.detach()`.",
+)
+LARGEST_BATCH_UNTRIED = (
+    "Batches differ in shape, and the largest was not tried, because this data does not show which one it is."
+    "[ {free_share:share} of the memory is kept free for it.]",
+    "Write worst_batch(batch_size), which returns one such batch, to have it tried.",
+)
+BATCH_NORM = (
+    "BatchNorm now sees micro-batches of {now} instead of {before}, which changes its statistics.",
+    "Keep batch_size {before} where that matters (--fix batch={before}, or --exact).",
+)
+RATES_SPREAD = (
+    "Repeats of one configuration differed by {spread:.0%}: this machine is busy or throttled.[ Smaller gains are "
+    "not reliable.]",
+    "Search again when the machine is quiet.",
+)
+INTERFERENCE_THROUGHOUT = (
+    "Other processes interfered throughout: rates are underestimated, and small differences are unreliable.",
+    "Search again when the machine is quiet.",
+)
+SYNTHETIC_BATCHES = (
+    "The batches are synthetic: data loading was neither measured nor tuned.",
+    "Write dataset() to measure and tune it.",
+)
+PROBES_LEFT_OUT = (
+    "The confirmation leaves out {count:counted probe} that something slowed[: {probes:few}].",
+    "Close other work while a search runs.",
+)
+CONFIRMATION_INTERFERENCE = (
+    "Which configuration is faster is not certain, and the rates are probably too low: there was interference in "
+    "too many of the rounds that count: {rounds:few}.[ These probes count for want of better: {probes:few}.]",
+    "Close other work and run the same command again.",
+)
+LOSSES_UNJUDGED = (
+    "The losses were not checked (--stability off), and training is {doubt}.",
+    "Search without --stability off.",
+)
+PRECISION_UNDECIDED = (
+    "Whether this learns as {reference} does is undecided: {why}.",
+    "Compare a longer run of both, or hold what changes the arithmetic ([{hold}, or ]--exact).",
+)
+NOISE_SCALE_UNKNOWN = (
+    "{why}[ The recommendation has the most samples/s; nothing is known about large batches.]",
+    "Search again when the cause is gone, or with --objective throughput.",
+)
+NOISE_SCALE_EARLY = (
+    "The loss had not fallen by 10% in the {steps} steps before the noise scale was measured.[ At the start of "
+    "training it can be wrong by a factor of {factor}.]",
+    "Train longer with each batch before you rely on it, or search with --objective throughput.",
+)
+LARGEST_BATCH_UNTRIED_OWN_LOOP = (
+    "Batches differ in shape, and the largest was not tried, because this data does not show which one it is."
+    "[ {free_share:share} of the memory is kept free for it.]",
+    "The target's own loop chooses its batches: pad all of them to the longest to have it tried.",
+)
+PAUSES_LEFT_OUT = (
+    "Evaluations and checkpoints took {seconds:.3g} s, training steps {measured:.3g} s.",
+    "Only the steps are measured; your own run also spends the rest.",
+)
+LOADER_BOUND_COMMAND = (
+    TROUBLE_WITH_LOADER,
+    "If the command takes an argument for its workers, add it to the command with its present value, and it is "
+    "tuned; or make the samples cheaper.",
+)
+CODE_CHANGED = (
+    "{file} changed since this study began: its probes may not be those of today's code.",
+    "Begin anew with --fresh.",
+)
+NOT_CONFIRMED = (
+    "There was no time to confirm this: a probe of it and one of the baseline are compared.",
+    "Search again with a longer --time-budget; the measurements are kept.",
+)
+NOTHING_COMPILED = (
+    "compile_mode {mode} compiled nothing: training calls the model by another way than model(...), or torch "
+    "skipped all of it.",
+    "Compile the part that is called, in your own code, or search with --compile none.",
+)
+COMPILED_IN_WINDOW = (
+    "torch.compile compiled {frames:counted frame} inside the timed window of {probes} of {of} probes, which took "
+    "{seconds:.3g} s: batches change their shape, or something else changes that the compiled code depends on.",
+    "Pad batches to few lengths, or mark what changes with torch._dynamo.mark_dynamic; TORCH_LOGS=recompiles says why.",
+)
+RANKS_UNEVEN = (
+    "Rank {rank} works {share:share} longer in a step than the {ranks} ranks do on average, and the others wait.",
+    "Give all ranks samples of the same cost, by a sampler that sorts them by length or balances them.",
+)
+RANKS_MEMORY_UNEVEN = (
+    "Rank {rank} needs {share:share} more memory than the {ranks} ranks do on average, and limits all batches.",
+    "Look for what only this rank holds: logging, evaluation, or a table that is not shared out.",
+)
+COMMUNICATION_EXPOSED = (
+    "{share:share} of a micro-step is an exchange of gradients that no computing hides.",
+    "Search --strategy, --bucket and --bucket-view; only a larger global batch exchanges less often.",
+)
+DIFFERS_ELSEWHERE = (
+    "On a second machine ({worker}) this is {speedup:.2f} times as fast; here it is {here:.2f} times.",
+    "Search on machines that are alike.",
+)
+LOADER_BOUND_WORKERS_OPEN = (
+    TROUBLE_WITH_LOADER,
+    "More workers, up to {workers}, were tried without a clear result. Search longer, or make the samples cheaper.",
+)
+FAULTS_SPREAD = (
+    "Repeats of one configuration differed by {spread:.0%}, mostly by page faults.[ Smaller gains are not reliable.]",
+    "--fix malloc=glibc keeps the memory that processes give back.",
+)
+FAILS_ELSEWHERE = (
+    "On a second machine ({worker}) this or the baseline does not run; here it is {here:.2f} times as fast.",
+    "Search on machines that are alike.",
+)
