@@ -58,6 +58,7 @@ class Code(NumberedCode):
     LOADER_BOUND_WORKERS_OPEN = "loader-bound-workers-open", 132, *warnings.LOADER_BOUND_WORKERS_OPEN
     FAULTS_SPREAD = "faults-spread", 133, *warnings.FAULTS_SPREAD
     FAILS_ELSEWHERE = "fails-elsewhere", 134, *warnings.FAILS_ELSEWHERE
+    PRECISION_REFUSED = "precision-refused", 135, *warnings.PRECISION_REFUSED
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"

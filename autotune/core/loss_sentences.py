@@ -40,7 +40,8 @@ REFERENCE_LEARNS_NOTHING = (
     "to {end:.4g} ± {noise:.2g})"
 )
 LOSSES_NOT_FINITE = (
-    "{candidate} is unstable here: {broken} of {steps} losses are not finite ({reference}: all are finite)"
+    "{candidate} is unstable here: {broken} of {steps} losses are not finite[, the first in step {first}] "
+    "({reference}: all are finite)"
 )
 FIRST_STEPS_SKIPPED = "{candidate} is unstable here: the gradient scaler skipped the first {skipped} steps"
 STEPS_SKIPPED = (

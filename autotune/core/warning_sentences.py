@@ -156,3 +156,8 @@ FAILS_ELSEWHERE = (
     "On a second machine ({worker}) this or the baseline does not run; here it is {here:.2f} times as fast.",
     "Search on machines that are alike.",
 )
+PRECISION_REFUSED = (
+    "{why}, so it is not recommended.",
+    "To use it, compute in float32 what its rounding spoils, such as a logarithm or a division by what rounds to 0, "
+    "and search with --fresh.",
+)

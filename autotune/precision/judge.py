@@ -215,9 +215,9 @@ def _doubt(pair: Paired, notices: _Notices) -> Notice | None:
 def _instability(pair: Paired, lines: Thresholds, notices: _Notices) -> Notice | None:
     """Return why the candidate's run went wrong where the reference's did not; None if it did not."""
     run, steps = pair.candidate, pair.steps
-    broken = sum(loss is None for loss in run.losses[:steps])
-    if broken:
-        return notices.notice(Code.LOSSES_NOT_FINITE, broken=broken, steps=steps)
+    if broken := (losses := run.losses[:steps]).count(None):
+        first = 1 + losses.index(None)
+        return notices.notice(Code.LOSSES_NOT_FINITE, broken=broken, steps=steps, first=first)
     skipped = {step for step in run.skipped_steps if step < steps}
     first_skips = next(step for step in range(steps + 1) if step not in skipped)
     if first_skips > lines.first_skips:

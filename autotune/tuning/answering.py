@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from autotune.answer.compile_advice import with_compile_advice
 from autotune.answer.recommend import StudyFacts, recommend
+from autotune.answer.refused_precision import with_refused_precisions
 from autotune.context.search_context import SearchContext
 from autotune.core.notices import Notice
 from autotune.core.records import Config
@@ -34,6 +35,7 @@ def recommendation_of(
         answer = replace(answer, undecided=replace(open_one, minutes_needed=advised))  # one advice, not two
     if context.code_changed:
         answer = replace(answer, warnings=(context.code_changed, *answer.warnings))
+    answer = with_refused_precisions(answer, history, summaries)
     return with_slow_lines(with_compile_advice(with_batch_advice(answer, history), history), context)
 
 

@@ -88,6 +88,8 @@ SAID = [
      'Repeats of one configuration differed by 13%, mostly by page faults. Smaller gains are not reliable. --fix malloc=glibc keeps the memory that processes give back.'),
     (notice(Code.FAILS_ELSEWHERE, worker='node7', here=1.4),
      'On a second machine (node7) this or the baseline does not run; here it is 1.40 times as fast. Search on machines that are alike.'),
+    (notice(Code.PRECISION_REFUSED, why=notice(Code.LOSSES_NOT_FINITE, candidate='bf16', reference='fp32', broken=39, steps=50, first=12)),
+     'bf16 is unstable here: 39 of 50 losses are not finite, the first in step 12 (fp32: all are finite), so it is not recommended. To use it, compute in float32 what its rounding spoils, such as a logarithm or a division by what rounds to 0, and search with --fresh.'),
     (notice(Code.GLOBAL_BATCH_HELD, batch=64),
      'global batch held at 64'),
     (notice(Code.EXACT),
@@ -180,7 +182,7 @@ SAID = [
     (notice(Code.REFERENCE_LEARNS_NOTHING, candidate='bf16', reference='fp32', steps=50, start=0.495, end=2.22, noise=0.03),
      'bf16 cannot be judged: the loss of fp32 itself did not decrease in 50 steps (0.495 to 2.22 ± 0.03)'),
     (notice(Code.LOSSES_NOT_FINITE, candidate='bf16', reference='fp32', broken=1, steps=50),
-     'bf16 is unstable here: 1 of 50 losses are not finite (fp32: all are finite)'),
+     'bf16 is unstable here: 1 of 50 losses are not finite (fp32: all are finite)'),  # as an earlier version said it
     (notice(Code.FIRST_STEPS_SKIPPED, candidate='bf16', reference='fp32', skipped=11),
      'bf16 is unstable here: the gradient scaler skipped the first 11 steps'),
     (notice(Code.STEPS_SKIPPED, candidate='bf16', reference='fp32', skipped=2, steps=48),

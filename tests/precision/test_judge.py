@@ -168,7 +168,7 @@ def test_a_few_first_skips_are_calibration_and_more_than_one_later_is_not(skippe
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"candidate": _broken(1)}, "1 of 50 losses are not finite (fp32: all are finite)"),
+        ({"candidate": _broken(1)}, "1 of 50 losses are not finite, the first in step 50 (fp32: all are finite)"),
         ({"loss_scale": 0.5}, "the loss scale fell to 0.5"),
         ({"zero_gradient_shares": (0.83,) * STEPS}, "83% of their entries are exactly zero (fp32: 0.1%)"),
         (

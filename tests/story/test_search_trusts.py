@@ -36,6 +36,8 @@ def test_a_fast_dtype_that_learns_less_is_not_recommended_and_the_numbers_say_wh
     assert [why.numbers["difference"] for why in lost.values()] == pytest.approx([0.106] * 2, abs=0.0005)
     assert [verdict.verdict for verdict in answer.loss_verdicts] == ["worse", "worse"]
     assert sum("It is rejected." in note for note in listener.notes) == 2
+    told = [one.numbers["why"] for one in answer.warnings if one.code is Code.PRECISION_REFUSED]
+    assert sorted(told, key=str) == sorted(lost.values(), key=str)
 
 
 def test_the_other_dtype_moves_up_and_is_recommended_by_its_own_comparison(tmp_path):

@@ -1,0 +1,72 @@
+"""What an answer says of a precision that was tried and is not recommended: what its losses did."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+
+from msgspec.structs import replace
+
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
+from autotune.core.records import Config, Value
+from autotune.core.results import Measurement
+from autotune.knobs import KNOBS, is_ours
+from autotune.precision.arithmetic import contains, names_of, own_arithmetic, precision_of
+from autotune.study.history import History
+from autotune.study.recommendation import Recommendation
+from autotune.study.summary import ConfigSummary, Status
+
+Refusal = tuple[Mapping[str, Value], Notice]  # the values of an arithmetic, and why it is refused
+
+
+def with_refused_precisions(
+    answer: Recommendation, history: History, candidates: Iterable[ConfigSummary]
+) -> Recommendation:
+    """Return the answer with a warning for each precision that its losses exclude; `candidates` are those confirmed."""
+    running = [precision_of(one.config) for one in candidates if one.status not in (Status.FAILED, Status.REFUSED)]
+    running.append(precision_of(Config(values=answer.params)))
+    compared = [(one.values, one.reason) for one in history.loss_verdicts if one.excludes]
+    found = [one for one in (*compared, *_broken(history)) if one[0] not in running]
+    own = own_arithmetic(history.request.facts)
+    told = [
+        notice(Code.PRECISION_REFUSED, why=why)
+        for number, (values, why) in enumerate(found)
+        if not _is_told(values, found[:number], found) and _changes_precision(values, own)
+    ]
+    return replace(answer, warnings=(*answer.warnings, *told)) if told else answer
+
+
+def _is_told(values: Mapping[str, Value], before: Collection[Refusal], found: Collection[Refusal]) -> bool:
+    """Return whether the refusal of the same arithmetic, or of a part of it, is told as well."""
+    return any(values == other for other, _ in before) or any(
+        values != other and contains(values, other) for other, _ in found
+    )
+
+
+def _changes_precision(values: Mapping[str, Value], own: Mapping[str, Value]) -> bool:
+    """Return whether a knob of ours differs: what the target declares is no precision, and float32 does not mend it."""
+    return any(is_ours(one.name) for one in KNOBS if one.numerics and values[one.name] != own[one.name])
+
+
+def _broken(history: History) -> Iterator[Refusal]:
+    """Yield the arithmetic of each probe with losses that are not finite, where all of the user's own are."""
+    own = own_arithmetic(history.request.facts)
+    measured = [(one, one.trial.result.measurement) for one in history.judged if one.trial.result.measurement]
+    usual = [it for one, it in measured if precision_of(one.trial.config) == own]
+    if not usual or any(None in it.losses for it in usual):
+        return
+    for (trial, verdict), it in measured:
+        if verdict.reason is not None and verdict.reason.code is Code.UNSTABLE_NOT_FINITE:
+            values = precision_of(trial.config)
+            candidate, reference = names_of(values, own, lambda knob, value: knob.show(value))
+            yield values, notice(
+                Code.LOSSES_NOT_FINITE, candidate=candidate, reference=reference, broken=it.losses.count(None),
+                steps=len(it.losses), first=_first_broken_step(it),
+            )  # fmt: skip
+
+
+def _first_broken_step(measurement: Measurement) -> int | None:
+    """Return the number of the step, from 1 on, with the first loss that is not finite; None: of a block, any."""
+    before = measurement.losses.index(None)
+    is_one_step = measurement.steps_per_block == 1 or before < len(measurement.losses) - len(measurement.samples)
+    return before + 1 if is_one_step else None
