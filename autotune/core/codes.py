@@ -203,7 +203,7 @@ class Code(NumberedCode):
 
     # 10xx: what no setting mends
     SLOW_LINE = ("slow-line", 1001,
-        "{place}: {milliseconds:rate} ms a step ({share:share}), {seen}.", "Instead: {instead}.")
+        "{place}: {milliseconds:rate} ms a step ({share:share}), {kind:seen}.", "Instead: {kind:instead}.")
 
     # 11xx: what others hold: why something is so, or one of a list
     OTHER_GLOBAL_BATCH = "other-global-batch", 1101, "its global batch is {batch}, and {held} is held"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Set
+from collections.abc import Callable, Iterable, Mapping, Set
 from string import Formatter
 from typing import Any
 
 from autotune.core.codes import Code
 from autotune.core.records import Record, Value
+from autotune.core.slow_line_sentences import SLOW_LINE_TEXTS, SlowLineText
 from autotune.sentences import first_few
 from autotune.units import (
     counted,
@@ -73,8 +74,9 @@ class Notice(Record, frozen=True, kw_only=True):
         if code is Code.EARLIER:
             return self._by_sentences()
         try:
-            meaning, step = (_worded(part, numbers, numbers.keys()) for part in (code.sentence, code.next_step))
-            return meaning, _worded(OPTIONAL.sub("", code.sentence), numbers, frozenset()), step
+            sentence, next_step = _sentences(code, numbers)
+            meaning, step = (worded(part, numbers, numbers.keys()) for part in (sentence, next_step))
+            return meaning, worded(OPTIONAL.sub("", sentence), numbers, frozenset()), step
         except (LookupError, TypeError, ValueError, ArithmeticError, RecursionError):  # other numbers, or none
             return self._by_sentences()
 
@@ -107,7 +109,7 @@ def notice(code: Code, **numbers: Number) -> Notice:
         for name, value in said.items()
         if not isinstance(value, float) or math.isfinite(value)
     }
-    text = " ".join(_worded(part, said | given, given.keys()) for part in (code.sentence, code.next_step) if part)
+    text = " ".join(worded(part, said | given, given.keys()) for part in _sentences(code, said) if part)
     return Notice(code=code, numbers=given, text=text)
 
 
@@ -122,9 +124,21 @@ def named(sentence: str) -> set[str]:
     return {name for _, name, _, _ in Formatter().parse(sentence) if name}
 
 
-def _worded(sentence: str, numbers: dict[str, Number], given: Set[str]) -> str:
-    shown = OPTIONAL.sub(lambda part: part[1] if named(part[1]) <= given else "", sentence)
+def worded(sentence: str, numbers: Mapping[str, Number], given: Set[str]) -> str:
+    """Return the sentence with its numbers; what stands in brackets only where all of its own are given, none empty."""
+    known = {name for name in given if numbers[name] != ""}
+    shown = OPTIONAL.sub(lambda part: part[1] if named(part[1]) <= known else "", sentence)
     return _WORDS.vformat(shown, (), numbers)
+
+
+def _sentences(code: Code, numbers: Mapping[str, Number]) -> tuple[str, str]:
+    """Return the sentence and the next step; those of a slow line with the words of its kind in them."""
+    if code is not Code.SLOW_LINE:
+        return code.sentence, code.next_step
+    text = SLOW_LINE_TEXTS.get(str(numbers.get("kind")), SlowLineText("{kind}", "{kind}"))
+    if "seen" in numbers:  # an earlier version gave the words themselves
+        text = SlowLineText("{seen}", "{instead}")
+    return code.sentence.replace("{kind:seen}", text.seen), code.next_step.replace("{kind:instead}", text.instead)
 
 
 class _Words(Formatter):
@@ -151,6 +165,10 @@ def _batch(samples: float) -> str:
     return f"{float(f'{samples:.2g}'):,.3g}" if samples < 1000 else f"{float(f'{samples:.2g}'):,.0f}"
 
 
+def _times(count: float) -> str:
+    return f"{count:,.0f} times" if count >= 1.5 else "once" if count >= 0.75 else f"{count:.2g} times"
+
+
 def _money(amount: float) -> str:
     """Two decimals, and three digits where it is less than one."""
     return f"{amount:,.2f}" if abs(amount) >= 1 else f"{amount:.3g}"
@@ -169,6 +187,7 @@ _FORMATS = {
     "difference": format_difference,
     "seconds": format_seconds,
     "batch": _batch,
+    "times": _times,
     "money": _money,
 }
 _LISTS: dict[str, Callable[[list[str]], str]] = {

@@ -1,195 +1,29 @@
-"""What a slow line says to the user: what was seen, and what to write instead."""
+"""What a slow line says to the user: what was seen, what to write instead, and what was measured without it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import NamedTuple
-
-from autotune.profile.records import REPLAYED_STEPS, SlowLine, Slowness
-from autotune.units import format_bytes, format_ms
+from autotune.core.notices import Number, named, worded
+from autotune.core.records import Value
+from autotune.core.slow_line_sentences import SLOW_LINE_TEXTS
+from autotune.profile.records import REPLAYED_STEPS, SlowLine
+from autotune.units import format_ms
 
 MOST_SPREAD = 10.0  # times what the line costs: an interval wider than that, around nothing, tells nothing of it
 
 
-class SlowLineText(NamedTuple):
-    """What is said of one kind of slow line."""
-
-    seen: str  # in a sentence that begins with the line
-    instead: str  # what to write
-    untried: str = ""  # why `--verify` does not leave it out; empty: it does
-
-
-_ANOTHER_DATASET = "samples that are prepared once are another dataset, which is for you to write"
-SLOW_LINE_TEXTS: Mapping[Slowness, SlowLineText] = {
-    "host read": SlowLineText(
-        "{what} reads a tensor on the host{often}",
-        "keep a tensor (detach), read it now and then",
-    ),
-    "host tensor": SlowLineText(
-        "{what} makes a tensor of host data{often}",
-        "make it once, outside of the step, or in dataset(), where workers do it",
-    ),
-    "collector": SlowLineText(
-        "{what} looks through all objects{often}",
-        "leave it out: Python collects by itself",
-    ),
-    "full collection": SlowLineText(
-        "Python looks for garbage among all objects, torch's included{often}: each step makes many new ones",
-        "gc.collect(); gc.freeze() before the first step: then it looks at newer objects only",
-        "it comes too seldom for steps in turn",
-    ),
-    "cache": SlowLineText(
-        "{what} makes the host wait for the device{often}",
-        "leave it out: PyTorch reuses freed memory, and waits where it has to",
-    ),
-    "pinning": SlowLineText(
-        "{what} locks memory anew{often}, which waits for the device",
-        "DataLoader(pin_memory=True): a thread does it meanwhile, or copy without",
-    ),
-    "saving": SlowLineText(
-        "{what} writes a file{often}",
-        "save once in 1,000 steps or at the end of an epoch",
-    ),
-    "printing": SlowLineText(
-        "{what} makes text{often}",
-        "print a number, and not in every step",
-    ),
-    "copying": SlowLineText(
-        "{what} copies with all that is in it{often}",
-        "copy what changes: torch.optim.swa_utils.AveragedModel averages in place",
-    ),
-    "evaluating": SlowLineText(
-        "calls {what}, which trains, without gradients{often}",
-        "detach() the outputs that the loss has, or evaluate now and then",
-    ),
-    "metric": SlowLineText(
-        "{what} of torchmetrics is called{often}: it computes its value each time",
-        "its update() in every step, its compute() now and then",
-    ),
-    "hook": SlowLineText(
-        "{what} is called as a hook{often}",
-        "take it off, or let it return at once in most steps",
-    ),
-    "zeroing": SlowLineText(
-        "{what} fills gradients with zeros, and the backward pass adds to them",
-        "zero_grad(): set_to_none=True is the default",
-    ),
-    "untrained": SlowLineText(
-        "{what} get gradients, and no optimizer steps them",
-        "requires_grad_(False) for them, or give them to the optimizer",
-    ),
-    "unused": SlowLineText(
-        "computes gradients of {what} too, which its optimizer forgets without a step",
-        "requires_grad_(False) for them in this part of the step, as toggling optimizers does",
-    ),
-    "collective": SlowLineText(
-        "{what} waits for other ranks{often}",
-        "add it up on each rank, and exchange it now and then; gradients by DistributedDataParallel",
-        "another rank would wait for it",
-    ),
-    "early exchange": SlowLineText(
-        "ranks exchange gradients to which more micro-batches are added{often}",
-        "model.no_sync() around forward and backward pass of all but the last",
-        "the ranks would have to agree on it",
-    ),
-    "graph search": SlowLineText(
-        "{what} looks through the graph{often}, and every parameter got a gradient (estimate: the search alone)",
-        "leave it out",
-        "it is set when the model is wrapped",
-    ),
-    "switch": SlowLineText(
-        "{what} on",
-        "leave it off where nothing is searched for",
-    ),
-    "graph": SlowLineText(
-        "the backward pass goes through the steps before, too: {count} operations more with every step{ends}",
-        "detach() what goes on to the next step, and no retain_graph",
-        "without it the gradients are others",
-    ),
-    "growing": SlowLineText(
-        "{what} works on more with every step",
-        "keep a running value, or as many as a fixed size",
-        "how much of it is needed is for you to say",
-    ),
-    "loop": SlowLineText(
-        "many small operations such as {what}{often} (estimate, backward pass included)",
-        "one operation on the whole batch: none needs the result of another",
-        "one operation on the whole batch is another model, which is for you to write",
-    ),
-    "clone": SlowLineText(
-        "{what} of a tensor that nobody changes, nor its copy{often}",
-        "leave it out: it is needed before a change in place only",
-    ),
-    "casting": SlowLineText(
-        "casts {what} and back{often} (estimate, backward pass included)",
-        "stay in one dtype, or let autocast choose",
-        "without it the losses are others",
-    ),
-    "growth": SlowLineText(
-        "memory grows by {grown} a step: what is made here is kept{holder}{ends}",
-        "keep numbers: tensors stay, and with a grad_fn the graph behind them",
-        "it costs memory",
-    ),
-    "float64": SlowLineText(
-        "creates float64 tensors that the model computes with: float32 would save about this much",
-        "float32, in NumPy too; a model without .double()",
-        "in float32 the losses are others",
-    ),
-    "sizes": SlowLineText(
-        "{what} would be faster{often} (estimate: timed alone, backward pass included)",
-        "the larger size: the rest of it is not used, such as tokens that never come",
-        "a larger weight is another model, which is for you to write",
-    ),
-    "python": SlowLineText(
-        "code outside of torch's operations",
-        "do it in dataset(), where workers do it, or with tensors, or not in every step",
-    ),
-    "waiting": SlowLineText(
-        "waits outside of torch: for a clock, a file, another process or the network",
-        "leave it out, or do it in a thread, or not in every step",
-    ),
-    "loading": SlowLineText(
-        "makes samples or batches, and the step waits",
-        "loader workers share it; or prepare it once",
-        _ANOTHER_DATASET,
-    ),
-    "rereading": SlowLineText(
-        "reads {what}{often}, and the step waits",
-        "read it once, in __init__ or at the first sample",
-        _ANOTHER_DATASET,
-    ),
-    "joining": SlowLineText(
-        "{what} copies arrays or tensors{often}, and the step waits",
-        "torch.from_numpy shares an array, torch.stack copies once; or loader workers share it",
-        _ANOTHER_DATASET,
-    ),
-    "order": SlowLineText(
-        "samples that take up to {ratio:.0f} times the median, such as index {what}: ready batches wait",
-        "DataLoader(in_order=False), about that much by their times: batches come as they are ready",
-    ),
-    "tail": SlowLineText(
-        "samples that take up to {ratio:.0f} times the median, such as index {what}{often}",
-        "prepare them once, or leave them out",
-        "in_order=False needs loader workers: --config num_workers=2",
-    ),
-}
+def numbers_of(one: SlowLine) -> dict[str, Number]:
+    """Return the numbers that the sentence of its kind names, as the record has them: `count` and `bytes` a step."""
+    said = named(SLOW_LINE_TEXTS[one.kind].seen)
+    found: dict[str, Value] = {
+        "what": one.what, "count": one.count, "bytes": one.bytes, "steps_left": one.steps_left, "ratio": one.ratio,
+    }  # fmt: skip
+    return {name: value for name, value in found.items() if name in said and value is not None}
 
 
 def seen(one: SlowLine) -> str:
     """Return what was seen, for a sentence that begins with the line."""
-    return SLOW_LINE_TEXTS[one.kind].seen.format(
-        what=one.what,
-        count=f"{one.count:,.0f}",
-        often=f", {_times(one.count)} a step",
-        grown=format_bytes(one.bytes),
-        ends="" if one.steps_left is None else f"; no memory is left after about {one.steps_left:,} steps",
-        holder=f", in {one.what}" if one.what else "",
-        ratio=one.ratio,
-    )
-
-
-def _times(count: float) -> str:
-    return f"{count:,.0f} times" if count >= 1.5 else "once" if count >= 0.75 else f"{count:.2g} times"
+    numbers = numbers_of(one)
+    return worded(SLOW_LINE_TEXTS[one.kind].seen, numbers, numbers.keys())
 
 
 def instead(one: SlowLine) -> str:

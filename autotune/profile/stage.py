@@ -14,7 +14,7 @@ from autotune.core.requests import ProbeBudget
 from autotune.core.results import ProbeResult
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.knobs import KNOBS
-from autotune.profile.advice import instead, seen
+from autotune.profile.advice import numbers_of
 from autotune.profile.judge import bottleneck, expensive_lines
 from autotune.profile.records import NO_LINE, ProfileRequest, ProfileResult, SlowLine
 from autotune.study.pace import Pace, starting_seconds
@@ -120,8 +120,7 @@ def _described(found: ProfileResult) -> str:
 def _notice(one: SlowLine, step_seconds: float) -> Notice:
     return notice(
         Code.SLOW_LINE, place=_place(one), milliseconds=1000 * one.seconds, share=one.seconds / step_seconds,
-        step_milliseconds=1000 * step_seconds, kind=one.kind, line=one.code, seen=seen(one),
-        instead=instead(one),
+        step_milliseconds=1000 * step_seconds, kind=one.kind, line=one.code, **numbers_of(one),
     )  # fmt: skip
 
 

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, costliest_first
+from autotune.core.slow_line_sentences import SLOW_LINE_TEXTS
 from autotune.harmless import cropped, python, shell_word
 from autotune.report import phrases
 from autotune.report.bottleneck import bottleneck_of
@@ -176,11 +177,13 @@ def own_lines(best: Recommendation, width: int, room: int | None) -> list[Line]:
 def in_short(slow_line: Notice) -> str:
     """`model.py:21: 9.02 ms a step (21%) → keep a tensor (detach), read it now and then`."""
     known = slow_line.numbers
-    if not {"place", "milliseconds", "share", "instead"} <= known.keys():
+    text = SLOW_LINE_TEXTS.get(str(known.get("kind")))
+    instead = known.get("instead") or (text.instead if text else "")  # an earlier version gave it itself
+    if not instead or not {"place", "milliseconds", "share"} <= known.keys():
         return slow_line.text
     place = str(known["place"]).partition(" in ")[0]
     cost = f"{format_rate(slow_line.figure('milliseconds'))} ms a step"
-    return f"{place}: {cost} ({format_share(slow_line.figure('share'))}) → {known['instead']}"
+    return f"{place}: {cost} ({format_share(slow_line.figure('share'))}) → {instead}"
 
 
 def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]:

@@ -236,10 +236,8 @@ SAID = [
      "what it computes depends on the contents of tensors (aten.nonzero)"),
     (notice(Code.NEEDS_REAL_TENSORS, operator="mine.roll"), "an operator can only run on real tensors (mine.roll)"),
     (notice(Code.CANNOT_PREDICT, why="the batches are made by the target"), "the batches are made by the target"),
-    (notice(Code.SLOW_LINE, place="model.py:21 in loss", milliseconds=9.021, share=0.213,
-            seen=".item() reads a tensor on the host, once a step", instead="read it now and then"),
-     "model.py:21 in loss: 9.02 ms a step (21%), .item() reads a tensor on the host, once a step. Instead: read it now "
-     "and then."),
+    (notice(Code.SLOW_LINE, place="model.py:21 in loss", milliseconds=9.021, share=0.213, kind="host read", what=".item()", count=1.0),
+     "model.py:21 in loss: 9.02 ms a step (21%), .item() reads a tensor on the host, once a step. Instead: keep a tensor (detach), read it now and then."),
     (notice(Code.OTHER_GLOBAL_BATCH, batch=64, held=256), "its global batch is 64, and 256 is held"),
     (notice(Code.VALUE_NOT_SEARCHED, knob="batch_size", value="64", searched=("8", "16")),
      "its batch_size is 64, and only 8, 16 may be searched"),
@@ -380,6 +378,11 @@ FORMER = [
     ("differs-elsewhere", {"worker": "node7", "found": "this is 1.10 times as fast", "here": 1.4},
      "On a second machine (node7) this is 1.10 times as fast; here it is 1.40 times.",
      "Search on machines that are alike."),
+    ("slow-line",
+     {"place": "model.py:21 in loss", "milliseconds": 9.021, "share": 0.213, "kind": "host read", "line": "f()",
+      "seen": ".item() reads it, twice a step", "instead": "read it now and then"},
+     "model.py:21 in loss: 9.02 ms a step (21%), .item() reads it, twice a step.", "Instead: read it now and then."),
+    ("slow-line", {"place": "(no line)"}, "(no line): 9.02 ms a step (21%).", "Instead: leave it out."),
     ("earlier", {}, "Repeats of one configuration differed by 10%.", "Close other work. Then run the same command again."),
 ]  # fmt: skip
 

@@ -15,7 +15,6 @@ TEXTS = {
 TEXTS_OF = {
     ("PROBE_FAILED", "failure"), ("COMPARISON_FAILED", "failure"),  # messages of errors
     ("CANNOT_PREDICT", "why"),  # an error too: torch's, or of what makes batches of shapes
-    ("SLOW_LINE", "seen"), ("SLOW_LINE", "instead"),  # as the profile words its `kind`, which stands beside them
 }  # fmt: skip
 MAKING_TEXT = {"str", "join", "format", "strip", "lstrip", "rstrip", "partition", "removesuffix", "capitalized"}
 

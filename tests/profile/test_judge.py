@@ -5,9 +5,12 @@ from typing import get_args
 import pytest
 
 from autotune.core.results import Outcome
-from autotune.profile.advice import SLOW_LINE_TEXTS
+from autotune.core.slow_line_sentences import SLOW_LINE_TEXTS
+from autotune.profile.advice import instead, seen
 from autotune.profile.judge import at_most, bottleneck, expensive_lines, expensive_modules, share_of_parts
 from autotune.profile.records import PARTS, ModuleSeconds, PartSeconds, ProfileResult, SlowLine, Slowness
+from autotune.profile.stage import slow_lines
+from tests.profiling import readings, slow
 
 
 def result(*found, **seconds):
@@ -82,3 +85,13 @@ def test_an_expensive_module_is_shown_by_its_parts_and_all_together_are_the_time
 
 def test_every_kind_of_slow_line_has_words_and_an_edit():
     assert set(get_args(Slowness)) == SLOW_LINE_TEXTS.keys()
+
+
+@pytest.mark.parametrize("kind", get_args(Slowness))
+def test_a_search_says_of_each_kind_what_a_profile_says(kind):
+    one = slow(kind, bytes=2.0**20, steps_left=900, ratio=8.0, count=2.0)
+
+    (told,) = slow_lines(readings(one), wait_share=1.0)
+
+    assert f"{seen(one)}. Instead: {instead(one)}." in told.text
+    assert "{" not in told.text

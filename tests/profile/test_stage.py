@@ -62,6 +62,37 @@ def test_the_two_most_expensive_lines_of_the_baseline_stand_in_the_answer_and_in
     assert (tmp_path / "profile" / "0000" / "result.json").is_file()
 
 
+def test_best_json_has_the_kind_and_its_numbers_and_no_words_of_ours(tmp_path):
+    searched(tmp_path, Asked(slow("growth", 0.3, what="history", bytes=2.0**20, steps_left=900)), probes=4)
+
+    (stored,) = codec.decode((tmp_path / "best.json").read_bytes(), dict)["slow_lines"]
+
+    assert stored["numbers"] == {
+        "place": "model.py:21 in loss", "milliseconds": 30.0, "share": 0.3, "step_milliseconds": 100.0,
+        "kind": "growth", "line": "history[:] = scores.tolist()", "what": "history", "bytes": 2.0**20,
+        "steps_left": 900,
+    }  # fmt: skip
+    assert "memory grows by 1 MiB a step: what is made here is kept, in history; no memory is left" in stored["text"]
+
+
+def test_an_answer_of_an_earlier_version_whose_slow_line_holds_the_words_says_them(tmp_path):
+    searched(tmp_path, Asked(*FOUND[:1]), probes=4)
+    file = tmp_path / "best.json"
+    stored = codec.decode(file.read_bytes(), dict)
+    (line,) = stored["slow_lines"]
+    for name in ("what", "count"):
+        del line["numbers"][name]
+    line["numbers"] |= {"seen": ".tolist() is read twice", "instead": "read it now and then"}
+    line["text"] = "model.py:21 in loss: 30.0 ms a step (30%), .tolist() is read twice. Instead: read it now and then."
+    file.write_bytes(codec.encode(stored))
+
+    answer = load_result(tmp_path)
+
+    (found,) = answer.slow_lines
+    assert f"{found.meaning} {found.next_step}" == found.text == line["text"]
+    assert "model.py:21: 30.0 ms a step (30%) → read it now and then" in answer_block(answer).plain
+
+
 def test_it_is_made_once_after_the_baseline_and_not_again_when_the_search_goes_on(tmp_path):
     launcher = Asked(*FOUND)
 

@@ -297,8 +297,7 @@ def test_whatever_there_is_to_say_fifteen_lines_of_100_columns_hold_it(warnings:
 OWN = tuple(
     notice(
         Code.SLOW_LINE, place=f"a/long/folder/model.py:{number} in Net.forward", milliseconds=30.0, share=0.3,
-        seen=".tolist() reads a tensor on the host, once a step", line="f()",
-        instead="keep a tensor (detach), read it now and then",
+        kind="host read", what=".tolist()", count=1.0, line="f()",
     )
     for number in (21, 40)
 )  # fmt: skip

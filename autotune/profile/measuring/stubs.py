@@ -3,7 +3,7 @@
     call ─► stand-in ─ noting ─► call, and remember what it gave
                      ─ is_on ──► what was remembered                 from the slow line only
 
-Nothing of it is in steps that are timed otherwise. Where nothing may stand in, `profile/advice.py` says why.
+Nothing of it is in steps that are timed otherwise. Where nothing may stand in, `core/slow_line_sentences.py` says why.
 """
 
 from __future__ import annotations

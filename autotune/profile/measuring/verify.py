@@ -15,7 +15,7 @@ from statistics import median
 from msgspec.structs import replace
 from torch.utils.data import DataLoader
 
-from autotune.profile.advice import SLOW_LINE_TEXTS
+from autotune.core.slow_line_sentences import SLOW_LINE_TEXTS
 from autotune.profile.measuring.comparison import LeavingOut, compare, gained, median_interval
 from autotune.profile.measuring.replay import Replay, StepsGiven
 from autotune.profile.measuring.stubs import Stub, gives_up, left_out, out_of_order
