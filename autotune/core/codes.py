@@ -199,7 +199,17 @@ class Code(NumberedCode):
     NOT_PREDICTED_IN_TIME = "not-predicted-in-time", 901, "there was no time left for it"
     CONTENTS_DECIDE = "contents-decide", 902, "what it computes depends on the contents of tensors ({operator})"
     NEEDS_REAL_TENSORS = "needs-real-tensors", 903, "an operator can only run on real tensors ({operator})"
-    CANNOT_PREDICT = "cannot-predict", 904, "{why}"
+    CANNOT_PREDICT = "cannot-predict", 904, "{why}"  # the message of an error: data. Of earlier versions any reason
+    BATCHES_MIXED = "batches-mixed", 905, "batches hold a {first} here and a {second} there"
+    BATCHES_SPARSE = "batches-sparse", 906, "batches hold sparse tensors"
+    BATCH_SIZE_UNKNOWN = ("batch-size-unknown", 907,
+        "a batch holds a {content}, whose size for more samples is not known")
+    RANK_VARIES = "rank-varies", 908, "batches hold tensors of changing rank"
+    LENGTH_VARIES = "length-varies", 909, "batches hold lists of {first} and {second} entries"
+    SHAPES_VARY = ("shapes-vary", 910,
+        "shapes vary from batch to batch, and the file has no worst_batch(batch_size)")
+    NO_SUCH_BATCH = "no-such-batch", 911, "the data has no batch of {size} samples"
+    NOTHING_PREDICTED = "nothing-predicted", 912, "no configuration was tried"
 
     # 10xx: what no setting mends
     SLOW_LINE = ("slow-line", 1001,

@@ -136,12 +136,12 @@ def _why(error: Exception) -> Notice:
     name = type(error).__name__
     operator = str(getattr(error, "func", name))
     if isinstance(error, CannotPredict):
-        return notice(Code.CANNOT_PREDICT, why=str(error))
+        return error.reason
     if name in _CONTENTS:
         return notice(Code.CONTENTS_DECIDE, operator=operator)
     if name in _NO_TWIN or "fake impl" in str(error):
         return notice(Code.NEEDS_REAL_TENSORS, operator=operator)
-    return notice(Code.CANNOT_PREDICT, why=error_line(error))
+    return notice(Code.CANNOT_PREDICT, why=error_line(error))  # of torch's or of the user's code: data, as it is
 
 
 def _base_bytes(device: str) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from msgspec.structs import replace
 
 from autotune.context.search_context import SearchContext
+from autotune.core.codes import Code
 from autotune.core.records import Config, StudyRequest, Value
 from autotune.core.results import Outcome
 from autotune.knobs import KNOBS, traded
@@ -96,7 +97,7 @@ def describe_shape_run(found: ShapeRun, space: SearchSpace, fits: Callable[[Arm,
         return f"Memory prediction: not possible ({found.why}). The search goes on without it."
     known = [arm for arm in found.arms if arm.points]
     if not known:
-        why = found.arms[0].why if found.arms else "no configuration was tried"
+        why = found.arms[0].why if found.arms else Code.NOTHING_PREDICTED.sentence
         return f"Memory prediction: not possible, because {why}. The search goes on without it."
     batches = batches_of(space)
     fitting = [(arm, max((batch for batch in batches if fits(arm, batch)), default=0)) for arm in known]

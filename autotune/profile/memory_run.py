@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from autotune.core.codes import Code
 from autotune.core.memory_breakdown import Breakdown
-from autotune.core.notices import notice
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Value
 from autotune.errors import TargetError
 from autotune.knobs import knob, traded
@@ -24,7 +24,6 @@ from autotune.units import format_bytes, format_share
 
 MAX_SECONDS = 60.0  # of steps on shapes: each takes a second or two, whatever the batch
 MOST_NAMED_PARTS, LEAST_NAMED_SHARE = 3, 0.01  # modules and categories in a sentence; share of the activations
-UNTRIED = "no configuration was tried"
 
 
 def on_shapes(
@@ -59,7 +58,7 @@ def with_shapes(result: ProfileResult, asked: ProfileRequest, found: ShapeRun) -
         )
     if result.memory is None:
         return result
-    own, *others = found.arms or (Arm(values={}, reason=notice(Code.CANNOT_PREDICT, why=found.why or UNTRIED)),)
+    own, *others = found.arms or (Arm(values={}, reason=_why_no_arm(found)),)
     return replace(result, memory=replace(result.memory, shapes=own, recomputed=tuple(others)))
 
 
@@ -72,7 +71,7 @@ def _allocations(found: ShapeRun, samples: int) -> str:
     """Return what a step would hold, the most first, in a sentence: for a process that had not enough memory."""
     breakdown = found.arms[0].breakdown if found.arms else None
     if breakdown is None:
-        why = found.arms[0].why if found.arms else found.why or UNTRIED
+        why = found.arms[0].why if found.arms else _why_no_arm(found).text
         return f"What needs most is not known, because {why or 'there was no time'}."
     ordered = sorted(breakdown.categories.items(), key=lambda one: -one[1])
     named = [f"{name} {format_bytes(size)}" for name, size in ordered[:MOST_NAMED_PARTS] if size]
@@ -81,6 +80,11 @@ def _allocations(found: ShapeRun, samples: int) -> str:
         f"By shapes alone the tensors of a step, micro-batches of {samples}, take {format_bytes(breakdown.bytes)}: "
         f"{', '.join(named)}{made}."
     )
+
+
+def _why_no_arm(found: ShapeRun) -> Notice:
+    """Return why nothing was tried: the message of the failure that ended the process."""
+    return notice(Code.CANNOT_PREDICT, why=found.why) if found.why else notice(Code.NOTHING_PREDICTED)
 
 
 def _made(breakdown: Breakdown) -> str:

@@ -9,11 +9,20 @@ from typing import Any
 import torch
 from torch._subclasses import FakeTensorMode
 
+from autotune.core.codes import Code
+from autotune.core.notices import notice
+from autotune.core.records import Value
+
 FAKE_SIZES = (2, 3)  # of the real batches: a dimension that grows from one to the other grows with the batch
 
 
 class CannotPredict(Exception):
-    """The memory of this target cannot be predicted; the message says why, as half a sentence."""
+    """The memory of this target cannot be predicted; `reason` says why."""
+
+    def __init__(self, code: Code, **numbers: Value) -> None:
+        """Take the reason as a code and its numbers."""
+        self.reason = notice(code, **numbers)
+        super().__init__(self.reason.text)
 
 
 class ShapesVary(CannotPredict):
@@ -47,12 +56,12 @@ class Rebatched:
 
 def _grown(one: Any, other: Any, size: int, mode: FakeTensorMode) -> Any:
     if type(one) is not type(other):
-        raise CannotPredict(f"batches hold a {type(one).__name__} here and a {type(other).__name__} there")
+        raise CannotPredict(Code.BATCHES_MIXED, first=type(one).__name__, second=type(other).__name__)
     if isinstance(one, torch.Tensor):
         if one.layout is not torch.strided:
-            raise CannotPredict("batches hold sparse tensors")
+            raise CannotPredict(Code.BATCHES_SPARSE)
         if one.dim() != other.dim():
-            raise ShapesVary("batches hold tensors of changing rank")
+            raise ShapesVary(Code.RANK_VARIES)
         shape = [_line(a, b, size) for a, b in zip(one.shape, other.shape, strict=True)]
         with mode:
             return torch.empty(shape, dtype=one.dtype, device=one.device)
@@ -63,7 +72,7 @@ def _grown(one: Any, other: Any, size: int, mode: FakeTensorMode) -> Any:
         parts = _parts(one, other, size, mode)
         return type(one)(*parts) if hasattr(one, "_fields") else type(one)(parts)
     if hasattr(one, "to"):
-        raise CannotPredict(f"a batch holds a {type(one).__name__}, whose size for more samples is not known")
+        raise CannotPredict(Code.BATCH_SIZE_UNKNOWN, content=type(one).__name__)
     return one
 
 
@@ -72,7 +81,7 @@ def _parts(one: Any, other: Any, size: int, mode: FakeTensorMode) -> list[Any]:
     if (len(one), len(other)) == FAKE_SIZES:
         return [_grown(one[-1], other[-1], size, mode) for _ in range(size)]
     if len(one) != len(other):
-        raise ShapesVary(f"batches hold lists of {len(one)} and {len(other)} entries")
+        raise ShapesVary(Code.LENGTH_VARIES, first=len(one), second=len(other))
     return [_grown(a, b, size, mode) for a, b in zip(one, other, strict=True)]
 
 
@@ -81,5 +90,5 @@ def _line(smaller: int, larger: int, size: int) -> int:
     per_sample = larger - smaller
     rest = smaller - per_sample * FAKE_SIZES[0]
     if per_sample and not (per_sample > 0 and rest in (0, 1)):
-        raise ShapesVary("shapes vary from batch to batch, and the file has no worst_batch(batch_size)")
+        raise ShapesVary(Code.SHAPES_VARY)
     return per_sample * size + rest if per_sample else smaller

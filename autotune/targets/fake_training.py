@@ -18,6 +18,7 @@ import torch
 from msgspec.structs import replace
 from torch._subclasses import FakeTensorMode
 
+from autotune.core.codes import Code
 from autotune.core.records import Config, Value
 from autotune.errors import TargetError
 from autotune.knobs import completed, plan_of, worker_knob
@@ -133,7 +134,7 @@ class ShapeRunFunctions:
             return longest(source.loader)
         batch = next(iter(source()), None)
         if batch is None:
-            raise CannotPredict(f"the data has no batch of {size} samples")
+            raise CannotPredict(Code.NO_SUCH_BATCH, size=size)
         return batch
 
 

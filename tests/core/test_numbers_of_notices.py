@@ -14,7 +14,7 @@ TEXTS = {
 }  # fmt: skip
 TEXTS_OF = {
     ("PROBE_FAILED", "failure"), ("COMPARISON_FAILED", "failure"),  # messages of errors
-    ("CANNOT_PREDICT", "why"),  # an error too: torch's, or of what makes batches of shapes
+    ("CANNOT_PREDICT", "why"),  # too: torch's, the user's, or of a process that died
 }  # fmt: skip
 MAKING_TEXT = {"str", "join", "format", "strip", "lstrip", "rstrip", "partition", "removesuffix", "capitalized"}
 

@@ -55,20 +55,22 @@ def test_a_batch_of_any_size_is_grown_from_two_real_ones():
 
 
 @pytest.mark.parametrize(
-    ("smaller", "larger", "why"),
+    ("smaller", "larger", "why", "code"),
     [
-        (torch.zeros(2, 4), torch.zeros(3, 4, 1), "changing rank"),
-        (torch.zeros(3, 4), torch.zeros(2, 4), "shapes vary"),
-        (torch.zeros(2, 5), torch.zeros(3, 6), "shapes vary"),
-        (torch.zeros(2, 2).to_sparse(), torch.zeros(3, 2).to_sparse(), "sparse"),
-        (torch.nn.Identity(), torch.nn.Identity(), "a Identity, whose size"),
-        ([1, 2, 3], [1, 2, 3, 4], "lists of 3 and 4 entries"),
-        (torch.zeros(2), [1.0, 2.0, 3.0], "a Tensor here and a list there"),
+        (torch.zeros(2, 4), torch.zeros(3, 4, 1), "changing rank", Code.RANK_VARIES),
+        (torch.zeros(3, 4), torch.zeros(2, 4), "shapes vary", Code.SHAPES_VARY),
+        (torch.zeros(2, 5), torch.zeros(3, 6), "shapes vary", Code.SHAPES_VARY),
+        (torch.zeros(2, 2).to_sparse(), torch.zeros(3, 2).to_sparse(), "sparse", Code.BATCHES_SPARSE),
+        (torch.nn.Identity(), torch.nn.Identity(), "a Identity, whose size", Code.BATCH_SIZE_UNKNOWN),
+        ([1, 2, 3], [1, 2, 3, 4], "lists of 3 and 4 entries", Code.LENGTH_VARIES),
+        (torch.zeros(2), [1.0, 2.0, 3.0], "a Tensor here and a list there", Code.BATCHES_MIXED),
     ],
 )
-def test_what_cannot_be_grown_says_why(smaller, larger, why):
-    with pytest.raises(CannotPredict, match=why):
+def test_what_cannot_be_grown_says_why(smaller, larger, why, code):
+    with pytest.raises(CannotPredict, match=why) as caught:
         Rebatched(smaller=smaller, larger=larger).of(8, FakeTensorMode())
+
+    assert caught.value.reason.code is code
 
 
 class _Convolutions(nn.Module):
