@@ -56,17 +56,17 @@ def paired_losses(checks: Sequence[PrecisionCheck], tolerance: float) -> Chart |
         return [*parts, *(part for number, seeds in enumerate(drawn) for part in _series(plane, number, seeds))]
 
     verdicts = [judge(*pair, Thresholds(tolerance=tolerance)) for pair, _ in tested]
-    finding = "; ".join(
+    takeaway = "; ".join(
         match_phrase(it, precision_of(pair[0].reference)) if it.verdict == "ok" else plain(it.reason.text)
         for it, (pair, _) in zip(verdicts, tested, strict=True)
     )
     return Chart(
         name="precision",
         title=TITLE,
-        summary=f"Training losses of paired runs. {finding}",
+        summary=f"Training losses of paired runs. {takeaway}",
         table=Table(titles=TITLES, rows=tuple(_row(*pair, it) for (pair, _), it in zip(tested, verdicts, strict=True))),
         draw=draw,
-        finding=finding,
+        takeaway=takeaway,
         note=READING.format(reference=" or ".join(dict.fromkeys(names(request)[1] for (request, _), _ in tested))),
     )
 

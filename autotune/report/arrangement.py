@@ -45,5 +45,5 @@ def arranged(charts: Sequence[Chart]) -> list[tuple[Chart, str]]:
 
 def _rows(chart: Chart) -> int:
     """Return how many grid rows its card needs on a wide page. Too few do no harm: a card grows."""
-    lines = sum(-(-len(text) // CHARACTERS) for text in (chart.finding, chart.note))
+    lines = sum(-(-len(text) // CHARACTERS) for text in (chart.takeaway, chart.note))
     return (FRAME + (chart.height or WIDE.height) + LINE * lines) // ROW

@@ -11,7 +11,7 @@ from autotune.harmless import markup
 from autotune.report.drawing import NARROW, WIDE, Size, text
 from autotune.sentences import capitalized
 
-FINDING_CHARACTERS = 66  # characters of a line of the finding above a chart
+TAKEAWAY_CHARACTERS = 66  # characters of a line of the takeaway above a chart
 EDGE = 12  # pixels around a chart that is a file
 CHART_STYLE = (Path(__file__).parent / "chart.css").read_text(encoding="utf-8")
 
@@ -33,7 +33,7 @@ class Chart:
     summary: str  # what the chart shows, in words: it stands for the chart where that cannot be seen
     table: Table
     draw: Callable[[Size], list[str]]  # the shapes and texts at that size, escaped
-    finding: str = ""  # its answer in a clause
+    takeaway: str = ""  # its answer in a clause
     note: str = ""  # how to read it
     height: int | None = None  # of a list of rows, in pixels; None: as tall as its size says
 
@@ -50,10 +50,10 @@ class Chart:
         return self.svg(NARROW)
 
     def file(self) -> str:
-        """The chart with title and finding as an SVG file that needs no page, light or dark as its reader is."""
+        """The chart with title and takeaway as an SVG file that needs no page, light or dark as its reader is."""
         lines = [
             ("title", self.title),
-            *(("finding", line) for line in wrap(capitalized(self.finding), FINDING_CHARACTERS)),
+            *(("takeaway", line) for line in wrap(capitalized(self.takeaway), TAKEAWAY_CHARACTERS)),
         ]
         head = "".join(text(EDGE + 4, EDGE + 20 * row + 14, line, kind) for row, (kind, line) in enumerate(lines))
         top, height, wide = EDGE + 20 * len(lines) + 10, self.height or WIDE.height, WIDE.width + 2 * EDGE

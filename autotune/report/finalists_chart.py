@@ -67,7 +67,7 @@ def finalists(view: StudyView) -> Chart | Absence:
     return Chart(
         name=NAME,
         title=TITLE,
-        finding=phrases.headline(best),
+        takeaway=phrases.headline(best),
         summary="; ".join(f"{name}: {rate} samples/s {factor}".rstrip() for name, rate, _, factor, _ in rows),
         table=Table(titles=("configuration", "samples/s", "±", "over baseline", "rounds, samples/s"), rows=rows),
         draw=draw,

@@ -55,7 +55,7 @@ def history(view: StudyView) -> Chart | Absence:
     return Chart(
         name=NAME,
         title=TITLE,
-        finding=said,
+        takeaway=said,
         summary=said + last,
         table=Table(
             titles=("best so far, samples/s", "after"),

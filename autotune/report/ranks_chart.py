@@ -36,7 +36,7 @@ def ranks(view: StudyView) -> Chart | Absence:
     window = sum(found[0].step_seconds)
     uneven = imbalance(works)
     most = works.index(max(works))
-    finding = (
+    takeaway = (
         f"rank {most} works {format_share(uneven)} longer than all do on average, and the others wait for it"
         if uneven > UNEVEN_SHARE
         else f"the {len(found)} ranks work alike: the busiest {format_share(uneven)} longer than all do on average"
@@ -49,8 +49,8 @@ def ranks(view: StudyView) -> Chart | Absence:
     return Chart(
         name=NAME,
         title=f"{TITLE} of one window, {format_seconds(window)}",
-        finding=finding,
-        summary=f"{finding}. " + "; ".join(f"{name}: working {work} of the time" for name, work, *_ in rows),
+        takeaway=takeaway,
+        summary=f"{takeaway}. " + "; ".join(f"{name}: working {work} of the time" for name, work, *_ in rows),
         table=Table(titles=("", "working", "waiting for data", "peak memory"), rows=rows),
         draw=lambda size: _rows(found, works, size),
         note="Dark: its main thread works. Light: it waits, for the other ranks or for data.",

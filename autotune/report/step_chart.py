@@ -51,12 +51,12 @@ def step(view: StudyView) -> Chart | Absence:
         )
         for one in steps
     )
-    finding = bottleneck(steps[-1].summary, steps[-1].wait_share)
+    takeaway = bottleneck(steps[-1].summary, steps[-1].wait_share)
     return Chart(
         name=NAME,
         title=f"{TITLE} of {samples:,} samples",
-        finding=finding,
-        summary=f"{finding}. " + "; ".join(f"{name}: {time}, waiting {wait}" for name, _, time, wait, *_ in rows),
+        takeaway=takeaway,
+        summary=f"{takeaway}. " + "; ".join(f"{name}: {time}, waiting {wait}" for name, _, time, wait, *_ in rows),
         table=Table(
             titles=("", "configuration", "time", "waiting for data", "computing alone, samples/s", "loading alone"),
             rows=rows,

@@ -303,9 +303,9 @@ def test_a_chart_as_a_file_says_what_it_shows_in_lines_that_fit() -> None:
         for chart in charts_of(trials, best):
             if isinstance(chart, Chart):
                 root = ElementTree.fromstring(chart.file())
-                head = [*texts(root, "title"), *texts(root, "finding")]
+                head = [*texts(root, "title"), *texts(root, "takeaway")]
                 told = " ".join(str(node.text) for node in head)
-                assert told.lower() == f"{chart.title} {chart.finding}".strip().lower(), name
+                assert told.lower() == f"{chart.title} {chart.takeaway}".strip().lower(), name
 
 
 def test_a_chart_as_a_file_needs_no_page_and_escapes_what_it_shows() -> None:

@@ -53,7 +53,7 @@ def test_one_step_is_told_as_today_and_as_recommended_in_times_that_divide_to_th
         ("recommended", "1024×1 bf16 workers 12 nhwc", "439 ms", "1%"),
     ]
     assert chart.title == "One optimizer step of 1,024 samples"
-    assert chart.finding == "computing is the bottleneck: 99% of a step, waiting for data 1%"
+    assert chart.takeaway == "computing is the bottleneck: 99% of a step, waiting for data 1%"
 
 
 def test_while_there_is_no_answer_the_step_of_the_fastest_so_far_is_told() -> None:
@@ -176,8 +176,8 @@ def test_the_history_explains_only_what_it_draws() -> None:
     plain, rounds = shown(history(view(ladder()[:7]))), shown(history(confirmed(ladder())))
 
     line = "Line: the fastest usable probe of the search so far."
-    assert (plain.finding, plain.note) == ("7 probes, 49 s of probing", line)
-    assert "not usable" in rounds.finding
+    assert (plain.takeaway, plain.note) == ("7 probes, 49 s of probing", line)
+    assert "not usable" in rounds.takeaway
     assert "shaded" in rounds.note and "✕" in rounds.note
 
 
@@ -195,7 +195,7 @@ def test_numerics_draws_each_dtype_and_tells_the_verdict_as_the_answer_does() ->
     chart = shown(paired_losses([paired()], tolerance=0.02))
 
     assert chart.table.rows[0][:2] == ("bf16", "ok")
-    assert chart.finding == "bf16 matches fp32: less than 0.1% apart after 50 paired steps"
+    assert chart.takeaway == "bf16 matches fp32: less than 0.1% apart after 50 paired steps"
 
 
 def test_the_precision_chart_draws_differences_within_and_beyond_what_is_allowed() -> None:

@@ -29,13 +29,13 @@ def test_each_rank_has_a_row_and_the_busiest_is_named():
     chart = ranks(_view((0.4, 0.8)))
 
     assert isinstance(chart, Chart)
-    assert chart.finding == "rank 1 works 33% longer than all do on average, and the others wait for it"
+    assert chart.takeaway == "rank 1 works 33% longer than all do on average, and the others wait for it"
     assert chart.table.rows == (("rank 0", "40%", "10%", "1 GiB"), ("rank 1", "80%", "10%", "1 GiB"))
     assert chart.svg().count("<title>rank 0: working 40%") == 4
 
 
 def test_even_ranks_are_said_to_be_even():
-    assert ranks(_view((0.80, 0.84))).finding.startswith("the 2 ranks work alike: the busiest 2% longer")
+    assert ranks(_view((0.80, 0.84))).takeaway.startswith("the 2 ranks work alike: the busiest 2% longer")
 
 
 def test_many_blocks_and_many_ranks_are_put_together():
