@@ -158,6 +158,5 @@ FAILS_ELSEWHERE = (
 )
 PRECISION_REFUSED = (
     "{why}, so it is not recommended.",
-    "To use it, compute in float32 what its rounding spoils, such as a logarithm or a division by what rounds to 0, "
-    "and search with --fresh.",
+    "Compute in float32 what its rounding spoils, such as a logarithm or a division, and search with --fresh.",
 )

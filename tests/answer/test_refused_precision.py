@@ -8,6 +8,7 @@ from autotune.answer.refused_precision import with_refused_precisions
 from autotune.core.codes import Code
 from autotune.core.results import Outcome
 from autotune.precision.records import LossRun, PrecisionCheckRequest, PrecisionCheckResult
+from autotune.report.answer import LONGEST_TEXT
 from autotune.study.history import History
 from autotune.study.summary import ConfigSummary
 from tests.reporting import recommendation
@@ -42,7 +43,8 @@ def test_losses_that_break_in_probes_of_bfloat16_alone_are_told_with_the_step_an
         "bf16 is unstable here: 2 of 4 losses are not finite, the first in step 3 (fp32: all are finite), so it is not "
         "recommended."
     )
-    assert "compute in float32 what its rounding spoils" in warning.next_step
+    assert "Compute in float32 what its rounding spoils" in warning.next_step
+    assert len(warning.text) <= LONGEST_TEXT  # of a longer one the answer leaves out what to do
 
 
 def test_losses_that_break_in_the_paired_runs_are_told_too_and_once():

@@ -89,7 +89,7 @@ SAID = [
     (notice(Code.FAILS_ELSEWHERE, worker='node7', here=1.4),
      'On a second machine (node7) this or the baseline does not run; here it is 1.40 times as fast. Search on machines that are alike.'),
     (notice(Code.PRECISION_REFUSED, why=notice(Code.LOSSES_NOT_FINITE, candidate='bf16', reference='fp32', broken=39, steps=50, first=12)),
-     'bf16 is unstable here: 39 of 50 losses are not finite, the first in step 12 (fp32: all are finite), so it is not recommended. To use it, compute in float32 what its rounding spoils, such as a logarithm or a division by what rounds to 0, and search with --fresh.'),
+     'bf16 is unstable here: 39 of 50 losses are not finite, the first in step 12 (fp32: all are finite), so it is not recommended. Compute in float32 what its rounding spoils, such as a logarithm or a division, and search with --fresh.'),
     (notice(Code.GLOBAL_BATCH_HELD, batch=64),
      'global batch held at 64'),
     (notice(Code.EXACT),
