@@ -160,7 +160,7 @@ def _read(option: Option, given: Any) -> Any:
 
 
 def _check_outside(name: str) -> None:
-    """Raise `UsageError` in a probe."""
+    """Raise `UsageError` if this process is a probe: a target must not start a search."""
     if TAG in os.environ:
         raise UsageError(
             f"autotune.{name}() was called in a probe, which would begin another {name}. The file of the target "

@@ -151,7 +151,7 @@ def rounded(rate: float) -> float:
 
 
 def format_speedup(factor: float) -> str:
-    """`1.08`, `17.1`, `120`: three digits."""
+    """Return a factor with three digits: `1.08`, `17.1`, `120`."""
     return f"{factor:.{2 if factor < 10 else 1 if factor < 100 else 0}f}"
 
 
@@ -178,7 +178,7 @@ def format_count(number: int) -> str:
 
 
 def counted(count: int, kind: str) -> str:
-    """`1 probe`, `1,200 probes`, `2 batches`."""
+    """Return a count with its noun: `1 probe`, `1,200 probes`, `2 batches`."""
     return f"{count:,} {kind}{'' if count == 1 else 'es' if kind.endswith('ch') else 's'}"
 
 
@@ -209,5 +209,5 @@ def format_difference(share: float) -> str:
 
 
 def format_share(share: float) -> str:
-    """`9%`, `0.4%`, `-12%`."""
+    """Return a share, given as a fraction, in per cent: `9%`, `0.4%`, `-12%`."""
     return f"{share:.0%}" if abs(share) >= 0.0095 or share == 0 else f"{share:.1%}"

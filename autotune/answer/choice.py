@@ -1,6 +1,6 @@
 """The choice: which configurations are measured again, and which of those is recommended. Pure.
 
-    finalists who may be as fast as the best one of the search, for all that one probe can tell
+    finalists: all that may be as fast as the best one of the search, as far as one probe can tell
 
     held      where BatchNorm takes statistics: the baseline's micro-batch, or what is surely worth another one
     knee      where the global batch is free: only the smallest one that is nearly as fast as the fastest
@@ -14,9 +14,9 @@ Only a configuration that is measurably better replaces the baseline; a tie with
 exception: it is probably better by more than 5 % and at the worst hardly slower (`LEAST_UNPROVEN_GAIN`). The
 answer then says so.
 
-Nor does anything replace a baseline that others kept from the cores (`is_crowded_out`): threads that wait for each
-other suffer far more from a core that is taken than one thread does. A single thread was 7 to 18 times as fast beside a
-load on one of two cores, and half as fast without it (docs/how-good-is-a-search.md).
+No configuration replaces a baseline that other processes kept from the cores (`is_crowded_out`): threads that wait for
+each other lose far more by an occupied core than a single thread does. A single thread was 7 to 18 times as fast beside
+a load on one of two cores, and half as fast without it (docs/how-good-is-a-search.md).
 """
 
 from __future__ import annotations
@@ -40,25 +40,27 @@ from autotune.study.valid_probes import Judged, is_crowded
 FEWEST_FINALISTS = 3
 TIE = 0.02  # faster by less is not worth a change
 MOST_TIE = 0.05  # beyond it an interval that includes 0 is lack of rounds, and no tie of two finalists
-PAYING_GAIN = 0.1  # a gain that pays for a change: an interval without it says that there is none worth having
-LEAST_UNPROVEN_GAIN = 0.05  # better than the baseline: is taken unproven, if by its interval it costs TIE at most
-PROBABLE_CONFIDENCE = 0.8  # confidence of an interval, beyond whose upper end one in ten lies
-# That the model of eight probes or more is worth, where it is a question of batches (benchmarks/knee.py).
+PAYING_GAIN = 0.1  # a gain that pays for a change: an interval below it excludes a gain worth having
+LEAST_UNPROVEN_GAIN = 0.05  # over the baseline: enough without proof, if the interval excludes a loss of more than TIE
+PROBABLE_CONFIDENCE = 0.8  # confidence of an interval: one value in ten lies beyond its upper end
+# As many rounds counts the prediction of a model of eight or more probes, where batches are compared
+# (benchmarks/knee.py).
 MODEL_ROUNDS = 4
-LUCK_DEVIATIONS = 0.7  # of the difference of two probes: what is faster by less may be lucky
-SCARCE_FREE_SHARE = 0.3  # of the limit left free: with more, less memory is of no use to anybody
+LUCK_DEVIATIONS = 0.7  # standard deviations of the difference of two probes: a probe may be faster by less by chance
+SCARCE_FREE_SHARE = 0.3  # of the limit: where more memory is free, less use of memory has no value
 
 
 def finalists(
     judged: Sequence[Judged], request: StudyRequest, *, most: int = FEWEST_FINALISTS, margin: float = 0.0
 ) -> list[ConfigSummary]:
-    """Return the configurations to measure again, fastest first: `most` at most, three at least if there are.
+    """Return the configurations to measure again, fastest first: at most `most`, at least three if there are.
 
-    Between those, all that are slower than the fastest by no more than `margin`, a share: the fastest; then the
-    preferred one (`preferences`) of those that are as fast within noise; then the next fastest. What failed when it
-    was last probed is out: a crash that a fresh process did not repeat does not count, a failed confirmation does.
-    Where the objective gives speed for something else, those follow the fastest that have most of it within what may
-    be given. Where the global batch is free, those follow that its two answers need (`_ends`).
+    Within these bounds, it returns all that are slower than the fastest by at most the share `margin`. The order of
+    choice is: the fastest; then the preferred one (`preferences`) of those that are equally fast within noise; then the
+    next fastest. A configuration whose last probe failed is left out: a crash that a fresh process did not repeat does
+    not count, a failed confirmation does. Where the objective gives up speed for something else, the fastest is
+    followed by those that are best at it within the speed that may be given up. Where the global batch is free, the
+    fastest is followed by those that its two answers need (`_ends`).
     """
     results: dict[Config, list[Judged]] = {}
     for one in judged:
@@ -78,7 +80,7 @@ def finalists(
     within = sum(one.score >= best * (1 - max(margin, slack or 0.0)) for one in ranked)
     count = min(most, max(within, len(ends), FEWEST_FINALISTS))
     few = most < FEWEST_FINALISTS
-    seats = min(1, count - 2 + few) if slack is None else count - 1  # for who is not chosen for speed alone
+    seats = min(1, count - 2 + few) if slack is None else count - 1  # for those not chosen for speed alone
     order = {one.config: one for one in (ranked[0], *ends, *near[: max(seats, 0)], *ranked)}
     chosen = sorted([*order.values()][:count], key=lambda one: -one.score)
     return [ConfigSummary(config=one.config, found=one.found) for one in chosen]
@@ -87,7 +89,7 @@ def finalists(
 def simplest(found: Sequence[ConfigSummary], request: StudyRequest, slowdown: float) -> ConfigSummary | None:
     """Return the preferred one (`preferences`) of those whose score is at most the share `slowdown` below the best.
 
-    Or by what the windows of their probes may be off.
+    Or below it by as much as chance in the windows of their probes explains (`luck`), if that is more.
     """
     if not found:
         return None
@@ -102,7 +104,7 @@ def _found(one: ConfigSummary) -> float:
 
 
 def luck(one: Sequence[Trial], other: Sequence[Trial], deviations: float = LUCK_DEVIATIONS) -> float:
-    """Return the share by which one may have measured slower than the other by chance, as far as their windows show."""
+    """Return the share by which `one` may be slower than `other` by chance, by the intervals of their windows."""
     widths = [min((w for t in trials if (w := _half_width(t)) is not None), default=0.0) for trials in (one, other)]
     return deviations * math.hypot(*widths) / HALF_WIDTH_DEVIATIONS
 
@@ -112,10 +114,11 @@ def _half_width(trial: Trial) -> float | None:
 
 
 def _ends(ranked: Sequence[ConfigSummary], request: StudyRequest, noise: float) -> list[ConfigSummary]:
-    """Return whom the answers with a free global batch need, the most needed first; none where it is held.
+    """Return the finalists that answers with a free global batch need, most needed first; none where it is held.
 
-    The fastest at the knee, the fastest at the baseline's global batch, and the fastest of each that may turn out to be
-    the knee, for all that one probe can tell: downwards, then the one above.
+    They are the fastest at the knee, the fastest at the baseline's global batch, and the fastest of each global batch
+    that may turn out to be the knee, as far as one probe can tell: smaller ones in descending order, then the next
+    larger one.
     """
     share = objective_of(request.goal).knee(request.goal)
     if share is None:
@@ -135,11 +138,12 @@ def _ends(ranked: Sequence[ConfigSummary], request: StudyRequest, noise: float) 
 def at_knee(
     summaries: Sequence[ConfigSummary], rounds: Rounds, request: StudyRequest, allowed: Sequence[int]
 ) -> list[int]:
-    """Return those of `allowed` that probably reach what is asked of the best with the smallest global batch.
+    """Return those of `allowed` with the smallest global batch that is probably fast enough, as a share of the best.
 
-    With the baseline, which no other replaces unless it is measurably better; where the baseline itself does not reach
-    it, the smallest of those that are. All of them where the global batch is held. Below the baseline's no global batch
-    counts as smaller: what does not change is the least change.
+    The baseline is always among them: another one replaces it only if it is measurably better. Where the baseline is
+    not fast enough, only configurations that are measurably better than it count, if there are any. Where the global
+    batch is held, all of `allowed` are returned. No global batch below the baseline's counts as smaller than it,
+    because keeping the baseline's is the least change.
     """
     share = objective_of(request.goal).knee(request.goal)
     if share is None:
@@ -153,7 +157,7 @@ def at_knee(
 
 
 def differ_in_batch(configs: Sequence[Config], request: StudyRequest) -> bool:
-    """Whether the global batch is free and differs among these, the baseline aside."""
+    """Return whether the global batch is free and differs between these, the baseline left out."""
     is_free = objective_of(request.goal).knee(request.goal) is not None
     return is_free and len({one.global_batch_size() for one in configs if one != request.baseline}) > 1
 
@@ -163,7 +167,7 @@ def behind(
 ) -> dict[int, tuple[float, float]]:
     """Return the best one's speed over that of each of `allowed`: estimate and upper bound.
 
-    The prediction of the sampler's model counts like some more rounds, if there is one.
+    If the sampler's model has predictions for both, they count as `MODEL_ROUNDS` further rounds.
     """
     best = max(allowed, key=rounds.typical_rate)
     found = {}
@@ -174,14 +178,14 @@ def behind(
         weight = MODEL_ROUNDS / (MODEL_ROUNDS + known) if mine and its and known else 0.0
         drawn = estimate ** (1 - weight) * ((its or 1.0) / (mine or 1.0)) ** weight
         found[one] = (drawn, drawn * (high / estimate) ** (1 - weight) if one != best else drawn)
-    least = min(estimate for estimate, _ in found.values())  # of the best of both
+    least = min(estimate for estimate, _ in found.values())  # of the fastest by rounds and predictions together
     return {one: (estimate / least, high / least) for one, (estimate, high) in found.items()}
 
 
 def _is_fast_enough(lead: tuple[float, float], share: float) -> bool:
-    """Whether it lacks no more than that share of the best, and probably no more than a tie beyond it.
+    """Return whether it is slower than the best by at most `share`, and probably by at most `TIE` more.
 
-    Too large a batch costs little of the speed, and too small a one does: what is open goes to the larger one.
+    A batch that is too large costs little speed, one that is too small costs much: in doubt the larger one is taken.
     """
     estimate, most = lead
     return estimate == 1.0 or (estimate * (1 - share) <= 1 and most * (1 - share - TIE) <= 1)
@@ -190,10 +194,10 @@ def _is_fast_enough(lead: tuple[float, float], share: float) -> bool:
 def preferences(summaries: Sequence[ConfigSummary], request: StudyRequest) -> list[tuple[float, ...]]:
     """Return a sort key for each of the summaries, which are all equally good: the lowest is preferred.
 
-    First what the objective prefers. Then, in this order: where the global batch is free the smaller one, though rather
-    the baseline's than one that is smaller still; the baseline's micro-batch where BatchNorm takes its statistics from
-    it; fewer changes to the baseline; full precision; no environment variable; less memory, where memory is scarce;
-    fewer processes and threads.
+    First comes the preference of the objective. Then, in this order: where the global batch is free, the baseline's,
+    then smaller ones, then larger ones; the baseline's micro-batch where BatchNorm takes its statistics from it; fewer
+    changes to the baseline; full precision; no environment variable; less memory, where memory is scarce; fewer
+    processes and threads.
     """
     objective = objective_of(request.goal)
     first = min(summaries, key=objective.order, default=None)
@@ -221,7 +225,7 @@ def _cautions(config: Config, request: StudyRequest) -> tuple[float, ...]:
 
 
 def _size(config: Config, request: StudyRequest) -> tuple[float, float, float]:
-    """Return a sort key of its global batch where that is free: the baseline's, then smaller ones, then larger ones."""
+    """Return a sort key of the global batch where that is free: the baseline's, then smaller ones, then larger ones."""
     now, before = config.global_batch_size(), request.baseline.global_batch_size()
     if request.goal.global_batch is not None:
         return 0.0, 0.0, 0.0
@@ -254,16 +258,16 @@ def choose(summaries: Sequence[ConfigSummary], rounds: Rounds, request: StudyReq
 
 
 def is_crowded_out(baseline: ConfigSummary, request: StudyRequest) -> bool:
-    """Whether others kept the baseline from the cores in at least half of its rounds: then no claim stands on them.
+    """Return whether others kept the baseline from the cores in half or more of its rounds: they then prove no gain.
 
-    Where something else than speed is asked for, it is no matter.
+    Always False if the objective is not speed.
     """
     crowded = sum(is_crowded(trial.result) for trial in baseline.trials)
     return objective_of(request.goal).is_speed and crowded > 0 and 2 * crowded >= len(baseline.trials)
 
 
 def is_tied(rounds: Rounds, best: int, other: int, summaries: Sequence[ConfigSummary], request: StudyRequest) -> bool:
-    """Return whether the one that the rounds show best does not count as better than this other one."""
+    """Return whether `best`, the best by the rounds, does not count as better than `other`."""
     slack = objective_of(request.goal).slack(request.goal)
     is_baseline = summaries[other].config == request.baseline
     estimate, low, _ = rounds.ratio(best, other, confidence(rounds, is_baseline=is_baseline))
@@ -281,12 +285,12 @@ def confidence(rounds: Rounds, *, is_baseline: bool) -> float:
 
 
 def claim_confidence(rivals: int) -> float:
-    """Return the confidence that a claim to be faster than the baseline takes, for the fastest of so many rivals.
+    """Return the confidence of the interval for a claim that the fastest of `rivals` beats the baseline.
 
-    It is 95 % for all of them together.
+    The confidence that none of these claims is false is 95 %.
 
-    One-sided, by Bonferroni; for a single rival the two-sided 95 % of every interval. Unadjusted, the luckiest of
-    eight that were all equal was claimed to be faster in 7 to 16 % of the confirmations
+    It is one-sided, by Bonferroni; a single rival has the two-sided 95 % of every other interval. Without the
+    correction, the luckiest of eight equal configurations was claimed to be faster in 7 to 16 % of the confirmations
     (`benchmarks/confirmation_rounds.py`).
     """
     return max(0.95, 1 - 2 * 0.05 / max(rivals, 1))

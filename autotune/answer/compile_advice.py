@@ -1,4 +1,4 @@
-"""What an answer says of torch.compile: what it costs at the start, when that pays, and whether it took effect."""
+"""The notes of an answer on torch.compile: its cost at the start, when that pays, and whether it took effect."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from autotune.study.recommendation import Recommendation
 
 
 def with_compile_advice(recommendation: Recommendation, history: History) -> Recommendation:
-    """Return the recommendation with what its own probes compiled; as it is where they compiled nothing, unasked."""
+    """Return the recommendation with notes on what its probes compiled; unchanged if nothing was compiled."""
     config = Config(values=recommendation.params)
     seen = [one for trial, _ in history.judged if trial.config == config and (one := compilation_of(trial))]
     if not seen:
@@ -32,18 +32,18 @@ def with_compile_advice(recommendation: Recommendation, history: History) -> Rec
 
 
 def asked(config: Config) -> Value:
-    """Return what `config` asks torch.compile for; None: nothing."""
+    """Return the value by which `config` asks for torch.compile; None: it does not."""
     values = (config.values.get(knob.name) for knob in KNOBS if knob.compiles)
     return next((value for value in values if value is not None), None)
 
 
 def compilation_of(trial: Trial) -> Compilation | None:
-    """Return what a probe compiled; None: nothing, and nobody asked."""
+    """Return what a probe compiled; None: it compiled nothing and was not asked to."""
     return trial.result.measurement.compilation if trial.result.measurement else None
 
 
 def doubts(trial: Trial) -> str:
-    """Return what is doubtful of what a probe compiled, in a sentence; empty: nothing."""
+    """Return a sentence about a doubt in what a probe compiled; empty: no doubt."""
     seen = compilation_of(trial)
     return "" if seen is None else " ".join(one.text for one in _doubts(trial.config, [seen]))
 

@@ -1,4 +1,4 @@
-"""When a confirmation ends: it is decided, or so little is expected to be lost by its choice that rounds do not pay."""
+"""Tells when a confirmation ends: it is decided, or its choice is expected to lose too little for more rounds."""
 
 from __future__ import annotations
 
@@ -8,20 +8,21 @@ from collections.abc import Sequence
 from autotune.answer.choice import TIE
 from autotune.core.rounds import Rounds
 
-LAST_FINALISTS = 2  # who run to the end, however many began
+LAST_FINALISTS = 2  # finalists that run to the end, however many began
 SURE_ROUNDS = 3  # before it may be decided: two rounds agree by luck now and then
-SURE_CONFIDENCE = 0.99  # confidence of what ends a confirmation: it is asked anew after every round
-KNOWN_SLOWDOWN = 0.005  # expected of the choice, beyond a tie: the rounds end there (benchmarks/confirmation_rounds.py)
-SLOWDOWN_ROUNDS = 4  # before what is lost by the choice may end a confirmation (decisions/0024)
-SURELY_SLOWER_RATIO = 1.01  # who is surely slower by more than 1 % need not be measured again
+SURE_CONFIDENCE = 0.99  # confidence needed to end a confirmation: high, because it is tested after every round
+KNOWN_SLOWDOWN = 0.005  # expected of the choice, beyond a tie: less ends the rounds (benchmarks/confirmation_rounds.py)
+SLOWDOWN_ROUNDS = 4  # before a small expected loss may end a confirmation (decisions/0024)
+SURELY_SLOWER_RATIO = 1.01  # a rival that is surely slower by more than 1 % need not be measured again
 
 
 def is_good_enough(rounds: Rounds, running: Sequence[int], baseline: int | None) -> bool:
-    """Whether so little is expected to be lost by the choice as it is now that further rounds do not pay.
+    """Return whether the present choice is expected to lose so little that further rounds do not pay.
 
-    Not before the halvings are over: sooner, luck claimed gains where there were none (decisions/0024). The choice is
-    the baseline where it is as good as the fastest, else the fastest, which must then surely beat it. What may be lost
-    to each rival is added up, which over-estimates it. For plain speed only: other objectives choose otherwise.
+    False until the halvings are over: earlier, chance claimed gains where there were none (decisions/0024). The choice
+    is the baseline where it is as good as the fastest, else the fastest, which must then surely beat it. The expected
+    loss is the sum over all rivals, which over-estimates it. This holds for plain speed only: other objectives choose
+    otherwise.
     """
     gaps = rounds.gaps(running)
     fastest = max(running, key=lambda one: gaps[one])
@@ -39,7 +40,7 @@ def is_good_enough(rounds: Rounds, running: Sequence[int], baseline: int | None)
 
 
 def is_decided(rounds: Rounds, running: Sequence[int], tie: float = TIE) -> bool:
-    """Whether further rounds would change nothing: every rival of the fastest is surely slower, or surely as good."""
+    """Return whether further rounds change nothing: every rival of the fastest is surely slower or surely as good."""
     gaps = rounds.gaps(running)
     fastest = max(running, key=lambda one: gaps[one])
     slower = SURELY_SLOWER_RATIO if tie <= TIE else 1 / (1 - tie)

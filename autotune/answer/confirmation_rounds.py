@@ -1,13 +1,13 @@
 """The confirmation: interleaved rounds among the finalists, from which the slower ones drop out until it is decided.
 
-    finalists whoever may be as fast as the best of the search, for all that one probe can tell; eight at most
+    finalists: all that may be as fast as the best of the search, as far as one probe can tell; eight at most
     round 1   A B C D E F G H base
           2   base H G F E D C B A     every other round in reverse (ABBA), so that drift meets all alike
           3   A B C D E F G H base     then the faster half goes on
           6   ...                      and of those again: two, and the baseline for the speed-up
     until it is decided, or the time is used up
 
-Of the rules tried on simulated machines with the noise measured here, the one with the least regret at equal cost
+Of the rules tried on simulated machines with the noise measured here, this one has the least regret at equal cost
 (docs/notes/search.md 4; `benchmarks/confirmation_rounds.py`).
 """
 
@@ -34,12 +34,12 @@ from autotune.study.valid_probes import Judged, interference_causes, is_spoiled
 MOST_FINALISTS = 8
 HALVED_AFTER = (3, 6)  # rounds
 FEWEST_ROUNDS = 2  # one has no interval
-FEWEST_FREEDOM = 3  # of the noise: Student's 95 % is 3.2 standard errors with three, 12.7 with one (two rounds of two)
-GOAL_ROUNDS = 8  # of the last two: on a quiet machine they tell 2 % apart with a power of 0.92 (docs/notes/search.md 4)
+FEWEST_FREEDOM = 3  # degrees of freedom of the noise: Student's 95 % is 3.2 standard errors with three, 12.7 with one
+GOAL_ROUNDS = 8  # of the last two: they detect 2 % with a power of 0.92 on a quiet machine (docs/notes/search.md 4)
 # Eight leave the recommended a regret of 1.9 %, twelve 1.2 %, for a sixth more (benchmarks/confirmation_rounds.py).
 USUAL_ROUNDS = 12
-MOST_CONFIRMATION_ROUNDS = 24  # where it is open whether the fastest beats the baseline: the interval narrows by 1.4
-FINALIST_DEVIATIONS = 3.0  # of the difference of two probes: who is slower by more is not confirmed
+MOST_CONFIRMATION_ROUNDS = 24  # if it is open whether the fastest beats the baseline: the interval narrows by 1.4
+FINALIST_DEVIATIONS = 3.0  # of the difference of two probes: a configuration slower by more is not confirmed
 PRIOR_PROBES = 4  # repeats after which the reference's own spread weighs as much as the prior (docs/notes/search.md 3)
 
 
@@ -57,25 +57,26 @@ def probe_count(finalists: int, rounds: int, others: int) -> int:
 
 
 def fewest_rounds(configurations: int) -> int:
-    """Return the fewest rounds for an interval that can say something, by the configurations: 4, 3, 2, 2, ..."""
+    """Return the fewest rounds that give a useful interval: for 2, 3, 4, ... configurations 4, 3, 2, ..."""
     rivals = max(configurations - 1, 0)
     return max(FEWEST_ROUNDS, 1 + math.ceil(FEWEST_FREEDOM / rivals)) if rivals else FEWEST_ROUNDS
 
 
 def finalist_count(available: int, others: int, affordable: float, fewest: int = FEWEST_FINALISTS) -> int:
-    """Return how many finalists begin: as many as eight rounds allow with `affordable` probes, `fewest` at least.
+    """Return the number of finalists: as many as `affordable` probes allow for eight rounds, at least `fewest`.
 
-    Whether a confirmation begins at all, and for how many rounds, is for the budget to say (decisions/0047).
+    The time budget decides whether a confirmation begins at all, and for how many rounds (decisions/0047).
     """
     few, most = min(available, fewest), min(available, MOST_FINALISTS)
     return next((n for n in range(most, few, -1) if probe_count(n, GOAL_ROUNDS, others) <= affordable), few)
 
 
 def finalist_margin(references: Sequence[float], deviations: float = FINALIST_DEVIATIONS) -> float:
-    """Return by which share a configuration may have measured slower than the best and still be as fast.
+    """Return the share by which a configuration may have been measured slower than the best and still be as fast.
 
-    By `deviations` standard deviations of the difference of two probes (docs/notes/search.md 4). That of one probe is
-    estimated from `references` (rates of one configuration, probed again and again), drawn towards 3 % while few.
+    It is `deviations` standard deviations of the difference of two probes (docs/notes/search.md 4). The deviation of
+    one probe is estimated from `references` (rates of repeated probes of one configuration), shrunk towards 3 % if
+    there are few.
     """
     logs = [math.log(rate) for rate in references]
     mean = sum(logs) / max(len(logs), 1)
@@ -89,7 +90,7 @@ def survivors(
 ) -> list[int]:
     """Return the `keep` configurations that go on of those `running`, in their order: the fastest ones.
 
-    Those that fall behind by no more than `tie` are as good as the fastest: of them the more cautious come first.
+    Those that are slower than the fastest by at most `tie` are as good: of these the more cautious come first.
     """
     gaps, near = rounds.gaps(running), math.log(1 - tie)
     fastest = max(running, key=lambda one: gaps[one])
@@ -105,15 +106,18 @@ def confirm_in_rounds(
     again: Callable[[Trial], Judged | None] = lambda trial: None,
     overruns: Callable[[Sequence[Config]], bool] = lambda running: False,
 ) -> list[ConfigSummary]:  # fmt: skip
-    """Measure all that are still in the confirmation once per round, and return them with their rounds.
+    """Measure all configurations that are still in the confirmation once per round; return them with their rounds.
 
-    What fails is not measured again; a probe with interference, its repeat included, does not decide where others of
-    its configuration can. What is far slower than all its other rounds is measured `again` (None: there is no time), or
-    left out. The slower half drops out after rounds three and six, though never the baseline; if all that went on
-    failed, those that dropped out are recalled. It ends sooner when it is decided, when another round `overruns` the
-    budget by too much, or, after the fewest rounds, when time no longer `affords` one. It goes on longer, if time
-    affords it, while the gain is open, or what another batch is worth, or in three rounds the global batch. `affords`
-    is told whether one of these is open, for then what comes later can wait. `resumed` and a baseline's rounds count.
+    A configuration that fails is not measured again. A probe with interference, its repeat included, does not count if
+    other probes of its configuration do. A probe far slower than all other rounds of its configuration is measured
+    `again` (which returns None if there is no time), or left out. The slower half drops out after rounds three and six,
+    but never the baseline; if all that went on failed, those that dropped out are recalled.
+
+    The confirmation ends before `rounds` when it is decided, when another round `overruns` the budget by too much, or,
+    after the fewest rounds, when time no longer `affords` one. If time affords it, it goes on beyond `rounds` while it
+    is open whether the best beats the baseline, what another batch is worth, or, in the first three rounds, which
+    global batch wins. `affords` is told whether one of these is open, because later stages can then wait. Rounds that
+    are `resumed`, and those that finalists bring along, count.
     """
     baseline, candidates = request.baseline, {one.config: one for one in finalists}
     first = max((number + 1 for one in finalists for number in one.rounds), default=0)
@@ -147,7 +151,7 @@ def confirm_in_rounds(
 def _after_round(
     candidates: Sequence[ConfigSummary], ran: Sequence[Config], done: int, request: StudyRequest
 ) -> list[ConfigSummary] | None:
-    """Return the contenders after `done` rounds, with who drops out or is recalled; None: it is decided."""
+    """Return the contenders after `done` rounds, each marked if it drops out or is recalled; None: it is decided."""
     holding = [one for one in candidates if one.config in ran and not one.failure]
     contenders = [one for one in holding if one.config != request.baseline]
     finalists = sum(one.config != request.baseline for one in candidates)
@@ -164,9 +168,9 @@ def _after_round(
 def with_round(candidate: ConfigSummary, number: int, judged: Judged) -> ConfigSummary:
     """Return the candidate after one more round, without the rounds that interference makes doubtful.
 
-    All rounds with interference are left out if two remain, else those that it spoiled if one remains; but none that
-    was faster than all of these, for others can only slow a probe down. What was left out never has to come back, for
-    later rounds can only add to what remains.
+    All rounds with interference are left out if two others remain; else the rounds that it spoiled, if one other
+    remains. A round that was faster than all remaining ones is kept, because interference can only slow a probe down. A
+    round that was left out never has to come back, because later rounds only add to those that remain.
     """
     trials, verdicts = (*candidate.trials, judged.trial), (*candidate.verdicts, judged.verdict)
     pairs = list(zip(trials, verdicts, strict=True))
@@ -186,18 +190,18 @@ def with_round(candidate: ConfigSummary, number: int, judged: Judged) -> ConfigS
 
 
 def rounds_without_interference(candidate: ConfigSummary) -> int:
-    """Return in how many of its rounds there was no interference."""
+    """Return the number of its rounds without interference."""
     return sum(not interference_causes(trial.result) for trial in candidate.trials)
 
 
 def tie(goal: Goal) -> float:
-    """Return by which share of the best score a configuration may fall behind and still win."""
+    """Return the share of the best score by which a configuration may be lower and still win."""
     slack = objective_of(goal).slack(goal)
     return max(TIE, objective_of(goal).knee(goal) or 0.0) if slack is None else slack
 
 
 def _is_clear(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, claims: int) -> bool:
-    """Whether two rounds are enough if more overrun the budget: surely faster than the baseline, or no gain."""
+    """Return whether two rounds are enough if more overrun the budget: the fastest gains surely, or at most a tie."""
     ratios = _over_baseline(running, baseline, goal, claims)
     if ratios is None or len(running) < 2 or not _have_enough_rounds(running):
         return False
@@ -206,13 +210,13 @@ def _is_clear(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, cl
 
 
 def _is_open(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, claims: int) -> bool:
-    """Whether more rounds may still tell if the fastest beats the baseline."""
+    """Return whether more rounds may still tell if the fastest beats the baseline."""
     estimate, low, _ = max(_over_baseline(running, baseline, goal, claims) or [(0.0, 0.0, 0.0)])
     return low <= 1 and estimate > 1 + TIE
 
 
 def _may_gain(running: Sequence[ConfigSummary], baseline: Config, goal: Goal, claims: int) -> bool:
-    """Whether the answer would be undecided now: an interval includes no gain and one that pays for a change."""
+    """Return whether the answer is undecided now: an interval includes both 1 and a gain that pays for a change."""
     ratios = _over_baseline(running, baseline, goal, claims) or []
     return any(low <= 1 and high > 1 + PAYING_GAIN for _, low, high in ratios)
 
@@ -222,7 +226,7 @@ def _over_baseline(
 ) -> list[tuple[float, float, float]] | None:
     """Return the score of each rival over the baseline's, with its interval, for the fastest of `claims`.
 
-    None where the baseline does not run, and where the objective gives speed for something else.
+    None where the baseline does not run, or where the objective gives up speed for something else.
     """
     if baseline not in (names := [one.config for one in running]) or objective_of(goal).slack(goal) is not None:
         return None
@@ -232,7 +236,7 @@ def _over_baseline(
 
 
 def _faster_half(contenders: Sequence[ConfigSummary], keep: int, request: StudyRequest) -> set[Config]:
-    """Return the `keep` configurations that go on; all of them as long as they cannot be compared."""
+    """Return the `keep` configurations that go on; all contenders while they cannot be compared."""
     if len(contenders) <= keep or not _have_met(contenders):
         return {one.config for one in contenders}
     scores, keys = rounds_of(contenders), dict(enumerate(preferences(contenders, request)))
@@ -241,12 +245,12 @@ def _faster_half(contenders: Sequence[ConfigSummary], keep: int, request: StudyR
 
 
 def _have_met(candidates: Sequence[ConfigSummary]) -> bool:
-    """Whether there is a round that counts for all of them; else they cannot be compared yet."""
+    """Return whether some round counts for all of them; otherwise they cannot be compared yet."""
     return bool(candidates) and bool(set.intersection(*(set(one.rounds) for one in candidates)))
 
 
 def _have_enough_rounds(candidates: Sequence[ConfigSummary]) -> bool:
-    """Whether enough rounds were without interference to end sooner than planned."""
+    """Return whether enough rounds were without interference to end earlier than planned."""
     return _have_met(candidates) and all(rounds_without_interference(one) >= FEWEST_ROUNDS for one in candidates)
 
 

@@ -1,9 +1,9 @@
-"""A batch that changes what the model learns: the baseline's is held unless another is surely worth it. Pure.
+"""Batches that change what the model learns: the baseline's is kept unless another is surely worth it. Pure.
 
-Where speed is sought, two such changes have to be proven over the fastest that does without, in the same rounds:
-another micro-batch where BatchNorm takes its statistics from it (decisions/0057), and another global batch where that
-is free (decisions/0066). The gain has to be as large as that of a precision whose losses are undecided, or as what the
-knee gives, and not luck.
+Where the objective is speed, two such changes must be proven to gain over the fastest configuration without them, in
+the same rounds: another micro-batch where BatchNorm takes its statistics from it (decisions/0057), and another global
+batch where that is free (decisions/0066). The gain must be as large as the one required of a precision whose losses are
+undecided, or as the share that the knee gives up, and it must not be explained by chance.
 """
 
 from __future__ import annotations
@@ -16,17 +16,20 @@ from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.objectives import objective_of
 from autotune.study.summary import ConfigSummary, rounds_of
 
-LEAST_BATCH_GAIN = 0.05  # over the fastest that holds it: for less nobody should have to think about BatchNorm
-# Of single probes with the baseline's global batch: beyond it the other one is confirmed if time allows.
+LEAST_BATCH_GAIN = 0.05  # over the fastest with the baseline's: a smaller gain is not worth the doubt about BatchNorm
+# Gain over the best single probe with the baseline's global batch, above which another batch is confirmed if time
+# allows.
 EVIDENT_SLOWDOWN = 0.15
-# Of the interval that has to exclude a slowdown, 90 % one-sided: at 95 % two rounds cannot show 20 %.
+# Confidence of the interval that must exclude a slowdown, 90 % one-sided: at 95 % two rounds cannot prove a gain of 20
+# %.
 BATCH_CONFIDENCE = 0.8
 
 
 def is_batch_doubtful(config: Config, request: StudyRequest) -> bool:
-    """Whether its batch changes what the model learns: the global batch, or the micro-batch that BatchNorm sees.
+    """Return whether its batch changes what the model learns.
 
-    Where the global batch is free, other micro-batches were asked for, and where memory is sought, both.
+    It does so by the global batch, or by the micro-batch that BatchNorm sees. Where the global batch is free, the user
+    asked for other micro-batches. Never doubtful where the objective gives up speed for something else.
     """
     goal, baseline = request.goal, request.baseline
     objective = objective_of(goal)
@@ -38,26 +41,26 @@ def is_batch_doubtful(config: Config, request: StudyRequest) -> bool:
 
 
 def least_gain(request: StudyRequest) -> float:
-    """Return the share by which another batch has to be faster: 5 %, or what a smaller global batch may lack."""
+    """Return the share by which another batch must be faster: 5 %, or by the share that the knee gives up."""
     share = objective_of(request.goal).knee(request.goal)
     return LEAST_BATCH_GAIN if share is None else share / (1 - share)
 
 
 def is_taken_back(winner: Config, config: Config, request: StudyRequest) -> bool:
-    """Whether `config` is the winner with the baseline's batch and all else alike, and the winner's is doubtful."""
+    """Return whether the winner's batch is doubtful, and `config` is the winner with the baseline's batch."""
     if not is_batch_doubtful(winner, request) or is_batch_doubtful(config, request):
         return False
     return changes_between(winner.values, config.values) == [BATCH_KNOBS]
 
 
 def is_worth_it(scores: Rounds, one: int, held: int, request: StudyRequest) -> bool:
-    """Whether the gain of `one` over `held`, by their positions in `scores`, is large enough, and probably no luck."""
+    """Return whether the gain of `one` over `held`, positions in `scores`, is large enough and probably not chance."""
     estimate, low, _ = scores.ratio(one, held, BATCH_CONFIDENCE)
     return estimate > 1 + least_gain(request) and low > 1
 
 
 def is_batch_open(candidates: Sequence[ConfigSummary], request: StudyRequest) -> bool:
-    """Whether another batch seems to be worth it over the fastest that holds the baseline's, and rounds may show it."""
+    """Return whether another batch seems to gain enough over the fastest with the baseline's: rounds may prove it."""
     places = {is_other: [i for i, one in enumerate(candidates) if is_batch_doubtful(one.config, request) is is_other]
               for is_other in (False, True)}  # fmt: skip
     if not all(places.values()):
@@ -71,7 +74,7 @@ def is_batch_open(candidates: Sequence[ConfigSummary], request: StudyRequest) ->
 def without_unproven_batches(
     allowed: Sequence[int], configs: Sequence[Config], scores: Rounds, request: StudyRequest
 ) -> list[int]:
-    """Return those of `allowed` that hold the baseline's batch, and those worth it over the fastest of them."""
+    """Return those of `allowed` with the baseline's batch, and those that gain enough over the fastest of these."""
     held = [one for one in allowed if not is_batch_doubtful(configs[one], request)]
     if not held:
         return list(allowed)

@@ -12,7 +12,7 @@ from autotune.core.results import Measurement
 
 
 def exposed_communication(measured: Sequence[Measurement]) -> Iterator[Notice]:
-    """Yield a warning where a micro-step spends more than `EXPOSED_SHARE` on nothing but the exchange."""
+    """Yield a warning if a micro-step spends more than the share `EXPOSED_SHARE` on the exchange alone."""
     shares = [one.communication.exposed_share for one in measured if one.communication is not None]
     if shares and (share := median(shares)) > EXPOSED_SHARE:
         yield notice(Code.COMMUNICATION_EXPOSED, share=share)

@@ -1,4 +1,4 @@
-"""The global batch in an answer: how it changes, what the change gains, and the best without it. Pure."""
+"""The global batch in an answer: its change, the gain from the change, and the best configuration without it. Pure."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def global_batch_change(winner: ConfigSummary, request: StudyRequest, phi: float
 
 
 def batch_reasons(ranking: Ranking, unchanged: AtBaselineBatch | None) -> Iterator[Notice]:
-    """Yield what was decided where the global batch is free."""
+    """Yield the reasons for the chosen global batch, where it is free."""
     request, winner, scores = ranking.request, ranking.winner, ranking.scores
     knee = objective_of(request.goal).knee(request.goal)
     if knee is None:
         return
     now, before = request.global_batch_size(winner.config), request.global_batch_size(request.baseline)
     alike = [one for one in ranking.allowed if request.global_batch_size(ranking.measured[one].config) == now]
-    # Of the best score, by the best with this batch: what else the winner lacks is no matter of the batch.
+    # The share is that of the best configuration with this batch: the winner may be slower for other reasons.
     share = max(min(scores.ratio(own, one)[0] for one in ranking.allowed) for own in {ranking.chosen, *alike})
     leads = behind(ranking.measured, scores, ranking.allowed)
     enough = [one for one, (estimate, _) in leads.items() if estimate * (1 - knee) <= 1]
@@ -60,9 +60,9 @@ def batch_reasons(ranking: Ranking, unchanged: AtBaselineBatch | None) -> Iterat
 
 
 def at_baseline_batch(ranking: Ranking, stability: Callable[[ConfigSummary], Notice]) -> AtBaselineBatch | None:
-    """Return the best of those with the baseline's global batch, where that is free and not the winner's.
+    """Return the best configuration with the baseline's global batch, if that is free and the winner's differs.
 
-    None too if none was confirmed. `stability` says what is known of losses.
+    Return None otherwise, and if none was confirmed. `stability` returns what is known about a configuration's losses.
     """
     request, measured = ranking.request, ranking.measured
     if objective_of(request.goal).knee(request.goal) is None:

@@ -71,7 +71,7 @@ def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:
 
 
 def baseline_alone(baseline: ConfigSummary, history: History, folder: Path) -> str:
-    """Return why a search ends without an answer where only the baseline ran, and may not be recommended itself."""
+    """Return why a search has no answer although the baseline ran: it may not be recommended, and was alone."""
     others = [one for one in history.judged if one.trial.config != baseline.config]
     refusals = (history.refusal(one.trial.config) for one in others if one.verdict.feasible)
     refused = [why.text.rstrip(".") for why in refusals if why]
@@ -93,6 +93,6 @@ def baseline_alone(baseline: ConfigSummary, history: History, folder: Path) -> s
 
 
 def _kind(judged: Judged) -> tuple[object, ...]:
-    """Return what is the same of failures that differ in their numbers: the outcome, and the limits that it broke."""
+    """Return what failures have in common that differ only in numbers: outcome and violated limits."""
     trial, verdict = judged
     return trial.result.outcome, *(name for name, excess in verdict.constraints.items() if excess > 0)

@@ -1,4 +1,4 @@
-"""Rounds of a confirmation that were slow for no recorded reason: each is measured again, or left out. Pure."""
+"""Rounds of a confirmation that were slow without a recorded reason: each is measured again, or left out. Pure."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ Kept = TypeVar("Kept")
 def without_outliers(
     candidates: Sequence[ConfigSummary], again: Callable[[Trial], Judged | None] = lambda trial: None
 ) -> list[ConfigSummary]:
-    """Return the candidates without probes that something slowed that no instrument saw (`Rounds.slow_outliers`).
+    """Return the candidates without probes that were slow for a reason that no instrument saw (`Rounds.slow_outliers`).
 
-    Each is measured `again`, and the repeat counts: if it is as slow, that is how fast the configuration is at times.
-    Without time for that it is left out, where two other rounds remain.
+    Each such probe is measured `again`, and the repeat counts: if it is equally slow, the configuration is that slow at
+    times. Without time for a repeat, the probe is left out if two other rounds remain.
     """
     found = list(candidates)
     for place, number in rounds_of(candidates, "rates").slow_outliers():
@@ -37,7 +37,7 @@ def without_outliers(
 
 
 def _with_place(candidate: ConfigSummary, at: int, *judged: Judged) -> ConfigSummary:
-    """Return the candidate with this one in place of its probe at that place, or with none."""
+    """Return the candidate with `judged` in place of its probe at position `at`; if none is given, without it."""
 
     def other(kept: Sequence[Kept], new: Iterable[Kept]) -> tuple[Kept, ...]:
         return (*kept[:at], *new, *kept[at + 1 :])

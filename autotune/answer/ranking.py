@@ -1,4 +1,4 @@
-"""The ranking of the candidates, and the figures of each as an answer keeps them: rounded, None where not known."""
+"""The ranking of the candidates, and the figures of each as an answer stores them: rounded, None if unknown."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Ranking:
         return self.measured[self.chosen]
 
     def figures(self, index: int) -> dict[str, Any]:
-        """Return what an answer says of one of them, by the names of `Recommendation` and `AtBaselineBatch`."""
+        """Return the figures of one candidate, by the field names of `Recommendation` and `AtBaselineBatch`."""
         one, limit = self.measured[index], self.request.memory_limit_bytes
         speedup: tuple[float | None, ...] = (None, None, None)
         if self.baseline is not None:
@@ -56,7 +56,7 @@ class Ranking:
 def compared(
     candidates: Sequence[ConfigSummary], baseline: int | None = None
 ) -> tuple[list[ConfigSummary], Rounds, Rounds]:
-    """Return the candidates with the means that all their rounds give them, and these rounds as rates and as scores.
+    """Return the candidates with the means over all their rounds, and these rounds as rates and as scores.
 
     Rates are in samples/s; the baseline at that position is their reference.
     """
@@ -71,6 +71,6 @@ def compared(
 
 
 def rounded_ratio(ratio: tuple[float, float, float]) -> tuple[float, float | None, float | None]:
-    """Return a ratio and the ends of its interval with four digits; None for an end that is not known."""
+    """Return a ratio and the ends of its interval with four digits; None for an end that is unknown."""
     estimate, low, high = ratio
     return round(estimate, 4), (round(low, 4) if low > 0 else None), (round(high, 4) if math.isfinite(high) else None)

@@ -21,11 +21,11 @@ from autotune.study.summary import ConfigSummary
 from autotune.study.valid_probes import interference_causes
 
 LOADER_BOUND = 0.15  # share of a step spent waiting: 0.04 if compute-bound, else 0.2 to 0.75 (docs/notes/timing.md 4)
-MISLEADING_SPREAD = 0.05  # of repeats, beyond which a ranking of near-ties means little
+MISLEADING_SPREAD = 0.05  # relative, of repeats: beyond it a ranking of near-ties means little
 
 
 def reasons_for(request: StudyRequest) -> Iterator[Notice]:
-    """Yield what held for every configuration of the search."""
+    """Yield the limits and settings that held for every configuration of the search."""
     if request.goal.global_batch is not None:
         yield notice(Code.GLOBAL_BATCH_HELD, batch=request.goal.global_batch)
     if request.goal.exact:
@@ -43,8 +43,9 @@ def warnings_of(
 ) -> Iterator[Notice]:  # fmt: skip
     """Yield the warnings that the winner needs, with a next step each.
 
-    `spread` of repeats, relative, and what it is without the time of page faults; `probed`: all that the study has
-    tried; `is_open`: whether any of it is faster is not decided.
+    `spread` is the relative spread of repeats, `faultless_spread` the same without the time of page faults. `probed`
+    are all configurations that the study has tried. `is_open`: it is undecided whether any of them is faster than the
+    baseline.
     """
     now, before = winner.config.batch_size, request.baseline.batch_size
     if set(probed) == {request.baseline} and any(len(values) > 1 for values in request.domains.values()):
@@ -70,7 +71,7 @@ def warnings_of(
     if min(spread, faultless_spread) > MISLEADING_SPREAD:
         yield notice(Code.RATES_SPREAD, spread=spread)
     elif spread > MISLEADING_SPREAD and not keeps_memory(winner.config, request.baseline):
-        yield notice(Code.FAULTS_SPREAD, spread=spread)  # no other work slows these, and waiting does not help
+        yield notice(Code.FAULTS_SPREAD, spread=spread)  # not caused by other work, so waiting does not help
     if busy:
         yield notice(Code.INTERFERENCE_THROUGHOUT)
     if request.facts.data == "batch" and not request.facts.owns_loop:  # a loop that draws its own batches has real ones
@@ -87,7 +88,7 @@ def _repeated_samples(winner: ConfigSummary, request: StudyRequest) -> Iterator[
 def _growth(winner: ConfigSummary, request: StudyRequest) -> Iterator[Notice]:
     """Yield a warning, for the baseline too: the code makes memory grow, not the configuration."""
     slopes = sorted(memory_growth(one.memory_track) for one in winner.measurements)
-    slope = slopes[(len(slopes) - 1) // 2] if slopes else 0.0  # the lower median: most probes must have grown
+    slope = slopes[(len(slopes) - 1) // 2] if slopes else 0.0  # the lower median: memory must have grown in most probes
     left = int(max(0, request.memory_limit_bytes - winner.peak_bytes) / slope) if slope else MOST_STEPS_LEFT
     if left < MOST_STEPS_LEFT:
         yield notice(Code.MEMORY_GROWS, step_bytes=round(slope), steps_left=left)
@@ -116,7 +117,7 @@ def _loader(
 
 
 def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest) -> Iterator[Notice]:
-    """Yield warnings: which probes of the confirmation were slowed and left out, and which are doubtful."""
+    """Yield warnings that name the probes that were slowed and left out, and the doubtful ones that were not."""
     left = [trial for candidate in candidates for trial in candidate.left_out]
     if left:
         yield notice(Code.PROBES_LEFT_OUT, count=len(left), probes=tuple(map(_slowed_probe, left)))
@@ -142,7 +143,7 @@ def _slowed_rounds(candidate: ConfigSummary, clean: int, request: StudyRequest) 
 
 
 def _slowed_probe(trial: Trial) -> Notice:
-    """`probe 7 at 125 samples/s (other processes kept ...)`."""
+    """Return a slowed probe in words: `probe 7 at 125 samples/s (other processes kept ...)`."""
     measured = trial.result.measurement
     rate = measured.samples_per_second if measured else None
     causes = interference_causes(trial.result) or (notice(Code.SLOWED_BY_UNKNOWN),)

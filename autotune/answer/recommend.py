@@ -1,4 +1,4 @@
-"""Makes one recommendation, with its reasons, of measured candidates. Pure."""
+"""Makes one recommendation, with its reasons, from measured candidates. Pure."""
 
 from __future__ import annotations
 
@@ -32,20 +32,20 @@ from autotune.study.summary import ConfigSummary, Status, faultless_noise
 from autotune.targets.commands.command import is_command
 from autotune.units import significant
 
-# Times the best in a precision whose losses match: for less nobody should risk them (decisions/0048).
+# Gain over the best in a precision whose losses match: a smaller one is not worth the risk (decisions/0048).
 LEAST_UNMATCHED_GAIN = 1.05
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudyFacts:
-    """What an answer says of its study besides the candidates."""
+    """The facts about a study, besides the candidates, that its answer reports."""
 
     study: str  # its folder
     probes: int
     seconds: float  # that the search took
     losses: tuple[LossVerdict, ...] = ()  # the verdicts on dtypes
     busy: bool = False  # there was interference throughout
-    certificate: Notice | None = None  # what is known of configurations that were not measured
+    certificate: Notice | None = None  # what is known about configurations that were not measured
     probed: Collection[Config] = ()  # all that the study has tried
     noise_scale: float | None = None  # of the gradient, in samples; None: it is not known
 
@@ -55,8 +55,8 @@ def recommend(
 ) -> Recommendation:
     """Choose among candidates that were measured in the same rounds (`choice.py`); the baseline is one if it runs.
 
-    A candidate that is refused never wins, nor one that dropped out of the rounds, unless all others failed.
-    `among`: who may be recommended, if any are given. Raises `NoRecommendation` if none could be measured.
+    A candidate that is refused never wins, nor one that dropped out of the rounds, unless all others failed. If `among`
+    is not empty, only its configurations may be recommended. Raises `NoRecommendation` if none could be measured.
     """
     losses = facts.losses
     ranking = _ranking(candidates, request, losses, among)
@@ -65,13 +65,13 @@ def recommend(
     stability, doubt = _stability(winner, request, losses)
     still_open = find_undecided(ranking, facts.seconds)
     others = [one for one in candidates if not one.refused and one.config != request.baseline]
-    is_unknown = still_open is not None or any(map(is_unconfirmed, others))  # what more workers gain
+    is_unknown = still_open is not None or any(map(is_unconfirmed, others))  # how much more workers would gain
     spread, own = ranking.rates.noise, faultless_noise(ranking.measured)
     warnings = warnings_of(winner, request, spread, own, busy=facts.busy, probed=facts.probed, is_open=is_unknown)
     achieved, own_reasons = _achieved(ranking)
     tokens = mean_of_known([one.tokens_per_second for one in winner.measurements])
     batches = {request.global_batch_size(one) for one in (*facts.probed, *(one.config for one in candidates))}
-    is_chosen = len(batches) > 1 and len(ranking.measured) > 1  # else nothing was decided about them
+    is_chosen = len(batches) > 1 and len(ranking.measured) > 1  # otherwise no batch was chosen
     return Recommendation(
         study=facts.study,
         target=request.target,
@@ -127,7 +127,7 @@ def _ranking(
 
 
 def _achieved(ranking: Ranking) -> tuple[Achieved, tuple[Notice, ...]]:
-    """Return what the winner gains by the objective, and the objective's reasons."""
+    """Return the winner's gain by the objective, and the objective's reasons."""
     request, winner, baseline = ranking.request, ranking.chosen, ranking.baseline
     objective = objective_of(request.goal)
     gain = speedup = None
@@ -167,10 +167,11 @@ def _without_undecided_precisions(
     allowed: Sequence[int], measured: Sequence[ConfigSummary], scores: Rounds, request: StudyRequest,
     losses: Sequence[LossVerdict],
 ) -> list[int]:  # fmt: skip
-    """Return those of `allowed` whose losses match the reference's, or that gain enough to be taken without.
+    """Return those of `allowed` whose losses match the reference's, or that gain enough to be taken without that proof.
 
-    That is 5 % over the best of those that match. What the baseline computes in is not doubted. A script is free to
-    compute otherwise than our loop: of a command, what there was no time to compare is open, too.
+    Enough is 5 % over the best of those that match. The baseline's precision is never doubted. For a command, a
+    precision that there was no time to compare is undecided, too, because a script may compute differently from our
+    loop.
     """
     own = precision_of(request.baseline)
     open_ones = [one.values for one in losses if one.verdict == "inconclusive"]
@@ -205,7 +206,7 @@ def _runner_up(candidate: ConfigSummary, ranking: Ranking) -> RunnerUp:
 def _why_not(
     candidate: ConfigSummary, ratio: tuple[float, float, float], ranking: Ranking, *, is_allowed: bool
 ) -> Notice:
-    """Return why the winner was preferred; `ratio` is its score over the candidate's, with its interval."""
+    """Return why the winner was preferred; `ratio` is its score over the candidate's, with the interval's ends."""
     request, winner, (estimate, low, high) = ranking.request, ranking.winner, ratio
     objective = objective_of(request.goal)
     is_larger = candidate.peak_bytes > MEMORY_STEP * max(winner.peak_bytes, 1)
@@ -248,7 +249,7 @@ def _confirmation(summary: ConfigSummary) -> Confirmation:
 def _failed(
     candidates: Sequence[ConfigSummary], measured: Sequence[ConfigSummary], request: StudyRequest
 ) -> Iterator[Notice]:
-    """Yield the reason of each that was faster in the search, and failed when it was re-measured."""
+    """Yield a reason for each candidate that was faster in the search and failed when it was re-measured."""
     best = max((candidate.found or 0.0 for candidate in measured), default=0.0)
     for one in candidates:
         if one.failed and (one.found or 0.0) > best:
@@ -262,7 +263,7 @@ def _failed(
 def _stability(
     winner: ConfigSummary, request: StudyRequest, losses: Sequence[LossVerdict]
 ) -> tuple[Notice, Notice | None]:
-    """Return what is known of the winner's losses, and a warning where that is not enough."""
+    """Return what is known about the winner's losses, and a warning if that is not enough."""
     measured = winner.measurements
     if request.goal.stability == "off":
         seen = next(filter(None, map(instability, measured)), None)
@@ -272,7 +273,7 @@ def _stability(
     skipped = sum(m.skipped_steps + m.calibration_skips for m in measured) or None
     if full_precision(winner.config, request.facts) == winner.config:
         return notice(Code.LOSSES_FINITE, reference=reference, steps=steps, skipped=skipped), None
-    is_own = precision_of(winner.config) == precision_of(request.baseline)  # which is not doubted
+    is_own = precision_of(winner.config) == precision_of(request.baseline)  # the baseline's, which is not doubted
     hold = _holding(winner.config, request)
     verdict = next((v for v in losses if v.values == precision_of(winner.config)), None)
     if verdict is None:
@@ -288,7 +289,7 @@ def _stability(
 
 
 def _holding(winner: Config, request: StudyRequest) -> str | None:
-    """Return what keeps the baseline's arithmetic: `--fix amp=none,groups=1`; None: it is as the baseline's."""
+    """Return the option that keeps the baseline's arithmetic: `--fix amp=none,groups=1`; None: the winner has it."""
     own, values = precision_of(request.baseline), precision_of(winner)
     changed = typed({name: own[name] for name in own if values[name] != own[name]})
     return f"--fix {changed}" if changed else None

@@ -1,10 +1,10 @@
-"""A confirmation or an ablation that was interrupted: which of its probes count when it is resumed. Pure.
+"""Tells which probes of an interrupted confirmation or ablation count when it is resumed. Pure.
 
     recorded    A B C base · base C B A · A B          here the search was killed
     resumed     A B C base · base C B A · A B C base   whole rounds count, the third is run anew
 
-A round compares what ran side by side, so a part of one is worth nothing. As soon as others are measured, or in
-another order, no round is found any more, and all of them are run.
+A round compares probes that ran close together, so an incomplete round is discarded. From the first round whose
+configurations or order differ, all rounds are run anew.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from autotune.study.valid_probes import Judged, valid_trials
 def interrupted(
     judged: Sequence[Judged], answered: int, baseline: Config
 ) -> tuple[ResumedConfirmation, ResumedConfirmation]:
-    """Return the confirmation and the ablation to go on with; `answered` as below.
+    """Return the confirmation and the ablation to go on with; `answered` as in `ResumedConfirmation`.
 
-    An ablation follows an answer at once, and its rounds count on from those of the confirmation. So both are resumed:
-    the confirmation finds all of its rounds, and comes to the same answer.
+    An ablation directly follows an answer, and its round numbers continue those of the confirmation. So both are
+    resumed: the confirmation finds all of its rounds and comes to the same answer.
     """
     since = judged[answered:]
     if not since or any(trial.purpose != "ablation" for trial, _ in since):
@@ -50,24 +50,24 @@ class ResumedConfirmation:
         return bool(self._probes)
 
     def __len__(self) -> int:
-        """Return how many of its probes were not asked for yet."""
+        """Return how many of its probes `round` has not returned yet."""
         return len(self._probes)
 
     @property
     def finalists(self) -> list[Config]:
-        """The finalists beside the baseline, in their order; empty where not even the first round is whole."""
+        """The finalists besides the baseline, in their order; empty if not even the first round is complete."""
         first: list[Config] = []
         for trial, _ in self._probes:
             if trial.config in first:
                 break
             first.append(trial.config)
         else:
-            if first[-1:] != [self._baseline]:  # it closes the first round
+            if first[-1:] != [self._baseline]:  # the baseline closes the first round
                 return []
         return [config for config in first if config != self._baseline]
 
     def round(self, configs: Sequence[Config]) -> Sequence[Judged] | None:
-        """Return the next round of exactly these, in this order; None if there is none, and then none later."""
+        """Return the next round if it has exactly these configurations in this order; else None, now and later."""
         left, self._probes = self._probes, []
         for start in range(len(left) - len(configs) + 1):
             found = left[start : start + len(configs)]
@@ -78,7 +78,7 @@ class ResumedConfirmation:
 
 
 def _settled(probes: Sequence[Judged]) -> list[Judged]:
-    """Return the probes without accidents that were tried once more, and repeats that count in place of the first."""
+    """Return the probes, without accidents that were tried again; repeats stand in place of the first probe."""
     probes = sorted(valid_trials(probes), key=lambda one: one.trial.repeats or one.trial.number)
     following = [*(trial.config for trial, _ in probes[1:]), None]
     return [

@@ -1,4 +1,4 @@
-"""Whether the rounds could tell if anything beats the baseline, and what it would take if they could not. Pure."""
+"""Finds whether it is undecided if anything beats the baseline, and how many rounds would decide it. Pure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,7 @@ from autotune.study.recommendation import Undecided
 
 
 def find_undecided(ranking: Ranking, seconds: float) -> Undecided | None:
-    """Return what is open between the baseline and the chosen one, or its closest rival where it was kept itself.
-
-    It is open where the interval of a claim includes 1, and the gain seems worth a change or may be 10 %; and whatever
-    the gain seems where others kept the baseline from the cores. A larger global batch that seems to gain no more than
-    its knee asks for is open only for what it may gain. `seconds` of the search. None where the objective gives speed
-    for something else.
-    """
+    """Return what is open between the baseline and the chosen one, or its closest rival if it was chosen itself."""
     request, measured, scores, baseline = ranking.request, ranking.measured, ranking.scores, ranking.baseline
     if baseline is None or objective_of(request.goal).slack(request.goal) is not None:
         return None
@@ -52,10 +46,7 @@ def find_undecided(ranking: Ranking, seconds: float) -> Undecided | None:
 
 
 def _rounds_needed(gain: float, low: float, rounds: int) -> int | None:
-    """Return how many rounds would tell: from two on an interval narrows with the square root of their number.
-
-    None where no confirmation runs so many: only a quiet machine helps then.
-    """
+    """Return the number of rounds that would decide: an interval narrows with the square root of their number."""
     if gain > 1 + TIE and rounds < FEWEST_ROUNDS:
         return fewest_rounds(2)
     if gain <= 1 + TIE or low <= 0:

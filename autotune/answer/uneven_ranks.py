@@ -9,12 +9,13 @@ from autotune.core.notices import Notice, notice
 from autotune.core.rank_reading import RankReading, imbalance
 from autotune.core.results import Measurement
 
-# Of the mean: less is little to gain, and two cores of one machine differ by some per cent. A judgement.
+# Share of the mean. A smaller imbalance is little to gain, and two cores of one machine differ by some per cent. This
+# number is a judgement, not measured.
 UNEVEN_SHARE = 0.10
 
 
 def uneven_ranks(measured: Sequence[Measurement]) -> Iterator[Notice]:
-    """Yield a warning where one rank works a tenth longer than the mean of all, or holds a tenth more memory."""
+    """Yield a warning if one rank works a tenth longer than the mean of all, or holds a tenth more memory."""
     readings = [one.ranks for one in measured if len(one.ranks) > 1]
     if not readings:
         return
@@ -27,7 +28,7 @@ def uneven_ranks(measured: Sequence[Measurement]) -> Iterator[Notice]:
 
 
 def busy_of(readings: Sequence[Sequence[RankReading]]) -> list[float]:
-    """Return the share of all windows that each rank was busy; empty where one did not tell."""
+    """Return the share of all windows in which each rank was busy; empty if a rank did not report it."""
     found = []
     for of_a_rank in zip(*readings, strict=True):
         if not all(one.busy_seconds for one in of_a_rank):

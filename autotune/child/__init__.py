@@ -1,5 +1,5 @@
-"""The child process: one request in, one result out. The only room where torch is at home."""
+"""The child process: it reads one request and writes one result. Here and in the target's code torch is used freely."""
 
 
 class UnstableTraining(Exception):
-    """Training does not get going: a property of the configuration. Here, so that judging it needs no torch."""
+    """Training never starts to learn, by its configuration. Defined here so that judging it needs no torch."""

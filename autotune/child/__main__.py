@@ -1,7 +1,8 @@
-"""`python -m autotune.child FOLDER`: read request.json, do what it asks, leave result.json. Any probe can be re-run so.
+"""`python -m autotune.child FOLDER` reads request.json, does what it asks, and writes result.json.
 
-Crosses the boundary: the two files, an exit status (0: a result was written, 74: it could not be), and, for the
-launcher, a lifeline and a progress pipe. Never: pickles, tensors, exceptions, stdout.
+Any probe can be run again in this way. Only these cross the process boundary: the two files, an exit status (0: a
+result was written, 74: it could not be written), and, for the launcher, a lifeline and a progress pipe. Pickles,
+tensors, exceptions and stdout never do.
 """
 
 from __future__ import annotations
@@ -46,9 +47,9 @@ from autotune.targets.commands.command import is_command
 from autotune.targets.commands.program import of_ranks
 from autotune.targets.commands.watching import main_thread
 
-Work = Callable[..., Result]  # of a request and its progress
+Work = Callable[..., Result]  # takes a request and its progress
 _PROCESS: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]  # workers inherit it
-# Frames of a failed run hold tensors, and freeing page-locked ones of a dead device throws in a destructor of C++: the
+# Frames of a failed run hold tensors. Freeing page-locked ones of a dead device throws in a C++ destructor, and the
 # process would abort before its result is written (torch 2.11, c10/cuda/CUDAEvent.h, `record`).
 _kept: list[BaseException] = []
 
@@ -62,13 +63,13 @@ def main(arguments: Sequence[str]) -> int:
     if options.ranks is not None:
         rank.take_part(options.ranks, _do)
     progress = Progress(options.progress)
-    if options.lifeline is not None or options.parent:  # a fork server has started the guard of its probe
+    if options.lifeline is not None or options.parent:  # a fork server starts the guard of its probe itself
         harden(options.lifeline, options.parent)
     folder = options.folder.absolute()  # the target may change the working folder
     started, born = datetime.now(UTC).isoformat(timespec="seconds"), os.getpid()
     request = decode((folder / REQUEST).read_bytes())
     variables.set_ours(COMPILED, str(cache_of(request, folder)))
-    if is_command(request.target or ""):  # the main thread is the user's
+    if is_command(request.target or ""):  # the main thread runs the user's script
         hygiene.contain(folder)
     if of_ranks(request):
         become = partial(rank.take_part, do=_do)
@@ -83,10 +84,10 @@ def main(arguments: Sequence[str]) -> int:
 def _do(
     request: Request[Any], folder: Path, progress: Progress, started: str, born: int, work: Work | None = None
 ) -> int:
-    """Answer the request into its folder, and return the exit status. `work` does it in other processes."""
+    """Write the result into the request's folder; return the exit status. `work`, if given, replaces our own work."""
     sockets = _folder_of_sockets()
     result = _result(request, progress, started, work)
-    if os.getpid() != born:  # a process that the target forked came back here, too; the result is not its business
+    if os.getpid() != born:  # a process that the target forked also returns here, and must write no result
         os._exit(0)
     if sockets:
         _PROCESS.pop("tempdir")
@@ -103,9 +104,9 @@ def _do(
 def _folder_of_sockets() -> str:
     """Make the folder in which loader workers pass tensors on, and return its path. Empty where nothing can be written.
 
-    Each worker would make one of its own, in the system's folder for temporary files, and be ended before it takes it
-    away (CPython 3.11, `multiprocessing.util.get_temp_dir`, which would report at the exit that this one is gone). Of a
-    probe that is killed, its launcher takes it away, or its guard if that was killed, too (`lifeline.py`).
+    Otherwise each worker would make its own folder among the system's temporary files, and be ended before it removes
+    it (CPython 3.11, `multiprocessing.util.get_temp_dir`, which would report at the exit that this one is gone). If a
+    probe is killed, its launcher removes the folder, or its guard if the launcher was killed, too (`lifeline.py`).
     """
     try:
         _PROCESS["tempdir"] = new_socket_folder(os.environ.get(TAG, ""))
@@ -123,9 +124,9 @@ def _result(request: Request[Any], progress: Progress, started: str, work: Work 
             work = _work(request)
         result = work(request, progress=progress)
         progress.phase("done")
-    except BaseException as error:  # the one place: whatever happened is the result
+    except BaseException as error:  # the only place that catches all: whatever happened is the result
         with suppress(Exception):  # the target may have closed the log
-            traceback.print_exc()  # whole, torch's frames and ours too: the failure shows the user's own
+            traceback.print_exc()  # complete, with the frames of torch and autotune: the failure shows only the user's
         outcome, failure = _judge(error, request, progress.current)
         if outcome is Outcome.DEVICE_FAULT:
             _kept.append(error)
@@ -135,18 +136,18 @@ def _result(request: Request[Any], progress: Progress, started: str, work: Work 
 
 
 def _work(request: Request[Any]) -> Work:
-    """Return what does it. Imported here: torch has to be there, and a probe need not wait for what a shape run is."""
+    """Return the function that does the request. Imported here: torch must be loaded before, and imports take time."""
     module, _, function = MEASUREMENTS[type(request)].partition(":")
     work: Work = getattr(import_module(module), function)
     return work
 
 
 def _import_torch() -> None:
-    """Load torch, or say that this cannot be done here; a broken installation raises errors of any type."""
+    """Load torch. Raises `EnvironmentUnfit` if that fails: a broken installation raises errors of any type."""
     try:
         with uncollected():
             import torch  # noqa: F401
-        gc.freeze()  # torch stays: looking through it again while torch._dynamo is imported takes 0.2 s more a probe
+        gc.freeze()  # torch stays: collecting it again while torch._dynamo is imported takes 0.2 s more per probe
     except Exception as error:
         raise EnvironmentUnfit(
             f"torch cannot be imported: {type(error).__name__}: {error}. Its installation is probably broken, or built "
@@ -157,7 +158,7 @@ def _import_torch() -> None:
 def _judge(error: BaseException, request: Request[Any], phase: str) -> tuple[Outcome, Failure]:
     from autotune.targets.tracebacks import user_frames
 
-    memory = sys.modules.get("autotune.child.memory")  # not loaded if torch could not be
+    memory = sys.modules.get("autotune.child.memory")  # not loaded if torch could not be loaded
     share = memory.memory_share(request.device or "cpu") if memory else None
     frame, trace = user_frames(error, Path.cwd())
     message = f"{type(error).__name__}: {classify.words_of(error)}".rstrip(": ")

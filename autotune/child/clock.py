@@ -1,4 +1,4 @@
-"""The step clock of a probe, as exact as its device allows; none synchronises inside a window that can do without."""
+"""The step clocks of a probe, each as exact as its device allows. They do not synchronise in a window if avoidable."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ class Clock(Protocol):
     """Marks moments in the stream of work, and later tells the seconds between them."""
 
     def mark(self) -> None:
-        """Remember this moment."""
+        """Mark this moment in the stream of work."""
         ...
 
     def intervals(self) -> list[float]:
-        """Seconds between consecutive marks; waits for the last mark to be reached."""
+        """Return the seconds between consecutive marks. Waits until the last mark is reached."""
         ...
 
     def passed(self) -> list[float]:
-        """Return the intervals since the last call, as far as the device has come; it must always have work left."""
+        """Return the new intervals, in seconds, as far as the device has come, without leaving it idle."""
         ...
 
     def between(self, first: int, last: int) -> float:
-        """Seconds between two marks by their number, from 0 on; both have passed."""
+        """Return the seconds between two marks, given by number from 0 on; the device must have passed both."""
         ...
 
     def now(self) -> float:
-        """The host's `time.perf_counter` as soon as the device has done all that was issued."""
+        """Return the host's `time.perf_counter` in seconds, once the device has done all issued work."""
         ...
 
 
@@ -42,7 +42,7 @@ class HostClock:
         self._told = 0
 
     def mark(self) -> None:
-        """Remember the host's time now."""
+        """Mark the host's present time."""
         self._marks.append(time.perf_counter())
 
     def intervals(self) -> list[float]:
@@ -50,12 +50,12 @@ class HostClock:
         return [after - before for before, after in pairwise(self._marks)]
 
     def passed(self) -> list[float]:
-        """Return the seconds between the marks since the last call: on the CPU all that is marked has passed."""
+        """Return the seconds between the marks since the last call; on the CPU all marks have passed."""
         marks, self._told = self._marks[self._told :], max(0, len(self._marks) - 1)
         return [after - before for before, after in pairwise(marks)]
 
     def between(self, first: int, last: int) -> float:
-        """Return the seconds between two marks by their number, from 0 on."""
+        """Return the seconds between two marks, given by number from 0 on."""
         return self._marks[last] - self._marks[first]
 
     def now(self) -> float:
@@ -64,12 +64,12 @@ class HostClock:
 
 
 class EventClock:
-    """The clock of CUDA and XPU: one event per mark on the current stream; the newest is not waited for until the end.
+    """The clock of CUDA and XPU: one event per mark on the current stream; only the end waits for the newest.
 
     The sum of the intervals is the wall time of the window, launch gaps and loader waits included (docs/notes/timing.md
-    1, docs/notes/gpu.md 3). The host's clock would not do for deciding when that is long enough:
-    at first the host only fills the queue of the device, which holds about a thousand kernels, in a fraction of a step.
-    Simulated with that queue and steps of 0.09 s, such a window took 4.1 s and was called noisy, instead of 0.8 s.
+    1, docs/notes/gpu.md 3). The host's clock cannot decide when the window is long enough: at first the host only fills
+    the queue of the device, which holds about a thousand kernels, in a fraction of a step. Simulated with that queue
+    and steps of 0.09 s, such a window took 4.1 s and was called noisy, instead of 0.8 s.
     """
 
     def __init__(self, device: str, backend: Any = None) -> None:
@@ -95,7 +95,7 @@ class EventClock:
         return self._between(events) if events else []
 
     def between(self, first: int, last: int) -> float:
-        """Return the seconds between two marks by their number, from 0 on; the device has passed both."""
+        """Return the seconds between two marks, given by number from 0 on; the device must have passed both."""
         return float(self._events[first].elapsed_time(self._events[last])) / 1e3
 
     def now(self) -> float:
@@ -126,7 +126,7 @@ class SynchronizingClock(HostClock):
 
 
 def clock_for(device: str) -> Clock:
-    """The most exact clock that the device has."""
+    """Return the most exact clock for the device."""
     kind = device.partition(":")[0]
     if kind in ("cuda", "xpu"):
         return EventClock(device)

@@ -1,4 +1,4 @@
-"""Python's garbage collector: idle while a probe comes up, and as in any training once steps are timed."""
+"""Python's garbage collector: switched off while a probe starts, and as in any training once steps are timed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from contextlib import contextmanager
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Look for no garbage while importing, which makes many objects to look through and drops few of them.
+    """Switch the collector off while importing: imports make many objects and drop few of them.
 
-    A quarter of the time to import torch and torch._dynamo: 1.9 s and not 2.5 (torch 2.13, Python 3.11, one core).
-    What an import itself asks of the collector stands.
+    This saves a quarter of the time to import torch and torch._dynamo: 1.9 s instead of 2.5 s (torch 2.13, Python 3.11,
+    one core). Settings of the collector that an import changes itself stay.
     """
     first, *others = gc.get_threshold()
     gc.set_threshold(0, *others)
@@ -24,24 +24,24 @@ def uncollected() -> Iterator[None]:
 
 
 class _SeenAll:
-    """How many full collections there had been when one last saw every object, in this process or before its fork."""
+    """The number of full collections at the last one that saw every object, in this process or before its fork."""
 
-    full_collections = -1  # none has
+    full_collections = -1  # none has seen all
 
 
 def see_all() -> None:
-    """Collect everything once, from which the collector knows how many objects there are.
+    """Run one full collection, so that the collector knows how many objects there are.
 
-    It runs the next full collection when a quarter as many have been added. If it had never counted those of torch, it
-    would run one of 0.2 to 0.5 s in the first steps that make a few thousand objects, which a training does during its
-    imports (docs/notes/timing.md 6). A process forked from this one knows the number, too.
+    The next full collection comes when a quarter as many have been added. Had the collector never counted torch's
+    objects, it would run one of 0.2 to 0.5 s in the first steps that make a few thousand objects; an ordinary training
+    has it during its imports (docs/notes/timing.md 6). A process forked from this one knows the number, too.
     """
     gc.collect()
     _SeenAll.full_collections = _full_collections()
 
 
 def resume() -> None:
-    """Look for garbage among all objects again, those frozen by `gc.freeze` too, as in any training."""
+    """Switch the collector on for all objects again, including those frozen by `gc.freeze`, as in any training."""
     gc.unfreeze()
     if _full_collections() != _SeenAll.full_collections:
         see_all()

@@ -1,4 +1,4 @@
-"""What torch.compile does in a probe: where it writes, and torch's counters of what was compiled."""
+"""Watches torch.compile in a probe: where it writes, and torch's counters of compilations."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ NOTHING = Compilation(frames=0, graphs=0, graph_breaks=0, recompilations=0, seco
 
 
 def write_to_cache() -> None:
-    """Have torch.compile write all it keeps into its cache, precompiled headers too (torch 2.13: 150 MB under /tmp)."""
+    """Make torch.compile write all its files into its cache, precompiled headers too (torch 2.13: 150 MB in /tmp)."""
     try:
         places: Any = import_module("torch._inductor.runtime.runtime_utils")
-    except ImportError:  # another torch keeps them elsewhere
+    except ImportError:  # another version of torch keeps them elsewhere
         return
     places.default_cache_dir = places.cache_dir
 
@@ -45,19 +45,19 @@ def compiled() -> Compilation:
 
 
 class Compiling:
-    """What was compiled during one probe, and in its window."""
+    """The compilations during one probe, and in its window."""
 
     def __init__(self, *, asked: bool) -> None:
-        """`asked`: the configuration compiles, so that nothing compiled is worth saying, too."""
+        """`asked`: the configuration compiles, so it is worth reporting even that nothing was compiled."""
         self._asked, self._window = asked, NOTHING
 
     def phase(self, name: str) -> None:
-        """Take note of a phase that begins."""
+        """Note that the phase `name` begins."""
         if name == "measure":
             self._window = compiled()
 
     def after_window(self) -> Compilation | None:
-        """Return what was compiled until now, and since the window began; None: nothing, and nobody asked."""
+        """Return what was compiled until now, and since the window began; None: nothing, and not asked for."""
         now, before = compiled(), self._window
         if not (self._asked or now.frames):
             return None

@@ -1,4 +1,4 @@
-"""The device of a probe: which one, what it can do, and how much of it may be used."""
+"""The device of a probe: its choice, its capabilities, and its memory limit."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ FLOAT16_CAPABILITY = (7, 0)  # tensor cores; before Volta float16 autocast is no
 
 
 def choose_device(name: str | None) -> str:
-    """The device to use: `name` if it exists, without a name the accelerator, without an accelerator the CPU.
+    """Return the device to use: `name` if it is given, else the accelerator if there is one, else the CPU.
 
-    Of several GPUs it is the current one from then on: torch's events, its thread that pins batches and a bare
-    `.cuda()` of the user's go there, and would otherwise open a context on the first GPU and time its idle stream.
-    Raises `EnvironmentUnfit` if the named device is not there.
+    If there are several GPUs, the chosen one becomes the current one: torch's events, its thread that pins batches and
+    a bare `.cuda()` in the user's code use it, and would otherwise open a context on the first GPU and time its idle
+    stream. Raises `EnvironmentUnfit` if the named device is not there.
     """
     device = _found(name)
     if ":" in device:
@@ -59,7 +59,7 @@ def _found(name: str | None) -> str:
 
 
 def describe(device: str) -> Environment:
-    """Hardware and versions that a measurement on `device` depends on."""
+    """Return the hardware and versions on which a measurement on `device` depends."""
     host = machine.host_memory()
     kind = device.partition(":")[0]
     name, total, capability, uuid = machine.cpu_name(), host.total_bytes, None, None
@@ -98,7 +98,7 @@ def describe(device: str) -> Environment:
 
 
 def native_dtypes(device: str) -> tuple[str, ...]:
-    """Autocast dtypes that the hardware computes itself; emulated ones are slower than float32 and left out."""
+    """Return the autocast dtypes that the hardware computes natively; emulated ones are slower than float32."""
     kind = device.partition(":")[0]
     if kind == "cpu":
         return machine.cpu_native_dtypes()
@@ -106,13 +106,13 @@ def native_dtypes(device: str) -> tuple[str, ...]:
         bfloat16 = bool(torch.cuda.is_bf16_supported(including_emulation=False))
         float16 = torch.cuda.get_device_capability(device) >= FLOAT16_CAPABILITY
         return ("bfloat16",) * bfloat16 + ("float16",) * float16
-    if kind == "xpu":  # not run: no such device at hand
+    if kind == "xpu":  # not tested: no such device available
         return ("bfloat16",) * bool(torch.xpu.is_bf16_supported()) + ("float16",)
-    return ("float16",) if kind == "mps" else ()  # not run: no such device at hand
+    return ("float16",) if kind == "mps" else ()  # not tested: no such device available
 
 
 def limit_memory(device: str, limit_bytes: int | None) -> None:
-    """Make allocations beyond `limit_bytes` fail for real: in the caching allocator, or in the kernel for the CPU.
+    """Make allocations beyond `limit_bytes` really fail: in the caching allocator, or in the kernel for the CPU.
 
     Raises `EnvironmentUnfit` where nothing can enforce it.
     """
@@ -122,9 +122,9 @@ def limit_memory(device: str, limit_bytes: int | None) -> None:
     if kind == "cuda":
         total = torch.cuda.get_device_properties(device).total_memory
         torch.cuda.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
-    elif kind == "mps":  # not run: no such device at hand
+    elif kind == "mps":  # not tested: no such device available
         torch.mps.set_per_process_memory_fraction(min(1.0, limit_bytes / torch.mps.recommended_max_memory()))
-    elif kind == "xpu" and hasattr(torch.xpu, "set_per_process_memory_fraction"):  # not run, either
+    elif kind == "xpu" and hasattr(torch.xpu, "set_per_process_memory_fraction"):  # not tested, either
         total = torch.xpu.get_device_properties(device).total_memory
         torch.xpu.set_per_process_memory_fraction(min(1.0, limit_bytes / total), device)
     elif kind == "cpu" and sys.platform == "linux":
@@ -137,11 +137,11 @@ def limit_memory(device: str, limit_bytes: int | None) -> None:
 
 
 def _limit_data(limit_bytes: int) -> None:
-    """Have the kernel refuse what would take this process far beyond `limit_bytes`; its loader workers inherit that.
+    """Make the kernel refuse memory far beyond `limit_bytes` to this process and, by inheritance, its loader workers.
 
-    RLIMIT_DATA counts private writable mappings, touched or not: what is mapped and untouched by now is granted
-    besides, and stacks of threads to come. What that leaves too much the launcher sees (`Monitor`) before the machine
-    runs out. (RLIMIT_AS would count what is only reserved, gigabytes under CUDA.)
+    RLIMIT_DATA counts private writable mappings, touched or not, so the limit is raised by the mappings that are
+    untouched now and by stacks of later threads. If this allows too much, the launcher ends the probe (`Monitor`)
+    before the machine runs out. (RLIMIT_AS would count what is only reserved, gigabytes under CUDA.)
     """
     _start_threads()
     mapped, touched = process_bytes("VmData"), process_bytes("RssAnon")
@@ -154,13 +154,13 @@ def _limit_data(limit_bytes: int) -> None:
 
 
 def synchronize(device: str) -> None:
-    """Wait until the device has done all that was issued; nothing to wait for on the CPU."""
+    """Wait until the device has done all issued work; on the CPU return at once."""
     if not device.startswith("cpu"):
         torch.accelerator.synchronize(device)
 
 
 def _start_threads() -> None:
-    """Let OpenMP make its threads while there is memory for their stacks: it aborts the process if it cannot."""
+    """Make OpenMP start its threads while there is memory for their stacks: if it cannot, it aborts the process."""
     torch.ones(1 << 20).mul_(2).sum()
 
 

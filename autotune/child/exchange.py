@@ -5,13 +5,13 @@ from __future__ import annotations
 from autotune.core.communication import Communication
 from autotune.core.requests import ProbeBudget
 
-LEAST_PAIRS = 3  # where they take no longer than EXCHANGE_PATIENCE times as long as they have to
+LEAST_PAIRS = 3  # if they take at most EXCHANGE_PATIENCE times the required seconds
 MOST_EXCHANGE_PAIRS = 50
 EXCHANGE_PATIENCE = 2.0
 
 
 class Exchange:
-    """Pairs of micro-steps, timed from outside: without an exchange, then with one. They follow the warm-up."""
+    """Pairs of micro-steps after the warm-up, without and then with an exchange; the caller measures their time."""
 
     def __init__(self, budget: ProbeBudget) -> None:
         self._seconds = budget.max_compute_seconds
@@ -20,7 +20,7 @@ class Exchange:
 
     @property
     def result(self) -> Communication | None:
-        """The times of all pairs; None: there was none."""
+        """The seconds of all pairs; None: there was no pair."""
         if not self._with:
             return None
         return Communication(without_seconds=tuple(self._without), with_seconds=tuple(self._with))

@@ -1,7 +1,7 @@
-"""The resident pages of mapped files, which a forked process has to be given to hold what a fresh one holds.
+"""The resident pages of mapped files: a forked process must touch them to hold the memory that a fresh one holds.
 
-A fork maps its parent's heap, but of files only what it touches itself (Linux, mm/memory.c, `vma_needs_copy`): its
-resident set would lack what a fresh process touches while it imports.
+A fork maps its parent's heap, but only those pages of files that it touches itself (Linux, mm/memory.c,
+`vma_needs_copy`): its resident set would lack the pages that a fresh process touches while it imports.
 """
 
 from __future__ import annotations

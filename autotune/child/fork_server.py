@@ -4,10 +4,10 @@
         ▲                                                          │
         └──────── status socket of each probe: born, ended ────────┘
 
-A fork copies one thread, and of an accelerator nothing that works; what is open or shared, all forks have in common. So
-the fork server has exactly one thread, no child, no device, and nothing open or shared, which is looked at before every
-fork (`safety.py`); and a trial child has computed in parallel.
-It ends with its control socket; should it hang, its guard ends it (`lifeline.py`).
+A fork copies one thread, and an accelerator does not work in it; open files and shared memory are common to all forks.
+So the fork server has exactly one thread, no child, no device, and nothing open or shared, which is checked before
+every fork (`safety.py`); and a trial child has computed in parallel. The fork server ends when its control socket does;
+if it hangs, its guard ends it (`lifeline.py`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from autotune.core.probe_tag import TAG
 from autotune.core.records import Record
 from autotune.targets import variables
 
-TRIAL_SECONDS = 20.0  # for a forked child to compute in parallel: it takes milliseconds, or for ever
+TRIAL_SECONDS = 20.0  # for a forked child to compute in parallel: it takes milliseconds, or hangs for ever
 DESCRIPTOR_COUNT = 4  # log, lifeline, progress pipe, status socket
 OF_ALL_PROBES = ("torch", "autotune.child.run", "autotune.targets.build", "autotune.targets.inspection")
 Main = Callable[[Sequence[str]], int]
@@ -53,7 +53,7 @@ def serve(control: int, lifeline: int, main: Main, prepare: Callable[[Imports, f
         pages = resident_file_pages()
     except OSError as error:
         ready = Ready(unsafe=f"the kernel does not show which pages are resident: {error.strerror}")
-    with suppress(AttributeError):  # of glibc alone. Probes would hold what importing freed: 4 to 6 MiB (isolation.py)
+    with suppress(AttributeError):  # glibc only. Frees 4 to 6 MiB of imports that probes would hold
         ctypes.CDLL(None).malloc_trim(0)
     launcher.send(codec.encode(ready))
     if not ready.unsafe:
@@ -61,7 +61,7 @@ def serve(control: int, lifeline: int, main: Main, prepare: Callable[[Imports, f
 
 
 def prepare(imports: Imports, own: frozenset[int]) -> Ready:
-    """Import torch and what the target imports, and say whether forks are safe then. `own`: sockets of ours."""
+    """Import torch and the target's imports; return whether forks are safe afterwards. `own`: our own sockets."""
     with no_library_threads(), uncollected():
         for name in OF_ALL_PROBES:
             import_module(name)
@@ -86,7 +86,7 @@ def prepare(imports: Imports, own: frozenset[int]) -> Ready:
         variables.hold()
     from autotune.targets.importing import remember_modules  # it imports torch
 
-    for find_once in (see_all, remember_modules, openblas_libraries):  # every probe that is forked here knows it
+    for find_once in (see_all, remember_modules, openblas_libraries):  # inherited by every probe that is forked here
         find_once()
     return _trial()
 
@@ -94,7 +94,7 @@ def prepare(imports: Imports, own: frozenset[int]) -> Ready:
 class _ForkServer:
     def __init__(self, launcher: socket.socket, main: Main, pages: list[tuple[int, int]]) -> None:
         self._launcher, self._main, self._pages = launcher, main, pages
-        self._pid = os.getpid()  # asked before a fork: a probe whose fork server has gone would see another parent
+        self._pid = os.getpid()  # read before a fork: a probe whose fork server has ended would see another parent
         self._running: dict[int, tuple[int, int | None]] = {}  # pidfd -> process, status socket; a guard has none
         self._poll = select.poll()
         self._poll.register(launcher, select.POLLIN)
@@ -132,11 +132,11 @@ class _ForkServer:
         if pid == 0:
             self._become(request, inherited, status)
         self._watch(pid, status)
-        with suppress(OSError):  # no process to be had: the parent-death signal remains
+        with suppress(OSError):  # no process could be made: the parent-death signal remains
             self._start_guard(pid, inherited[1], request.tag)
 
     def _start_guard(self, probe: int, lifeline: int, tag: str) -> None:
-        """Fork the guard of a probe, which need not wait for it: it would fork twice, for 30 ms (`lifeline.py`)."""
+        """Fork the guard of a probe: the probe itself would have to fork twice, which takes 30 ms (`lifeline.py`)."""
         pid = os.fork()
         if pid == 0:
             try:
@@ -165,7 +165,7 @@ class _ForkServer:
             os.close(status)
 
     def _become(self, request: ForkRequest, inherited: list[int], status: int) -> NoReturn:
-        """Be what an exec'd child is, from its session to its exit."""
+        """Turn this process into the equivalent of an exec'd child, from its session to its exit."""
         code, (log, lifeline, progress) = 1, inherited
         try:
             os.setsid()
@@ -190,7 +190,7 @@ class _ForkServer:
             code = self._main(sys.argv[1:])
         except SystemExit as error:
             code = error.code if isinstance(error.code, int) else 1
-        except BaseException:  # this is the main function of a forked process: nothing above it may go on
+        except BaseException:  # this is the main function of a forked process: no code above it may run on
             traceback.print_exc()
         leave(code)
 
@@ -205,7 +205,7 @@ def leave(code: int) -> NoReturn:
 
 @contextmanager
 def _called(program: str) -> Iterator[None]:
-    """Show a library the command line that it would see in a probe, where the target imports it."""
+    """Set `sys.argv` to the command line that a library would see when the target imports it in a probe."""
     arguments, sys.argv = sys.argv, [program]
     try:
         yield
@@ -214,7 +214,7 @@ def _called(program: str) -> Iterator[None]:
 
 
 def _trial() -> Ready:
-    """Say whether a forked child can compute in parallel. It takes milliseconds, or for ever."""
+    """Return whether a forked child can compute in parallel. It takes milliseconds, or `TRIAL_SECONDS` if it hangs."""
     try:
         pid = os.fork()
     except OSError as error:
@@ -246,7 +246,7 @@ def _trial() -> Ready:
 
 
 def _carry(tag: str) -> None:
-    """Carry another tag than the fork server, also for those who look from outside: over the bytes that exec left."""
+    """Set another tag than the fork server's, also in /proc, by overwriting the environment that exec left."""
     getenv = ctypes.CDLL(None).getenv
     getenv.restype = ctypes.c_void_p
     place, before = getenv(TAG.encode()), os.environ[TAG]

@@ -3,9 +3,9 @@
     step      1 … 40 … 81 ‖ … 122 … 163 …     ‖ the window begins
     full             ●             ●          one in the window after another: what lies between two is known
 
-They come at even intervals, for each is brought about by so many new objects. A window of a second holds one or none,
-and its rate would be wrong by a third either way (docs/notes/timing.md 6). So a window waits for the next one. Those
-that the user's code asks for by `gc.collect()` are steps of its own and stay in them.
+They come at even intervals, because a fixed number of new objects triggers each. A window of a second holds one or
+none, and its rate would be wrong by a third either way (docs/notes/timing.md 6). So a window waits for the next one.
+Collections that the user's code asks for by `gc.collect()` are part of its steps and stay in them.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from autotune.targets.base import Step
 
 
 class FullCollections:
-    """Takes note of them, and spreads those of a window over its steps. Outside of `watched` none is noticed."""
+    """Notes full collections, and spreads those of a window over its steps. Outside of `watched` it notes none."""
 
     def __init__(self, *, overlapped: bool = False) -> None:
         """`overlapped`: a device computes while the host collects."""
         self._overlapped = overlapped
-        self._began: float | None = None  # the one that runs; None: none does, or one that somebody asked for
+        self._began: float | None = None  # start of the running one; None: none runs, or only one that code asked for
         self._fresh = 0.0  # seconds since the last step
         self._steps = 0
-        self._before: int | None = None  # optimizer steps before the end of the last one before the window
-        self._inside: list[int] = []  # the same of each in the window, or in the warm-up until `begin`
+        self._before: int | None = None  # optimizer steps taken by the last one before the window
+        self._inside: list[int] = []  # the same for each in the window; until `begin`, in the warm-up
         self._collected: list[float] = []  # seconds of them in every entry, likewise
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Take note of them until the end."""
+        """Note full collections until the `with` block ends."""
         gc.callbacks.append(self._told)
         try:
             yield
@@ -46,7 +46,7 @@ class FullCollections:
                 gc.callbacks.remove(self._told)
 
     def step(self, step: Step) -> None:
-        """Take note of the optimizer steps that are over: an entry, once the window has begun."""
+        """Note the optimizer steps that have ended; once the window has begun, they are one entry."""
         self._steps += step.steps
         seconds, self._fresh = self._fresh, 0.0
         if seconds <= step.paused_seconds:  # during an evaluation, whose seconds are no part of the step
@@ -56,31 +56,31 @@ class FullCollections:
             self._inside.append(self._steps)
 
     def begin(self) -> None:
-        """The window begins; what was since the last step is part of none, such as batches that were loaded alone."""
+        """Begin the window; drop collections since the last step, as those while batches were loaded alone."""
         self._before = self._inside[-1] if self._inside else None
         self._inside, self._collected, self._fresh = [], [], 0.0
 
     @property
     def steps_apart(self) -> float | None:
-        """How many optimizer steps lie between two; None: none came in the window after another one."""
+        """The mean number of optimizer steps between two collections; None: none in the window followed another."""
         known = [*([] if self._before is None else [self._before]), *self._inside]
         return (known[-1] - known[0]) / (len(known) - 1) if self._inside and len(known) > 1 else None
 
     @property
     def is_open(self) -> bool:
-        """Whether there was one, and how many steps lie between two is not known yet."""
+        """Whether there was a collection, and the number of steps between two is not known yet."""
         return self.steps_apart is None and (self._before is not None or bool(self._inside))
 
     @property
     def seconds_per_step(self) -> float:
-        """What they take of an optimizer step in the long run; 0.0 where that is not known."""
+        """The mean seconds that they take of an optimizer step; 0.0 if that is not known."""
         apart = self.steps_apart
         return sum(self._collected) / len(self._inside) / apart if apart else 0.0
 
     def spread(self, seconds: Sequence[float], entries: Sequence[Step]) -> tuple[tuple[float, ...], list[Step]]:
         """Return the seconds of the entries, and these with their waits, each with the same share of collections.
 
-        They are as they were where it is not known how many steps lie between two.
+        Both are unchanged if the number of steps between two collections is not known.
         """
         if not self.seconds_per_step:
             return tuple(seconds), list(entries)
@@ -102,7 +102,7 @@ class FullCollections:
 
     @staticmethod
     def _shown(collected: Sequence[float], seconds: Sequence[float]) -> list[float]:
-        """What each made its entry longer than those without one take."""
+        """Return by how many seconds each collection made its entry longer than entries without one."""
         usual = statistics.median([whole for took, whole in zip(collected, seconds, strict=True) if not took] or [0.0])
         return [min(took, max(0.0, whole - usual)) for took, whole in zip(collected, seconds, strict=True)]
 
@@ -111,7 +111,7 @@ class FullCollections:
             return
         now = time.perf_counter()
         if phase == "start":
-            is_pythons = gc.get_count()[2] > gc.get_threshold()[2]  # else somebody asked for it
+            is_pythons = gc.get_count()[2] > gc.get_threshold()[2]  # else code asked for it
             self._began = now if is_pythons else None
         elif self._began is not None:
             self._fresh += now - self._began

@@ -1,6 +1,6 @@
-"""Computing and loading, each timed while the other rests: decides how long that takes, and keeps what came out.
+"""Computing and loading, each timed while the other rests: decides how long they are timed, and keeps the results.
 
-The time of each comes from outside, so that it may include waiting for the device.
+The caller measures the times, so that they may include waiting for the device.
 """
 
 from __future__ import annotations
@@ -11,16 +11,16 @@ from autotune.core.requests import ProbeBudget
 from autotune.core.results import Alone
 from autotune.targets.base import Step
 
-COMPUTE_STEPS = 3  # of computing alone, where they take no longer than ISOLATED_PATIENCE times as long as they have to
+COMPUTE_STEPS = 3  # of computing alone, if they take at most ISOLATED_PATIENCE times the required seconds
 ISOLATED_PATIENCE = 2.0
-# Of the workers, one batch of each: loading alone, where there is time for so many (docs/notes/timing.md 4).
+# Turns of the workers, one batch of each: loading alone takes so many if there is time (docs/notes/timing.md 4).
 LOADER_TURNS = 3
-LEAST_LOADING = 0.1  # of its longest time: three turns of a fast loader would be over in a millisecond
-MOST_LOADER_TURNS = 30  # of a very fast one
+LEAST_LOADING = 0.1  # least share of its longest time: three turns of a fast loader would take only a millisecond
+MOST_LOADER_TURNS = 30  # turns of a very fast loader
 
 
 class Computing:
-    """Optimizer steps on one batch. The workers fill their queue meanwhile, and on a CPU they compete at first."""
+    """Optimizer steps on one batch. Meanwhile the workers fill their queue; on a CPU they compete at first."""
 
     def __init__(self, budget: ProbeBudget) -> None:
         self._budget = budget
@@ -29,11 +29,11 @@ class Computing:
 
     @property
     def result(self) -> Alone | None:
-        """The times of computing alone; None: there was no such step."""
+        """The seconds of computing alone; None: there was no such step."""
         return Alone(seconds=tuple(self._seconds), samples=self._samples) if self._seconds else None
 
     def step(self, seconds: float, samples: int) -> bool:
-        """Take note of a step or block; whether it was the last needed: one is enough of those that take a second."""
+        """Note a step or block; return whether it was the last needed. One is enough if it takes a second."""
         self._seconds.append(seconds)
         self._elapsed += seconds
         self._samples = samples
@@ -42,7 +42,7 @@ class Computing:
 
 
 class Loading:
-    """Batches that nobody trains on: first those that the workers held `ready`, then timed turns of all workers."""
+    """Batches that are loaded and not trained on: first those that the workers held `ready`, then timed turns."""
 
     def __init__(self, budget: ProbeBudget, workers: int, ready: int) -> None:
         self._budget = budget
@@ -53,7 +53,7 @@ class Loading:
 
     @property
     def result(self) -> Alone | None:
-        """The times of loading alone; None: no whole turn. Batches that differ in size count with their mean."""
+        """The seconds of loading alone; None: no whole turn. If batches differ in size, their mean counts."""
         turns = self._batches // self._batches_per_turn
         if not turns:
             return None
@@ -65,15 +65,15 @@ class Loading:
 
     @property
     def seconds_per_batch(self) -> float:
-        """The mean seconds of a batch, however unevenly the workers deliver; 0.0 before any was timed."""
+        """The mean seconds per batch over all timed turns; 0.0 before any was timed."""
         return sum(self._seconds) / len(self._seconds) if self._seconds else 0.0
 
     def epoch(self) -> None:
-        """The loader was started again, and so nothing of what it held ready is left."""
+        """Note that the loader was started again: it holds no batches ready any more."""
         self._ready = 0
 
     def batch(self, seconds: float, samples: int) -> bool:
-        """Take note of a batch that was waited for; whether it was the last that is needed."""
+        """Note a batch and the seconds of waiting for it; return whether it was the last that is needed."""
         if self._ready > 0:
             self._ready -= 1
             return False
@@ -89,9 +89,9 @@ class Loading:
 
 
 def in_turn(steps: Sequence[Step], seconds: Sequence[float]) -> tuple[Alone, Alone]:
-    """Return computing and loading of steps that did one after the other, by what each waited for its batches.
+    """Return computing and loading of steps that did one after the other, by how long each waited for its batches.
 
-    Without workers a host computes while nothing is loaded, and the other way round: neither has to rest for it.
+    Without workers a host never loads while it computes, so the two need not be timed separately.
     """
     samples = round(sum(step.samples for step in steps) / len(steps))
     waits = tuple(step.loader_wait_seconds for step in steps)

@@ -1,4 +1,4 @@
-"""The threads that OpenBLAS and pyarrow would start when they are loaded: none in a fork server, all in its probes."""
+"""The threads that OpenBLAS and pyarrow start when they are loaded: none in a fork server, all in its probes."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from functools import cache
 from typing import Any
 
 _BLAS_VARIABLES = ("OPENBLAS_NUM_THREADS", "OPENBLAS_DEFAULT_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
-# By OpenBLAS, and by jemalloc in pyarrow, which transformers imports by way of scikit-learn and pandas.
+# Variables of OpenBLAS, and of jemalloc in pyarrow, which transformers imports through scikit-learn and pandas.
 _STARTS_NO_THREADS = {_BLAS_VARIABLES[0]: "1", "JE_ARROW_MALLOC_CONF": "background_thread:false"}
 _OF_THE_USER = ("JE_ARROW_MALLOC_CONF",)
 
 
 @contextmanager
 def no_library_threads() -> Iterator[None]:
-    """Let no library start threads when it is loaded. What the user says of pyarrow's allocator stays."""
+    """Let no library start threads when it is loaded. The user's own setting of pyarrow's allocator stays."""
     before = {name: os.environ.get(name) for name in _STARTS_NO_THREADS}
     os.environ.update(_STARTS_NO_THREADS, **{name: own for name in _OF_THE_USER if (own := before[name]) is not None})
     try:
@@ -43,7 +43,7 @@ def give_threads_back() -> None:
 def openblas_libraries() -> list[Any]:
     """Return the controllers of every OpenBLAS that is loaded.
 
-    A fork server finds them for its probes: to look through all libraries takes 12 ms.
+    A fork server finds them for its probes, because looking through all libraries takes 12 ms.
     """
     from threadpoolctl import ThreadpoolController
 

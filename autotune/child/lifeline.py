@@ -1,7 +1,7 @@
-"""Keeps a probe from outliving the search that started it, and tells that search which phase the probe is in.
+"""Ends a probe when the search that started it has ended, and tells that search the phase of the probe.
 
-Little but the standard library: imported before torch, so that a probe that hangs or dies while importing torch is
-covered too.
+Imports almost only the standard library, because it is imported before torch: a probe that hangs or dies while it
+imports torch is covered, too.
 
     the search ──lifeline pipe──► guard        end of file = the search is gone: kill the probe, then what escaped it
         ▲                          ┆ (forked once, not a child of the probe)
@@ -26,20 +26,20 @@ from autotune.core.probe_tag import TAG
 from autotune.core.socket_folders import take_sockets_away
 
 EXIT_ORPHANED = 113
-_BEAT_SECONDS = 0.1  # between heartbeats that are written: short steps shall not pay for them
+_BEAT_SECONDS = 0.1  # between heartbeats that are written: they must not slow short steps
 _PR_SET_PDEATHSIG = 1  # linux/prctl.h
-_MOST_DESCRIPTORS = 4096  # closed in the guard; our pipes are among the first
+_MOST_DESCRIPTORS = 4096  # that are closed in the guard; our pipes are among the first
 _SWEEPS = 5  # over all processes: one that is being forked during a sweep is found by the next
 
 
 def harden(lifeline: int | None, parent: int | None) -> None:
     """Make this process die with process `parent`, show its stacks on SIGUSR1, and leave no core file.
 
-    Once, before any thread runs.
+    To be called once, before any thread is started.
 
-    `lifeline` is the read end of a pipe whose write end only the parent holds. Either may be None (run by hand);
-    if not, this process must lead a process group of its own.
-    Exits at once with `EXIT_ORPHANED` if the parent is gone already.
+    `lifeline` is the read end of a pipe whose write end only the parent holds. Either argument may be None (run by
+    hand); if not, this process must lead a process group of its own. Exits at once with `EXIT_ORPHANED` if the parent
+    has already ended.
 
     Not covered: without Linux's /proc, a process that left the probe's group survives a SIGKILL of the parent.
     """
@@ -48,7 +48,7 @@ def harden(lifeline: int | None, parent: int | None) -> None:
     _, most = resource.getrlimit(resource.RLIMIT_CORE)
     resource.setrlimit(resource.RLIMIT_CORE, (0, most))  # else each crash leaves its memory in the user's folder
     if lifeline is not None:
-        with suppress(OSError):  # no process to be had: the parent-death signal remains
+        with suppress(OSError):  # no process could be made: the parent-death signal remains
             _start_guard(lifeline)
         with suppress(OSError):
             os.close(lifeline)
@@ -61,8 +61,8 @@ def harden(lifeline: int | None, parent: int | None) -> None:
 class Progress:
     """Tells the search that the probe lives, by lines on a pipe, and keeps the time that each phase took.
 
-    Never fails and never waits: a pipe that is closed or full is no reason to fail. What the target
-    opened under the number of a descriptor that it closed is never written to, and what it forked is silent.
+    It never fails and never waits, even if the pipe is closed or full. If the target closed the pipe and opened a file
+    under the same descriptor number, that file is never written to. Processes that the target forked report nothing.
     """
 
     def __init__(self, descriptor: int | None, clock: Callable[[], float] = time.monotonic) -> None:
@@ -89,13 +89,13 @@ class Progress:
         return {**self._finished, self._name: present}
 
     def phase(self, name: str) -> None:
-        """Phase `name` begins, and the one before it ends."""
+        """Note that phase `name` begins, and the phase before it ends."""
         self._finished = self.seconds
         self._name, self._began = name, self._clock()
         self._write(f"phase {name}\n")
 
     def beat(self) -> None:
-        """An optimizer step was taken. Cheap: most calls write nothing."""
+        """Report that an optimizer step was taken. Cheap: most calls write nothing."""
         now = self._clock()
         if now - self._last_beat >= _BEAT_SECONDS:
             self._last_beat = now
@@ -104,12 +104,12 @@ class Progress:
     def _write(self, line: str) -> None:
         if self._descriptor is None or self._owner != os.getpid() or self._pipe != _identity(self._descriptor):
             return
-        with suppress(OSError):  # EPIPE: nobody listens; EAGAIN: the pipe is full of other lines
+        with suppress(OSError):  # EPIPE: no reader; EAGAIN: the pipe is full of other lines
             os.write(self._descriptor, line.encode())
 
 
 def _identity(descriptor: int | None) -> tuple[int, int] | None:
-    """Device and inode of what is open there; None: nothing is."""
+    """Return device and inode of the file open under `descriptor`; None: no file is."""
     if descriptor is None:
         return None
     try:
@@ -120,10 +120,10 @@ def _identity(descriptor: int | None) -> tuple[int, int] | None:
 
 
 def _start_guard(lifeline: int) -> None:
-    """Fork a process that waits for the end of the lifeline; forked twice, so that the probe has no child of ours.
+    """Fork a process that waits for the end of the lifeline; it is forked twice, so that it is no child of the probe.
 
-    A process and not a thread, because a thread cannot run while the probe holds the interpreter lock, and because
-    forking loader workers from a process with threads is deprecated since Python 3.12.
+    It is a process and not a thread, because a thread cannot run while the probe holds the interpreter lock, and
+    because forking loader workers from a process with threads is deprecated since Python 3.12.
     """
     probe = os.getpid()
     middle = os.fork()
@@ -139,9 +139,9 @@ def _start_guard(lifeline: int) -> None:
 
 
 def guard(lifeline: int, probe: int) -> None:
-    """Wait for the end of the lifeline; then kill the group of the probe, and what carries the tag of this process."""
-    os.closerange(0, lifeline)  # the log and the progress pipe end with the probe, not with its guard
-    os.closerange(lifeline + 1, lifeline + _MOST_DESCRIPTORS)  # a search with many files passes large numbers
+    """Wait for the end of the lifeline; then kill the probe's group, and all processes with the tag of this process."""
+    os.closerange(0, lifeline)  # the log and the progress pipe must close when the probe ends, not when its guard does
+    os.closerange(lifeline + 1, lifeline + _MOST_DESCRIPTORS)  # a search with many open files passes large numbers
     while os.read(lifeline, 1):
         pass
     with suppress(ProcessLookupError, PermissionError):  # macOS: EPERM if only a zombie is left in the group
@@ -162,10 +162,11 @@ def _kill_tagged(tag: bytes) -> None:
 
 
 def _die_with_parent() -> None:
-    """Have the kernel kill this process with its parent, and each process that it forks with this one. Linux only.
+    """Make the kernel kill this process when its parent dies, and its forks when this process dies. Linux only.
 
-    The kernel forgets the wish at a fork, and grants it when the *thread* that forked ends
-    (PR_SET_PDEATHSIG(2const)): it is renewed only for what the main thread forks, which lives as long as the probe.
+    The kernel forgets this setting at a fork, and sends the signal when the *thread* that forked ends
+    (PR_SET_PDEATHSIG(2const)). So it is set anew only for processes forked by the main thread, which lives as long as
+    the probe.
     """
     if sys.platform != "linux":
         return

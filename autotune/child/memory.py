@@ -1,4 +1,4 @@
-"""The memory that a probe needed: peaks on host and device from its first step to its last batch."""
+"""Measures the memory that a probe needed: peaks on host and device from its first step to its last batch."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from msgspec.structs import replace
 from autotune.core.results import MemoryPeak
 from autotune.machine.host import process_bytes
 
-WINDOW = "measure"  # the phase in which a retry of the allocator counts: in the ones before, it may still settle
+WINDOW = "measure"  # the phase in which a retry of the allocator counts: before it, the allocator may still settle
 _CLEAR_REFS = Path("/proc/self/clear_refs")
 _RESET_PEAK = "5"  # man proc_pid_clear_refs: reset the peak resident set size to the current one
 
 
 class MemoryMeter:
-    """Peaks from its making on: what importing and building needed is not what training needs.
+    """Peaks since this object was made: memory for importing and building is left out.
 
-    Told the phases as they begin, it knows which of the allocator's retries fell into the window. Metal keeps no
-    peaks: there it is the most that was seen at the ends of steps and phases. What its allocator holds is little less
-    then than during a step, because freed buffers stay in its pools. Not run: no such device at hand.
+    It is told each phase as it begins, so it knows which of the allocator's retries were in the window. Metal records
+    no peaks: there the peak is the highest value at the ends of steps and phases. Its allocator then holds little less
+    than during a step, because freed buffers stay in its pools. Not tested: no such device available.
     """
 
     def __init__(self, device: str) -> None:
@@ -33,20 +33,20 @@ class MemoryMeter:
         self._before: int | None = None  # retries when the window began; None: not inside it
         self._retries = 0
         self._seen = (0, 0)  # the most bytes of tensors, and of all that Metal gave this process
-        with suppress(OSError):  # no such file off Linux; refused to an interpreter with capabilities of its own
+        with suppress(OSError):  # no such file except on Linux; refused to an interpreter with capabilities of its own
             _CLEAR_REFS.write_text(_RESET_PEAK)
         if _has_allocator(device):
-            _backend(device).init()  # a target may not have touched the device yet, and torch 2.11 then knows no peaks
+            _backend(device).init()  # if the target has not used the device yet, torch 2.11 knows no peaks
             _backend(device).reset_peak_memory_stats(device)
 
     def step(self) -> None:
-        """A step has ended. Costs nothing where the device keeps peaks itself, next to nothing elsewhere."""
+        """Note that a step has ended. It costs nothing where the device records peaks itself, and little elsewhere."""
         if self._device.startswith("mps"):
             now = torch.mps.current_allocated_memory(), torch.mps.driver_allocated_memory()
             self._seen = max(self._seen[0], now[0]), max(self._seen[1], now[1])
 
     def phase(self, name: str) -> None:
-        """Phase `name` begins, and the one before it ends."""
+        """Note that phase `name` begins, and the phase before it ends."""
         self.step()
         if not _has_allocator(self._device):
             return
@@ -56,9 +56,9 @@ class MemoryMeter:
         self._before = retries if name == WINDOW else None
 
     def read(self) -> MemoryPeak:
-        """The peaks so far. Takes tens of milliseconds per worker: outside the window only.
+        """Return the peaks so far. It takes tens of milliseconds per worker: call it outside the window only.
 
-        Workers that have ended by then are not seen, nor is what they had at their own peak.
+        Workers that have ended by then are not counted, nor are the peaks of the workers themselves.
         """
         children = psutil.Process().children(recursive=True)
         workers = sum(_proportional_bytes(child, 1 + len(children)) for child in children)
@@ -81,10 +81,10 @@ class MemoryMeter:
 
 
 def memory_share(device: str) -> float | None:
-    """Share of its memory that the device has given away, or its allocator of what it may have; 1 once it refused any.
+    """Return the used share of the device's memory, or of its allocator's limit; 1 once an allocation was refused.
 
-    Decides whether a vague fault was one of memory: cuDNN tries one engine after the other where the allocator refuses
-    their workspace, says at last that there was none, and by then most of the memory may be free again.
+    It decides whether a vague fault was one of memory: if the allocator refuses workspace, cuDNN tries one engine after
+    the other, finally reports that none works, and by then most of the memory may be free again. None: unknown.
     """
     if not device.startswith("cuda"):
         return None
@@ -95,7 +95,7 @@ def memory_share(device: str) -> float | None:
         allowed = total * torch.cuda.get_per_process_memory_fraction(device)
         return float(max(1 - free / total, torch.cuda.memory_reserved(device) / allowed))
     except (RuntimeError, AssertionError):
-        return None  # the context itself is broken, or there is no such device
+        return None  # the context is broken, or there is no such device
 
 
 def _has_allocator(device: str) -> bool:
@@ -103,12 +103,12 @@ def _has_allocator(device: str) -> bool:
 
 
 def _backend(device: str) -> Any:
-    """`torch.cuda` or `torch.xpu`, which have had these functions longer than `torch.accelerator` has."""
+    """Return `torch.cuda` or `torch.xpu`, which have these functions in more versions than `torch.accelerator`."""
     return torch.cuda if device.startswith("cuda") else torch.xpu
 
 
 def _peak_resident_bytes() -> int:
-    """VmHWM; `ru_maxrss` elsewhere, which Linux would inherit from the parent (measured: 1.7 GB for `true`)."""
+    """Return VmHWM; elsewhere `ru_maxrss`, which Linux inherits from the parent (measured: 1.7 GB for `true`)."""
     peak = process_bytes("VmHWM")
     if peak is not None:
         return peak
@@ -117,9 +117,10 @@ def _peak_resident_bytes() -> int:
 
 
 def _proportional_bytes(process: psutil.Process, sharers: int) -> int:
-    """Return its own memory and its part of what probe and workers share (the plain sum was three times too high).
+    """Return the process's private bytes and its part of those that probe and workers share.
 
-    Not the kernel's PSS: whoever else has the same files open, or the same fork server, would make it smaller.
+    The plain sum was three times too high. This is not the kernel's PSS, which is smaller if other processes map the
+    same files or share the fork server.
     """
     try:
         usage = process.memory_full_info()

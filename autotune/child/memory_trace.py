@@ -1,4 +1,4 @@
-"""The memory of the process over the window: readings at step ends, thinned out as they grow many."""
+"""The memory of the process over the window: readings at step ends, thinned out as their number grows."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from pathlib import Path
 
 import torch
 
-MOST_READINGS = 64  # a slope needs some twenty (docs/notes/memory.md 3); a record shall stay short
+MOST_READINGS = 64  # a slope needs about twenty (docs/notes/memory.md 3); the record must stay short
 
 _STATM = Path("/proc/self/statm")
 
 
 class MemoryTrack:
-    """Evenly spaced readings over any number of steps. `read` gives bytes, or None where they cannot be told."""
+    """Evenly spaced readings over any number of steps. `read` returns bytes, or None if they are unknown."""
 
     def __init__(self, read: Callable[[], int | None]) -> None:
         self._read = read
@@ -24,11 +24,11 @@ class MemoryTrack:
 
     @property
     def readings(self) -> tuple[tuple[int, int], ...]:
-        """(Index of the step in the window, bytes used at its end)."""
+        """Pairs: index of the step in the window, bytes used at its end."""
         return tuple(self._readings)
 
     def step(self, steps: int = 1) -> None:
-        """So many steps have ended. Costs a few microseconds where a reading is due."""
+        """Note that `steps` steps have ended. A reading that is due takes a few microseconds."""
         self._steps += steps
         self._calls += 1
         if (self._calls - 1) % self._stride:
@@ -43,13 +43,14 @@ class MemoryTrack:
 
 
 def track_on(device: str) -> MemoryTrack:
-    """The track of what grows if something does: tensors on a GPU, else the resident set of this process."""
+    """Return a track of the memory that may grow: tensors on a GPU, else the resident set of this process."""
     if device.startswith("cuda"):
-        # The nested form, because the flat one of `memory_allocated` sorts more than 100 entries at every step.
+        # The nested form of the statistics: `memory_allocated` reads the flat one, which sorts over 100 entries at
+        # every step.
         return MemoryTrack(
             lambda: int(torch.cuda.memory_stats_as_nested_dict(device)["allocated_bytes"]["all"]["current"])
         )
-    if device.startswith("mps"):  # not run: no such device at hand
+    if device.startswith("mps"):  # not tested: no such device available
         return MemoryTrack(torch.mps.current_allocated_memory)
     return MemoryTrack(_resident_reader())
 

@@ -1,4 +1,4 @@
-"""Page faults of this process that no disk is read for: where memory is given back and mapped anew, they take time."""
+"""Page faults of this process without a read from disk: they take time where memory is freed and mapped anew."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage/enabled")
 
 
 def page_faults() -> int | None:
-    """Return how many there have been so far. Takes 1 us.
+    """Return the number of minor page faults so far. It takes 1 us.
 
-    None where their number says nothing of their time: a fault of a larger page takes up to several hundred times as
+    None where their number does not determine their time: a fault of a larger page takes up to several hundred times as
     long, and some sandboxes (gVisor) count none.
     """
     return (resource.getrusage(resource.RUSAGE_SELF).ru_minflt or None) if _are_pages_small() else None

@@ -1,4 +1,4 @@
-"""The work of the child on a request, in order: seed, limit, build, train, read the instruments."""
+"""Does a probe in the child process, in this order: seed, limit memory, build, train, read the instruments."""
 
 from __future__ import annotations
 
@@ -32,11 +32,11 @@ from autotune.targets import resolve, variables
 from autotune.targets.base import Session, check_effect
 from autotune.targets.ranks import world
 
-VALIDATION_BATCHES = 2  # enough to see the memory of evaluation; its speed is not our subject
+VALIDATION_BATCHES = 2  # enough to see the memory of evaluation; its speed is not measured
 
 
 def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
-    """Train for a short time and measure it. Raises whatever the user's code, torch or the machine raise."""
+    """Train for a short time; return its measurement. Raises whatever the user's code, torch or the machine raise."""
     device = devices.choose_device(request.device)
     seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
@@ -70,11 +70,11 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
     )  # fmt: skip
     callbacks = Callbacks(beat=beat, phase=phase, agree=world.agreed)
     window = ProbeWatch(request.budget, instruments, shape, callbacks, request.incumbent_samples_per_second)
-    with instruments.collections.watched() if world.world().size == 1 else nullcontext():  # else other ranks wait
+    with instruments.collections.watched() if world.world().size == 1 else nullcontext():  # else other ranks would wait
         session.train(window)
     compilation = compiling.after_window()
     check_effect(session, config.values)
-    phase("worst")  # before waiting for the step that was issued last and does not count: it costs energy, too
+    phase("worst")  # before waiting for the last issued step, which does not count but uses energy
     step_seconds = window.step_seconds()
     worst = session.train_worst()
     phase("validate")
@@ -96,13 +96,13 @@ def probe(request: ProbeRequest, progress: Progress) -> ProbeResult:
 
 
 def _opened(request: ProbeRequest, config: Config, plan: Plan, progress: Progress) -> Session:
-    """Build the user's training, and do beforehand what its first step would do."""
+    """Build the user's training, and import beforehand what its first step would import."""
     if plan.compiles:
         write_to_cache()
     session = resolve(request.target).open(config, plan, progress.phase)
     variables.check()
     variables.show()
-    import_module("torch._dynamo")  # the first step would; loader workers that are forked before that hold 70 MB less
+    import_module("torch._dynamo")  # the first step would import it; loader workers forked before that hold 70 MB less
     collector.resume()
     return session
 
@@ -141,7 +141,7 @@ def _measurement(
 
 
 def inspect(request: InspectRequest, progress: Progress) -> Inspection:
-    """Look at the device, then at the target if there is one."""
+    """Return the facts of the device, and of the target if there is one."""
     device = devices.choose_device(request.device)
     environment = devices.describe(device)
     if request.target is None:
@@ -160,7 +160,7 @@ def inspect(request: InspectRequest, progress: Progress) -> Inspection:
 
 
 def seed_all(seed: int) -> None:
-    """Every generator that user code draws from; `seed` in 0..2**32 - 1, as numpy has it."""
+    """Seed every generator of user code: Python, numpy, torch. `seed` is in 0..2**32 - 1, as numpy requires."""
     random.seed(seed)
     np.random.seed(seed)
     torch.manual_seed(seed)

@@ -1,4 +1,4 @@
-"""The differences of a forked process from a fresh one: looked for before every fork."""
+"""Checks before every fork that a forked process would not differ from a fresh one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from contextlib import suppress
 from pathlib import Path
 
 _HARMLESS = ("/dev/zero", "/dev/random", "/dev/urandom")
-_HARMLESS_MAPPING = "/dev/shm/__KMP_REGISTERED_LIB"  # OpenMP of LLVM and Intel: says that it is loaded
-_STREAMS = range(3)  # forked probes get streams of their own
+_HARMLESS_MAPPING = "/dev/shm/__KMP_REGISTERED_LIB"  # OpenMP of LLVM and Intel: a mark that it is loaded
+_STREAMS = range(3)  # standard streams, which forked probes get anew
 
 
 def unsafe(own: Collection[int], probes: Collection[int] = ()) -> str:
-    """Return why this process may not be forked, or empty. `own`: descriptors of ours; `probes`: children of ours."""
+    """Return why this process may not be forked; empty: it may. `own` are our descriptors, `probes` our children."""
     if (threads := len(list(Path("/proc/self/task").iterdir()))) != 1:
         return f"has {threads} threads"
     torch = sys.modules.get("torch")
@@ -43,7 +43,7 @@ def _descriptor(own: Collection[int]) -> str:
 
 
 def _mapping() -> str:
-    """Memory that a probe would share with the fork server and all later ones: a lock in it, say."""
+    """Return a memory mapping that a probe would share with the fork server and later probes; empty: there is none."""
     for line in Path("/proc/self/maps").read_text(errors="replace").splitlines():
         span, permissions, *_ = line.split(maxsplit=2)
         if "w" in permissions and permissions[3] == "s" and _HARMLESS_MAPPING not in line:

@@ -1,4 +1,4 @@
-"""Tells when training steps have become steady, step by step, without knowing those to come."""
+"""Decides online, after each step, whether training steps have become steady."""
 
 from __future__ import annotations
 
@@ -12,34 +12,34 @@ from autotune.core.requests import ProbeBudget
 
 STEADY_FRACTION = 0.9  # of the three steps before; medians of three within 10 % are steady (docs/notes/timing.md 3)
 COMPARED_STEPS = 3
-FEW_SHARE = 0.25  # of the longest window: steps of which it holds few settle in seconds (decisions/0046)
-LEAST_SUCCESSES = 2  # the optimizer's state is allocated in the first step, felt in the second (docs/notes/memory.md 2)
+FEW_SHARE = 0.25  # of the longest window: if few steps fit into it, they settle in seconds (decisions/0046)
+LEAST_SUCCESSES = 2  # the optimizer's state is allocated in step 1 and affects step 2 (docs/notes/memory.md 2)
 
-Growth = Callable[[], tuple[int, ...]]  # counters that stand still when nothing is being set up any more
+Growth = Callable[[], tuple[int, ...]]  # counters that stop growing when set-up is over
 
 
 class WarmUp:
     """Takes note of the first steps until they are worth measuring.
 
-    That is: as many steps, seconds and successes as asked for; the median of the last three no longer clearly below
-    that of the three before; and nothing allocated or compiled during the last three. On recorded traces the best cut
-    in hindsight lies at 0 to 9 steps (docs/notes/timing.md 3).
+    Steps are worth measuring after as many steps, seconds and successful steps as asked for; when the median of the
+    last three is no longer clearly below that of the three before; and when nothing was allocated or compiled during
+    the last three. On recorded traces the best cut in hindsight lies at 0 to 9 steps (docs/notes/timing.md 3).
     """
 
     def __init__(self, budget: ProbeBudget, growth: Growth) -> None:
         self._budget, self._growth = budget, growth
         self._successes = 0
         self._counters: list[tuple[int, ...]] = []
-        self._elapsed = self._first = 0.0  # seconds: of all steps, and of the first
+        self._elapsed = self._first = 0.0  # seconds of all steps, and of the first
         self.seconds: list[float] = []
-        self.spent_seconds = 0.0  # of long steps, without the first: as much less is left for the window
+        self.spent_seconds = 0.0  # of long steps, without the first: the window gets less by as much
 
     def step(self, seconds: float, *, skipped: bool) -> bool:
-        """Take note of a step; whether it was the last that is needed.
+        """Note a step; return whether it was the last that is needed.
 
-        A machine that does not become steady gets as long as the longest window. The first step does not count
-        against that: it may compile for a minute. If fewer than six steps fit into a quarter of the longest window,
-        warm-up ends then, if `_settled`: their noise is small beside their length.
+        If steps do not become steady, warm-up ends after the seconds of the longest window. The first step does not
+        count, because it may compile for a minute. If fewer than six steps fit into a quarter of the longest window,
+        warm-up ends after that quarter if `_settled`: the noise of long steps is relatively small.
         """
         self._first = self._first if self.seconds else seconds
         self._elapsed += seconds
@@ -59,7 +59,7 @@ class WarmUp:
         return asked and self._steady()
 
     def _settled(self) -> bool:
-        """Whether few long steps have settled: the last is not clearly faster than the second, and set nothing up."""
+        """Return whether few long steps have settled: the last is not clearly faster than the second; no set-up."""
         return self.seconds[-1] >= STEADY_FRACTION * self.seconds[1] and self._unchanged(1)
 
     def _unchanged(self, steps: int) -> bool:
@@ -74,11 +74,11 @@ class WarmUp:
 
 
 def growth_on(device: str) -> Growth:
-    """Counters of `device`: segments that the caching allocator asked the driver for, and graphs that were compiled."""
+    """Return a function that counts the caching allocator's segments on `device`, and the graphs that were compiled."""
 
     def read() -> tuple[int, ...]:
         segments = torch.cuda.memory_stats(device).get("num_device_alloc", 0) if device.startswith("cuda") else 0
-        dynamo = sys.modules.get("torch._dynamo.utils")  # loaded already, or nothing was compiled
+        dynamo = sys.modules.get("torch._dynamo.utils")  # if it is not loaded, nothing was compiled
         graphs = dynamo.counters["stats"]["unique_graphs"] if dynamo else 0
         return segments, graphs
 

@@ -1,4 +1,4 @@
-"""What a `ProbeWatch` is given: instruments, the shape of the loop that it watches, and what it calls."""
+"""The parameters of a `ProbeWatch`: its instruments, the shape of the watched loop, and its callbacks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from autotune.child.warmup import WarmUp
 
 @dataclass(frozen=True, kw_only=True)
 class Instruments:
-    """What a probe is measured with."""
+    """The instruments that measure a probe."""
 
     clock: Clock
-    update_clock: Clock | None = None  # another one of the device, for the optimizer alone; None: it is not timed
+    update_clock: Clock | None = None  # a second clock of the device, for the optimizer alone; None: it is not timed
     warm_up: WarmUp
     track: MemoryTrack
     collections: FullCollections = field(default_factory=FullCollections)
@@ -28,7 +28,7 @@ class LoopShape:
 
     loader_workers: int = 0
     prefetched_batches: int = 0  # that the workers prepare in advance
-    epoch_batches: int = 0  # micro-batches of an epoch that workers load; 0: nobody knows, or there are none
+    epoch_batches: int = 0  # micro-batches of an epoch that workers load; 0: unknown, or no workers
     loads: bool = False  # there is a loader to be timed alone
     exchanges: bool = False  # and an exchange of gradients among ranks
     cycle_ratio: float = 1.0  # that of `Measurement`
@@ -36,8 +36,8 @@ class LoopShape:
 
 @dataclass(frozen=True, kw_only=True)
 class Callbacks:
-    """What is called while a probe runs."""
+    """The functions that are called while a probe runs."""
 
-    beat: Callable[[], None] = lambda: None  # with every sign of life
+    beat: Callable[[], None] = lambda: None  # at every sign of progress
     phase: Callable[[str], None] = lambda name: None  # with the name of each phase that begins
-    agree: Callable[[int], int] = int  # returns what rank 0 says, where every rank calls it
+    agree: Callable[[int], int] = int  # returns rank 0's argument on all ranks; every rank must call it

@@ -1,22 +1,22 @@
-"""The parts of a probe, and when it moves from one to the next.
+"""The parts of a probe, and the conditions under which it goes on to the next.
 
     warm-up    until steps are steady                                     told apart, not measured
     exchange   micro-steps without and with an exchange of gradients      only where several ranks train
     compute    the same batch again and again: computing alone            only where a loader may overlap with it
-    drain      what the workers held ready is thrown away                 the same
+    drain      batches that the workers held ready are dropped                 the same
     load       whole turns of the workers, not trained on: loading alone  the same
     settle     one batch per worker, so that the window begins in the workers' steady rhythm; not without workers
                where a step takes 0.1 s or more
     window     whole multiples of the workers, until enough is known (`window_stopping.py`)
 
-A turn of the workers is one batch of each of them. Where they load a micro-batch in half the time of computing it, a
-turn is one batch: nobody waits for them.
+A turn of the workers is one batch of each of them. If they load a micro-batch in half the time of computing it, a turn
+is one batch, because training does not wait for them.
 
-Steps below 5 ms are taken together in blocks from `compute` on, settling left out: looking at each of them would cost a
-good part of what they take.
+From `compute` on, except in `settle`, steps below 5 ms are grouped in blocks: reading the clock at each would take a
+large part of their time.
 
-Several ranks take the same steps, because each waits for the others in every one: what the clock decides, rank 0 does,
-and `agree` tells the others. That costs them a message on the host for every report.
+Several ranks must take the same steps, because each waits for the others in every step: rank 0 makes the decisions that
+depend on the clock, and `agree` sends them to the others. That takes a message on the host for every report.
 
 Without the drain a probe of 20 steps overestimated a loader-bound run by up to 2.2 times; in this order the error
 was -1.0 to +4.5 % in seven settings (docs/notes/timing.md 4).
@@ -45,11 +45,11 @@ from autotune.core.requests import ProbeBudget
 from autotune.machine.interference import Look, interference_between, look
 from autotune.targets.base import Order, Step
 
-LONG_STEP_SECONDS = 0.1  # of a step: nothing that is done once between two of them shows
-BLOCK_SECONDS = 0.01  # of short steps that are looked at together: a look takes up to 60 us between steps (measured)
+LONG_STEP_SECONDS = 0.1  # of a step: work done once between two such steps is negligible
+BLOCK_SECONDS = 0.01  # of short steps in one block: reading the clock takes up to 60 us between steps (measured)
 MOST_TOGETHER = 100
-PLENTY_SHARE = 0.5  # of computing: workers that load a batch in less are not waited for, however they deliver
-MOST_CALIBRATION_SKIPS = 10  # loss scaling skips some at first; ten in a row is overflow (docs/notes/precision.md 1)
+PLENTY_SHARE = 0.5  # of computing: workers that load a batch in less are never waited for
+MOST_CALIBRATION_SKIPS = 10  # loss scaling skips some at first; more than ten mean overflow (docs/notes/precision.md 1)
 
 
 class ProbeWatch:
@@ -59,7 +59,7 @@ class ProbeWatch:
         self, budget: ProbeBudget, instruments: Instruments, shape: LoopShape, callbacks: Callbacks,
         incumbent: float | None = None,
     ) -> None:  # fmt: skip
-        """`incumbent` is the rate to beat, samples/s; None: it is measured for its own sake."""
+        """`incumbent` is the rate to beat, samples/s; None: there is none, and the probe is measured in full."""
         self._clock, self._updates, self._timed = instruments.clock, instruments.update_clock, 0  # marks around updates
         self._warm_up, self.track = instruments.warm_up, instruments.track
         self._collections = instruments.collections
@@ -68,7 +68,7 @@ class ProbeWatch:
         self._loads, self._exchanges = shape.loads, shape.exchanges
         self._cycle_ratio = shape.cycle_ratio
         self._part: Callable[[Step], Order] = self._warming
-        self.steps_at_once = self.steps_per_block = 1  # now, and where they are short enough to be looked at together
+        self.steps_at_once = self.steps_per_block = 1  # now; and in parts that use blocks
         self._last = time.perf_counter()
         self._settling = 0
         self._step_seconds, self._micro_batches = 0.0, 1  # of an optimizer step, once it is warm
@@ -84,30 +84,30 @@ class ProbeWatch:
         self.first_batch_seconds = 0.0
         self.steps: list[Step] = []  # one per block, without their losses
         self._busy: list[float] = []  # seconds of this thread on a core by the beginning, and by the end of every block
-        self._judged = 0  # of the steps
+        self._judged = 0  # number of steps that were judged
         self.calibration_skips = self.skipped_steps = self.restarts = 0
         self.interference: HostInterference | None = None
         self._faults_before: int | None = None  # until the window began
         self.page_faults: int | None = None  # of the window; None: their number says nothing here
 
     def first_batch(self, seconds: float) -> None:
-        """Note how long the loader took to come up."""
+        """Note the seconds that the loader took to deliver its first batch."""
         self.first_batch_seconds = seconds
         self._last = time.perf_counter()
 
     def epoch(self) -> None:
-        """Count loader restarts inside the window; they are part of its wall time."""
+        """Note that the loader restarted; restarts inside the window are counted, as part of its wall time."""
         self.restarts += self._part == self._measure
-        if self._part == self._compute:  # over, and batches are being loaded alone
+        if self._part == self._compute:  # computing is over, and batches are loaded alone
             self.loading.epoch()
 
     def step(self, step: Step) -> Order:
-        """Take note of the optimizer steps that were asked for."""
+        """Note the optimizer steps that were asked for; return the next order."""
         self._beat()
         return self._part(step)
 
     def ended(self) -> bool:
-        """Take the window for complete where its steps will do, because there are no more."""
+        """End the window because the loop has ended; return whether its steps suffice."""
         if self._part != self._measure:
             return False
         del self.steps[self.ending.ended() :]
@@ -115,29 +115,29 @@ class ProbeWatch:
         return bool(self.steps)
 
     def micro_batch(self) -> None:
-        """Pass the sign of life on."""
+        """Report progress to the search."""
         self._beat()
 
     def update(self) -> None:
-        """Time the optimizer's part of what is measured: before and after."""
+        """Mark the beginning or the end of an optimizer's update inside the window."""
         if self._updates and self._part == self._measure:
             self._updates.mark()
             self._timed += 1
 
     def micro_step(self, *, exchanges: bool) -> Order:
-        """Take note of one micro-step, in which gradients were exchanged or not; both kinds begin at the same time."""
+        """Note one micro-step, with or without an exchange of gradients; return the next order."""
         self._beat()
         enough = self._agree(self.exchange.micro_step(self._lap(), exchanges=exchanges))
         self._last = time.perf_counter()
         return self._warmed() if enough else Order.EXCHANGE
 
     def loaded(self, samples: int) -> Order:
-        """Take note of one batch that was not trained on."""
+        """Note one batch that was loaded and not trained on; return the next order."""
         self._beat()
         return self._settle() if self._agree(self.loading.batch(self._lap(), samples)) else Order.LOAD
 
     def losses(self) -> tuple[float | None, ...]:
-        """Loss of every block's last step, repeated batches left out; None: not finite. Waits for the device."""
+        """Return the loss of every block's last step, repeats left out; None: not finite. Waits for the device."""
         values = torch.stack([torch.as_tensor(loss, dtype=torch.float32) for loss in self._losses]).tolist()
         return tuple(value if math.isfinite(value) else None for value in values)
 
@@ -148,11 +148,11 @@ class ProbeWatch:
 
     @property
     def update_seconds(self) -> tuple[float, ...]:
-        """The seconds of the optimizer's last update in every entry; (): updates were not timed."""
+        """The seconds of the optimizer's last update in every entry; empty: updates were not timed."""
         return tuple(self._update_seconds(entry) for entry in range(len(self.steps))) if self._timed else ()
 
     def step_seconds(self) -> tuple[float, ...]:
-        """Return the seconds of every entry, without pauses that were no part of training. Waits for the device."""
+        """Return the seconds of every entry, without pauses that are no part of training. Waits for the device."""
         return self._spread()[0]
 
     def _spread(self) -> tuple[tuple[float, ...], list[Step]]:
@@ -161,19 +161,19 @@ class ProbeWatch:
 
     @property
     def busy_seconds(self) -> tuple[float, ...]:
-        """The seconds of every entry in which this thread was on a core, and neither waited nor was kept from it."""
+        """The processor seconds of this thread in every entry."""
         return tuple(after - before for before, after in pairwise(self._busy[: len(self.steps) + 1]))
 
     @property
     def watching_seconds_per_step(self) -> float | None:
-        """The seconds that watching cost an optimizer step; the first block, which also settles, is left out."""
+        """The seconds per optimizer step spent on watching; the first block, which also settles, is left out."""
         later = self.steps[1:]
         return sum(step.watching_seconds for step in later) / len(later) / self.steps_per_block if later else None
 
     def _learned(self, step: Step) -> None:
         self._collections.step(step)
-        # A scalar that stays in the heap of the CPU splits the block that the next activations would have reused:
-        # 1000 steps of 128 KiB tensors grew the process by 370 MiB (measured). On the CPU reading it costs no waiting.
+        # A scalar kept in the heap of the CPU splits the block that the next activations would have reused: 1000 steps
+        # of 128 KiB tensors grew the process by 370 MiB (measured). On the CPU reading it costs no waiting.
         self._losses.append(step.loss.item() if step.loss.device.type == "cpu" else step.loss)
         self._successes += step.steps - step.skipped
         if self._successes:
@@ -191,7 +191,7 @@ class ProbeWatch:
         is_warm = self._warm_up.step(self._lap() - step.paused_seconds, skipped=bool(step.skipped))
         if not self._agree(is_warm):
             return Order.CONTINUE
-        # The mean: workers deliver in bursts, and most steps of a loader-bound training are short.
+        # The mean, not the median: workers deliver in bursts, so most steps of a loader-bound training are short.
         self._step_seconds = statistics.fmean(self.warmup_seconds[len(self.warmup_seconds) // 2 :])
         self._micro_batches = step.micro_batches
         self.ending.spent(self._warm_up.spent_seconds)
@@ -208,12 +208,12 @@ class ProbeWatch:
         return Order.LOAD if enough else Order.REPEAT
 
     def _settle(self) -> Order:
-        # The workers held batches ready while the steps warmed up: what they deliver in the long run is known only now.
+        # During the warm-up the workers held batches ready, so their long-run rate is known only now.
         loading = self.loading.seconds_per_batch * self._micro_batches
         self.steps_per_block = self._agree(_together(max(self._step_seconds, loading)))
         if self._agree(0 < loading < PLENTY_SHARE * self._step_seconds):
             self._batches_per_turn = self.ending.batches_per_turn = 1
-        self._look = look()  # before settling, which takes up what looking costs
+        self._look = look()  # before settling, so that the time of looking falls into it
         if self._agree(not self._loads and self._batches_per_turn == 1 and self._step_seconds >= LONG_STEP_SECONDS):
             return self._begin()
         return self._next_part(self._settled, Order.CONTINUE)
@@ -224,7 +224,7 @@ class ProbeWatch:
         return self._begin() if self._settling >= self._batches_per_turn else Order.CONTINUE
 
     def _begin(self) -> Order:
-        self._clock.now()  # the device has settled, too: what the launcher reads of it begins with the phase
+        self._clock.now()  # wait for the device: the launcher's readings begin with this phase
         self._phase("measure")
         order = self._next_part(self._measure, Order.CONTINUE, at_once=self.steps_per_block)
         self._collections.begin()
@@ -237,12 +237,12 @@ class ProbeWatch:
         self._clock.mark()
         self._learned(step)
         self._busy.append(time.thread_time())
-        self.steps.append(replace(step, loss=None))  # kept apart
+        self.steps.append(replace(step, loss=None))  # losses are kept separately
         self.track.step(self.steps_per_block)
         enough = self._agree(self._judged if self._is_enough() else 0)
         if not enough:
             return Order.CONTINUE
-        del self.steps[enough:]  # issued before the device had told of the last that was needed
+        del self.steps[enough:]  # steps issued before the device had finished the last needed one
         self.ending.noisy, self.ending.cut_short = map(
             bool, map(self._agree, (self.ending.noisy, self.ending.cut_short))
         )
@@ -259,7 +259,7 @@ class ProbeWatch:
             self.interference = interference_between(self._look, look())
 
     def _is_enough(self) -> bool:
-        """Whether the steps that the device has come through by now are all that are needed."""
+        """Return whether the steps that the device has finished by now are all that are needed."""
         for elapsed in self._clock.passed():
             step = self.steps[self._judged]
             seconds = elapsed - step.paused_seconds
@@ -271,7 +271,7 @@ class ProbeWatch:
         return False
 
     def _gain(self, entry: int, seconds: float) -> float:
-        """Return how many times as fast full cycles are as the short ones of that entry, which took `seconds`."""
+        """Return the factor by which full cycles are faster than the short ones of that entry, which took `seconds`."""
         if self._cycle_ratio == 1 or not self._timed:
             return 1.0
         saved = (1 - 1 / self._cycle_ratio) * self._update_seconds(entry) * self.steps_per_block
@@ -287,7 +287,7 @@ class ProbeWatch:
         return order
 
     def _lap(self) -> float:
-        """Seconds since the last lap, the device's work included. Waits for the device: not for the window."""
+        """Return the seconds since the last lap, including the device's work. Waits for it, so not for the window."""
         now = self._clock.now()
         seconds, self._last = now - self._last, now
         return seconds

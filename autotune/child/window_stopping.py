@@ -1,11 +1,10 @@
-"""When a window has measured enough. It knows steps by their length alone: no torch, no clock.
+"""Decides when a window has measured enough. It is told the length of each step: it uses no torch and no clock.
 
-clearly slower than the best so far       cut short: what was measured until then is the result
-clearly apart from it                     a rough interval is enough, nobody confuses the two
-too near to tell, or nothing to beat      a precise interval
-all of them                               whole turns of the workers, and not beyond the cap
-epochs that workers load                  whole ones, as long as they are few and soon over
-full collections of garbage               not before a second one has come, if it comes soon
+clearly slower than the best so far       cut short: what was measured until then is the result clearly apart from it
+a rough interval is enough to tell the two apart too near to tell, or nothing to beat      a precise interval all of
+them                               whole turns of the workers, and not beyond the cap epochs that workers load
+whole ones, as long as they are few and soon over full collections of garbage               not before a second one has
+come, if it comes soon
 """
 
 from __future__ import annotations
@@ -16,25 +15,25 @@ from collections.abc import Sequence
 from autotune.core.requests import EPOCH_PATIENCE, MEASURED_STEPS, ProbeBudget
 from autotune.core.stats import clearly_slower, relative_half_width
 
-LOOK_GROWTH = 1.1  # looking at the spread is paid by the next step: a tenth more steps lie between two looks
-# Times the shortest window: after that fewer steps than usual will do, if they differ as little as asked.
+LOOK_GROWTH = 1.1  # computing the spread delays the next step: it is done when a tenth more steps are there
+# Times the shortest window: after that fewer steps than usual suffice, if their spread is small enough.
 LONG_WINDOW_RATIO = 2.0
-# What the beginning of an epoch takes (workers that start anew, or have nothing ready: 0.2 to 0.5 s every 32 steps of
-# 4 ms with 16 of them, docs/notes/gpu.md 5) is in a window of a second once or never. Of so many epochs one more is
-# little.
+# A window of a second holds the beginning of an epoch once or never, although it takes long (workers start anew, or
+# have nothing ready: 0.2 to 0.5 s every 32 steps of 4 ms with 16 workers, docs/notes/gpu.md 5). With so many epochs in
+# the window, one more or less matters little.
 MANY_EPOCHS = 8
 NEARLY_WHOLE = 0.02  # of the window: so much more than whole epochs moves its rate by less than most confirmations tell
-OPEN_PATIENCE = 2.0  # times the seconds after which all else is known, for another full collection
-FEWEST_PATIENCE = 2.0  # times the longest window, for the fewest steps
-COMPARED_BLOCK_SECONDS = 0.1  # of steps that are compared with the best so far as one: shorter ones are hiccups
+OPEN_PATIENCE = 2.0  # times the seconds until all else is known: so long it waits for another full collection
+FEWEST_PATIENCE = 2.0  # times the longest window: so long it waits for the fewest steps
+COMPARED_BLOCK_SECONDS = 0.1  # of steps compared as one block with the best so far: shorter delays are noise
 
 
 class WindowStopping:
     """Takes note of the steps of one window until it has seen enough.
 
     `workers`: a window ends after whole turns of them, because their batches come in bursts. `epoch`: micro-batches of
-    one; 0: not known. `incumbent`: samples/s of the best configuration so far; None: this one is to be measured for its
-    own sake.
+    an epoch; 0: not known. `incumbent`: samples/s of the best configuration so far; None: there is none, and the window
+    is measured in full.
     """
 
     def __init__(
@@ -45,24 +44,24 @@ class WindowStopping:
         self._seconds: list[float] = []
         self._elapsed = self._block_seconds = 0.0
         self._samples = self._block_samples = 0.0
-        self._micro_batches = self._next_look = self._whole = 0  # the last: steps that are whole turns
+        self._micro_batches = self._next_look = self._whole = 0  # `_whole`: steps that are whole turns
         self._block_rates: list[float] = []
         self._known_after: float | None = None  # seconds of the window after which all else was known
         self.noisy = self.cut_short = False
 
     def spent(self, seconds: float) -> None:
-        """Take note of the seconds of a warm-up of long steps: the cap is of both together."""
+        """Note the seconds of a warm-up of long steps: they count against the longest window."""
         self._spent = seconds
 
     def step(
         self, seconds: float, samples: float, micro_batches: int, paused: float = 0.0, *, is_open: bool = False
     ) -> bool:
-        """Take note of one optimizer step; whether it was the last that is needed.
+        """Note one optimizer step; return whether it was the last that is needed.
 
-        `is_open`: a full collection has come, and it is not known how often they do. A window waits for the next one,
-        unless it is of whole turns or epochs of workers.
-        `paused`: seconds around it that are no part of it, as of an evaluation. Beyond the longest window in all, they
-        count against the cap: where evaluations take most of the time, a probe would last for minutes.
+        `is_open`: a full collection has come, and it is not known how often they come. A window waits for the next one,
+        unless it must hold whole turns or epochs of workers. `paused`: seconds around the step that are no part of it,
+        such as those of an evaluation. What exceeds the longest window in total counts against it: if evaluations take
+        most of the time, a probe would last for minutes.
         """
         self._paused += paused
         self._seconds.append(seconds)
@@ -89,7 +88,7 @@ class WindowStopping:
         return True
 
     def ended(self) -> int:
-        """The training has come to its end. How many of the steps are a window, whole turns; 0: they are too few."""
+        """End the window because training has ended; return how many steps, whole turns, it has; 0: too few."""
         seconds = self._seconds[: self._whole]
         if len(seconds) < self._budget.min_steps or sum(seconds) < self._budget.min_seconds:
             return 0
@@ -98,12 +97,12 @@ class WindowStopping:
         return len(seconds)
 
     def measured_instead(self, seconds: Sequence[float]) -> None:
-        """Take note of other seconds for the same steps, from which something was told apart."""
+        """Replace the seconds of the steps, for example by those without full collections."""
         self._seconds = list(seconds)
         self._judge_noise()
 
     def half_width(self) -> float | None:
-        """Relative 95 % half width of the mean step time."""
+        """Return the half width of the 95 % interval of the mean step time, relative to it; None: too few steps."""
         micro_batches = max(self._micro_batches // max(len(self._seconds), 1), 1)
         return relative_half_width(self._seconds, max(1, math.ceil(self.batches_per_turn / micro_batches)))
 
@@ -112,23 +111,23 @@ class WindowStopping:
         self.noisy = half_width is None or half_width > self._budget.target_precision
 
     def _has_whole_epochs(self) -> bool:
-        """Whether the window may end here, as far as epochs are concerned."""
+        """Return whether the window may end here, as far as epochs are concerned."""
         epoch, done = self._epoch, self._micro_batches
         if not epoch or done >= MANY_EPOCHS * epoch:
             return True
         over = done % epoch
         if done >= epoch and over <= NEARLY_WHOLE * done:
             return True
-        whole = self._elapsed * (1 + (epoch - over) / done)  # seconds
+        whole = self._elapsed * (1 + (epoch - over) / done)  # seconds of a window that ends with an epoch
         return self._spent + whole > EPOCH_PATIENCE * max(self._budget.min_seconds, self._budget.max_seconds)
 
     def _may_wait(self, known_after: float) -> bool:
-        """Whether a window that all else is known of may go on for another full collection."""
+        """Return whether a window may go on for another full collection, although all else is known."""
         most = min(OPEN_PATIENCE * known_after, self._budget.max_seconds - self._spent)
         return self.batches_per_turn == 1 and not self._epoch and self._elapsed + self._paused < most
 
     def _slower_by_now(self) -> bool:
-        """Close a block of steps, and compare all blocks so far."""
+        """Close a block of steps; return whether all blocks so far are clearly slower than the best configuration."""
         self._block_rates.append(self._block_samples / self._block_seconds)
         self._block_seconds = self._block_samples = 0.0
         return self._incumbent is not None and clearly_slower(self._block_rates, self._incumbent)
@@ -153,13 +152,13 @@ class WindowStopping:
         return precise or capped
 
     def _has_fewest(self) -> bool:
-        """Whether there are as many steps as are asked for, or as there is time for."""
+        """Return whether there are as many steps as asked for, or as time allows."""
         count, fewest = len(self._seconds), self._budget.fewest_steps
         all_of_them = self._elapsed / count * fewest
         return count >= fewest or (count >= MEASURED_STEPS and all_of_them > FEWEST_PATIENCE * self._budget.max_seconds)
 
     def _wanted_precision(self, half_width: float) -> float:
-        """The precise interval, or the rough one where the best so far lies outside of the interval as it is."""
+        """Return the wanted relative half width: the rough one if the best so far lies outside the present interval."""
         if self._incumbent is None:
             return self._budget.target_precision
         apart = abs(self._samples / self._elapsed / self._incumbent - 1) > half_width

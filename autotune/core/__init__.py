@@ -1,1 +1,1 @@
-"""Records that travel between processes or are stored, and what encodes and averages them."""
+"""Records that travel between processes or are stored, and functions that encode and average them."""

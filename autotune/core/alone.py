@@ -6,13 +6,13 @@ from autotune.core.records import Record
 
 
 class Alone(Record, frozen=True, kw_only=True):
-    """One half of the work, timed while the other half rested: computing on one batch, or loading untrained ones."""
+    """One half of the work, timed while the other half rested: computing on one batch, or loading batches only."""
 
     seconds: tuple[float, ...]  # per optimizer step (or block of them) of computing, or per round of loading's workers
     samples: int  # in each of them
 
     @property
     def samples_per_second(self) -> float:
-        """Samples over wall time. The first half is left out: until then the workers may still fill their queue."""
+        """Samples per second of wall time, without the first half, in which the workers may still fill their queue."""
         settled = self.seconds[len(self.seconds) // 2 :]
         return self.samples * len(settled) / sum(settled)

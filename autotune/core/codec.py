@@ -13,18 +13,18 @@ from autotune.core.records import PROTOCOL_VERSION, Record
 from autotune.errors import StudyError
 from autotune.harmless import json_text
 
-PARTIAL = ".partial"  # behind the name of a file while it is written
+PARTIAL = ".partial"  # suffix of a file while it is written
 R = TypeVar("R", bound=Record)
 
 
 def encode(record: object) -> bytes:
-    """A record, or anything made of them, as indented UTF-8 JSON with a final newline; all of it is printable."""
+    """Return a record, or any structure of records, as indented UTF-8 JSON with a final newline; all printable."""
     document = msgspec.json.format(msgspec.json.encode(record), indent=1).decode()
     return f"{json_text(document)}\n".encode()
 
 
 def decode(data: bytes, kind: Any) -> Any:
-    """The record in `data`.
+    """Return the record in `data`.
 
     Raises `msgspec.DecodeError` (malformed), `msgspec.ValidationError` (wrong content), or `UnicodeDecodeError`.
     """
@@ -39,7 +39,7 @@ def decode(data: bytes, kind: Any) -> Any:
 
 
 def read(path: Path, kind: type[R], completed: Callable[[R], R] = lambda record: record) -> R:
-    """Return the record stored in `path`, `completed` with what earlier versions did not know.
+    """Return the record stored in `path`; `completed` adds values that earlier versions did not store.
 
     Raises `StudyError` if the file is damaged or of another protocol, and `OSError` if it cannot be read.
     """
@@ -60,9 +60,9 @@ def read(path: Path, kind: type[R], completed: Callable[[R], R] = lambda record:
 
 
 def _upgraded(content: Any, kind: Any) -> Any:
-    """`content` of this kind as this version would have written it, whatever earlier version did.
+    """Return `content` of this kind, written by any earlier version, as this version would have written it.
 
-    Records that it holds are looked into, alone and in tuples; those in dicts are not.
+    Records inside it are upgraded, too, alone and in tuples, but not in dicts.
     """
     among = get_args(kind) if get_origin(kind) in (Union, UnionType) else (kind,)
     if isinstance(content, list):

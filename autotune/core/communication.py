@@ -6,7 +6,7 @@ from statistics import median
 
 from autotune.core.records import Record
 
-EXPOSED_SHARE = 0.1  # of a micro-step with an exchange, from which on it is told, and knobs of it are searched
+EXPOSED_SHARE = 0.1  # of a micro-step with an exchange: from here on it is reported, and its knobs are searched
 
 
 class Communication(Record, frozen=True, kw_only=True):
@@ -21,10 +21,10 @@ class Communication(Record, frozen=True, kw_only=True):
 
     @property
     def exposed_share(self) -> float:
-        """The share of a micro-step in which nothing but the exchange goes on, 0..1: (s - n) / s."""
+        """The share of a micro-step in which only the exchange goes on, 0..1: (s - n) / s."""
         exchanging = median(self.with_seconds)
         return max(0.0, 1 - median(self.without_seconds) / exchanging) if exchanging > 0 else 0.0
 
     def step_seconds(self, micro_batches: int, optimizer_seconds: float) -> float:
-        """Return what an optimizer step of so many micro-batches takes."""
+        """Return the seconds of an optimizer step of `micro_batches` micro-batches."""
         return (micro_batches - 1) * median(self.without_seconds) + median(self.with_seconds) + optimizer_seconds

@@ -10,8 +10,8 @@ class Compilation(Record, frozen=True, kw_only=True):
 
     frames: int  # that were compiled; 0: nothing was, whatever was asked for
     graphs: int
-    graph_breaks: int  # places where a graph ends and Python goes on
-    recompilations: int  # of frames that had been compiled, because shapes or something else had changed
+    graph_breaks: int  # places where a graph ends and Python continues
+    recompilations: int  # of frames that were compiled before, because shapes or other facts changed
     frames_in_window: int = 0  # of all these, those in the timed window
     seconds: float  # of all, without importing the compiler
     seconds_in_window: float = 0.0

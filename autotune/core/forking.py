@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from autotune.core.records import Record
 
-MESSAGE_BYTES = 2**16  # that a message may have
+MESSAGE_BYTES = 2**16  # largest size of a message
 
 
 class Imports(Record, frozen=True, kw_only=True):
     """The launcher's first message: what the fork server imports besides torch."""
 
     statements: tuple[str, ...] = ()  # lines of Python
-    program: str = ""  # what `sys.argv` names while they are imported
-    beside: tuple[str, ...] = ()  # modules that lie beside the target: a probe would find these first
+    program: str = ""  # `sys.argv[0]` while they are imported
+    beside: tuple[str, ...] = ()  # modules in the target's folder: a probe would find these first
 
 
 class Ready(Record, frozen=True, kw_only=True):
-    """The fork server's reply: processes may be forked from it, or why not."""
+    """The fork server's reply: whether processes may be forked from it, or why not."""
 
-    unsafe: str = ""  # empty: forked processes are as good as fresh ones
-    safe_statements: int | None = None  # with so many of the statements it would be safe; None: with none
-    may_pass: bool = False  # it was for want of memory or processes: another fork server may come to be safe
+    unsafe: str = ""  # empty: forked processes are equivalent to fresh ones
+    safe_statements: int | None = None  # with only so many statements it would be safe; None: with none
+    may_pass: bool = False  # memory or processes were lacking: another fork server may be safe
 
 
 class ForkRequest(Record, frozen=True, kw_only=True):
@@ -37,14 +37,14 @@ class Born(Record, frozen=True, kw_only=True, tag="born"):
 
 
 class Refused(Record, frozen=True, kw_only=True, tag="refused"):
-    """No process was forked."""
+    """The reply of a fork server that could not fork a process, with the reason."""
 
     reason: str
-    for_good: bool  # the fork server is no longer safe; otherwise the machine could not just then
+    for_good: bool  # the fork server is no longer safe; else the machine could not fork at this moment
 
 
 class Ended(Record, frozen=True, kw_only=True, tag="ended"):
-    """The end of the forked process; `status` as `subprocess.Popen.returncode` has it."""
+    """The end of the forked process; `status` is as in `subprocess.Popen.returncode`."""
 
     status: int
 

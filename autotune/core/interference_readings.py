@@ -1,26 +1,27 @@
-"""The interference with a probe while it measured, on the host and on its GPU: the readings that a result keeps."""
+"""The interference with a probe while it measured, on the host and on its GPU: readings stored in its result."""
 
 from __future__ import annotations
 
 from autotune.core.records import Record
 
 MOST_WAIT_SHARE = 0.03  # above it steps are longer by about as much (docs/notes/timing.md 2)
-# Less costs a probe on two cores 5 % at most. Ticks of 10 ms err by less, and what a search itself takes is less.
+# Cores of others above which a probe counts as slowed. Fewer slow a probe on two cores by 5 % at most; the error of
+# ticks of 10 ms and the search's own use are lower.
 MOST_FOREIGN_CORES = 0.1
 
 
 class HostInterference(Record, frozen=True, kw_only=True):
-    """The interference during the window, as the probe itself reads it. None: cannot be read here."""
+    """The interference during the window, read by the probe itself. None: cannot be read here."""
 
-    run_queue_wait_share: float | None = None  # of the window, the main thread was ready and not running; 0..1
+    run_queue_wait_share: float | None = None  # of the window, in which the main thread was ready and not running; 0..1
     foreign_cores: float | None = None  # cores kept busy by processes that are not of this probe
 
     @property
     def is_noticeable(self) -> bool:
         """Whether others slowed the probe noticeably: it had to wait for a core, and others held one.
 
-        Both, because a probe's own loader workers make it wait, and because others on idle cores do no harm. Where
-        one of the two cannot be read nobody is blamed.
+        Both must hold, because a probe's own loader workers make it wait, too, and because others on idle cores do no
+        harm. False if one of the two cannot be read.
         """
         if self.run_queue_wait_share is None or self.foreign_cores is None:
             return False

@@ -1,4 +1,4 @@
-"""The registry of all kinds of measurement: what a process of its own can be asked, and which function does it."""
+"""The registry of all kinds of measurement: the requests to a separate process, and the functions that do them."""
 
 from __future__ import annotations
 

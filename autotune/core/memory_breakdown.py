@@ -1,4 +1,4 @@
-"""The tensors of one training step at their peak: what they are for, and which modules made them."""
+"""The tensors of one training step at their peak, by category and by the module that made them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ Category = Literal["parameters", "gradients", "optimizer state", "activations", 
 # parameters: with buffers and averaged weights. activations: made in the forward pass, and alive when the backward
 # pass begins. temporary: all else, such as gradients of activations. Buffers of kernels are no tensors, and not in it.
 CATEGORIES: tuple[Category, ...] = ("parameters", "gradients", "optimizer state", "activations", "batch", "temporary")
-OUTSIDE = "(loss)"  # what no module made
+OUTSIDE = "(loss)"  # tensors that no module made
 
 
 class ModuleBytes(Record, frozen=True, kw_only=True):
@@ -22,7 +22,7 @@ class ModuleBytes(Record, frozen=True, kw_only=True):
 
 
 class BlockBytes(Record, frozen=True, kw_only=True):
-    """The activations at the peak that recomputing one block would not keep: all in it but what it hands on."""
+    """The activations at the peak that recomputing one block would not keep: all inside it except its output."""
 
     name: str
     kind: str
@@ -34,7 +34,7 @@ class Breakdown(Record, frozen=True, kw_only=True):
 
     categories: dict[Category, int]  # in the order of `CATEGORIES`, all of them
     modules: tuple[ModuleBytes, ...] = ()  # that made activations
-    blocks: tuple[BlockBytes, ...] = ()  # those that checkpointing knows, in the order of the model
+    blocks: tuple[BlockBytes, ...] = ()  # blocks known to checkpointing, in the order of the model
 
     @property
     def bytes(self) -> int:

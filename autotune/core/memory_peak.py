@@ -23,9 +23,10 @@ class MemoryPeak(Record, frozen=True, kw_only=True):
 
     @property
     def bytes(self) -> int:
-        """The figure that is held against the memory limit: the device's on an accelerator, else the host's.
+        """The bytes that are compared with the memory limit: the device's on an accelerator, else the host's.
 
-        On the device: the peak of the allocator and what is not its, such as the context (docs/notes/memory.md 1).
+        On the device they are the peak of the allocator and the memory outside of it, such as the context
+        (docs/notes/memory.md 1).
         """
         if self.reserved_bytes is None:
             return self.host_bytes

@@ -1,4 +1,4 @@
-"""A notice: what a person should know beside the numbers, as a code with its own numbers. It is worded here alone."""
+"""A notice: a warning or reason beside the numbers, as a code with its own numbers. Only this module words it."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from autotune.units import (
     significant,
 )
 
-MOST_LISTED = 3  # of `{probes:few}`: a program has all of them
+MOST_LISTED = 3  # shown of `{probes:few}`: a program gets all of them
 OPTIONAL = re.compile(r"\[([^]]*)\]")
 NEXT_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
-# What is not in it costs least. First what spoils the model or ends the training.
+# Codes that are not listed are the least important. First come those that spoil the model or end the training,
 COSTLIEST_WARNINGS = (
     Code.CODE_CHANGED, Code.PRECISION_UNDECIDED, Code.LOSSES_UNJUDGED, Code.MEMORY_GROWS, Code.SAMPLES_REPEATED,
     Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE, Code.BATCH_NORM,
@@ -51,21 +51,21 @@ class Notice(Record, frozen=True, kw_only=True):
 
     @property
     def meaning(self) -> str:
-        """The sentence without the next step; the first one of a text where an earlier version gave other numbers."""
+        """The sentence without the next step; the text's first sentence if an earlier version stored other numbers."""
         return self._parts()[0]
 
     @property
     def brief(self) -> str:
-        """The meaning without what may be left out of it."""
+        """The meaning without its optional parts."""
         return self._parts()[1]
 
     @property
     def next_step(self) -> str:
-        """What to do; empty: nothing, or the meaning holds it."""
+        """The next step; empty: none, or the meaning contains it."""
         return self._parts()[2]
 
     def figure(self, name: str, missing: float = 0.0) -> float:
-        """Return the number of that name, in the unit of the name; `missing` where it is not given, or none."""
+        """Return the number of that name, in the unit in the name; `missing` if it is absent or not a number."""
         value = self.numbers.get(name)
         return value if isinstance(value, int | float) else missing
 
@@ -81,27 +81,27 @@ class Notice(Record, frozen=True, kw_only=True):
             return self._by_sentences()
 
     def _by_sentences(self) -> tuple[str, str, str]:
-        """The parts of a text that an earlier version wrote: what follows the first sentence is mostly a next step."""
+        """Return the parts of an earlier version's text: after the first sentence it is mostly a next step."""
         meaning, *rest = NEXT_SENTENCE.split(self.text, maxsplit=1)
         return meaning, meaning, " ".join(rest)
 
     @classmethod
     def upgraded(cls, content: Any) -> Any:
-        """Take the sentence that an earlier version wrote in place of the record; None where it was empty."""
+        """Return the record for a sentence that an earlier version wrote in its place; None if it was empty."""
         if isinstance(content, str):
             return {"code": Code.EARLIER, "numbers": {}, "text": content} if content else None
         return super().upgraded(content)
 
 
-# A notice in another has the same form there, and is said in its place, without its next step.
+# A notice inside another has the same form, and its sentence is inserted without its next step.
 Number = Value | Notice | tuple[str | Notice, ...]
 
 
 def notice(code: Code, **numbers: Number) -> Notice:
-    """Return the notice with its text. What needs a number that is None, or is not finite, is left out of the text.
+    """Return the notice with its text, without optional parts whose number is None or not finite.
 
-    Such a number is not given: JSON has none of them. A sentence that cannot do without it says inf or nan. The others
-    keep five digits, as in the rest of an answer.
+    Such numbers are not stored, because JSON cannot represent them; a sentence that needs them says inf or nan. The
+    others keep five digits, as in the rest of an answer.
     """
     said: dict[str, Number] = {name: value for name, value in numbers.items() if value is not None}
     given: dict[str, Number] = {
@@ -114,7 +114,7 @@ def notice(code: Code, **numbers: Number) -> Notice:
 
 
 def costliest_first(warnings: Iterable[Notice]) -> list[Notice]:
-    """Return the warnings in the order of what they cost whoever overlooks them."""
+    """Return the warnings, those first whose neglect costs most."""
     places = {code: place for place, code in enumerate(COSTLIEST_WARNINGS)}
     return sorted(warnings, key=lambda one: places.get(one.code, len(places)))
 
@@ -156,12 +156,12 @@ class _Words(Formatter):
 
 
 def _in_place(one: Notice | str) -> str:
-    """On one line: an error may have many."""
+    """Return the text on one line: an error may have several."""
     return one if isinstance(one, str) else one.meaning.strip().partition("\n")[0]
 
 
 def _batch(samples: float) -> str:
-    """Two digits: more than any interval of the noise scale supports."""
+    """Return a batch size with two digits: intervals of the noise scale support no more."""
     return f"{float(f'{samples:.2g}'):,.3g}" if samples < 1000 else f"{float(f'{samples:.2g}'):,.0f}"
 
 
@@ -170,12 +170,12 @@ def _times(count: float) -> str:
 
 
 def _money(amount: float) -> str:
-    """Two decimals, and three digits where it is less than one."""
+    """Return an amount with two decimals; below 1 with three digits."""
     return f"{amount:,.2f}" if abs(amount) >= 1 else f"{amount:.3g}"
 
 
 def _growth(count: float) -> str:
-    """Bytes as everywhere, but in KiB below 1 MiB, because a growth must not be shown as 0."""
+    """Return bytes as elsewhere, but in KiB below 1 MiB, because growth must not be shown as 0."""
     return f"{count / 2**10:.0f} KiB" if count < 2**20 else format_bytes(count)
 
 

@@ -16,7 +16,7 @@ from autotune.units import format_value, parse_number
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """The part of an option that its field's type cannot say; `described` adds the field itself."""
+    """The description of an option beyond its field's type; `described` adds the field itself."""
 
     help: str
     short: str = ""  # "-t"
@@ -24,7 +24,7 @@ class Option:
     metavar: str | None = None  # the word for its value in `--help`; None: by the type
     read: Callable[[str], Any] | None = None  # the value that a text means; raises `ValueError`; None: by the type
     write: Callable[[Any], str] = format_value  # the text of a value, for messages
-    typed: str | None = None  # the default as a person would type it; None: the value itself
+    typed: str | None = None  # the default as a person types it; None: the value itself
     called: str = ""  # in the error about a wrong value; "": its name
     goal: str = ""  # the field of `Goal` that it becomes, which resuming compares; "": none
     compared_as: str = ""  # in a refusal to resume; "": its flag
@@ -36,22 +36,22 @@ class Option:
 
     @property
     def name(self) -> str:
-        """Its name in the Python call and in a settings file: that of the field without its unit."""
+        """The option's name in the Python call and in a settings file: the field's name without its unit."""
         return self.field.removesuffix("_seconds")
 
     @property
     def flag(self) -> str:
-        """Its name on the command line."""
+        """The option's name on the command line, with `--`."""
         return f"--{self.name.replace('_', '-')}"
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The words that it takes."""
+        """The words that the option takes; empty if it is no choice."""
         return tuple(word for part in self.parts if get_origin(part) is Literal for word in get_args(part))
 
     @property
     def bounds(self) -> msgspec.Meta | None:
-        """The numbers that it takes."""
+        """The bounds of the numbers that the option takes; None: no bounds."""
         return next((part for part in self.parts if isinstance(part, msgspec.Meta)), None)
 
     def parse(self, text: str) -> Any:
@@ -63,7 +63,7 @@ class Option:
 
     @property
     def annotation(self) -> str:
-        """Its type as Python code: that of the field, and a text where one can be read."""
+        """The option's type as Python code: the field's, or a text if the option can be read from text."""
         kinds = ["str"] if self.read or self.choices else []
         kinds += [part.__name__ for part in self.parts if isinstance(part, type) and part is not NoneType]
         return " | ".join([*kinds, "None"])
@@ -87,7 +87,7 @@ class Option:
 def described(kind: type[Any], objectives: tuple[str, ...] = ()) -> tuple[Option, ...]:
     """Return the description of every field of a dataclass or record that has one, in their order.
 
-    Options of some `objectives` have no default here, so that one is known to be given; their help says it.
+    Options of some `objectives` have no default here, so that a given value is recognised; their help names it.
     """
     hints = get_type_hints(kind, include_extras=True)
     found = []
@@ -110,7 +110,7 @@ def _belonging(option: Option, objectives: tuple[str, ...]) -> Option:
 
 
 def _parts(kind: Any) -> Iterator[Any]:
-    """A type, with annotations and unions taken apart."""
+    """Yield the parts of a type: members of unions, and annotations."""
     if get_origin(kind) is Annotated:
         yield from kind.__metadata__
         yield from _parts(kind.__origin__)
@@ -122,7 +122,7 @@ def _parts(kind: Any) -> Iterator[Any]:
 
 
 def _within(bounds: msgspec.Meta, value: Any) -> bool:
-    """Whether a number is finite and within `bounds`."""
+    """Return whether a number is finite and within `bounds`."""
     return (
         -math.inf < value < math.inf  # not even a whole number too large for a float is infinite
         and (bounds.gt is None or value > bounds.gt)

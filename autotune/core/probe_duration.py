@@ -1,6 +1,6 @@
-"""The seconds of a search probe, by the seconds of a micro-batch of its configuration.
+"""The seconds of a search probe, computed from the seconds of a micro-batch of its configuration.
 
-Predicted by the model, for ranking; what may begin is decided by `ProbeTimes.expected_seconds`.
+They are a prediction for ranking; `ProbeTimes.expected_seconds` decides which probes may begin.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STEP_UP = 3.0  # times the longest probe so far: where no long step was seen a p
 
 
 class ProbeDuration(Record, frozen=True, kw_only=True):
-    """The duration of search probes in one study at present: what is fixed, and a few cycles of each configuration."""
+    """The present duration of search probes in one study: a fixed part, and a few cycles of the configuration."""
 
     fixed_seconds: float = 0.0  # start, import, build; and what probes took beyond their cycles
     longest_cycle: float = math.inf  # micro-batches that are run per optimizer step at most

@@ -1,8 +1,8 @@
 """The records that are known before a probe: configuration, goal, environment, target, request of a study.
 
-Every record is frozen, units are in the names (`_seconds`, `_bytes`, `_fraction` in 0..1), and constructing one
-touches nothing outside it. `requests.py` and `results.py` hold what a probe and an inspection are asked and return,
-`records.py` of each feature its own; `codec.py` the one JSON form of all.
+Every record is frozen, units are in the names (`_seconds`, `_bytes`, `_fraction` in 0..1), and constructing one has no
+side effects. `requests.py` and `results.py` have the requests and results of probes and inspections, `records.py` of
+each feature its own, and `codec.py` the JSON form of all.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @classmethod
     def upgraded(cls, content: Any) -> Any:
-        """Return what an earlier version wrote in place of this record, as this version would have written it."""
+        """Return the content that an earlier version wrote for this record, as this version would have written it."""
         if not isinstance(content, dict):
             return content
         return {name: value for name, value in content.items() if name not in cls.FORMER}
@@ -56,16 +56,16 @@ class Config(Record, frozen=True, kw_only=True, dict=True):
 
     @property
     def batch_size(self) -> int:
-        """Micro-batch: samples in one forward pass on one device."""
+        """The micro-batch: samples in one forward pass on one device."""
         return int(self.values["batch_size"] or 0)
 
     @property
     def gradient_accumulation_steps(self) -> int:
-        """Micro-batches per optimizer step."""
+        """The number of micro-batches per optimizer step."""
         return int(self.values["gradient_accumulation_steps"] or 0)
 
     def global_batch_size(self) -> int:
-        """Samples per optimizer step of one process; of several `StudyRequest.global_batch_size` tells all."""
+        """Return samples per optimizer step of one process; `StudyRequest.global_batch_size` counts all ranks."""
         return self.batch_size * self.gradient_accumulation_steps
 
 
@@ -92,19 +92,19 @@ class Goal(Record, frozen=True, kw_only=True):
 
     objective: str = "throughput"
     objective_options: dict[str, Value] = {}  # of that objective: all of its own, by name
-    exact: bool = False  # only what keeps the arithmetic may move, up to rounding; the global batch is held
+    exact: bool = False  # only knobs that keep the arithmetic, up to rounding, may change; the global batch is held
     global_batch: Count | None = None  # samples per optimizer step, held; None: free
     memory_limit_bytes: int | None = None  # None: all of the device's memory
     headroom_fraction: Share | None = None  # of the limit, kept free; None: max(5 %, 512 MiB), 10 % if shapes vary
     stability: Stability = "quick"
     loss_tolerance: Share = 0.02  # of the full-precision loss decrease, at most (docs/notes/precision.md 3)
-    run_length: str | None = None  # of the training that is planned: "12h", "30epochs"; None: not said
-    limits: dict[str, Limit] = {}  # knob name -> what may be searched
+    run_length: str | None = None  # of the planned training: "12h", "30epochs"; None: not given
+    limits: dict[str, Limit] = {}  # knob name -> the values that may be searched
     tune: tuple[str, ...] | None = None  # only these knobs move, the others stay at the baseline's value; None: all
 
     @classmethod
     def upgraded(cls, content: Any) -> Any:
-        """Put the option of an objective where it belongs now."""
+        """Return `content` with the options of objectives in their present place."""
         known = super().upgraded(content)
         if not isinstance(known, dict):
             return known
@@ -134,7 +134,7 @@ class Environment(Record, frozen=True, kw_only=True):
     driver: str | None = None
     device_uuid: str | None = None
     capability: str | None = None  # CUDA compute capability, "9.0"
-    default_threads: int | None = None  # that torch computes with on the CPU when nobody says anything; None: unknown
+    default_threads: int | None = None  # number of CPU threads that torch uses by default; None: unknown
     omp_wait_policy: str | None = None  # OMP_WAIT_POLICY, as the user had set it
     mallocs: tuple[str, ...] = ()  # values of the knob `malloc` that processes here can have
     variables: tuple[str, ...] = ()  # environment variables of allocators that the user had set
@@ -142,27 +142,27 @@ class Environment(Record, frozen=True, kw_only=True):
 
     @property
     def device_kind(self) -> str:
-        """`cpu`, `cuda`, `mps` or `xpu`."""
+        """The kind of device: `cpu`, `cuda`, `mps` or `xpu`."""
         return self.device.partition(":")[0]
 
 
 class Finding(Record, frozen=True, kw_only=True):
-    """One thing that `check` found in a target: what it is, and whether it was written or inferred."""
+    """One part that `check` found in a target, and whether it was written or inferred."""
 
     name: str
     text: str
     inferred: bool = False
     override: str = ""  # the line that would replace an inference
-    needs_attention: bool = False  # as an inference does: the user should look at it
+    needs_attention: bool = False  # the user should look at it, as at an inference
 
 
 class Declaration(Record, frozen=True, kw_only=True):
-    """One knob that the user declared: its values go by name to the functions, or the placeholder, that take it."""
+    """One knob that the user declared; functions or a placeholder take its value by name."""
 
     name: str
     values: tuple[Value, ...]  # as listed
-    default: Value = None  # of the baseline, unless that names another: the function's own, or the first one listed
-    changes_arithmetic: bool | None = None  # None: nobody said, so its losses are compared as if it did
+    default: Value = None  # in the baseline, unless that sets another: the function's own default, or the first value
+    changes_arithmetic: bool | None = None  # None: unknown, so its losses are compared as if it did
     memory: Literal["grows", "changes", "none"] = "changes"  # grows: with its order
     ordered: bool = False  # searched by position: numbers by size, others as listed
     takers: tuple[str, ...] = ()  # functions of the target that take it
@@ -178,16 +178,16 @@ class StepFacts(Record, frozen=True, kw_only=True):
 
 
 class OptimizerFacts(Record, frozen=True, kw_only=True):
-    """The facts of the optimizers that stepped first: how torch can compute their update."""
+    """Facts about the optimizers that stepped first: how torch can compute their update."""
 
     names: tuple[str, ...]  # their classes
-    usual: str  # the implementation that torch chooses here when nobody says one
-    possible: tuple[str, ...]  # those that they have for the device of their parameters
-    step_share: float  # of the time of the first step, in which their state is made, too
+    usual: str  # the implementation that torch chooses here by default
+    possible: tuple[str, ...]  # implementations available on the device of their parameters
+    step_share: float  # of the first step's time, in which their state is also made
 
 
 class TargetFacts(Record, frozen=True, kw_only=True):
-    """The facts that a child process found about the target; all that the parent ever learns of user code."""
+    """The facts that a child process found about the target; the parent knows nothing else of user code."""
 
     name: str  # the model's class
     parameter_count: int
@@ -201,7 +201,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     has_validation: bool = False
     takes_workers: bool = True  # False: its own `dataloader()` has no argument num_workers
     loader_options: tuple[str, ...] | None = None  # of a DataLoader that its own `dataloader()` takes; None: all
-    repeats_samples: bool = False  # each loader worker gives all samples of its stream, and not a share of them
+    repeats_samples: bool = False  # each loader worker gives all samples of its stream, not only a share
     has_collate: bool = False  # it joins samples by a function of its own
     has_sampler: bool = False  # it orders samples by a sampler of its own
     batch_layout: BatchLayout | None = None  # None: an earlier version did not note it
@@ -218,7 +218,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     calls_attention: bool | None = None  # its step called it; None: an earlier version did not look
     compiles_itself: bool = False  # its own code has graphs compiled, whatever knobs say
     is_deterministic: bool = False  # its code asks for deterministic algorithms
-    found: dict[str, Value] = {}  # knob name -> the value that the user's own code sets, where it is another
+    found: dict[str, Value] = {}  # knob name -> the value that the user's code sets, if it is not the default
     update: tuple[str, ...] = ()  # agreed names that the file has for the end of a step: clip_grad_norm, step, ...
     declared: tuple[Declaration, ...] = ()  # knobs of the user's own
     findings: tuple[Finding, ...] = ()
@@ -226,7 +226,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
 
     @property
     def samples_of_a_rank(self) -> int | None:
-        """The samples of the dataset that each rank has."""
+        """The number of the dataset's samples that each rank has; None: unknown."""
         return None if self.dataset_samples is None else max(1, self.dataset_samples // self.ranks)
 
     @property
@@ -236,7 +236,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
 
     @property
     def tunes_workers(self) -> bool:
-        """Whether the number of its workers can be chosen."""
+        """Whether the number of loader workers can be chosen."""
         return self.tunes_loader and self.takes_workers
 
     def takes_option(self, name: str) -> bool:
@@ -245,7 +245,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
 
 
 class StudyRequest(Record, frozen=True, kw_only=True):
-    """The request of a study and its place: its identity. Trials are comparable only under the same request."""
+    """The request of a study, with its machine and target: its identity. Only trials of one request are comparable."""
 
     protocol: int = PROTOCOL_VERSION
     target: str
@@ -253,20 +253,20 @@ class StudyRequest(Record, frozen=True, kw_only=True):
     environment: Environment
     facts: TargetFacts
     baseline: Config
-    baseline_assumed: bool  # nobody declared it: what people run who never thought about it
+    baseline_assumed: bool  # not declared by the user: a usual default
     domains: dict[str, tuple[Value, ...]]  # knob name -> every value that may be searched
     memory_limit_bytes: int  # feasibility is judged against it
-    enforced_limit_bytes: int | None  # what the child makes real; None: nothing
+    enforced_limit_bytes: int | None  # limit that the child process enforces; None: none
     headroom_bytes: int  # of the limit, kept free
     seed: int = 0
     created_at: str = ""  # UTC, ISO 8601
     target_digest: str = ""  # of the target's own file; empty: installed code, or an earlier version
 
     def global_batch_size(self, config: Config) -> int:
-        """Samples per optimizer step, of all ranks."""
+        """Return the samples per optimizer step of all ranks together."""
         return config.global_batch_size() * self.facts.ranks
 
     @property
     def limits(self) -> dict[str, Limit]:
-        """The limit of each knob for which the user, or else the target, says what may be searched."""
+        """The limit of each knob that the user, or else the target, limits, by knob name."""
         return {**self.facts.space, **self.goal.limits}

@@ -14,22 +14,22 @@ Asked = TypeVar("Asked", bound="Request[Any]")
 ResultT = TypeVar("ResultT", bound=Result)
 
 FEWEST_PROBE_STEPS = 7  # of a probe whose steps are long: warm-up 2, computing alone, settling, window 2, worst case
-FEWEST_STEPS_IN_TURN = 4  # the same where nothing is timed alone: warm-up 2, window 2
+FEWEST_STEPS_IN_TURN = 4  # the same if computing and loading are not timed alone: warm-up 2, window 2
 MEASURED_STEPS = 2  # of these in the window, however long they are
 EPOCH_PATIENCE = 3.0  # times the longest window, for whole epochs of the workers
 
 
 class ProbeBudget(Record, frozen=True, kw_only=True):
-    """The time that one probe may take. The deadlines are seconds without a sign of life, per phase."""
+    """The time that one probe may take. The deadlines are seconds without progress, per phase."""
 
-    min_warmup_steps: int = 3  # optimizer steps; at least two of them must succeed besides
+    min_warmup_steps: int = 3  # optimizer steps; in addition, at least two must succeed
     min_warmup_seconds: float = 0.5
     max_compute_seconds: float = 0.5  # computing alone, on one batch again and again
-    max_loader_seconds: float = 1.0  # loading alone, after what the workers held ready is thrown away
+    max_loader_seconds: float = 1.0  # loading alone, after dropping the batches that workers held ready
     min_steps: int = 8
     max_steps: int = 2000
     min_seconds: float = 1.5
-    fewest_steps: int = MEASURED_STEPS  # however long they are; more than these only within twice the longest window
+    fewest_steps: int = MEASURED_STEPS  # in any case; more than these only within twice the longest window
     max_seconds: float = 4.0  # more rounds help against interference, longer windows do not (docs/notes/timing.md 2)
     target_precision: float = 0.03  # relative half width of the 95 % interval by batch means
     rough_precision: float = 0.05  # the same, enough where that interval does not include the incumbent
@@ -42,12 +42,12 @@ class ProbeBudget(Record, frozen=True, kw_only=True):
 
 
 def patient(budget: ProbeBudget, seconds: float) -> ProbeBudget:
-    """`budget` with `seconds` until a silent micro-batch is a hang, and with time for a probe of such steps."""
+    """Return `budget` with `seconds` until a silent micro-batch counts as hung, and time for a probe of such steps."""
     return replace(
         budget,
         first_step_deadline_seconds=seconds,
         step_deadline_seconds=seconds,
-        # One step more, where the second of the warm-up still set something up.
+        # One step more, because the second of the warm-up may still set something up.
         total_deadline_seconds=max(budget.total_deadline_seconds, (FEWEST_PROBE_STEPS + 1) * seconds),
     )
 
@@ -81,17 +81,17 @@ class Request(Record, Generic[ResultT], frozen=True, kw_only=True):
         return Kind(request=cls, result=cast("type[ResultT]", result), folder=cls.FOLDER)
 
     def failed(self, outcome: Outcome, failure: Failure) -> ResultT:
-        """The result that says why there is none."""
+        """Return the result of a failed measurement, with the reason."""
         return self.kind().result(outcome=outcome, failure=failure)
 
     def process_config(self) -> Config:
-        """The configuration whose environment variables the process has from its start on."""
+        """Return the configuration whose environment variables the process has from its start on."""
         config: Config | None = getattr(self, "config", None)
         return config or Config(values={})
 
 
 class ProbeRequest(Request[ProbeResult], frozen=True, kw_only=True, tag="probe", tag_field="request"):
-    """Ask for one short training run of one configuration."""
+    """Asks for one short training run of one configuration."""
 
     FOLDER: ClassVar[str] = "probes"
     FORMER: ClassVar[frozenset[str]] = frozenset({"world_size"})
@@ -104,7 +104,7 @@ class ProbeRequest(Request[ProbeResult], frozen=True, kw_only=True, tag="probe",
     purpose: Purpose = "search"
     repeats: int | None = None  # the probe with interference that this one repeats; None: a first one
     seed: int = 0
-    short_cycles: bool = False  # whether accumulation may be measured in cycles of two micro-batches (decisions/0046)
+    short_cycles: bool = False  # accumulation may be measured in cycles of two micro-batches (decisions/0046)
     incumbent_samples_per_second: float | None = None  # to be beaten, else cut short; None: measured for its own sake
 
     @classmethod
@@ -117,10 +117,10 @@ class ProbeRequest(Request[ProbeResult], frozen=True, kw_only=True, tag="probe",
 
 
 class InspectRequest(Request[Inspection], frozen=True, kw_only=True, tag="inspect", tag_field="request"):
-    """Ask what the device and the target are. Without a target, only the device is looked at."""
+    """Asks for facts of the device and of the target. Without a target, only the device is inspected."""
 
     FOLDER: ClassVar[str] = "inspect"
 
     config: Config | None = None  # the configuration of the one real step; None: the target's baseline
-    declared: tuple[Declaration, ...] = ()  # knobs that the user declares beside the target's `space`
+    declared: tuple[Declaration, ...] = ()  # knobs that the user declares besides the target's `space`
     seed: int = 0

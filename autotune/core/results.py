@@ -1,4 +1,4 @@
-"""The results of a probe, and what is made of them: outcome, measurement, failure, trial, verdict.
+"""The results of a probe, and records derived from them: outcome, measurement, failure, trial, verdict.
 
 Raw values are kept and statistics derived. JSON has no NaN: a loss that is not finite is stored as `null`.
 """
@@ -29,7 +29,7 @@ FAULT_SECONDS = 1e-6
 
 
 class Outcome(StrEnum):
-    """The end of a probe. `out_of_memory` and `retried` say what the search makes of it."""
+    """The end of a probe. `out_of_memory` and `retried` determine how the search treats it."""
 
     OK = "ok"
     OOM_DEVICE = "oom-device"
@@ -47,12 +47,12 @@ class Outcome(StrEnum):
 
     @property
     def out_of_memory(self) -> bool:
-        """Some memory ran out: a larger batch, all else being equal, would do no better."""
+        """Whether memory ran out: a larger batch, all else equal, would also fail."""
         return self in (Outcome.OOM_DEVICE, Outcome.OOM_HOST, Outcome.OOM_SHM, Outcome.TOO_LARGE)
 
     @property
     def retried(self) -> bool:
-        """Perhaps an accident: tried once more in another process before it is judged."""
+        """Whether it may be an accident: the probe is tried once more in another process before it is judged."""
         return self in (Outcome.CRASHED, Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)
 
 
@@ -99,12 +99,12 @@ class Measurement(Record, frozen=True, kw_only=True):
 
     @property
     def steps(self) -> int:
-        """Optimizer steps of the window."""
+        """The number of optimizer steps in the window."""
         return self.steps_per_block * len(self.step_seconds)
 
     @property
     def trained_steps(self) -> int:
-        """Optimizer steps of warm-up and window."""
+        """The number of optimizer steps in warm-up and window."""
         return len(self.losses) + self.steps - len(self.samples)
 
     @property
@@ -235,7 +235,7 @@ class ProbeResult(Result, frozen=True, kw_only=True):
 
 
 class Inspection(Result, frozen=True, kw_only=True):
-    """The result of an `InspectRequest`."""
+    """The result of an `InspectRequest`: facts of the device, and of the target if there was one."""
 
     outcome: Outcome = Outcome.OK
     environment: Environment | None = None
@@ -264,12 +264,12 @@ class Verdict(Record, frozen=True, kw_only=True):
 
     @property
     def why(self) -> str:
-        """The reason on one line; empty without one."""
+        """The reason, on one line; empty if there is none."""
         return self.reason.text.strip().partition("\n")[0] if self.reason else ""
 
     @property
     def feasible(self) -> bool:
-        """Measured, and no constraint violated."""
+        """Whether the probe was measured and violates no constraint."""
         return self.value is not None and all(violation <= 0 for violation in self.constraints.values())
 
 
@@ -284,10 +284,10 @@ class LossVerdict(Record, frozen=True, kw_only=True):
     seeds: int = 0
     difference: float | None = None  # mean over the last ten steps, as a share of the full-precision loss decrease
     allowed: float | None = None  # the share that would have been accepted
-    # What more of might decide an inconclusive test; steps: written by earlier versions.
+    # What may decide an inconclusive test if there is more of it; `steps` was written by earlier versions.
     remedy: Literal["", "seeds", "steps", "time"] = ""
 
     @property
     def excludes(self) -> bool:
-        """Whether the arithmetic is not to be recommended."""
+        """Whether the arithmetic must not be recommended."""
         return self.verdict in ("unstable", "worse")

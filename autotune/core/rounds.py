@@ -10,7 +10,7 @@ import numpy as np
 
 from autotune.core.stats import PROBE_NOISE, Floats, student_quantile, typical_rate, walsh_averages
 
-# Standard deviations of the difference of two probes, which an honest one stays within (decisions/0048).
+# Standard deviations of the difference of two probes that an undisturbed probe stays within (decisions/0048).
 OUTLIER_DEVIATIONS = 3.0
 # Two rounds of two leave the noise one degree of freedom, and Student's 95 % is 12.7 standard errors: a usual noise
 # that counts for one more makes it 4.3. With it, two configurations in two rounds show a gain of 40 % in 87 of 100
@@ -57,7 +57,7 @@ class Rounds:
 
     @property
     def configurations(self) -> int:
-        """The number of configurations that were measured."""
+        """The number of configurations in the rounds."""
         return len(self._logs)
 
     def count(self, one: int, other: int) -> int:
@@ -104,12 +104,12 @@ class Rounds:
         return math.exp(centre), math.exp(centre - width), math.exp(centre + width)
 
     def expected_slowdown(self, chosen: int, rival: int, tie: float = 0.0) -> float:
-        """Return the share of speed that is lost in the mean by taking `chosen` though `rival` may be faster.
+        """Return the expected share of speed that is lost by choosing `chosen`, because `rival` may be faster.
 
-        Only what is lost beyond `tie`, a share that is not worth a change. The expected opportunity cost (Chick & Inoue
-        2001, "New two-stage and sequential procedures for selecting the best simulated system"), by the noise of their
-        own ratios, moderated as in `ratio`: a baseline that scatters more than both says nothing of these. Infinite
-        where they did not meet twice.
+        Only a loss beyond `tie` counts, a share that is not worth a change. The expected opportunity cost (Chick &
+        Inoue 2001, "New two-stage and sequential procedures for selecting the best simulated system"), by the noise of
+        their own ratios, moderated as in `ratio`: a baseline that scatters more than both says nothing of these.
+        Infinite with fewer than two common rounds.
         """
         ratios = self._ratios(chosen, rival)
         rounds = len(ratios)
@@ -120,13 +120,13 @@ class Rounds:
         return error * _expected_excess((self._centre(chosen, rival) - math.log1p(-tie)) / error, freedom)
 
     def _common_opponent(self, one: int, other: int) -> int | None:
-        """Return the configuration that has met both in most rounds; None: there is none."""
+        """Return the configuration with the most rounds in common with both; None: there is none."""
         met = [(min(self.count(one, third), self.count(third, other)), -third) for third in range(len(self._logs))]
         most, third = max(met)
         return -third if most else None
 
     def _indirect_ratio(self, third: int, one: int, other: int, confidence: float) -> tuple[float, float, float]:
-        """Return how many times as fast `one` is as `other`, which it never met, by what a third is to each.
+        """Return the rate of `one` over that of `other`, without common rounds, from the ratios of a third to each.
 
         An indirect comparison: the logarithms add up, and so do their variances (Bucher et al. 1997, "The results of
         direct and indirect treatment comparisons in meta-analysis of randomized controlled trials"). An interval that
@@ -163,7 +163,8 @@ class Rounds:
     def gaps(self, running: Sequence[int]) -> dict[int, float]:
         """Return the gap of each to the fastest of these (log ratio, at most 0), over the rounds that all of them ran.
 
-        Medians of the differences to each round's mean: one bad round moves nobody (docs/notes/search.md 4).
+        They are medians of the differences to each round's mean: one bad round does not affect them
+        (docs/notes/search.md 4).
         """
         logs = self._logs[list(running)]
         common = logs[:, ~np.isnan(logs).any(axis=0)]
@@ -175,8 +176,8 @@ class Rounds:
 
         They are slower than all other rounds of their configuration by more than three standard deviations of the
         difference of two: 3 % each, or what the rounds themselves show, by medians (1.48 of them are a standard
-        deviation of normal noise). What moved the others alike in that round is no fault of this one. There is none on
-        the fast side, for others can only slow a probe down.
+        deviation of normal noise). A change that all others had in that round, too, is subtracted. Fast outliers do not
+        exist, because interference can only slow a probe down.
         """
         without_rounds = self._measured - self._round_effects()
         counts = (~np.isnan(without_rounds)).sum(axis=1)
@@ -196,7 +197,7 @@ class Rounds:
     def _round_effects(self) -> Floats:
         """Return the effect of each round for each configuration, by the others (log ratio to their medians).
 
-        It is the median of those; of the two in the middle the smaller move, for the other one may be an outlier.
+        It is the median over the others; of two middle values the smaller effect, because the other may be an outlier.
         """
         moved = self._measured - self._row_medians()
         effects = np.zeros_like(moved)
@@ -218,7 +219,7 @@ class Rounds:
         return max(often, key=lambda one: float(np.nanmedian(self._logs[one])), default=0)
 
     def _ratios(self, one: int, other: int) -> Floats:
-        """Logarithms, one per common round."""
+        """Return the logarithms of `one` over `other`, one for each common round."""
         differences = self._logs[one] - self._logs[other]
         met: Floats = differences[~np.isnan(differences)]
         return met
@@ -229,17 +230,17 @@ class Rounds:
             return float(np.median(walsh_averages(ratios)))
         if (third := self._common_opponent(one, other)) is not None:
             return self._told_apart(one, third) + self._told_apart(third, other)
-        return float(np.nanmedian(self._logs[one]) - np.nanmedian(self._logs[other]))  # nobody met both
+        return float(np.nanmedian(self._logs[one]) - np.nanmedian(self._logs[other]))  # no configuration met both
 
     def _told_apart(self, one: int, other: int) -> float:
-        """Return the centre of their ratios, 0 where the interval includes that: luck must not add up over a third."""
+        """Return the centre of their log ratios, 0 if the interval includes 0: chance must not add up over a third."""
         estimate, low, high = self.ratio(one, other)
         return 0.0 if low <= 1 <= high else math.log(estimate)
 
 
 def _joined(logs: Floats) -> Floats:
-    """Return the columns, one for two in a row that have no row in common: each lacks what the other one has."""
-    joined, is_open = list[Floats](), False  # whether the last one may take another
+    """Return the rounds, with two successive rounds merged if no configuration ran in both."""
+    joined, is_open = list[Floats](), False  # whether the last one may be merged with the next
     for column in logs.T:
         ran = ~np.isnan(column)
         if is_open and ran.any() and not (ran & ~np.isnan(joined[-1])).any():
@@ -264,7 +265,7 @@ def _expected_excess(threshold: float, freedom: int) -> float:
 
 @lru_cache
 def _signed_rank_cut(count: int, confidence: float) -> int:
-    """Return the number of averages to leave out at each end; 0: with so few rounds none, or they cannot be so sure.
+    """Return the number of averages to leave out at each end; 0: too few rounds for this confidence.
 
     The signed-rank statistic of `count` values is a sum of ranks, each there or not with even chance.
     """
@@ -276,7 +277,7 @@ def _signed_rank_cut(count: int, confidence: float) -> int:
 
 
 def _noise(logs: Floats) -> tuple[float, int]:
-    """Standard deviation of one measurement and its degrees of freedom; nan and 0 where there are none.
+    """Return the standard deviation of one measurement and its degrees of freedom; nan and 0 if there are none.
 
     Model: log rate = configuration + round + noise, by least squares over what was measured (randomised block design,
     Montgomery, "Design and Analysis of Experiments"). The round takes up drift of the machine.

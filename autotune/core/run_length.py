@@ -1,4 +1,4 @@
-"""The planned length of a training run, which says what a minute of compiling is worth."""
+"""The planned length of a training run, which decides whether compiling pays."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import re
 from autotune.units import parse_seconds
 
 _EPOCHS = re.compile(r"([0-9]+(?:\.[0-9]*)?)\s*epochs?")
-LEAST_TRAINING_SHARE = 0.01  # of a run that does little but compile: a score is above 0
+LEAST_TRAINING_SHARE = 0.01  # least share, for a run that mostly compiles: a score must be above 0
 
 
 def parse_run_length(text: str) -> str:
@@ -35,7 +35,7 @@ def epochs_of(text: str) -> float | None:
 def training_share(run_length: str | None, compiling_seconds: float, rate: float, samples: int | None) -> float:
     """Return the share of the planned run in which it trains, if it compiles for so many seconds first; 1: no plan.
 
-    `rate` in samples/s; `samples` of an epoch, None where they are not counted.
+    `rate` is in samples/s; `samples` are those of an epoch, None if unknown.
     """
     if run_length is None or compiling_seconds <= 0:
         return 1.0

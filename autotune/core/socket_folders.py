@@ -18,7 +18,7 @@ def new_socket_folder(tag: str) -> str:
 
 
 def take_sockets_away(tag: str) -> None:
-    """Delete these folders of a probe: one that was killed has left them."""
+    """Delete these folders of a probe, which it leaves if it is killed."""
     with suppress(OSError):  # there is no folder for temporary files
         for place in Path(os.environ.get("TMPDIR") or tempfile.gettempdir()).glob(f"{_prefix(tag)}*"):
             shutil.rmtree(place, ignore_errors=True)

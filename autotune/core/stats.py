@@ -1,4 +1,4 @@
-"""The few statistics that rankings rest on, each with its source."""
+"""The statistics on which rankings are based, each with its source."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 FEWEST_WINDOW_BLOCKS = 4  # below it Student's t makes the interval meaningless
 # Times the incumbent's rate: a probe with every block below it is given up (docs/notes/search.md 3).
 HOPELESS_RATIO = 0.7
-HOPELESS_BLOCKS = 2  # measured before that may happen
-WORTHLESS_RATIO = 0.98  # times the incumbent: what is surely slower is not searched for (docs/notes/search.md 3)
+HOPELESS_BLOCKS = 2  # measured before a probe may be given up
+WORTHLESS_RATIO = 0.98  # times the incumbent: surely slower configurations are not of interest (docs/notes/search.md 3)
 NORMAL_95 = 1.645  # standard deviations: one-sided, of the normal distribution
-BISECTIONS = 60  # halve an interval to less than what a float tells
+BISECTIONS = 60  # halve an interval to less than a float's precision
 HALF_WIDTH_DEVIATIONS = 1.96  # standard errors in the half width of a 95 % interval
 # Two probes of one configuration on a quiet machine, as shares of its rate: all rules take their noise from here.
-PROBE_NOISE = 0.03  # standard deviation between them, until repeats tell (docs/notes/search.md 3)
-MOST_PROBE_NOISE = 0.05  # they may differ by as much; what differs by more is another rate (docs/notes/timing.md 3)
+PROBE_NOISE = 0.03  # standard deviation between them, until repeats show it (docs/notes/search.md 3)
+MOST_PROBE_NOISE = 0.05  # they may differ by as much; a larger difference is another rate (docs/notes/timing.md 3)
 
 Floats = NDArray[np.float64]
 
@@ -28,8 +28,8 @@ Floats = NDArray[np.float64]
 def student_quantile(freedom: int, probability: float) -> float:
     """Return the quantile of Student's t with `freedom` >= 1 degrees of freedom, for a `probability` in [0.5, 1).
 
-    Bisects the distribution function, whose series has an end (Abramowitz & Stegun 1964, 26.7.3 and 26.7.4). Not by
-    scipy: in a probe, loading it takes 0.3 s of a timed step, and gives the user's process a second OpenBLAS.
+    Bisects the distribution function, whose series has an end (Abramowitz & Stegun 1964, 26.7.3 and 26.7.4). scipy is
+    not used: in a probe, loading it takes 0.3 s of a timed step, and gives the user's process a second OpenBLAS.
     """
     low, high = 0.0, math.pi / 2
     for _ in range(BISECTIONS):
@@ -50,12 +50,12 @@ def _student_share(freedom: int, angle: float) -> float:
 
 
 def relative_half_width(seconds: Sequence[float], block: int = 1) -> float | None:
-    """Half width of the 95 % interval for the mean step time, relative to the mean, by non-overlapping batch means.
+    """Return the half width of the 95 % interval of the mean step time, relative to it, by non-overlapping batch means.
 
-    `block` steps are averaged before the spread is taken, so that short autocorrelation (loader bursts) does not
-    shrink it; with more than 20 blocks they are merged. None with fewer than four blocks. Source: batch means, Law &
-    Kelton, "Simulation Modeling and Analysis"; of the rules tried on recorded traces the only one that kept its
-    promise at 5 % spread (docs/notes/timing.md 3).
+    `block` steps are averaged before the spread is taken, so that short autocorrelation (loader bursts) does not shrink
+    it; with more than 20 blocks they are merged. None with fewer than four blocks. Source: batch means, Law & Kelton,
+    "Simulation Modeling and Analysis"; of the rules tried on recorded traces the only one with the nominal coverage at
+    5 % spread (docs/notes/timing.md 3).
     """
     values = np.asarray(seconds, dtype=float)
     block = max(block, len(values) // 20, 1)
@@ -68,18 +68,18 @@ def relative_half_width(seconds: Sequence[float], block: int = 1) -> float | Non
 
 
 def mean_bounds(values: Sequence[float]) -> tuple[float, float]:
-    """Lower and upper bound of the mean, each one-sided at 95 %, by Student's t; needs at least two values."""
+    """Return lower and upper bound of the mean, each one-sided at 95 %, by Student's t; needs two values or more."""
     mean, count = float(np.mean(values)), len(values)
     width = student_quantile(count - 1, 0.95) * float(np.std(values, ddof=1)) / math.sqrt(count)
     return mean - width, mean + width
 
 
 def clearly_slower(rates: Sequence[float], incumbent: float) -> bool:
-    """Whether blocks of one probe with these rates leave no hope of the `incumbent`, a rate that another probe had.
+    """Return whether blocks of a probe with these rates show that it cannot reach the rate `incumbent` of another.
 
-    One-sided by Student's t: the upper bound (95 %) of the mean lies below 98 % of the incumbent. Two probes
-    differ by more than blocks of one of them show: that is added to the interval. Sooner where every block
-    is below 70 %. Source: docs/notes/search.md 3: none of 150 equal configurations was given up, and all at 0.9 times.
+    It is a one-sided test by Student's t: the upper bound (95 %) of the mean is below 98 % of the incumbent. Two probes
+    differ by more than the blocks of one show: this is added to the interval. It holds earlier if every block is below
+    70 %. Source: docs/notes/search.md 3: none of 150 equal configurations was given up, and all at 0.9 times.
     """
     ratios = np.asarray(rates, dtype=float) / incumbent
     if len(ratios) >= HOPELESS_BLOCKS and float(ratios.max()) < HOPELESS_RATIO:
@@ -94,8 +94,8 @@ def clearly_slower(rates: Sequence[float], incumbent: float) -> bool:
 def typical_rate(rates: Sequence[float]) -> float:
     """Return the typical rate of one configuration by several, each above 0; 0.0 if there is none.
 
-    It is the pseudo-median of their logarithms (Hodges & Lehmann 1963), as `Rounds.typical_rate` has it: the geometric
-    mean of one or two, and hardly moved by one bad probe among more (decisions/0040).
+    It is the pseudo-median of their logarithms (Hodges & Lehmann 1963), as in `Rounds.typical_rate`: for one or two
+    rates the geometric mean, with more hardly affected by one bad probe (decisions/0040).
     """
     if len(rates) < 2:
         return float(rates[0]) if len(rates) else 0.0

@@ -68,7 +68,7 @@ class StudyServer:
 
     @property
     def port(self) -> int:
-        """The port that it listens on."""
+        """The TCP port that the server listens on."""
         return int(self._socket.getsockname()[1])
 
     @property
@@ -83,7 +83,7 @@ class StudyServer:
             self._uvicorn.run(sockets=[self._socket])
 
     def stop(self) -> None:
-        """End `run`."""
+        """Make `run` return; may be called from another thread."""
         self._uvicorn.should_exit = True
 
 

@@ -53,7 +53,7 @@ class Site:
         self._lock = threading.Lock()
 
     def index(self) -> Page:
-        """The list of studies."""
+        """Return the page with the list of studies."""
         folders = list(self._studies().values())
         return self._page(("index",), folders, lambda served: render_index(folders, served))
 
@@ -63,14 +63,14 @@ class Site:
         return self._page(("study", folder.name), [folder], lambda s: render(read_view(folder), served=s), home)
 
     def comparison(self, a: str, b: str) -> Page:
-        """Two studies side by side."""
+        """Return the page that compares the studies `a` and `b`."""
         both = [self.folder(a), self.folder(b)]
         return self._page(
             ("compare", a, b), both, lambda s: render_comparison(compare(*map(read_view, both)), served=s), "/"
         )
 
     def log(self, name: str | None, number: str) -> str:
-        """The end of a probe's log."""
+        """Return the end of a probe's log, as text."""
         folder = self.folder(name)
         log = disk.log_of(folder, int(number)) if NUMBER.fullmatch(number) else folder
         if not is_inside(log, folder) or (descriptor := open_regular(log)) is None:

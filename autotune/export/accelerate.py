@@ -37,7 +37,7 @@ def text(found: Recipe) -> str:
 
 
 def arguments(found: Recipe) -> dict[str, Any]:
-    """Return the arguments of the Accelerator."""
+    """Return the arguments of `Accelerator(...)`, by name."""
     return {
         **found.arguments,
         "gradient_accumulation_steps": found.accumulation_steps,

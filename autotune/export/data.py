@@ -38,7 +38,7 @@ class ExportedData:
 
     @property
     def loss(self) -> str:
-        """The expression of a batch's loss."""
+        """The Python expression of a batch's loss."""
         if self.kind == "script":
             return "...  # as in your script"
         if self.is_pair:

@@ -14,7 +14,7 @@ def text(found: Recipe) -> str:
 
 
 def values(found: Recipe) -> dict[str, Any]:
-    """The values by DeepSpeed's names."""
+    """Return the recommended values by DeepSpeed's configuration keys."""
     return {
         "train_micro_batch_size_per_gpu": found.loader["batch_size"],
         "gradient_accumulation_steps": found.accumulation_steps,

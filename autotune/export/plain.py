@@ -14,7 +14,7 @@ OWN = "KNOB_"  # before the name of a knob of the user's own, as a variable
 
 
 def as_json(values: Mapping[str, Any]) -> str:
-    """Return one object."""
+    """Return the values as one JSON object."""
     return json_text(json.dumps(dict(values), indent=2)) + "\n"
 
 

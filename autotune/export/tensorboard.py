@@ -48,7 +48,7 @@ def send(view: StudyView, output: str | None = None) -> str:
 
 
 def scalar(name: str, value: float) -> Any:
-    """One number with its name."""
+    """Return a TensorBoard summary of one number under `name`."""
     from tensorboard.compat.proto.summary_pb2 import Summary
 
     return Summary(value=[Summary.Value(tag=name, simple_value=value)])

@@ -65,7 +65,7 @@ class Sketches:
         self.is_taking = False
 
     def watching(self, model: Any) -> Any:
-        """Return the model with its hooks."""
+        """Return the model, with a hook on each trainable parameter."""
         start = 0
         for parameter in model.parameters():
             if parameter.requires_grad:
@@ -113,7 +113,7 @@ class Sampling(Watch):
         self._dropped = 0
 
     def micro_batch(self) -> None:
-        """Pass the sign of life on."""
+        """Tell the search that the run makes progress."""
         self._progress.beat()
 
     def step(self, step: Step) -> Order:

@@ -61,7 +61,7 @@ KNOBS: Sequence[Knob] = Registry(OURS)  # ours, then those that the study at han
 
 
 def knob(name: str) -> Knob:
-    """The knob with that name or alias. Raises `KeyError`."""
+    """Return the knob with that name or alias. Raises `KeyError`."""
     for candidate in KNOBS:
         if name in (candidate.name, candidate.alias):
             return candidate
@@ -69,17 +69,17 @@ def knob(name: str) -> Knob:
 
 
 def worker_knob() -> Knob:
-    """The knob whose value is the number of processes that load."""
+    """Return the knob whose value is the number of loader processes."""
     return next(one for one in KNOBS if one.counts_workers)
 
 
 def loader_workers(config: Config) -> int:
-    """Return the number of processes that load with `config`; 0: the training process itself does."""
+    """Return the number of loader processes with `config`; 0: the training process loads itself."""
     return int(config.values.get(worker_knob().name) or 0)
 
 
 def loads_in_turn(config: Config, device: str) -> bool:
-    """Whether the training process computes and loads in turn: on a CPU without loader workers nothing overlaps."""
+    """Return whether the process computes and loads in turn: on a CPU without loader workers nothing overlaps."""
     return device == "cpu" and not loader_workers(config)
 
 
@@ -94,12 +94,12 @@ def completed(config: Config) -> Config:
 
 
 def is_ours(name: str) -> bool:
-    """Whether the knob of that full name is none that a user declared."""
+    """Return whether the knob of that full name is autotune's own, not declared by a user."""
     return name in defaults()
 
 
 def declared_values(values: Mapping[str, Value]) -> dict[str, Value]:
-    """Return those of `values` that belong to knobs which a user declared: all that are not ours."""
+    """Return the entries of `values` that belong to knobs which a user declared."""
     ours = defaults()
     return {name: value for name, value in values.items() if name not in ours}
 
@@ -111,7 +111,7 @@ def check(values: Mapping[str, Value]) -> None:
 
 
 def plan_of(values: Mapping[str, Value], device: str) -> Plan:
-    """Return what all knobs with these values make of a training run."""
+    """Return the plan of a training run with these values of all knobs."""
     plan = Plan(device=device)
     for candidate in KNOBS:
         if is_ours(candidate.name):  # a declared one edits no plan
@@ -136,7 +136,7 @@ def traded(values: Mapping[str, Value]) -> dict[str, Value]:
 
 
 def not_done(values: Mapping[str, Value], observed: Observed) -> tuple[str, str] | None:
-    """Return, in words, the first of these values that a training did not have, and what it had instead."""
+    """Return, in words, the first of these values that a training did not use, and the value that it used; or None."""
     for one in KNOBS:
         seen = one.seen(observed)
         if one.name in values and seen and values[one.name] not in seen:
@@ -145,7 +145,7 @@ def not_done(values: Mapping[str, Value], observed: Observed) -> tuple[str, str]
 
 
 def found(values: Mapping[str, Value], observed: Observed) -> dict[str, Value]:
-    """Return, by knob name, what the user's own code was seen to set, where these values did not ask for the same."""
+    """Return, by knob name, the values that the user's own code was seen to set, where these differ."""
     own = {one.name: one.found(observed) for one in KNOBS}
     return {name: value for name, value in own.items() if value is not None and value != values[name]}
 

@@ -13,8 +13,8 @@ from autotune.knobs.wording import NOTHING, Framework, Wording
 
 FEWEST_CHECKPOINTED_BLOCKS = 2  # one block alone needs all its memory again when it is recomputed
 THIRD, SECOND, SELECTIVE = "every_third", "every_second", "selective"
-EVERY: dict[Value, int] = {THIRD: 3, SECOND: 2, True: 1}  # of how many blocks one is recomputed
-# By the memory that they need, the most first; selective is somewhere between none and all, as the model has it.
+EVERY: dict[Value, int] = {THIRD: 3, SECOND: 2, True: 1}  # n: one of n blocks is recomputed
+# In order of memory, the most first; selective lies between none and all, where depends on the model.
 CHOICES: tuple[Value, ...] = (False, THIRD, SECOND, SELECTIVE, True)
 SPELLINGS: dict[str, Value] = {**SWITCH_WORDS, "none": False, "full": True}
 SHOWN: dict[Value, str] = {
@@ -44,7 +44,7 @@ def _recomputed(longer: float, spread: float, kept: float) -> Influence:
     )
 
 
-# The forward pass is a third of the time, and what is recomputed of it runs twice. Memory of a sample:
+# The forward pass is a third of the time, and its recomputed part runs twice. Memory of a sample:
 # benchmarks/checkpointing.py (docs/notes/throughput.md 4); deeper models keep less.
 RECOMPUTED: dict[Value, Influence] = {
     SELECTIVE: _recomputed(1.1, 0.05, 0.8),
@@ -57,8 +57,8 @@ RECOMPUTED: dict[Value, Influence] = {
 class ActivationCheckpointing(Knob):
     """A ladder of policies that trade more and more time for memory. Offered where the model has blocks to recompute.
 
-    True is all blocks, and False none, as in studies of earlier versions, which had these two only. The arithmetic is
-    the same: random numbers are replayed, and BatchNorm counts a batch once.
+    True means all blocks and False none, as in studies of earlier versions, which had only these two. The arithmetic is
+    the same: random numbers are repeated, and BatchNorm counts a batch once.
     """
 
     name = "activation_checkpointing"
@@ -74,7 +74,7 @@ class ActivationCheckpointing(Knob):
     formats: Mapping[str, Mapping[Value, str]] = {"": {True: "true", False: "false"}}
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Return the policies that recompute different blocks, from the one that needs most memory."""
+        """Return the policies that recompute different blocks, beginning with the one that needs most memory."""
         return allowed(tuple(dict.fromkeys(self._distinct(circumstances.facts))), circumstances.limit)
 
     def _distinct(self, facts: TargetFacts) -> tuple[Value, ...]:
@@ -87,9 +87,9 @@ class ActivationCheckpointing(Knob):
         return tuple(one for one in CHOICES if one != THIRD or fewer)
 
     def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
-        """Return that there are no blocks; or, of a selective policy, that they are compiled.
+        """Return that the model has no blocks, or, for a selective policy, that they are compiled; else empty.
 
-        Their products go into buffers that are used again.
+        Compiled code writes products into buffers that are reused, which selective policies cannot keep.
         """
         if not _may_recompute(circumstances.facts):
             return "the model has no repeated blocks, or your code recomputes them already"
@@ -103,9 +103,9 @@ class ActivationCheckpointing(Knob):
     def needs_no_less(self, value: Value, other: Value) -> bool:
         """Return whether `value` recomputes no more than `other`.
 
-        Of a selective policy only that all blocks need no more: it keeps products whose results training without it
-        would not keep, so that it may even need more than none (docs/notes/throughput.md 4). Every third
-        block and every second are others, which may be larger: the fourth is none of every second.
+        For a selective policy it is only known that recomputing all blocks needs no more: the policy keeps products
+        that training without it would not keep, so it may even need more than no policy (docs/notes/throughput.md 4).
+        Every third and every second block are different blocks, which may differ in size.
         """
         if (value, other) == (THIRD, SECOND):
             return False
@@ -130,11 +130,11 @@ class ActivationCheckpointing(Knob):
         return value
 
     def show(self, value: Value) -> str:
-        """Return such as `every 2nd`."""
+        """Return the value as shown in tables, such as `every 2nd`."""
         return SHOWN[value]
 
     def phrase(self, value: Value) -> str:
-        """Return such as `activation checkpointing of every second block`."""
+        """Return the value in words, such as `activation checkpointing of every second block`."""
         return PHRASES[value]
 
     def caution(self, value: Value) -> float:
@@ -142,7 +142,7 @@ class ActivationCheckpointing(Knob):
         return float(bool(value))
 
     def influence(self, value: Value) -> Influence:
-        """Return what the policy is expected to cost and save, next to none."""
+        """Return the expected cost and saving of the policy, relative to the next weaker one."""
         return RECOMPUTED.get(value, NEUTRAL)
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
@@ -152,13 +152,13 @@ class ActivationCheckpointing(Knob):
         return Wording(setup=("import autotune",), model=(f"model = {CALLS[value]}",))
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:
-        """Return whether activations were recomputed; of which blocks is not seen, so that all stand at both ends."""
+        """Return whether activations were recomputed; which blocks is not seen, so all policies fit."""
         if observed.recomputes is None:
             return ()
         return (True, *CHOICES[1:]) if observed.recomputes else (False,)
 
     def apply(self, value: Value, plan: Plan) -> None:
-        """Make blocks of the model recompute."""
+        """Add a model transform that makes blocks recompute as `value` says."""
         if not value:
             return
 

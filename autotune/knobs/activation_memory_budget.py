@@ -13,9 +13,9 @@ from autotune.knobs.observed import Observed
 from autotune.knobs.torch_switch import SET_BY_CODE
 from autotune.knobs.wording import NOTHING, Framework, Wording
 
-ALL = 1.0  # torch's own: what is fastest to keep
-# What is kept is chosen by a knapsack over floating-point operations, so that the cheapest is recomputed first
-# (torch 2.13, `torch._functorch.config`). Judgements between none and checkpointing of all blocks; not run on a GPU.
+ALL = 1.0  # torch's default: keep what is fastest
+# A knapsack over floating-point operations chooses the kept ones, so the cheapest are recomputed first (torch 2.13,
+# `torch._functorch.config`). Judgements between none and checkpointing of all blocks; not run on a GPU.
 RECOMPUTED: dict[Value, Influence] = {
     share: Influence(fixed_time=Factor(longer, 0.05), sample_time=Factor(longer, 0.05), sample_memory=Factor(kept, 0.3))
     for share, longer, kept in ((0.75, 1.03, 0.85), (0.5, 1.08, 0.7), (0.25, 1.15, 0.55))
@@ -25,8 +25,8 @@ RECOMPUTED: dict[Value, Influence] = {
 class ActivationMemoryBudget(ChoiceKnob):
     """A share below 1, or None for torch's own choice. On request, and for compiled models only.
 
-    torch.compile then recomputes in the backward pass what costs least, until the rest is within the share: the
-    compiled counterpart of `activation_checkpointing`. Graphs with less to recompute keep more.
+    torch.compile then recomputes the cheapest operations in the backward pass, until the rest is within the share. This
+    is the counterpart of `activation_checkpointing` for compiled models. Graphs with less to recompute keep more.
     """
 
     name = "activation_memory_budget"
@@ -39,7 +39,7 @@ class ActivationMemoryBudget(ChoiceKnob):
     choices: ClassVar[Mapping[Value, str]] = {0.75: "75%", 0.5: "50%", 0.25: "25%"}
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Return all shares where there is a compiler; what the user lists."""
+        """Return all shares if there is a compiler, or the user's list."""
         if circumstances.limit is not None and circumstances.limit.values is not None:
             return circumstances.limit.values
         return (None, *self.choices) if circumstances.environment.no_compiler == "" else (None,)
@@ -57,11 +57,11 @@ class ActivationMemoryBudget(ChoiceKnob):
         return shares[text] if text in shares else super().parse(text)
 
     def phrase(self, value: Value) -> str:
-        """Return such as `50% of the activations kept by compiled graphs`, or nothing."""
+        """Return the value in words, `50% of the activations kept by compiled graphs`; empty for the default."""
         return "" if value is None else f"{self.choices[value]} of the activations kept by compiled graphs"
 
     def influence(self, value: Value) -> Influence:
-        """Return what recomputing costs and saves at first sight."""
+        """Return the prior cost and saving of recomputing."""
         return RECOMPUTED.get(value, NEUTRAL)
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
@@ -73,7 +73,7 @@ class ActivationMemoryBudget(ChoiceKnob):
         )
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:
-        """Return the share; None where torch's own stands, or one of the user's that is none of these."""
+        """Return the observed share; None for torch's default, or a share of the user's that is not offered."""
         share = observed.kept_activations
         if share is None:
             return ()
@@ -85,7 +85,7 @@ class ActivationMemoryBudget(ChoiceKnob):
         return share if share in self.choices else None
 
     def apply(self, value: Value, plan: Plan) -> None:
-        """Set it for all graphs of this process."""
+        """Set the share for all graphs of this process."""
         if value is None:
             return
 

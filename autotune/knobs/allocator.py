@@ -15,15 +15,15 @@ VARIABLE = "PYTORCH_ALLOC_CONF"
 VARIABLES = (VARIABLE, "PYTORCH_CUDA_ALLOC_CONF", "PYTORCH_HIP_ALLOC_CONF")  # the older names, which torch still reads
 SINCE = (2, 9)  # of torch: before, the name was PYTORCH_CUDA_ALLOC_CONF
 EXPANDABLE = "expandable_segments"
-# Less is lost between blocks of different sizes; with fixed shapes nothing is. A judgement: not measured.
+# Less memory is lost between blocks of different sizes; with fixed shapes none is lost. A judgement, not measured.
 SEGMENTS = Influence(fixed_memory=Factor(1.0, 0.03), sample_memory=Factor(0.97, 0.05), sample_time=Factor(1.0, 0.03))
 
 
 class Allocator(ChoiceKnob):
     """Expandable segments, or None for torch's own settings or the user's. On CUDA under Linux, on request only.
 
-    It helps where shapes vary and memory is scarce: an ASR training lost 30 % of its time to reallocations without
-    (https://github.com/NVIDIA-NeMo/NeMo/pull/9061). What it is worth elsewhere has not been measured.
+    It helps if shapes vary and memory is scarce: without it, an ASR training lost 30 % of its time to reallocations
+    (https://github.com/NVIDIA-NeMo/NeMo/pull/9061). Its gain elsewhere was not measured.
     """
 
     name = "allocator"
@@ -36,17 +36,17 @@ class Allocator(ChoiceKnob):
     choices: ClassVar[Mapping[Value, str]] = {EXPANDABLE: "expand"}
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Return both on CUDA under Linux, unless the environment configures the allocator; what the user lists."""
+        """Return both on CUDA under Linux, unless the environment configures the allocator; or the user's list."""
         if circumstances.limit is not None and circumstances.limit.values is not None:
             return circumstances.limit.values
         return (None, EXPANDABLE) if _can_expand(circumstances.environment) else (None,)
 
     def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
-        """Return that this allocator is CUDA's."""
+        """Return that only CUDA devices have this allocator; empty on a CUDA device."""
         return "" if circumstances.environment.device_kind == "cuda" else "only CUDA devices have that allocator"
 
     def phrase(self, value: Value) -> str:
-        """Return `PYTORCH_ALLOC_CONF=expandable_segments:True`, or nothing."""
+        """Return `PYTORCH_ALLOC_CONF=expandable_segments:True`; empty for the default."""
         return "".join(f"{name}={text}" for name, text in self.environ(value).items())
 
     def influence(self, value: Value) -> Influence:
@@ -58,7 +58,7 @@ class Allocator(ChoiceKnob):
         return {} if value is None else {VARIABLE: f"{value}:True"}
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:
-        """Return whether segments expand; and None: the user may have configured it."""
+        """Return the value for expandable segments or not, and None, as the user may have configured it."""
         if observed.expandable_segments is None:
             return ()
         return (None, EXPANDABLE) if observed.expandable_segments else (None,)
@@ -68,7 +68,7 @@ class Allocator(ChoiceKnob):
 
 
 def _can_expand(environment: Environment) -> bool:
-    """Return whether that can be asked for here (the CUDA driver's virtual memory; not on Windows)."""
+    """Return whether expandable segments are available here (the CUDA driver's virtual memory; not on Windows)."""
     version = tuple(int(part) for part in environment.torch.split(".")[:2] if part.isdigit())
     return (
         environment.device_kind == "cuda"

@@ -73,7 +73,7 @@ class AmpDtype(Knob):
     }
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Return None for full precision, then the native dtypes."""
+        """Return None (full precision), then the native dtypes."""
         native = circumstances.environment.native_dtypes
         return allowed(tuple(c for c in CHOICES if c is None or c in native), circumstances.limit)
 
@@ -83,21 +83,21 @@ class AmpDtype(Knob):
             raise ValueError(f'{self.name} must be "bfloat16", "float16" or None, got {value!r}')
 
     def parse(self, text: str) -> Value:
-        """Read `bfloat16` or `bf16`, `float16` or `fp16`, `none` or `fp32`."""
+        """Return the dtype of `bfloat16` or `bf16`, `float16` or `fp16`, `none` or `fp32`."""
         value = SPELLINGS.get(text.lower(), text)
         self.check(value)
         return value
 
     def show(self, value: Value) -> str:
-        """Return `fp32`, `bf16` or `fp16`."""
+        """Return the value as shown in tables: `fp32`, `bf16` or `fp16`."""
         return SHORT[value] if isinstance(value, str) else SHORT[None]
 
     def phrase(self, value: Value) -> str:
-        """Return such as `amp bfloat16`."""
+        """Return the value in words, such as `amp bfloat16`."""
         return "no autocast" if value is None else f"amp {value}"
 
     def caution(self, value: Value) -> float:
-        """Rank full precision before bfloat16 before float16."""
+        """Return the rank of caution: full precision, then bfloat16, then float16."""
         return float(CHOICES.index(value))
 
     def influence(self, value: Value) -> Influence:
@@ -125,13 +125,13 @@ class AmpDtype(Knob):
         return NOTHING
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:
-        """Return the dtypes of autocast and parameters, or None for none but float32."""
+        """Return the dtypes of autocast and parameters; (None,) if only float32 was seen."""
         if observed.precisions is None:
             return ()
         return tuple(choice for choice in CHOICES if choice in observed.precisions) or (None,)
 
     def apply(self, value: Value, plan: Plan) -> None:
-        """Autocast around forward and loss."""
+        """Add an autocast context around forward pass and loss."""
         if value is None:
             return
         kind, name = plan.device.partition(":")[0], str(value)
@@ -148,7 +148,7 @@ class AmpDtype(Knob):
 
 
 def _refuse_silence(autocast: Any, dtype: str, device: str) -> None:
-    """Raise if torch only warns and would go on in float32 (torch 2.13: `Disabling autocast`)."""
+    """Raise an error if torch only warns and would go on in float32 (torch 2.13: `Disabling autocast`)."""
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         autocast()

@@ -19,10 +19,10 @@ from autotune.knobs.plan import SHORT_CYCLE as SHORT_CYCLE
 from autotune.knobs.plan import Plan as Plan
 from autotune.knobs.wording import NOTHING, Framework, Wording
 
-LEFT_ALONE = "auto"  # shown for a value that sets nothing
-NOT_DONE = "no"  # shown for a value that does nothing
+LEFT_ALONE = "auto"  # shown for a value that leaves the setting alone
+NOT_DONE = "no"  # shown for a value that is off
 TACIT = (LEFT_ALONE, NOT_DONE)  # left out where space is short
-BARE = ("yes", "passive")  # values that say nothing without the name of their knob
+BARE = ("yes", "passive")  # texts that mean nothing without the name of their knob
 SWITCH_WORDS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
 
@@ -43,7 +43,7 @@ class Circumstances:
 
 
 def allowed(values: tuple[Value, ...], limit: Limit | None) -> tuple[Value, ...]:
-    """Return `values` within the user's limit; values that the user lists count even where they were not offered."""
+    """Return `values` within the user's limit; values that the user lists count even if they are not among `values`."""
     if limit is None:
         return values
     if limit.values is not None:
@@ -68,27 +68,27 @@ class Knob(ABC):
     memory: MemoryEffect
     numerics: bool = False  # changes the arithmetic: recommended only after its losses agreed with the default's
     needs_label: bool = False  # its values say nothing without its name
-    on_request: bool = False  # searched only where user or target says what it may be, or `--tune` names it
+    on_request: bool = False  # searched only if user or target gives its values, or `--tune` names it
     counts_workers: bool = False  # its value is the number of processes that load
-    only_computes: bool = False  # it changes nothing but how the device computes: worthless where that waits for data
-    only_updates: bool = False  # it changes nothing but the optimizer's update: worthless where that is short
-    spares_faults: bool = False  # it changes nothing but page faults of the host: worthless where these are rare
-    of_ranks: bool = False  # it says how ranks train together, which a shape run, of one process, does not show
-    compiles: bool = False  # it has the model compiled, which tensors without contents cannot show
+    only_computes: bool = False  # it changes only the device's computing: no gain if the device waits for data
+    only_updates: bool = False  # it changes only the optimizer's update: no gain if that is short
+    spares_faults: bool = False  # it changes only page faults of the host: no gain if these are rare
+    of_ranks: bool = False  # it determines how ranks train together, which a shape run, of one process, does not show
+    compiles: bool = False  # it compiles the model, which a shape run cannot show
     reach: Reach = Reach.CODE
-    former: tuple[Value, ...] = ()  # what earlier versions searched where they offered fewer values
-    # How commands write it: by format, a word for each value that has one ("" is the default format), and the
-    # names of placeholders that stand for one value, and are true or false (`{bf16:flag}`).
+    former: tuple[Value, ...] = ()  # values of earlier versions, if they offered fewer
+    # The words for its values in commands: by format, a word for each value that has one ("" is the default format),
+    # and the names of placeholders that stand for one value, and are true or false (`{bf16:flag}`).
     formats: Mapping[str, Mapping[Value, str]] = {}
     value_names: Mapping[str, Value] = {}
     # Regular expressions for the names of a command's arguments, in lower case and with `_` for `-`: those that mean
-    # this knob, and those that may mean it and are never taken for it unasked.
+    # this knob, and those that may mean it, which only the user's `--map` takes for it.
     arguments: str = ""
     doubtful: str = ""
 
     @property
     def is_truth(self) -> bool:
-        """Whether its values are true and false, as commands write them."""
+        """Whether commands write its values as true and false."""
         return set(self.formats.get("", ())) == {True, False}
 
     @abstractmethod
@@ -108,28 +108,27 @@ class Knob(ABC):
         return float(value or 0)
 
     def left_alone(self, facts: TargetFacts) -> Value:
-        """Return the value that changes nothing here: what the user's code or command has today, else the default."""
+        """Return the value that changes nothing here: that of the user's code or command today, else the default."""
         today = (facts.baseline or {}) if facts.is_program else {}
         return facts.found.get(self.name, today.get(self.name, self.default))
 
     def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
-        """Return why its value does nothing here beside the others among `values`; empty where it may do something.
+        """Return why its value in `values` has no effect here beside the others; empty if it may have one.
 
-        The rest of a sentence that begins with knob and value: "does nothing here: ...". Not asked of the value that
-        leaves things alone.
+        It completes a sentence: "does nothing here: ...". It is not called for the value that leaves things alone.
         """
         return ""
 
     def lacking(self, value: Value, circumstances: Circumstances) -> str:
-        """Return what this machine or target lacks to train with `value` at all; empty if nothing that is known."""
+        """Return what this machine or target lacks to train with `value` at all; empty: nothing is known to lack."""
         return ""
 
     def instead(self, value: Value, circumstances: Circumstances) -> Value:
-        """Return the value that does what an idle `value` does: what changes nothing, unless a knob says another."""
+        """Return the value that an idle `value` is equivalent to: by default the one that changes nothing."""
         return self.left_alone(circumstances.facts)
 
     def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """Return the canonical one of all values that do exactly the same here: of an idle one what it does.
+        """Return the one value that stands for all values with exactly the same effect here.
 
         Two configurations with the same canonical form are one, and are probed once.
         """
@@ -139,11 +138,11 @@ class Knob(ABC):
         return self.instead(value, circumstances)
 
     def needs_no_less(self, value: Value, other: Value) -> bool:
-        """Return whether `value` never needs less memory than `other`; only asked where memory shrinks."""
+        """Return whether `value` never needs less memory than `other`; called only if `memory` is SHRINKS."""
         return value == other
 
     def takes_no_longer(self, value: Value, other: Value) -> bool:
-        """Return whether `value` surely takes no longer than `other`, whatever their priors; asked of trades only."""
+        """Return whether `value` surely takes no longer than `other`; called only for trades of time for memory."""
         return False
 
     @abstractmethod
@@ -153,8 +152,8 @@ class Knob(ABC):
     def is_exact(self, facts: TargetFacts) -> bool:
         """Return whether all its values compute the same up to the order of rounding; `--exact` holds other knobs.
 
-        The batches themselves may differ: with random augmentation or dropout another number of workers or another
-        micro-batch draws other random numbers (docs/notes/throughput.md 5).
+        The batches themselves may differ: with random augmentation or dropout another number of workers or micro-batch
+        changes the random numbers (docs/notes/throughput.md 5).
         """
         return not self.numerics
 
@@ -175,15 +174,15 @@ class Knob(ABC):
         return 0.0
 
     def influence(self, value: Value) -> Influence:
-        """Return the prior of what `value` does to time and memory. By default its effect is learned from probes."""
+        """Return the prior effect of `value` on time and memory. By default the effect is learned from probes."""
         return UNKNOWN if value != self.default else NEUTRAL
 
     def compiling_seconds(self, value: Value) -> float:
-        """Return the seconds that a first probe compiles, or times algorithms, with `value`, at a guess."""
+        """Return the guessed seconds that a first probe with `value` compiles or times algorithms."""
         return 0.0
 
     def computing_threads(self, value: Value, own: int) -> int | None:
-        """Return how many threads compute on a CPU with `value`, `own` being torch's count; None: it sets none."""
+        """Return the number of threads that compute on a CPU with `value`; `own` is torch's count; None: not set."""
         return None
 
     def environ(self, value: Value) -> dict[str, str]:
@@ -191,21 +190,21 @@ class Knob(ABC):
         return {}
 
     def environ_outside(self, value: Value) -> dict[str, str]:
-        """Return the environment variables that set `value` for a program that is not changed; empty: none does."""
+        """Return the environment variables that set `value` for an unchanged program; empty: there are none."""
         return self.environ(value)
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
-        """Return what a user of `framework` writes for `value` on `device` ("cuda"), beyond the plan."""
+        """Return the code that a user of `framework` writes for `value` on `device` ("cuda"), beyond the plan."""
         return NOTHING
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:
-        """Return the values that what was seen of a training agrees with; none where it shows nothing of this knob."""
+        """Return the values that agree with the observed training; empty if it shows nothing of this knob."""
         return ()
 
     def found(self, observed: Observed) -> Value | None:
-        """Return the value that the user's own code was seen to set, of a knob that leaves things as they are; or None.
+        """Return the value that the user's own code was seen to set while this knob left it alone; None: none.
 
-        It is what the user trains with today (`TargetFacts.found`).
+        It is the user's value of today (`TargetFacts.found`).
         """
         return None
 
@@ -215,14 +214,14 @@ class Knob(ABC):
 
 
 class CountKnob(Knob):
-    """A knob whose values are whole numbers, searched by position; None too where `none_is` says what it stands for."""
+    """A knob whose values are whole numbers, searched by position; also None if `none_is` has a text for it."""
 
     ordered = True
     least: int = 1
     none_is: str = ""  # what a table shows for None; empty: None is no value
 
     def check(self, value: Value) -> None:
-        """Raise `ValueError` unless `value` is a whole number of at least `least`, or None where that is a value."""
+        """Raise `ValueError` unless `value` is a whole number of at least `least`, or None if that is a value."""
         if value is None and self.none_is:
             return
         if not isinstance(value, int) or isinstance(value, bool) or value < self.least:
@@ -240,11 +239,11 @@ class CountKnob(Knob):
         return count
 
     def show(self, value: Value) -> str:
-        """Return the digits."""
+        """Return the value as shown in tables: its digits."""
         return self.none_is if value is None else str(value)
 
     def phrase(self, value: Value) -> str:
-        """Return such as `batch_size 64`."""
+        """Return name and value, such as `batch_size 64`."""
         return f"{self.name} {value}"
 
 
@@ -260,10 +259,10 @@ class SwitchKnob(Knob):
 
     @abstractmethod
     def is_offered(self, circumstances: Circumstances) -> bool:
-        """Return whether switching it on can gain anything for this target on this machine."""
+        """Return whether switching it on may gain speed or memory for this target on this machine."""
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Return both values, or only False where it cannot gain."""
+        """Return both values, or only False if it cannot gain."""
         offered: tuple[Value, ...] = (False, True) if self.is_offered(circumstances) else (False,)
         return allowed(offered, circumstances.limit)
 
@@ -273,17 +272,17 @@ class SwitchKnob(Knob):
             raise ValueError(f"{self.name} must be true or false, got {value!r}")
 
     def parse(self, text: str) -> Value:
-        """Return what `true` or `false`, or another of `SWITCH_WORDS`, stands for."""
+        """Return the truth value of `true`, `false` or another of `SWITCH_WORDS`. Raises `ValueError`."""
         if text.lower() not in SWITCH_WORDS:
             raise ValueError(f"{self.name} must be true or false, got {text!r}")
         return SWITCH_WORDS[text.lower()]
 
     def show(self, value: Value) -> str:
-        """Return one of `shown`."""
+        """Return the value as shown in tables: one of `shown`."""
         return self.shown[bool(value)]
 
     def phrase(self, value: Value) -> str:
-        """Return `words`, or nothing."""
+        """Return `words` if the switch is on; else empty."""
         return self.words if value else ""
 
     def influence(self, value: Value) -> Influence:

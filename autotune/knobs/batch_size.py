@@ -9,22 +9,22 @@ from autotune.knobs.base import Circumstances, CountKnob, MemoryEffect, Plan, al
 from autotune.knobs.influence import NEUTRAL, Influence
 from autotune.knobs.observed import Observed
 
-SMALLEST_BATCH = 8  # below, the fixed cost of a step dominates on any hardware; a user's limit may go lower
+SMALLEST_BATCH = 8  # below it, the fixed cost of a step dominates on any hardware; a user's limit may be lower
 BATCH_MULTIPLE = 8  # tensor cores want dimensions that are multiples of 8 (docs/notes/throughput.md 2)
-LARGEST_BATCH = 4096  # unless the user says otherwise; throughput no longer grows there
+LARGEST_BATCH = 4096  # unless the user sets another limit; throughput no longer grows there
 
 
 class BatchSize(CountKnob):
     """Powers of two; if the global batch is held, those of its divisors that suit the hardware.
 
-    No batch is more cautious than another: what a larger one costs is measured as memory.
+    No batch is more cautious than another: the cost of a larger one is measured as memory.
     """
 
     name = "batch_size"
     alias = "batch"
     option_help = "Micro-batches: 8:512, or 16,32,64."
     label = "batch"
-    default: Value = 32  # what people write by habit; DataLoader's own default is 1
+    default: Value = 32  # a usual value; DataLoader's own default is 1
     memory = MemoryEffect.GROWS
     arguments = (
         r"((per_)?(device|gpu|rank)_)?(train(ing)?_)?((micro|device|local)_?)?(batch(_?size)?|bsz?|mbs)"
@@ -63,11 +63,11 @@ class BatchSize(CountKnob):
         return NEUTRAL
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:
-        """Return the size of most micro-batches."""
+        """Return the most common size of micro-batches, in samples; empty if none was seen."""
         return () if observed.micro_batch is None else (observed.micro_batch,)
 
     def apply(self, value: Value, plan: Plan) -> None:
-        """Set the loader's batch size."""
+        """Set the loader's batch size, in samples."""
         plan.loader_options["batch_size"] = value
 
 

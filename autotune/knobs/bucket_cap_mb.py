@@ -12,8 +12,8 @@ from autotune.knobs.ddp_knob import DdpKnob
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 
 SIZES: tuple[Value, ...] = (10, None, 50, 100)  # None is torch's own, 25
-# Fewer exchanges wait less for the network's latency, more of them begin earlier. Nobody has measured much of a gain
-# on one machine: a judgement.
+# Fewer exchanges wait less for the network's latency, more exchanges begin earlier. No large gain on one machine is
+# known: a judgement.
 EFFECT = Influence(fixed_time=Factor(1.0, 0.05), fixed_memory=Factor(1.0, 0.02))
 
 
@@ -27,7 +27,7 @@ class BucketCapMb(DdpKnob, ChoiceKnob):
     choices: ClassVar[Mapping[Value, str]] = {10: "10 MiB", 50: "50 MiB", 100: "100 MiB"}
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Return all sizes where the exchange shows."""
+        """Return all sizes if ranks wait noticeably for the exchange (`shows`)."""
         return allowed(SIZES if self.shows(circumstances) else (None,), circumstances.limit)
 
     def parse(self, text: str) -> Value:
@@ -35,7 +35,7 @@ class BucketCapMb(DdpKnob, ChoiceKnob):
         return int(text) if text.isdigit() and int(text) in self.choices else super().parse(text)
 
     def phrase(self, value: Value) -> str:
-        """Return such as `buckets of 50 MiB`, or nothing."""
+        """Return the value in words, such as `buckets of 50 MiB`; empty for the default."""
         return f"buckets of {value} MiB" if value else ""
 
     def influence(self, value: Value) -> Influence:

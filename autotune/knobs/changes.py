@@ -1,4 +1,4 @@
-"""The changes between two configurations: what differs, where micro-batch and accumulation move as one."""
+"""The changes between two configurations, in which micro-batch and accumulation count as one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ BATCH_KNOBS = ("batch_size", "gradient_accumulation_steps")  # their product is 
 
 
 def changes_between(one: Mapping[str, Value], other: Mapping[str, Value]) -> list[tuple[str, ...]]:
-    """Return the changes from one configuration to the other, each the names of the knobs that move together."""
+    """Return the changes from one configuration to the other, each as the names of the knobs that change together."""
     usual = {knob.name: knob.default for knob in KNOBS}
     names = [knob.name for knob in KNOBS]
     moved = [name for name in names if one.get(name, usual[name]) != other.get(name, usual[name])]
@@ -20,10 +20,10 @@ def changes_between(one: Mapping[str, Value], other: Mapping[str, Value]) -> lis
 
 
 def keeps_memory(config: Config, baseline: Config) -> bool:
-    """Whether it sets a knob that spares page faults otherwise than the baseline does."""
+    """Return whether a knob that only avoids page faults differs from the baseline."""
     return any(config[name] != baseline[name] for name in keeping_knobs())
 
 
 def keeping_knobs() -> list[str]:
-    """Return the names of the knobs that do nothing but spare page faults."""
+    """Return the names of the knobs that only avoid page faults."""
     return [one.name for one in KNOBS if one.spares_faults]

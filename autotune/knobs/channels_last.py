@@ -31,11 +31,11 @@ class ChannelsLast(SwitchKnob):
     effect = LAYOUT
 
     def is_offered(self, circumstances: Circumstances) -> bool:
-        """Return whether there are convolutions."""
+        """Return whether the model has convolutions."""
         return circumstances.facts.has_convolution
 
     def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
-        """Return that there are none; of a program nobody knows."""
+        """Return that the model has no convolutions; empty if it has, or for a program, where that is unknown."""
         facts = circumstances.facts
         return "" if facts.has_convolution or facts.is_program else "the model has no two-dimensional convolutions"
 

@@ -26,7 +26,7 @@ class ChoiceKnob(Knob):
         raise ValueError(f"{self.name} must be {words} or None, got {value!r}")
 
     def parse(self, text: str) -> Value:
-        """Return what was typed: a value, as it is written or shown, or `none`."""
+        """Return the value that was typed, as it is written or shown, or None for `none`. Raises `ValueError`."""
         if text.lower() in NONE:
             return None
         for value, shown in self.choices.items():
@@ -36,9 +36,9 @@ class ChoiceKnob(Knob):
         return text
 
     def show(self, value: Value) -> str:
-        """Return what `choices` says, or `auto`."""
+        """Return the value as shown in tables: its text in `choices`, or `auto`."""
         return LEFT_ALONE if value is None else self.choices[value]
 
     def caution(self, value: Value) -> float:
-        """Return 1 for what is not left alone."""
+        """Return 1 unless the value is None."""
         return 0.0 if value is None else 1.0

@@ -44,7 +44,7 @@ PRIOR_SECONDS: dict[Value, float] = {None: 0.0, DEFAULT: 45.0, REGIONAL: 25.0, G
 class CompileMode(Knob):
     """The mode of torch.compile, or None for none; "regional" compiles each repeated block, and the same code once.
 
-    What is compiled computes the same up to the order of rounding; dropout draws other numbers.
+    Compiled code computes the same up to the order of rounding; dropout draws other numbers.
     """
 
     name = "compile_mode"
@@ -61,7 +61,7 @@ class CompileMode(Knob):
     formats: Mapping[str, Mapping[Value, str]] = {"": {value: str(value or "none") for value in CHOICES}}
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Return the modes that differ here; None alone where no compiler is installed."""
+        """Return the modes that differ here; only None if no compiler is installed."""
         environment = circumstances.environment
         offered: tuple[Value, ...] = (None,)
         if environment.no_compiler == "":
@@ -71,7 +71,7 @@ class CompileMode(Knob):
         return allowed(offered, circumstances.limit)
 
     def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
-        """Return what a mode cannot do beyond the default one: graphs of launches without CUDA, regions without any."""
+        """Return why a mode adds nothing to the default: no CUDA for launch graphs, no repeated blocks for regional."""
         value = values[self.name]
         if value == GRAPHS and circumstances.environment.device_kind != "cuda":
             return "there are no graphs of launches without CUDA"
@@ -79,11 +79,11 @@ class CompileMode(Knob):
         return "the model has no repeated blocks" if no_regions else ""
 
     def instead(self, value: Value, circumstances: Circumstances) -> Value:
-        """Return the default mode."""
+        """Return the default mode, which an idle mode is equivalent to."""
         return DEFAULT
 
     def lacking(self, value: Value, circumstances: Circumstances) -> str:
-        """Return what torch.compile lacks."""
+        """Return what torch.compile lacks on this machine; empty: nothing."""
         return circumstances.environment.no_compiler or ""
 
     def check(self, value: Value) -> None:
@@ -100,29 +100,29 @@ class CompileMode(Knob):
         return value
 
     def show(self, value: Value) -> str:
-        """Return one of `SHORT`."""
+        """Return the value as shown in tables, one of `SHORT`."""
         return SHORT[value]
 
     def phrase(self, value: Value) -> str:
-        """Return such as `torch.compile (default)`, or nothing."""
+        """Return the value in words, such as `torch.compile (default)`; empty for none."""
         return f"torch.compile ({value})" if value else ""
 
     def caution(self, value: Value) -> float:
-        """Rank none before regional before the other modes: a change of shapes costs another compilation."""
+        """Return the rank of caution: none, regional, other modes, because a change of shapes compiles again."""
         return (0.0, 2.0, 1.0, 3.0, 4.0)[CHOICES.index(value)]
 
     def influence(self, value: Value) -> Influence:
-        """Return what compiling does at first sight; its effect is learned."""
+        """Return the prior effect of compiling; the effect is learned from probes."""
         return NEUTRAL if value is None else COMPILED
 
     def compiling_seconds(self, value: Value) -> float:
-        """Return the seconds that compiling is expected to take before any probe tells."""
+        """Return the expected seconds of compiling, before any probe has shown them."""
         return PRIOR_SECONDS[value]
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
         """Return the functions that the probes used, or torch's own where that is the same.
 
-        The arguments of Trainers do other things besides: that of transformers switches TF32 on (5.23,
+        The arguments of Trainers have further effects: that of transformers switches TF32 on (5.23,
         `TrainingArguments.torch_compile`), and Lightning compiles hooks around the step.
         """
         if value is None:
@@ -134,7 +134,7 @@ class CompileMode(Knob):
         return Wording(setup=("import autotune",), model=(f"model = autotune.compile_model(model, {python(value)})",))
 
     def apply(self, value: Value, plan: Plan) -> None:
-        """Compile the model, in whatever form the knobs before have brought it."""
+        """Compile the model, as changed by the knobs before this one."""
         if value is None:
             return
 

@@ -1,3 +1,3 @@
-"""The modes of torch.compile, as the knob and what compiles a model call them."""
+"""The names of torch.compile's modes, for the knob and for the code that compiles a model."""
 
 DEFAULT, GRAPHS, TUNED, REGIONAL = "default", "reduce-overhead", "max-autotune-no-cudagraphs", "regional"

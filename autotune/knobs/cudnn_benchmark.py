@@ -19,7 +19,7 @@ TIMING_SECONDS = 15.0
 class CudnnBenchmark(TorchSwitch):
     """Offered for models with convolutions on CUDA, unless the user's code asks for deterministic algorithms.
 
-    Shapes that vary are timed each: where they do, the probe shows what that costs.
+    Each new shape is timed: if shapes vary, the probe shows the cost.
     """
 
     name = "cudnn_benchmark"
@@ -34,16 +34,16 @@ class CudnnBenchmark(TorchSwitch):
     field = "times_algorithms"
 
     def is_offered(self, circumstances: Circumstances) -> bool:
-        """Return whether there are convolutions on CUDA, and no wish for deterministic ones."""
+        """Return whether there are convolutions on CUDA, and the code does not ask for deterministic algorithms."""
         facts = circumstances.facts
         return facts.has_convolution and not facts.is_deterministic and not self.missing(circumstances)
 
     def compiling_seconds(self, value: Value) -> float:
-        """Return `TIMING_SECONDS` where algorithms are timed."""
+        """Return `TIMING_SECONDS` if the switch is on, else 0."""
         return TIMING_SECONDS if value else 0.0
 
     def missing(self, circumstances: Circumstances) -> str:
-        """Return that the device is none of cuDNN's."""
+        """Return that the device does not use cuDNN; empty if it does."""
         return "" if circumstances.environment.device_kind == "cuda" else "only CUDA devices have cuDNN"
 
     def caution(self, value: Value) -> float:
@@ -59,7 +59,7 @@ class CudnnBenchmark(TorchSwitch):
         return Wording(setup=("torch.backends.cudnn.benchmark = True",))
 
     def switch_on(self) -> None:
-        """Let cuDNN time its algorithms for each new shape, in the whole process."""
+        """Make cuDNN time its algorithms for each new shape, in the whole process."""
         import torch
 
         torch.backends.cudnn.benchmark = True

@@ -12,16 +12,13 @@ from autotune.knobs.wording import NOTHING, Framework, Wording
 
 
 class DdpKnob(Knob):
-    """An argument of DDP, searched only where an exchange of gradients shows: `EXPOSED_SHARE` of a micro-step or more.
-
-    All values give the same update, but for the order of summation (tests/targets/ranks/test_parallel.py).
-    """
+    """An argument of DDP, searched if an exchange of gradients takes `EXPOSED_SHARE` of a micro-step or more."""
 
     memory = MemoryEffect.CHANGES
     of_ranks = True
 
     def shows(self, circumstances: Circumstances) -> bool:
-        """Return whether ranks of our loop wait for their exchange long enough for a gain by it to be worth a probe."""
+        """Return whether ranks of our loop wait long enough for the exchange that a probe is worthwhile."""
         facts = circumstances.facts
         return not no_ranks(facts) and (facts.exposed_communication or 0.0) > EXPOSED_SHARE
 
@@ -41,6 +38,6 @@ class DdpKnob(Knob):
         return Wording(model=(f"# DistributedDataParallel(model, {self.name}={value})",))
 
     def apply(self, value: Value, plan: Plan) -> None:
-        """Ask for the argument of `DistributedDataParallel`, if it is not the default."""
+        """Set the argument of `DistributedDataParallel`, if it is not the default."""
         if value != self.default:
             plan.parallel_options[self.name] = value

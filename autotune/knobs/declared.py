@@ -22,16 +22,16 @@ from autotune.knobs.wording import Framework, Wording
 
 OPTIONS = ("values", "changes_arithmetic", "memory", "ordered")  # keys of a declaration in full
 MEMORY = ("grows", "changes", "none")
-# What autotune itself hands to functions of a target, or reads under that name.
+# Names that autotune itself gives to functions of a target, or reads from it.
 TAKEN = (
     "device", "knobs", "model", "batch", "params", "samples", "dataset", "optimizer", "optimizers", "loader",
     "output_dir",
 )  # fmt: skip
-# How alike two names are that are one, mistyped (difflib's ratio): num_worker and num_workers have 0.95, while
-# dali_threads and threads, or num_heads and num_threads, which are not, have 0.74 and 0.90.
+# Similarity (difflib's ratio) from which one name is taken for a mistyped other: num_worker and num_workers have 0.95,
+# while dali_threads and threads, or num_heads and num_threads, which are not, have 0.74 and 0.90.
 MISTYPED_RATIO = 0.92
-# Nobody declares a knob to be told that it was not tried: twice as wide as for a knob of ours without a prior. Memory
-# is often the same. A judgement.
+# A user who declares a knob wants it to be tried, so the prior is twice as wide as for a knob of ours without a prior.
+# Memory is often unchanged. A judgement.
 DECLARED = Influence(
     fixed_time=Factor(1.0, 0.5),
     sample_time=Factor(1.0, 0.5),
@@ -42,7 +42,7 @@ DECLARED = Influence(
 
 
 def declaration(name: str, written: Any) -> Declaration:
-    """Return what a user wrote about a knob of their own: a list of values, or a mapping with OPTIONS.
+    """Return the declaration that a user wrote for a knob: a list of values, or a mapping with OPTIONS.
 
     Raises `ValueError` (rule and value).
     """
@@ -96,7 +96,7 @@ def _values(name: str, written: Any) -> tuple[Value, ...]:
 
 
 def json_value(value: Any) -> Any:
-    """Return a value of JSON's own type where it is of a subclass, as the numbers of `numpy.linspace` are."""
+    """Return a value of JSON's own type for one of a subclass, such as the numbers of `numpy.linspace`."""
     if isinstance(value, bool):
         return value
     if isinstance(value, int | float):
@@ -110,7 +110,7 @@ def are_numbers(values: Sequence[Value]) -> bool:
 
 
 def is_mistyped(name: str, ours: Collection[str]) -> bool:
-    """Return whether `name` is that of a knob of ours but for a slip, whoever takes an argument of it."""
+    """Return whether `name` is probably a mistyped name of one of our knobs."""
     return bool(difflib.get_close_matches(name, ours, n=1, cutoff=MISTYPED_RATIO))
 
 
@@ -120,7 +120,7 @@ def text(value: Value) -> str:
 
 
 def scalar(typed: str) -> Value:
-    """Return the value that a person typed where no list of values says which there are."""
+    """Return the value that a person typed, if no list of values is known."""
     if typed.lower() in ("none", "null"):
         return None
     if typed.lower() in ("true", "false"):
@@ -136,7 +136,7 @@ def scalar(typed: str) -> Value:
 
 
 class DeclaredKnob(Knob):
-    """A knob of a user's own, of which only the declaration is known. It edits no plan: its values go by name."""
+    """A knob of a user's own, known only by its declaration. It edits no plan: functions get its values by name."""
 
     option_help = "A knob of the target."
     needs_label = True
@@ -161,18 +161,18 @@ class DeclaredKnob(Knob):
         return self.size(value)
 
     def size(self, value: Value) -> float:
-        """Return the same: memory grows with the order."""
+        """Return the position: memory grows with it."""
         if self._by_size:
             return float(value or 0)
         return float(self.values.index(value)) if value in self.values else -1.0
 
     def check(self, value: Value) -> None:
-        """Raise `ValueError` unless it is one of the declared values; any will do where none is known."""
+        """Raise `ValueError` unless it is one of the declared values; any value is accepted if none are declared."""
         if self.values and repr(value) not in map(repr, self.values):
             raise ValueError(f"{self.name} must be one of {', '.join(map(text, self.values))}, got {value!r}")
 
     def parse(self, typed: str) -> Value:
-        """Return the declared value that is written so."""
+        """Return the declared value that is written as `typed`. Raises `ValueError`."""
         known = {text(value): value for value in self.values}
         if typed not in known and self.values:
             raise ValueError(f"{self.name} must be one of {', '.join(known)}, got {typed!r}")
@@ -183,11 +183,11 @@ class DeclaredKnob(Knob):
         return text(value)
 
     def phrase(self, value: Value) -> str:
-        """Return such as `attn flash`."""
+        """Return label and value, such as `attn flash`."""
         return f"{self.name} {text(value)}"
 
     def influence(self, value: Value) -> Influence:
-        """Return that anything may be: its effect is learned from probes."""
+        """Return a wide prior: the effect is learned from probes."""
         return NEUTRAL if value == self.default else DECLARED
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
@@ -196,7 +196,7 @@ class DeclaredKnob(Knob):
         return Wording(setup=(f"{self.name} = {value!r}  # yours{': ' if takers else ''}{takers}",))
 
     def apply(self, value: Value, plan: Plan) -> None:
-        """Do nothing: whoever takes an argument of its name is handed the value."""
+        """Do nothing: functions with an argument of its name get the value."""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, DeclaredKnob) and self.declared == other.declared
@@ -206,7 +206,7 @@ class DeclaredKnob(Knob):
 
 
 class Registry(Sequence[Knob]):
-    """Our knobs, and behind them those that were declared in this context."""
+    """Our knobs, followed by those that were declared in this context."""
 
     def __init__(self, ours: tuple[Knob, ...]) -> None:
         self.ours = ours
@@ -231,14 +231,14 @@ _declared: ContextVar[tuple[DeclaredKnob, ...]] = ContextVar("declared", default
 
 
 def declare(*declarations: Declaration) -> None:
-    """Make these the declared knobs of this context, in place of others. Of several of one name the first counts."""
+    """Make these the declared knobs of this context, in place of others. If names repeat, the first counts."""
     by_name = {one.name: one for one in reversed(declarations)}
     _declared.set(tuple(DeclaredKnob(by_name[name]) for name in dict.fromkeys(one.name for one in declarations)))
 
 
 @contextmanager
 def declaring(*declarations: Declaration) -> Iterator[None]:
-    """Have these declared until the end."""
+    """Make these knobs part of `KNOBS` until the end."""
     before = _declared.get()
     declare(*declarations)
     try:

@@ -1,4 +1,4 @@
-"""What a knob says of itself: how it changes memory, and from where it can be set."""
+"""The properties of a knob: how it changes memory, and from where it can be set."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class MemoryEffect(StrEnum):
-    """The ways in which a knob changes memory; the guard concludes from an out-of-memory by these rules only."""
+    """The ways in which a knob changes memory; the guard draws conclusions from out-of-memory by these rules only."""
 
     GROWS = "grows"  # a larger value never needs less, on the device and on the host
     GROWS_HOST = "grows-host"  # the same, on the host only
@@ -17,8 +17,8 @@ class MemoryEffect(StrEnum):
 
 
 class Reach(StrEnum):
-    """The places where a knob can be set from outside of a training that nobody may edit."""
+    """The places from which a knob can be set for a training whose code must not be edited."""
 
-    CODE = "code"  # nowhere: the code has to take it
-    LOADER = "loader"  # arguments of a DataLoader that whoever makes it leaves out
+    CODE = "code"  # none: only the code itself can set it
+    LOADER = "loader"  # arguments of a DataLoader that the code leaves out
     PROCESS = "process"  # the process, before the code runs

@@ -90,7 +90,7 @@ class FusedOptimizer(ChoiceKnob):
         return observed.optimizer_implementation if observed.optimizer_implementation in OPTIONS else None
 
     def apply(self, value: Value, plan: Plan) -> None:
-        """Set the options of optimizers."""
+        """Set the implementation of optimizers in the plan."""
         if isinstance(value, str):
             plan.optimizer_options |= OPTIONS[value]
 

@@ -34,13 +34,13 @@ class GradientAccumulationSteps(CountKnob):
         return allowed(LADDER, circumstances.limit)
 
     def derive(self, values: dict[str, Value], circumstances: Circumstances) -> Value | None:
-        """Return global batch / micro-batch."""
+        """Return global batch / micro-batch; None if the global batch is free."""
         if circumstances.global_batch is None:
             return None
         return circumstances.global_batch // int(values["batch_size"] or 1)
 
     def show(self, value: Value) -> str:
-        """Return such as `×4`."""
+        """Return the value as shown in tables, such as `×4`."""
         return f"×{value}"
 
     def influence(self, value: Value) -> Influence:

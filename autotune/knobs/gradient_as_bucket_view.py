@@ -19,7 +19,7 @@ class GradientAsBucketView(DdpKnob, SwitchKnob):
     effect = Influence(fixed_time=Factor(0.98, 0.05), fixed_memory=Factor(0.9, 0.1))
 
     def is_offered(self, circumstances: Circumstances) -> bool:
-        """Return whether the exchange shows."""
+        """Return whether ranks wait noticeably for the exchange (`shows`)."""
         return self.shows(circumstances)
 
     def caution(self, value: Value) -> float:

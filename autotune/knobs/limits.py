@@ -1,7 +1,7 @@
 """The texts that a user writes about a knob: its name, one value, the values to search.
 
-The one parser for command line, target and `autotune.search`. Errors are `ValueError` with rule and value; the caller
-adds where it was written.
+This is the only parser for command line, target and `autotune.search`. Errors are `ValueError` with rule and value; the
+caller adds where the text was written.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def range_between(name: str, low: Value, high: Value) -> Limit:
 
 
 def listed(name: str, values: Iterable[Any]) -> Limit:
-    """Return the limit to these values."""
+    """Return the limit of the knob `name` to exactly these values."""
     found = tuple(checked_value(name, value) for value in values)
     if not found:
         raise ValueError(f"{name} has no value left: list at least one, or leave the knob out")

@@ -33,7 +33,7 @@ class LoaderSwitch(ChoiceKnob):
         return no_option(self.name, circumstances.facts)
 
     def phrase(self, value: Value) -> str:
-        """Return one of `phrases`, or nothing."""
+        """Return the value in words, one of `phrases`; empty if it needs none."""
         return "" if value is None else self.phrases[bool(value)]
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:

@@ -17,7 +17,7 @@ PRELOAD, TUNABLES = "LD_PRELOAD", "GLIBC_TUNABLES"
 # libtcmalloc-minimal4, Fedora's jemalloc and gperftools-libs.
 LIBRARIES = {JEMALLOC: "libjemalloc.so.2", TCMALLOC: "libtcmalloc_minimal.so.4"}
 SYMBOLS = {JEMALLOC: "mallctl", TCMALLOC: "tc_malloc"}  # that only they define
-OWN = "auto"  # what is seen where none of the values was set
+OWN = "auto"  # observed if none of the values was set
 # Tensors of more than 32 MiB are mapped anew for every step, and smaller ones given back when they are freed. Every
 # page of them is then a fault, a fifth of the time of a small CNN (decisions/0084).
 KEEPING = {"mmap_threshold": 1 << 30, "trim_threshold": 4 << 30}
@@ -37,10 +37,11 @@ KEPT = Influence(fixed_time=Factor(0.97, 0.08), sample_time=Factor(0.88, 0.12), 
 
 
 class Malloc(ChoiceKnob):
-    """None leaves it as it is. Otherwise freed memory is kept for the next step, by glibc or by a preloaded library.
+    """None leaves the allocator as it is; other values keep freed memory for the next step.
 
-    On CPUs: glibc, else the best one that is there (decisions/0084), unless the user's environment sets anything of the
-    kind. Accelerators allocate tensors by an allocator of torch's own.
+    They do so by glibc or by a preloaded library. It is offered on CPUs: glibc, else the best library installed
+    (decisions/0084), unless the user's environment configures the allocator. On accelerators torch has its own
+    allocator for tensors.
     """
 
     name = "malloc"
@@ -54,21 +55,21 @@ class Malloc(ChoiceKnob):
     choices: ClassVar[Mapping[Value, str]] = {name: name for name in SETTINGS}
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Return None and the best one that is there."""
+        """Return None and the best allocator that is installed."""
         environment = circumstances.environment
         is_free = environment.device_kind == "cpu" and not set(VARIABLES).intersection(environment.variables)
         best = [name for name in BEST_FIRST if name in (environment.mallocs)][:1]
         return allowed((None, *best) if is_free else (None,), circumstances.limit)
 
     def lacking(self, value: Value, circumstances: Circumstances) -> str:
-        """Return the library that is missing, or the glibc."""
+        """Return the library, or the version of glibc, that is missing; empty: nothing."""
         if value in circumstances.environment.mallocs:
             return ""
         of_glibc = "glibc " + ".".join(map(str, LEAST_GLIBC)) + " or later"
         return f"{LIBRARIES.get(str(value), of_glibc)} is not installed"
 
     def phrase(self, value: Value) -> str:
-        """Return such as `tcmalloc`, or nothing."""
+        """Return the allocator in words, such as `tcmalloc`; empty for the user's own."""
         return "" if value is None else "glibc that keeps freed memory" if value == GLIBC else str(value)
 
     def influence(self, value: Value) -> Influence:
@@ -80,7 +81,7 @@ class Malloc(ChoiceKnob):
         return {} if value is None else dict(SETTINGS[str(value)])
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:
-        """Return the one that the process has, and None: what the user sets may be one of them."""
+        """Return the allocator of the process, and None, because the user may have set it."""
         if observed.malloc is None:
             return ()
         return (None,) if observed.malloc == OWN else (None, observed.malloc)

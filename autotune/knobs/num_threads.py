@@ -46,7 +46,7 @@ class NumThreads(CountKnob):
         return threads(value, circumstances.environment)
 
     def canonical(self, values: dict[str, Value], circumstances: Circumstances) -> Value:
-        """Return None for torch's own count."""
+        """Return the value, or None if it is torch's own count."""
         return _shortest(values[self.name], circumstances.environment)
 
     def phrase(self, value: Value) -> str:

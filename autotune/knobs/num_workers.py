@@ -46,13 +46,13 @@ class NumWorkers(CountKnob):
         return allowed(tuple(sorted(count for count in ladder if count <= most)), limit)
 
     def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
-        """Return that no loader takes workers."""
+        """Return that no loader takes workers; empty if one does."""
         if not circumstances.facts.tunes_loader:
             return NO_LOADER
         return "" if circumstances.facts.takes_workers else "dataloader() takes no num_workers"
 
     def phrase(self, value: Value) -> str:
-        """Return such as `4 loader workers`."""
+        """Return the value in words, such as `4 loader workers`."""
         return {0: "no loader workers", 1: "1 loader worker"}.get(int(value or 0), f"{value} loader workers")
 
     def caution(self, value: Value) -> float:

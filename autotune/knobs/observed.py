@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(kw_only=True)
 class Observed:
-    """The settings that a session saw in its training. None: it could not be seen, or was not looked at."""
+    """The settings that a session saw in its training. None: it could not be seen, or was not read."""
 
     micro_batch: int | None = None  # samples of most micro-batches
     micro_batches: int | None = None  # of most optimizer steps
@@ -21,7 +21,7 @@ class Observed:
     tf32_products: bool | None = None  # products of float32 matrices on a GPU were computed in TF32
     times_algorithms: bool | None = None  # cuDNN timed its algorithms
     attention: frozenset[str] | None = None  # the kernels that attention might use
-    optimizer_implementation: str | None = None  # what its optimizers say: default, for-loop, foreach, fused
+    optimizer_implementation: str | None = None  # the setting of its optimizers: default, for-loop, foreach, fused
     # Options of the training loader, by DataLoader's names.
     prefetch_factor: int | None = None
     persistent_workers: bool | None = None

@@ -54,7 +54,7 @@ class OmpWaitPolicy(ChoiceKnob):
         return "a single thread waits for no other" if alone else ""
 
     def phrase(self, value: Value) -> str:
-        """Return `OMP_WAIT_POLICY=passive`, or nothing."""
+        """Return `OMP_WAIT_POLICY=passive`; empty for the default."""
         return f"{VARIABLE}={value}" if value else ""
 
     def influence(self, value: Value) -> Influence:
@@ -62,7 +62,7 @@ class OmpWaitPolicy(ChoiceKnob):
         return SLEEPING if value == PASSIVE else NEUTRAL
 
     def environ(self, value: Value) -> dict[str, str]:
-        """Return the variable."""
+        """Return the environment variable that `value` needs; empty for the default."""
         return {VARIABLE: str(value)} if value else {}
 
     def apply(self, value: Value, plan: Plan) -> None:

@@ -23,7 +23,7 @@ class StaticGraph(DdpKnob, SwitchKnob):
     effect = Influence(fixed_time=Factor(1.0, 0.05))
 
     def is_offered(self, circumstances: Circumstances) -> bool:
-        """Return whether the exchange shows."""
+        """Return whether ranks wait noticeably for the exchange (`shows`)."""
         return self.shows(circumstances)
 
     def caution(self, value: Value) -> float:

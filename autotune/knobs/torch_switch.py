@@ -36,7 +36,7 @@ class TorchSwitch(SwitchKnob):
         return SET_BY_CODE if self.name in circumstances.facts.found else self.missing(circumstances)
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:
-        """Return whether it stood on."""
+        """Return whether the switch was on; empty if that was not seen."""
         stands = getattr(observed, self.field)
         return () if stands is None else (stands,)
 

@@ -63,7 +63,7 @@ class Forked:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end. Raises `subprocess.TimeoutExpired`."""
+        """Wait for the end of the process, and return its exit status. Raises `subprocess.TimeoutExpired`."""
         if not _readable(self._pidfd, timeout):
             raise subprocess.TimeoutExpired("a forked probe", timeout or 0.0)
         if self.returncode is None and _readable(self._status.fileno(), STATUS_SECONDS):
@@ -228,7 +228,7 @@ class ForkServers:
                     self._end_all()
 
     def stay_fresh(self, reason: str) -> None:
-        """Fork no further probe."""
+        """Fork no further probe: later ones are started as fresh processes, for this reason."""
         self.unused_because = self.unused_because or reason
 
     def lose(self, fork_server: ForkServer, reason: str, *, for_good: bool = False) -> None:
@@ -240,7 +240,7 @@ class ForkServers:
         fork_server.close()
 
     def close(self) -> None:
-        """End them all."""
+        """End all fork servers."""
         with self._lock:
             self._end_all()
 

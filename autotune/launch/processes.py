@@ -32,7 +32,7 @@ class Leader(Protocol):
         ...
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for its end. Raises `subprocess.TimeoutExpired`."""
+        """Wait for the end of the process, and return its exit status. Raises `subprocess.TimeoutExpired`."""
         ...
 
     def send_signal(self, number: int, /) -> None:
@@ -63,7 +63,7 @@ def only_leader(leader: int) -> list[int]:
 
 
 def family(leader: int) -> list[int]:
-    """The process `leader` and its descendants."""
+    """Return the ids of the process `leader` and its descendants."""
     with suppress(psutil.Error):
         return [leader, *(child.pid for child in psutil.Process(leader).children(recursive=True))]
     return [leader]

@@ -84,7 +84,7 @@ class SubprocessLauncher:
         self.close()
 
     def close(self) -> None:
-        """End the fork servers."""
+        """End all fork servers."""
         if self.fork_servers is not None:
             self.fork_servers.close()
 

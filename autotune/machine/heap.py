@@ -17,7 +17,7 @@ class _Mallinfo(ctypes.Structure):  # man mallinfo2: all are size_t
 
 
 class HeldBytes(NamedTuple):
-    """What the process holds now."""
+    """The bytes that the process holds now, by kind."""
 
     resident: int
     files: int  # resident pages of files: the code of libraries, above all

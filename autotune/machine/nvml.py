@@ -148,7 +148,7 @@ def find_gpu(nvml: Any, uuid: str | None) -> Any | None:
 
 
 def glance(nvml: Any, handle: Any) -> Glance:
-    """Read what changes about a GPU."""
+    """Return the readings of a GPU that change with time."""
     percent = ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     milliwatts = ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
     millijoules = ask(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))

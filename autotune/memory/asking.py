@@ -1,4 +1,4 @@
-"""The request of a shape run, with what holds for all of them."""
+"""Makes the request of a shape run, with the settings that all shape runs share."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from autotune.core.requests import ProbeBudget
 from autotune.knobs import KNOBS
 from autotune.memory.records import SHAPE_RUN_MICRO_BATCHES, ShapeRunRequest
 
-SHAPE_RUN_STARTING_SECONDS = 60.0  # that importing and loading may take besides, before the process is given up
+SHAPE_RUN_STARTING_SECONDS = 60.0  # that importing and loading may take in addition, before the process is ended
 
 
 def shape_run_request(
@@ -16,8 +16,8 @@ def shape_run_request(
 ) -> ShapeRunRequest:  # fmt: skip
     """Return the request for `arms` and micro-batches of a configuration, as far as `seconds` go.
 
-    At twice that the process is ended. `accumulation` is the most micro-batches of an optimizer step. Nothing is
-    compiled: tensors without contents cannot show what that does.
+    The process is ended at twice that time. `accumulation` is the most micro-batches of an optimizer step. Nothing is
+    compiled, because tensors without contents cannot show the effect of compiling.
     """
     return ShapeRunRequest(
         target=target,

@@ -1,10 +1,10 @@
-"""Counts the tensors of one step by what they are for, fake or real ones.
+"""Counts the tensors of one step, fake or real, by their category.
 
     forward ─► backward ─► optimizer        each storage is noted with the module that made it, and when it was freed
        └ freed only here ┘   activations    what the forward pass made and did not free itself
          └ param.grad ──────┘ gradients     known when the backward pass hands them over
 
-What a storage was for is known in the end, so the step is written down and gone through again for its peak.
+The category of a storage is known only at the end, so the step is recorded and replayed to find its peak.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from autotune.targets.checkpointing import blocks, checkpointable_blocks
 class _Storage:
     size: int
     module: str
-    phase: int  # that it was made in; even: a forward pass
+    phase: int  # in which it was made; even: a forward pass
     category: Category | None = None  # None: not known yet
-    stays: bool = False  # where its block is recomputed: it is what the block hands on
+    stays: bool = False  # it is the output of a block that is recomputed
 
 
 class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
-    """A mode for one step, which knows what each storage is for."""
+    """A dispatch mode for one step, which knows the category of each storage."""
 
     def __init__(
         self,
@@ -47,7 +47,7 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
         """`paused`: what is made now belongs to loading, and is counted when it is a batch. `at_peak` hears of each."""
         super().__init__(device, contents=contents)
         self._paused, self._tell_peak = paused, at_peak
-        self._known: dict[int, _Storage] = {}  # those alive, by key
+        self._known: dict[int, _Storage] = {}  # storages that are alive, by key
         self._changes: list[tuple[_Storage, int]] = []  # in order: bytes more, bytes less
         self._running: list[str] = []  # modules, innermost last
         self._phase = 0
@@ -59,7 +59,7 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
     def watched(
         self, model: torch.nn.Module, optimizers: Iterable[torch.optim.Optimizer], kept: Iterable[torch.Tensor] = ()
     ) -> Iterator[None]:
-        """Count one step of training `model`. `kept`: tensors beside its own that live as long as it does."""
+        """Count one step of training `model`. `kept`: tensors besides the model's own that live as long as it does."""
         names = {module: name for name, module in model.named_modules()}
         self._kinds = {name: type(module).__name__ for module, name in names.items()}
         self._blocks = [names[one] for one in blocks(model)] if checkpointable_blocks(model) else []
@@ -78,7 +78,7 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
             yield stack.enter_context(self)
 
     def note(self, category: Category, found: Iterable[torch.Tensor], *, whole: bool = True) -> None:
-        """Say what these tensors are for. Without `whole` they may be views of much that is not training's."""
+        """Set the category of these tensors. Without `whole` they may be views of larger storages."""
         for one in found:
             if one.layout is torch.strided:
                 self.hold(one, None if whole else one.numel() * one.element_size())
@@ -87,7 +87,7 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
                     storage.category = category
 
     def breakdown(self) -> Breakdown:
-        """Return the tensors at the peak, after the step."""
+        """Return the bytes by category at the peak; to be called after the step."""
         self.note("optimizer state", self._state())
         for storage in self._known.values():
             self._settle(storage)
@@ -109,10 +109,10 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
         )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation, and note what it made."""
+        """Run the operation, and note the storages that it made."""
         if self._paused():
             return func(*args, **(kwargs or {}))
-        # Within a backward pass gradients are off, but where blocks are recomputed: that is a forward pass.
+        # Within a backward pass gradients are off, except where blocks are recomputed, which is a forward pass.
         is_backward = torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
         if is_backward != bool(self._phase % 2):
             self._phase += 1
@@ -133,7 +133,7 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
         self._changes.append((storage, -size))
 
     def _use(self, size: int) -> None:
-        """Buffers of kernels are no tensors: they are estimates, and no allocator of torch's sees them on a CPU."""
+        """Count a kernel's buffers, which are no tensors: torch's allocators do not see them on a CPU; an estimate."""
 
     def _settle(self, storage: _Storage) -> None:
         if storage.category is None:
@@ -186,7 +186,7 @@ def _bytes_in(block: str, alive: set[_Storage]) -> int:
 
 
 def step_on_shapes(training: ShapeRunTraining, batch_size: int, device: str) -> Breakdown:
-    """Take one more step on fake tensors, after those in which the optimizer got its state; return what it held."""
+    """Take one more step on fake tensors, after those that made the optimizer's state; return its bytes at the peak."""
     ledger, loop = StepLedger(device), training.training
     watching = ledger.watched(loop.model, loop.update.optimizers, training.tensors())
     training.step(batch_size, watching, lambda one: ledger.note("batch", (one,)))

@@ -2,8 +2,8 @@
 
     for every arm: build ─► b, 4b, 16b, ... until two slopes agree, or the limit is passed ─► the last batch that fits
 
-A shape run (a training step on tensors that have shapes and no contents) takes a second whatever the batch, and no
-memory. Where an arm cannot be run so (contents decide its shapes, an operator has no fake twin), its reason is the
+A shape run (a training step on tensors that have shapes and no contents) takes a second at any batch, and no memory. If
+an arm cannot be run in this way (contents decide its shapes, an operator has no fake implementation), the reason is its
 result.
 """
 
@@ -34,13 +34,16 @@ from autotune.targets.fake_batches import CannotPredict
 from autotune.targets.tracebacks import error_line
 
 BATCH_GROWTH = 4  # between micro-batches: two points on the last segment are enough (docs/notes/memory.md 5)
-FIRST_STEPS = 2  # the optimizer's state is allocated in the first, and weighs from the second on
+FIRST_STEPS = 2  # the optimizer's state is allocated in the first, and is held from the second on
 _CONTENTS = ("DataDependentOutputException", "DynamicOutputShapeException", "GuardOnDataDependentSymNode")
 _NO_TWIN = ("UnsupportedOperatorException", "UnsupportedFakeTensorException", "UnsupportedMutationAliasingException")
 
 
 def predict_peaks(request: ShapeRunRequest, progress: Progress) -> ShapeRun:
-    """Return the peaks of all arms in the time. Raises what loading the target raises, and nothing for an arm."""
+    """Return the peaks of all arms that the time allows. Raises what loading the target raises.
+
+    An arm that fails has a reason instead of peaks.
+    """
     ends = time.monotonic() + request.max_seconds
     device = devices.choose_device(request.device)
     seed_all(request.seed)
@@ -56,12 +59,12 @@ def predict_peaks(request: ShapeRunRequest, progress: Progress) -> ShapeRun:
             arms.append(Arm(values=values, reason=notice(Code.NOT_PREDICTED_IN_TIME)))
             continue
         arms.append(_Climb(request, values, device, base, ends, progress).arm(target))
-        gc.collect()  # the model of an arm goes before the next is built
+        gc.collect()  # the model of an arm is freed before the next is built
     return ShapeRun(outcome=Outcome.OK, arms=tuple(arms), base_bytes=base)
 
 
 def _needs_no_trade(values: dict[str, Value], request: ShapeRunRequest, arms: list[Arm], base: int) -> bool:
-    """Whether the arm trades time for memory, and without the trade the largest batch needs half of it at most."""
+    """Return whether the arm trades time for memory, and needs half the memory at most without the trade."""
     without = values | traded(values)
     if without == values or request.limit_bytes is None:
         return False
@@ -87,10 +90,10 @@ class _Climb:
         self._breakdown: Breakdown | None = None
 
     def arm(self, target: ShapeRunTarget) -> Arm:
-        """Return the arm with its points, and why there are no more."""
+        """Return the arm with its points, and the reason why there are no more."""
         try:
             self._run(target.training(self._values, self._request.micro_batches))
-        except Exception as error:  # whatever user code and torch make of fake tensors is the reason, not a failure
+        except Exception as error:  # whatever user code or torch raises on fake tensors is the reason, not a failure
             return self._known(_why(error))
         return self._known(None if time.monotonic() <= self._ends else notice(Code.NOT_PREDICTED_IN_TIME))
 
@@ -101,7 +104,7 @@ class _Climb:
             self._step(training, batch)
             if self._known().settled or (self._limit is not None and self._points.get(batch, 0) > self._limit):
                 break
-        if self._values.items() <= self._request.config.values.items():  # a real probe is to be held against it
+        if self._values.items() <= self._request.config.values.items():  # for comparison with a real probe
             self._step(training, self._request.config.batch_size)
         if self._request.by_category and time.monotonic() < self._ends:
             self._breakdown = step_on_shapes(training, self._request.config.batch_size, self._device)
@@ -147,12 +150,13 @@ def _why(error: Exception) -> Notice:
 def _base_bytes(device: str) -> int:
     """Return the bytes that this process holds before there is a model.
 
-    Interpreter and libraries; on the device the context, the workspaces of cuBLAS, and what the target put there.
+    They are those of interpreter and libraries; on a device those of the context, of cuBLAS's workspaces, and of what
+    the target put there.
     """
     if device == "cpu":
         return int(psutil.Process().memory_info().rss)
     if not device.startswith("cuda"):
-        return 0  # not run: no such device at hand
+        return 0  # not tested: no such device available
     _multiply(device)
     free, total = torch.cuda.mem_get_info(device)
     cached = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
@@ -162,8 +166,8 @@ def _base_bytes(device: str) -> int:
 def _multiply(device: str) -> None:
     """Multiply once forward and once backward, so that the workspaces of cuBLAS are allocated.
 
-    torch takes them from the caching allocator at the first product of each thread and never gives them back: no
-    tensors of training, and the peak of a probe has them (32 MiB each on Hopper, aten/src/ATen/cuda/CublasHandlePool).
+    torch takes them from the caching allocator at the first product of each thread and never frees them: they are no
+    tensors of training, but part of a probe's peak (32 MiB each on Hopper, aten/src/ATen/cuda/CublasHandlePool).
     """
     ones = torch.ones(16, 16, device=device, requires_grad=True)
     torch.autograd.grad(torch.nn.functional.linear(ones, ones, ones[0]).sum(), ones)

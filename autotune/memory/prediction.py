@@ -1,6 +1,6 @@
 """The predicted memory of each configuration: a shape run, corrected by the probes of the study so far. Pure.
 
-It is what the sampler believes beforehand, never a verdict: nothing is refused or recommended because of it.
+It is the sampler's prior belief, never a verdict: nothing is refused or recommended because of it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from autotune.memory.model import ON_DEVICE, ON_HOST, SLACK_SHARE, Arm, Calibrat
 from autotune.sampler.space import SearchSpace
 from autotune.study.history import History
 
-INTERPRETER_BYTES = 150 * 2**20  # that a process with torch holds at least: 221 MiB (2.13 for the CPU, Linux, measured)
+INTERPRETER_BYTES = 150 * 2**20  # a lower bound of a process with torch: measured 221 MiB (2.13 for CPUs, Linux)
 
 
 class MemoryPrediction:
@@ -22,7 +22,7 @@ class MemoryPrediction:
     def __init__(self, space: SearchSpace, history: History) -> None:
         self._request, self._space, self._history = history.request, space, history
         self._calibrated: tuple[int, Calibration, float] | None = None
-        self._binding = (-1, True)  # version of the history, and whether memory can bind by it
+        self._binding = (-1, True)  # version of the history, and whether memory can bind according to it
 
     def of(self, config: Config) -> PredictedPeak | None:
         """Return the predicted peak of `config`; None if nothing is known."""
@@ -34,7 +34,7 @@ class MemoryPrediction:
         return calibration.prior_peak(predicted, per_worker * _workers(config), self.usable_bytes)
 
     def expects_to_fit(self, config: Config) -> bool:
-        """Return whether `config` fits by the upper end of the prediction; without a shape run whether all must."""
+        """Return whether `config` fits by the upper end of its prediction; without a shape run, whether all do."""
         found = self._history.shape_run
         arm = found.arm(config.values) if found else None
         if arm is None or not arm.points:
@@ -43,21 +43,21 @@ class MemoryPrediction:
 
     @property
     def usable_bytes(self) -> int:
-        """The bytes that a configuration may need."""
+        """The bytes that a configuration may need: the memory limit without its headroom."""
         return self._request.memory_limit_bytes - self._request.headroom_bytes
 
     def fits(self, arm: Arm, batch: int, workers: int = 0) -> bool:
-        """Return whether even the upper end of the prediction may be used."""
+        """Return whether even the upper end of the predicted peak is within the usable memory."""
         calibration, per_worker = self._calibration()
         probed = any(arm.values.items() <= trial.config.values.items() for trial, _ in self._measured())
         return calibration.most(arm.peak_bytes(batch) or 0.0, probed=probed) + per_worker * workers <= self.usable_bytes
 
     @property
     def can_bind(self) -> bool:
-        """Whether the largest batch might need more than may be used.
+        """Whether the largest batch might need more than half of the usable memory (`SLACK_SHARE`).
 
-        Every phase of a step needs a + c * b bytes with a >= 0, so a measured peak grows at most as the batch does;
-        on the host, what is more than the interpreter.
+        Every phase of a step needs a + c * b bytes with a >= 0, so a measured peak grows at most in proportion to the
+        batch; on the host only the part beyond the interpreter grows.
         """
         if self._binding[0] != self._history.version:
             self._binding = self._history.version, self._can_bind()
@@ -68,7 +68,7 @@ class MemoryPrediction:
         bounds = []
         for trial, measured in self._measured():
             if traded(trial.config.values):
-                continue  # others need more
+                continue  # configurations without the trade need more
             memory, times = measured.memory, max(1.0, largest / trial.config.batch_size)
             fixed = INTERPRETER_BYTES if memory.reserved_bytes is None else 0
             bounds.append(fixed + (memory.bytes - fixed) * times)

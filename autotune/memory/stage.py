@@ -1,6 +1,6 @@
 """Memory prediction: one shape run after the baseline, where memory can bind, corrected by every probe since.
 
-It is what the sampler believes beforehand, never a verdict: nothing is refused or recommended because of it.
+It is the sampler's prior belief, never a verdict: nothing is refused or recommended because of it.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ MOST_ARMS = 64  # each takes a second or more; of more, the sampler's model puts
 
 
 def predict_memory(context: SearchContext) -> None:
-    """Make one shape run where memory can bind, time allows, the study has none, and somebody uses it; report it."""
+    """Make and report one shape run, if memory can bind, time allows, the study has none, and the search uses it."""
     history, prediction = context.history, context.memory_prediction
     if history.shape_run is not None or not (context.settings.sampler == "structured" or context.trades.decides):
         return
-    if context.request.facts.owns_loop:  # which was said at the beginning
+    if context.request.facts.owns_loop:  # the search has said so at the beginning
         return
-    if context.request.facts.ranks > 1:  # what they send one another is not seen on shapes alone
+    if context.request.facts.ranks > 1:  # shapes alone do not show the buffers of their communication
         context.reporter.detail("Memory is not predicted for several ranks. The search finds its limit by probes.")
         return
     known = history.baseline_known
@@ -50,7 +50,7 @@ def predict_memory(context: SearchContext) -> None:
 def asking(
     request: StudyRequest, space: SearchSpace, usable_bytes: int, seconds: float, *, shapes_vary: bool = False
 ) -> ShapeRunRequest:
-    """Ask for every arm and micro-batch of the space, as far as `seconds` go; at twice that the process is ended."""
+    """Ask for every arm and micro-batch of the space within `seconds`; the process is ended at twice that time."""
     asked = shape_run_request(
         request.target,
         request.baseline,
@@ -65,11 +65,11 @@ def asking(
 
 
 def arms(space: SearchSpace, baseline: Config) -> tuple[dict[str, Value], ...]:
-    """Return the arms of a shape run: values of the knobs that move device memory, at most `MOST_ARMS` combinations.
+    """Return the arms of a shape run: values of the knobs that affect device memory, at most `MOST_ARMS` combinations.
 
-    The baseline's own arm first, then by the number of knobs that differ from it; those that trade time for memory
-    last, which matter only where the others do not fit. What is compiled is predicted by the same model as it is:
-    probes tell how they differ.
+    The baseline's arm comes first, then the others by the number of knobs that differ from it. Arms that trade time for
+    memory come last, because they matter only where the others do not fit. Compiled configurations are predicted by the
+    same arm without compiling: probes show the difference.
     """
     moving = (MemoryEffect.CHANGES, MemoryEffect.SHRINKS, MemoryEffect.GROWS)
     names = [one.name for one in KNOBS if one.memory in moving and not one.of_ranks and one.name != "batch_size"]
@@ -92,7 +92,7 @@ def _count(value: Value) -> int:
 
 
 def describe_shape_run(found: ShapeRun, space: SearchSpace, fits: Callable[[Arm, int], bool]) -> str:
-    """Return which batches are predicted to fit, or why this is unknown, in a sentence."""
+    """Return a sentence that says which batches are predicted to fit, or why this is unknown."""
     if found.outcome is not Outcome.OK:
         return f"Memory prediction: not possible ({found.why}). The search goes on without it."
     known = [arm for arm in found.arms if arm.points]
@@ -126,7 +126,7 @@ def _up_to(most: int, batches: Sequence[int]) -> str:
 
 
 def _deciding(fitting: Sequence[tuple[Arm, int]]) -> list[Knob]:
-    """Return the knobs that are needed to tell apart arms of different largest batches."""
+    """Return the knobs that are needed to tell apart arms whose largest batches differ."""
     knobs = [knob for knob in KNOBS if knob.name in fitting[0][0].values]
     for knob in tuple(knobs):
         others = [one for one in knobs if one is not knob]

@@ -1,4 +1,4 @@
-"""The table of `autotune check --memory`: what every micro-batch would need in every arm, and whether it fits."""
+"""The table of `autotune check --memory`: the memory that every micro-batch would need in every arm, and if it fits."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ NOT_SEARCHED = "  not searched: it does not divide the held global batch"
 class PeakRange:
     """The range of a real process's peak, given the bytes of its tensors.
 
-    On a device the tensors are nearly all. A host's process holds them at least; what it holds besides, and how many
-    times their bytes it grows by, differs between targets, so the upper end is one standard deviation of both above
-    what was measured (decision 0030).
+    On a device nearly all memory is tensors. A host's process holds at least the tensors; its further memory, and the
+    factor by which it grows with their bytes, differ between targets, so the upper end is one standard deviation of
+    both above the measured ones (decision 0030).
     """
 
     base_bytes: int  # of the process, without the tensors of training
     on_host: bool
 
     def least(self, tensors: float) -> float:
-        """Return the bytes that the process takes in any case, or nearly."""
+        """Return the bytes that the process takes at least, or nearly."""
         return (self.base_bytes + tensors) / (1 if self.on_host else 1 + START_MARGIN)
 
     def most(self, tensors: float) -> float:
-        """Return the bytes that are enough before anything was measured, as a search counts."""
+        """Return the bytes that suffice before anything was measured, by the rule of a search."""
         return calibrated(self.base_bytes, (), ON_HOST if self.on_host else ON_DEVICE).most(tensors)
 
     def cell(self, tensors: float | None, usable_bytes: int) -> tuple[str, str]:
-        """Return a peak in words, and whether it fits."""
+        """Return a peak as text, and a mark that says whether it fits within `usable_bytes`."""
         if tensors is None:
             return "", UNKNOWN
         least, most = self.least(tensors), self.most(tensors)
@@ -50,7 +50,7 @@ class PeakRange:
         return _range(least, most) if self.on_host else format_bytes(self.base_bytes + tensors), sign
 
     def explained(self, usable_bytes: int) -> str:
-        """Return how to read the table."""
+        """Return a sentence that explains how to read the table."""
         base, may = format_bytes(self.base_bytes), f"{format_bytes(usable_bytes)} may be used"
         if not self.on_host:
             return (
@@ -98,12 +98,12 @@ def memory_block(
 def _rows(
     arms: Sequence[Arm], batches: Sequence[int], peak_range: PeakRange, usable_bytes: int
 ) -> dict[int, list[tuple[str, str]]]:
-    """Return the peak of each arm in words, and whether it fits, by batch: up to the first that fits in none."""
+    """Return each arm's peak as text and its mark, by batch, up to the first batch that fits in no arm."""
     rows = {}
     for batch in batches:
         rows[batch] = [peak_range.cell(arm.peak_bytes(batch), usable_bytes) for arm in arms]
         if all(sign == OVER for _, sign in rows[batch]):
-            break  # the larger ones need no row
+            break  # larger batches need no row
     return rows
 
 
@@ -133,7 +133,7 @@ def _range(least: float, most: float) -> str:
 
 
 def _traded(arms: Sequence[Arm], batches: Sequence[int], peak_range: PeakRange, usable_bytes: int) -> list[str]:
-    """Return for each trade of time for memory up to which batch it fits: a table of everything would be too wide."""
+    """Return a line for each trade of time for memory with its largest batch that fits: columns would be too many."""
     fitting: dict[str, list[str]] = {}
     for arm in arms:
         if arm.points:
@@ -146,7 +146,7 @@ def _traded(arms: Sequence[Arm], batches: Sequence[int], peak_range: PeakRange, 
 
 
 def _name(arm: Arm, arms: Sequence[Arm], but: Collection[str] = ()) -> str:
-    """Return the knobs that differ between arms, `but` some, as `bf16 nhwc`; empty if there are none."""
+    """Return the knobs that differ between arms, without those in `but`, as `bf16 nhwc`; empty if there are none."""
     differ = [
         one
         for one in KNOBS

@@ -1,4 +1,4 @@
-"""Counts the bytes of all tensors alive, and answers for fake ones what only contents could tell."""
+"""Counts the bytes of all live tensors, and gives fake tensors answers where code asks for their contents."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ CUDA_BLOCK = 512  # bytes that the caching allocator rounds up to (torch 2.13, c
 
 
 class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2.13
-    """A mode under which every storage that an operation makes is counted until it is freed.
+    """A dispatch mode that counts every storage that an operation makes, until it is freed.
 
-    Equal to the byte to the same count of real tensors, and to `torch.distributed._tools.MemTracker`
-    (docs/notes/memory.md 4), which needs its module statistics reset after every forward and is as private. Not
-    covered: what a kernel allocates for itself while it runs, but for those in `workspaces.py`.
+    The count equals that of real tensors to the byte, and that of `torch.distributed._tools.MemTracker`
+    (docs/notes/memory.md 4), whose module statistics must be reset after every forward pass and which is as private.
+    Not covered: memory that a kernel allocates for itself while it runs, except for the kernels in `workspaces.py`.
     """
 
     def __init__(self, device: str, *, contents: bool = False) -> None:
-        """`contents`: the tensors are real, and what is read of them is true."""
+        """`contents`: the tensors are real, and values that are read from them are true."""
         super().__init__()  # type: ignore[no-untyped-call]  # the same
         self._contents = contents
         self._device = torch.device(device).type
@@ -35,7 +35,7 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2.
         self.peak_bytes = 0
 
     def __enter__(self) -> Any:
-        """Torch asks for each element by itself, which takes 90 us: minutes for a list of a million (measured)."""
+        """Replace `tolist`: torch asks for each element alone, at 90 us each, minutes for a million (measured)."""
         if not self._contents:
             FakeTensor.tolist = _ones  # type: ignore[method-assign, assignment]
         return super().__enter__()  # type: ignore[no-untyped-call]  # of torch 2.13
@@ -72,14 +72,14 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2.
         self.bytes -= size
 
     def _use(self, size: int) -> None:
-        """An operation had so many bytes beside its tensors, while it ran."""
+        """Count bytes that an operation had besides its tensors while it ran."""
         self.peak_bytes = max(self.peak_bytes, self.bytes + size)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Run the operation and count what it made.
+        """Run the operation, and count the storages that it made.
 
-        `.item()`, `float(loss)` and `if loss > 0` have no answer without contents: they get 1 or True, on which code
-        that watches over losses and gradients goes on.
+        `.item()`, `float(loss)` and `if loss > 0` have no answer without contents: they get 1 or True, so that code
+        which checks losses and gradients goes on.
         """
         if func is torch.ops.aten._local_scalar_dense.default and not self._contents:
             return _one(args[0].dtype)
@@ -89,13 +89,13 @@ class Ledger(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2.
         for made in tree_iter(result):
             if isinstance(made, torch.Tensor):
                 self.hold(made)
-        if func in SCRATCH:  # beside what it made
+        if func in SCRATCH:  # in addition to its results
             self._use(SCRATCH[func](args))
         return result
 
 
 def _ones(tensor: torch.Tensor) -> Any:
-    """Return what `tolist` would, with the same answer for every element."""
+    """Return a list as `tolist` would, with the same answer for every element."""
 
     def nested(sizes: torch.Size | tuple[int, ...]) -> Any:
         return [nested(sizes[1:]) for _ in range(sizes[0])] if sizes else one

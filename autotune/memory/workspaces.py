@@ -1,8 +1,8 @@
 """Memory of kernels that fake tensors do not show: a workspace kept until the backward pass, and scratch inside it.
 
-Known: oneDNN's LSTM and convolutions, which torch takes on the CPU. Without its workspace an LSTM seemed to need a
-fifth to a ninth of what it does; without the scratch it was 13 % short, a residual network 11 % (torch 2.13, measured
-2026-11-21, `benchmarks/memory.py`).
+Covered: oneDNN's LSTM and convolutions, which torch uses on the CPU. Without its workspace an LSTM was predicted to
+need a fifth to a ninth of its real memory; without the scratch it was 13 % too low, a residual network 11 % (torch
+2.13, measured 2026-11-21, `benchmarks/memory.py`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ import torch
 from torch._subclasses.fake_tensor import FakeTensor
 from torch.utils._python_dispatch import _disable_current_modes
 
-SAMPLE_COUNTS = (2, 4)  # of the real calls: the line through them was within 0.6 % at 64
+SAMPLE_COUNTS = (2, 4)  # samples of the real calls: the line through them was within 0.6 % at 64
 WORKSPACE_PLACE = 3  # place among the results: output, hidden state, cell state, workspace
 OUTPUT_PLACE = 7  # place of the output sequence among the arguments of the backward pass
 SCRATCH_TIMES = 5  # of its bytes: measured 4.5 to 5.6 times in float32 and 2.8 to 4 times in bfloat16 at 128 samples
-# Dimensions; the scratch was 1.0 to 1.5 times both tensors in ten shapes and dtypes without channels_last.
+# Dimensions of a convolution's tensors; the scratch was 1.0 to 1.5 times both tensors in ten shapes and dtypes without
+# channels_last.
 IMAGE_RANK = 4
 TENSOR_COUNT = 7  # the first arguments: input, four weights, hidden state, cell state
-BATCHED_PLACES = (0, 5, 6)  # of these the ones with a batch: (steps, batch, features), (batch, hidden), (batch, hidden)
+BATCHED_PLACES = (0, 5, 6)  # those with a batch dimension: (steps, batch, features), (batch, hidden), (batch, hidden)
 
 
 def _lstm(result: Sequence[Any], args: Sequence[Any]) -> Any:
@@ -42,7 +43,7 @@ def _lstm_workspace_bytes(
     shapes: tuple[tuple[int, ...], ...], dtype: torch.dtype, samples: int, rest: tuple[Any, ...]
 ) -> int:
     """Return the workspace of a real call with `samples` samples; `rest` are the arguments that are no tensors."""
-    with _disable_current_modes():  # autograd is not on: this is below it
+    with _disable_current_modes():  # autograd is off: this runs below it
         tensors = [
             torch.zeros((*shape[:-2], samples, shape[-1]) if place in BATCHED_PLACES else shape, dtype=dtype)
             for place, shape in enumerate(shapes)
@@ -68,7 +69,7 @@ def _convolution_scratch_bytes(args: Sequence[Any]) -> int:
     return sum(int(one.numel()) * int(one.element_size()) for one in (gradient, given)) if plain else 0
 
 
-SCRATCH: dict[Any, Callable[[Sequence[Any]], int]] = {  # bytes while the operation runs, from its arguments
+SCRATCH: dict[Any, Callable[[Sequence[Any]], int]] = {  # bytes needed while the operation runs, from its arguments
     torch.ops.aten.mkldnn_rnn_layer_backward.default: _lstm_scratch_bytes,
     torch.ops.aten.convolution_backward.default: _convolution_scratch_bytes,
 }

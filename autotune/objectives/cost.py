@@ -20,7 +20,7 @@ SECONDS_PER_HOUR, MILLION, MANY_HOURS = 3600, 1e6, 1000
 
 
 class CostOptions(ObjectiveOptions, frozen=True, kw_only=True):
-    """The price of the machine."""
+    """The options of the objective `cost`: the price of the machine."""
 
     price: Annotated[
         Annotated[float, Meta(gt=0, description="above 0")] | None,
@@ -44,7 +44,7 @@ class Cost(Objective):
     counts_compiling = True
 
     def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
-        """Ask for a price."""
+        """Raise `UsageError` unless a price is given."""
         if CostOptions.of(goal).price is None:
             raise UsageError(
                 "--objective cost needs what an hour of this machine costs. It was probably forgotten. Give it with "

@@ -24,7 +24,7 @@ class Memory(Throughput):
     best, unbeaten = "most memory-efficient", "measurably smaller in memory and nearly as fast"
 
     def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
-        """Accept every goal."""
+        """Accept every goal: nothing is raised."""
 
     def uses_options(self, goal: Goal) -> bool:
         """Whether speed may be given: always for memory."""
@@ -38,7 +38,7 @@ class Memory(Throughput):
         return SpeedOptions.of(goal).within
 
     def order(self, summary: ConfigSummary) -> float:
-        """The peak, in bytes."""
+        """Return the peak, in bytes: less is preferred."""
         return float(summary.peak_bytes)
 
     def probes_after(self, goal: Goal) -> int:

@@ -55,7 +55,7 @@ class Throughput(Objective):
         return self.options is not SpeedOptions or goal.global_batch is None
 
     def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:
-        """Samples/s of the window."""
+        """Return the samples/s of the window; None: not measured."""
         return None if result.measurement is None else result.measurement.samples_per_second
 
     def knee(self, goal: Goal) -> float | None:

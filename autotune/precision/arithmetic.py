@@ -1,6 +1,6 @@
 """The arithmetic of a configuration: the values of the knobs that change what is computed, and its name.
 
-Several of them at once are one arithmetic: what is compared is their combination, with the arithmetic of the user's own
+Several such values at once are one arithmetic: a check compares their combination with the arithmetic of the user's own
 code.
 """
 
@@ -20,14 +20,14 @@ def precision_of(config: Config) -> dict[str, Value]:
 
 
 def contains(values: Mapping[str, Value], part: Mapping[str, Value]) -> bool:
-    """Return whether an arithmetic has all that `part` changes, and perhaps more: both by knob name."""
+    """Return whether an arithmetic makes all changes of `part`, and perhaps more; both by knob name."""
     usual = precision_of(Config(values={}))
     changed = {name: value for name, value in part.items() if value != usual.get(name)}
     return bool(changed) and changed.items() <= values.items()
 
 
 def own_arithmetic(facts: TargetFacts) -> dict[str, Value]:
-    """Return the arithmetic of the user's code when no knob is set, by knob name: what others are compared with.
+    """Return the arithmetic of the user's code when no knob is set, by knob name: others are compared with it.
 
     Full precision, unless the code itself sets something else, which cannot be undone from outside (decisions/0060).
     """
@@ -40,14 +40,14 @@ def full_precision(config: Config, facts: TargetFacts) -> Config:
 
 
 def reference_phrase(facts: TargetFacts) -> str:
-    """Return what arithmetics are compared with, in words: `full precision`, or what the user's code sets."""
+    """Return the arithmetic that others are compared with, in words: `full precision`, or what the user's code sets."""
     own = own_arithmetic(facts)
     words = [knob.phrase(own[knob.name]) for knob in KNOBS if knob.numerics and own[knob.name] != knob.default]
     return f"your code's own arithmetic ({', '.join(words)})" if words else "full precision"
 
 
 def compared_phrase(config: Config, facts: TargetFacts) -> str:
-    """Return what this configuration's losses are compared with: `your code with groups 1`, else `reference_phrase`.
+    """Return what this configuration's losses are compared with, in words: `your code with groups 1`, `full precision`.
 
     Where only settings that the target declares change the arithmetic, precision is not in question.
     """
@@ -68,7 +68,7 @@ def names(request: PrecisionCheckRequest) -> tuple[str, str]:
 def names_of(
     candidate: Mapping[str, Value], reference: Mapping[str, Value], show: Callable[[Knob, Value], str]
 ) -> tuple[str, str]:
-    """Return the names of two arithmetics by what differs, and by what both change: `bf16 tf32` and `fp32 tf32`."""
+    """Return the names of two arithmetics, by what differs and by what both change: `bf16 tf32` and `fp32 tf32`."""
     known = [one for one in KNOBS if one.numerics and one.name in candidate and one.name in reference]
     said = [one for one in known if {candidate[one.name], reference[one.name]} != {one.default}]
     first, second = (
@@ -78,6 +78,6 @@ def names_of(
 
 
 def arithmetic(shown: Sequence[tuple[str, str]]) -> str:
-    """Return the name of an arithmetic by label and value of knobs: `bf16 tf32`; `no tf32` where none says anything."""
+    """Return the name of an arithmetic by labels and shown values: `bf16 tf32`; `no tf32` if all are in `TACIT`."""
     said = [f"{label} {text}" if text in BARE else text for label, text in shown if text not in TACIT]
     return " ".join(said or [f"{text} {label}" for label, text in shown])

@@ -1,4 +1,4 @@
-"""The chart of the precision check: by how much each precision is behind full precision, against the tolerance."""
+"""The chart of the precision check: by how much each precision learns less than full precision, and the tolerance."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def precision(view: StudyView) -> Chart | Absence:
 def paired_losses(checks: Sequence[PrecisionCheck], tolerance: float) -> Chart | Absence:
     """Draw how far each tested precision is behind full precision, within and beyond that tolerance."""
     learning = [(pair, [one for one in paired(pair[1].runs) if one.learned]) for pair in pooled(checks)]
-    tested = [(pair, runs) for pair, runs in learning if runs]  # else there is nothing to take shares of
+    tested = [(pair, runs) for pair, runs in learning if runs]  # else there is no decrease to take a share of
     if not tested:
         return Absence(name="precision", title=TITLE, reason=_why(checks, tolerance))
     drawn = [[_shares(runs, runs.candidate) for runs in seeds] for _, seeds in tested]
@@ -81,7 +81,7 @@ def _shares(runs: Paired, run: LossRun) -> Shares:
 
 
 def _allowed(plane: Plane, tolerance: float) -> list[str]:
-    """Draw what is tolerated, and its name above the plane."""
+    """Draw the tolerated range, and its name above the plane."""
     name, high, low = f"allowed ±{format_share(tolerance)}", plane.y(100 * tolerance), plane.y(-100 * tolerance)
     return [
         drawing.bar("band", plane.size.left, high, plane.right - plane.size.left, low - high),
@@ -100,7 +100,7 @@ def _series(plane: Plane, number: int, seeds: Sequence[Shares]) -> list[str]:
 
 
 def _line(plane: Plane, shares: Shares, kind: str) -> list[str]:
-    """Draw the line of a run, with a gap where the loss was not finite and a cross where that began."""
+    """Draw the line of a run, with a gap where the loss was not finite and a cross where the gap begins."""
     parts: list[str] = []
     stretch: list[tuple[float, float]] = []
     for step, share in enumerate(shares):

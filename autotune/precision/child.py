@@ -1,10 +1,11 @@
-"""Paired training runs: full precision, the same perturbed, and the candidate see the same weights, batches and draws.
+"""Paired training runs: full precision, full precision perturbed, and the candidate; all have the same random state.
 
     all references ─► all perturbed ─► all candidates     each: seed, build, seed, then before every step: seed
 
-One after the other in one process, candidates last, because some of their process-wide switches stay. Each run has
-an equal share of the training time that is left, and none is longer than the shortest before it: what has no partner
-is wasted. A command has a process for each run; what it draws before it seeds itself, it draws alike.
+All see the same weights, batches and draws. The runs follow each other in one process, candidates last, because some of
+their process-wide switches stay. Each run has an equal share of the remaining training time, and none is longer than
+the shortest before it: steps without a partner are wasted. A command has a process for each run; what it draws before
+it seeds itself is the same in each.
 """
 
 from __future__ import annotations
@@ -33,12 +34,12 @@ from autotune.targets.ranks.world import agreed
 
 PERTURBATION = 1e-6  # relative, of every weight: eight units in the last place of float32 (docs/notes/precision.md 2)
 PHASE = "measure"
-_SEEDS = 2**32  # that numpy accepts
-_STRIDE = 1_000_003  # between the draws of two seeds, so that the steps of one are not the next one's
+_SEEDS = 2**32  # number of seeds that numpy accepts
+_STRIDE = 1_000_003  # between two seeds, so that the steps of one seed do not repeat those of the next
 
 
 def compare_losses(request: PrecisionCheckRequest, progress: Progress) -> PrecisionCheckResult:
-    """Return all runs. Raises whatever the user's code, torch or the machine raise."""
+    """Return all runs of the request. Raises whatever the user's code, torch or the machine raise."""
     orders: list[tuple[Role, int]] = [(role, seed) for role in request.roles for seed in request.seeds]
     assert len(orders) == 1 or not is_command(request.target), "a command runs once in a process"
     device = devices.choose_device(request.device)
@@ -62,7 +63,7 @@ def train(
 ) -> LossRun:
     """Train one of the runs: at most `steps` optimizer steps and `seconds`, at least one step.
 
-    The model lives no longer than this call.
+    The model is freed before this call returns.
     """
     gradients = Gradients()
     if role == "perturbed":
@@ -70,7 +71,7 @@ def train(
     plan.model_transforms.append(gradients.watching)
 
     def phase(name: str) -> None:
-        _seed(seed, 0)  # what importing drew the first time shall not move what building draws
+        _seed(seed, 0)  # random numbers drawn while importing must not change those drawn while building
         progress.phase(name)
 
     with paired_dropout(plan.device):
@@ -88,7 +89,7 @@ def train(
 
 
 def perturbed(model: Any, seed: int) -> Any:
-    """Return the model with every trainable weight moved by a relative 1e-6, without the common random state."""
+    """Return the model with every trainable weight changed by a relative 1e-6; the common random state is not used."""
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.requires_grad and parameter.is_floating_point():
@@ -99,7 +100,7 @@ def perturbed(model: Any, seed: int) -> Any:
 
 
 class Gradients:
-    """Hooks that read norm and exact zeros of each gradient as it is complete: no loop has to report them.
+    """Hooks that read norm and exact zeros of each gradient when it is complete: no loop has to report them.
 
     Not covered: several backward passes in one optimizer step, whose later sums would be counted again.
     """
@@ -110,17 +111,17 @@ class Gradients:
         self._entries = 0
 
     def watching(self, model: Any) -> Any:
-        """Return the model with its hooks."""
+        """Return the model, with a hook on each trainable parameter."""
         for parameter in model.parameters():
             if parameter.requires_grad:
                 parameter.register_post_accumulate_grad_hook(self._note)
         return model
 
     def take(self) -> tuple[float, float]:
-        """Return norm, still scaled, and share of exact zeros since the last call; waits for the device."""
+        """Return the norm, still scaled, and the share of exact zeros since the last call. Waits for the device."""
         if not self._norms:
             return 0.0, 1.0
-        norm = math.hypot(*torch.stack(self._norms).tolist())  # does not overflow where the sum of squares would
+        norm = math.hypot(*torch.stack(self._norms).tolist())  # `hypot` does not overflow where a sum of squares would
         zeros = 1 - int(torch.stack(self._nonzero).sum()) / self._entries
         self._norms, self._nonzero, self._entries = [], [], 0
         return norm, zeros
@@ -137,7 +138,7 @@ class Gradients:
 
 
 class Diary(Watch):
-    """The watch of one run: records every step, and seeds each with the random state that belongs to it."""
+    """The watch of one run: it records every step, and seeds each with the random state that belongs to the step."""
 
     def __init__(
         self, session: Session, gradients: Gradients, seed: int, steps: int, seconds: float, beat: Callable[[], None]
@@ -153,7 +154,7 @@ class Diary(Watch):
         _seed(seed, 0)
 
     def first_batch(self, seconds: float) -> None:
-        """Begin to count the seconds: a command starts its program before that."""
+        """Begin to count the seconds: a command has started its program before the first batch."""
         self._ends = time.monotonic() + self._seconds
 
     def step(self, step: Step) -> Order:
@@ -173,14 +174,14 @@ class Diary(Watch):
         return Order.STOP if agreed(over) else Order.CONTINUE  # ranks stop at the same step
 
     def micro_batch(self) -> None:
-        """Pass the sign of life on."""
+        """Tell the search that the run makes progress."""
         self._beat()
 
     def run(self, role: Role) -> LossRun:
-        """Return the run, and let go of the session.
+        """Return the run, and drop the references to the session.
 
-        In a circle with it the loader would end by garbage collection, which closes the queues of its workers first:
-        each is then waited for in vain, 5 s long (torch 2.13, `_shutdown_workers`).
+        A reference cycle with the session would leave the loader to garbage collection, which closes the queues of its
+        workers first: torch then waits in vain 5 s for each (torch 2.13, `_shutdown_workers`).
         """
         del self._session
         return LossRun(
@@ -195,7 +196,7 @@ class Diary(Watch):
 
 
 def _seed(seed: int, step: int) -> None:
-    """Seed all that user code draws from, at every step: a run that draws more once is right again at the next."""
+    """Seed all generators of user code, at every step: a run that draws more in one step agrees again in the next."""
     seed_all((seed * _STRIDE + step) % _SEEDS)
 
 

@@ -1,4 +1,4 @@
-"""Whether a precision check may still come, its size, and how long it takes."""
+"""Tells whether a precision check may still come, its size, and how long it takes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from autotune.study.pace import starting_seconds
 from autotune.targets.commands.command import is_command
 
 CHECK_STEPS = 50  # of a first precision check (docs/notes/precision.md 3)
-SEED_SECONDS = 60.0  # at most, for so many steps of the three runs of one seed
+SEED_SECONDS = 60.0  # at most, for `CHECK_STEPS` steps of the three runs of one seed
 CHECK_RUNS = 3  # of one seed: full precision, the same perturbed, the candidate
 RUNS_SLOWER = 1.5  # than the fastest probe: two of them are in full precision (6.2 s for 4.1 s, digits_cnn, Xeon)
 
@@ -25,7 +25,7 @@ def is_dtype_open(history: History) -> bool:
 
 
 def check_batch(history: History) -> int:
-    """Return the micro-batch of a check: the baseline's, or what of it can fit by all that ran out of memory."""
+    """Return the micro-batch of a check: the baseline's, or less of it if checks or probes ran out of memory."""
     batch = history.request.baseline.batch_size
     too_large = [t.config.batch_size for t, _ in history.judged if t.result.outcome is Outcome.OOM_DEVICE]
     while batch > 1 and batch >= min(too_large, default=batch + 1):
@@ -34,7 +34,7 @@ def check_batch(history: History) -> int:
 
 
 def check_seconds(seen: ProbeResult, batch: int, steps: int, processes: int = 1) -> float:
-    """Return the seconds of one check at the pace of one probe: `processes` start alike for its three runs."""
+    """Return the seconds of one check at the pace of one probe; `processes` is how many start for its three runs."""
     assert seen.measurement is not None, "only what was measured has a pace"
     samples = CHECK_RUNS * steps * batch
     return processes * starting_seconds(seen) + RUNS_SLOWER * samples / seen.measurement.samples_per_second

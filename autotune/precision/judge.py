@@ -3,7 +3,7 @@
 The decision rule, in this order (docs/notes/precision.md 3, calibrated on two toy models: 14 of 14 healthy autocast
 runs passed with at most 0.23 % of the loss decrease, 8 of 8 drifting pure-bfloat16 runs were refused at 5.0 to 5.7 %):
 
-    full precision itself breaks or does not learn          inconclusive, nobody is blamed
+    full precision itself breaks or does not learn          inconclusive, not the candidate's fault
     losses not finite, steps skipped, gradients vanish      unstable
     behind by at most the tolerance in the last steps       ok, if the check could have shown more
     behind by more than that and than the noise             worse
@@ -45,9 +45,9 @@ STANDARD_ERRORS = 2.0  # standard errors by which a loss must have fallen to hav
 
 
 class Thresholds(Record, frozen=True, kw_only=True):
-    """The thresholds of the verdict; all from docs/notes/precision.md."""
+    """The thresholds of the verdict. Source: docs/notes/precision.md."""
 
-    least_steps: int = 20  # fewer say nothing
+    least_steps: int = 20  # fewer steps decide nothing
     tolerance: float = 0.02  # of the full-precision loss decrease: 8.7 times the largest healthy difference seen
     perturbed_factor: float = 3.0  # times what a perturbation of 1e-6 alone does: the noise of a check
     first_skips: int = 10  # by the gradient scaler; a few are calibration
@@ -56,7 +56,7 @@ class Thresholds(Record, frozen=True, kw_only=True):
     zero_share: float = 0.20  # of gradient entries: 0.83 where float16 gradients underflowed
     zero_share_reference: float = 0.01  # only where full precision has next to none
     spike: float = 10.0  # times the running median of the gradient norm
-    spikes: int = 2  # that many
+    spikes: int = 2  # this many spikes
 
 
 THRESHOLDS = Thresholds()
@@ -88,7 +88,7 @@ class Paired:
 
     @property
     def standard_error(self) -> float:
-        """The standard error of that decrease, by the scatter of the last steps."""
+        """The standard error of `decrease`, by the scatter of the last steps."""
         last = _finite(self.reference.losses[: self.steps][-LAST_LOSSES:])
         return statistics.stdev(last) * math.sqrt(1 / FIRST_LOSSES + 1 / LAST_LOSSES)
 
@@ -100,7 +100,7 @@ class Paired:
 
     @property
     def difference(self) -> float:
-        """The mean paired difference over the last steps; above 0 the candidate is behind."""
+        """The mean paired difference of the loss over the last steps; above 0 the candidate's loss is higher."""
         return statistics.fmean(self._differences(self.candidate)[-LAST_LOSSES:])
 
     @property
@@ -115,7 +115,7 @@ class Paired:
 
     @property
     def looseness(self) -> float:
-        """The mean distance of these two in a step: large if masks or kernels differ between the runs."""
+        """The mean distance in a step of reference and perturbed run: large if masks or kernels differ between them."""
         return statistics.fmean(map(abs, self._differences(self.perturbed)[-LAST_LOSSES:]))
 
     def differences(self, other: LossRun) -> list[float | None]:
@@ -164,7 +164,7 @@ def refusal(config: Config, verdicts: Sequence[LossVerdict]) -> Notice | None:
 
 
 def pooled(checks: Sequence[PrecisionCheck]) -> list[PrecisionCheck]:
-    """Return the last check of every precision, with the runs of earlier ones that had other seeds only."""
+    """Return the last check of every precision, with the runs of earlier checks whose seeds it does not have."""
     last = {tuple(precision_of(request.candidate).values()): (request, result) for request, result in checks}
     found = []
     for request, result in last.values():
@@ -182,7 +182,7 @@ def _one_but_for_seeds(one: PrecisionCheckRequest, other: PrecisionCheckRequest)
 
 
 def paired(runs: Sequence[LossRun]) -> list[Paired]:
-    """Return the runs by seed, without a seed that lacks a run."""
+    """Return the runs by seed, without seeds that lack one of the three runs."""
     found: dict[int, dict[str, LossRun]] = {}
     for run in runs:
         found.setdefault(run.seed, {})[run.role] = run
@@ -202,7 +202,7 @@ class _Notices:
 
 
 def _doubt(pair: Paired, notices: _Notices) -> Notice | None:
-    """Return why full precision itself cannot be compared with; None if it can."""
+    """Return why a comparison with full precision is impossible; None if it is possible."""
     for run in (pair.reference, pair.perturbed):
         if broken := sum(loss is None for loss in run.losses[: pair.steps]):
             return notices.notice(Code.REFERENCE_NOT_FINITE, broken=broken, steps=pair.steps)
@@ -240,7 +240,7 @@ def _instability(pair: Paired, lines: Thresholds, notices: _Notices) -> Notice |
 def _compared(
     found: Callable[..., LossVerdict], pairs: Sequence[Paired], lines: Thresholds, notices: _Notices, batch: int
 ) -> LossVerdict:
-    """`ok`, `worse`, or inconclusive where noise hides the difference: one seed where it is small, else an interval."""
+    """Return `ok`, `worse` or `inconclusive`: from one seed where noise is small, else from an interval over seeds."""
     decrease = statistics.fmean(pair.decrease for pair in pairs)
     differences = [pair.difference for pair in pairs]
     tolerated = lines.tolerance * decrease
@@ -249,7 +249,7 @@ def _compared(
     low = high = differences[0]
     if len(pairs) >= FEWEST_SEEDS:
         low, high = mean_bounds(differences)
-        if loose > tolerated:  # hardly paired: blamed only for more than another seed does (docs/notes/precision.md 2)
+        if loose > tolerated:  # hardly paired: it must exceed the spread of seeds (docs/notes/precision.md 2)
             noise = max(noise, statistics.stdev(pair.end for pair in pairs))
     elif max(loose, noise) > tolerated:
         return found(reason=notices.notice(Code.ONE_SEED_UNDECIDED, looseness=loose / decrease), remedy="seeds")
@@ -280,7 +280,7 @@ def _zeros(run: LossRun) -> float:
 
 
 def _spikes(run: LossRun, lines: Thresholds) -> int:
-    """Return how often the gradient norm exceeded the median of those before it by the factor of a spike."""
+    """Return how often the gradient norm exceeded the median of the norms before it by the factor `spike`."""
     norms = _finite(run.gradient_norms)
     return sum(
         norms[step] > lines.spike * statistics.median(norms[:step])

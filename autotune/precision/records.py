@@ -21,7 +21,7 @@ class LossRun(Record, frozen=True, kw_only=True):
     gradient_norms: tuple[float | None, ...] = ()  # unscaled
     zero_gradient_shares: tuple[float, ...] = ()  # of all gradient entries, exactly zero
     skipped_steps: tuple[int, ...] = ()  # indices of the steps that the gradient scaler skipped
-    loss_scale: float | None = None  # at the end; None: no scaler
+    loss_scale: float | None = None  # at the end; None: no gradient scaler
 
 
 class PrecisionCheckResult(Result, frozen=True, kw_only=True):
@@ -49,8 +49,8 @@ class PrecisionCheckRequest(
     seeds: tuple[int, ...] = (0,)
     steps: int = 50  # optimizer steps of each run; 40 to 60 resolve what seeds would hide (docs/notes/precision.md 2)
     roles: tuple[Role, ...] = ROLES
-    max_seconds: float = 60.0  # of training, all runs together; what it cuts short is told by the number of losses
+    max_seconds: float = 60.0  # of training, all runs together; the number of losses shows which runs it cut short
 
     def process_config(self) -> Config:
-        """The candidate's configuration: see `Request`."""
+        """The candidate's configuration, which sets the environment of the process."""
         return self.candidate

@@ -2,8 +2,8 @@
 
     finalists ─► one not yet judged? compare it ─► refused? its configurations are out ─► finalists ─► ...
 
-Every check is kept in the study, and `following` decides from those alone what is still to be run: whoever resumes
-pays only for what is missing.
+Every check is kept in the study, and `following` decides from these alone which check to run next: a resumed search
+runs only the missing ones.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ from autotune.study.pace import starting_seconds
 from autotune.study.summary import ConfigSummary
 from autotune.targets.commands.command import is_command
 
-FULL_SEEDS = 3  # the fewest that give an interval (docs/notes/precision.md 3)
-MOST_SEEDS = 12  # the interval is a third as wide as with three; what is still open then is left open
+FULL_SEEDS = 3  # the fewest seeds that give an interval (docs/notes/precision.md 3)
+MOST_SEEDS = 12  # the interval is a third as wide as with three; a check that is still open then stays open
 CHECK_TRIES = 2  # of a check that crashed: it may have been an accident
-MORE_TIME = 2.0  # times what a check had that was cut short: then it is run again
+MORE_TIME = 2.0  # a check that was cut short is run again if there are so many times the seconds that it had
 
 
 def precise_finalists(
@@ -41,9 +41,10 @@ def precise_finalists(
 ) -> list[ConfigSummary]:
     """Return the finalists whose precision is not refused, after comparing what was not compared yet.
 
-    `most` and `margin` are those of `choice.finalists`. `first` tells who takes the first place, if anyone, by what is
-    known so far; then the baseline takes none, and one fewer is returned. Where there is no time to compare, it is left
-    undecided. Raises `NoRecommendation` if all that could be confirmed is refused, and `EnvironmentUnfit`.
+    `most` and `margin` are those of `choice.finalists`. `first` returns the configuration that takes the first place,
+    as far as is known now, or None; if it returns one, the baseline takes no place, and one fewer is returned. Where
+    there is no time to compare, the precision stays undecided. Raises `NoRecommendation` if every configuration that
+    could be confirmed is refused, and `EnvironmentUnfit`.
     """
     history, baseline = context.history, context.request.baseline
     while True:
@@ -55,7 +56,7 @@ def precise_finalists(
             chosen = [preferred, *others][: max(most - 1, 1)]
         wanted = [one.config for one in chosen]
         if any(trial.config == baseline and verdict.feasible for trial, verdict in judged):
-            wanted.append(baseline)  # among equals it wins, fastest or not
+            wanted.append(baseline)  # it wins among equals, even if it is not the fastest
         unknown = next((config for config in wanted if _next(context, config) is not None), None)
         if unknown is None or not context.budget.affords_precision_check:
             break
@@ -91,7 +92,7 @@ def _refused(history: History) -> list[ConfigSummary]:
 
 
 def _compare(context: SearchContext, config: Config) -> None:
-    """Compare until nothing more can be found out; report it."""
+    """Run checks of this arithmetic until another would decide nothing more; report the verdict."""
     attempts = 0
     while (request := _next(context, config)) is not None and (not attempts or context.budget.affords_precision_check):
         name, full = names(request)
@@ -110,7 +111,7 @@ def _compare(context: SearchContext, config: Config) -> None:
 
 
 def _run(context: SearchContext, request: PrecisionCheckRequest) -> PrecisionCheckResult:
-    """Return the runs of a check; those of a command in a process each, whose start counts, until one fails."""
+    """Return the runs of a check. A command has a process for each run, whose start counts as time, until one fails."""
     if not is_command(request.target):
         return context.run(request)
     results: list[PrecisionCheckResult] = []
@@ -129,12 +130,12 @@ def _next(context: SearchContext, config: Config) -> PrecisionCheckRequest | Non
     request, history = context.request, context.history
     if request.goal.stability == "off" or full_precision(config, request.facts) == config:
         return None
-    # All runs with the same workers, who are seeded from the run's own seed: they see the same batches and the same
-    # augmentation, and a slow loader costs what it costs in training.
+    # All runs have the same number of workers, which are seeded from the run's seed: they see the same batches and the
+    # same augmentation, and a slow loader takes as long as in training.
     loading = {worker_knob().name: loader_workers(config)}
     values = {**request.baseline.values, "gradient_accumulation_steps": 1, **loading}
     candidate = Config(values={**values, **precision_of(config), "batch_size": check_batch(history)})
-    # A command may seed itself: then all seeds give the same run, and an interval over them says nothing.
+    # A command may seed itself: then all seeds give the same run, and an interval over them means nothing.
     most, usual = (1, 1) if is_command(request.target) else (MOST_SEEDS, FULL_SEEDS)
     seeds = tuple(request.seed + number for number in range(most))
     first = PrecisionCheckRequest(
@@ -156,11 +157,11 @@ def _next(context: SearchContext, config: Config) -> PrecisionCheckRequest | Non
 def following(
     attempts: Sequence[PrecisionCheck], first: PrecisionCheckRequest, seeds: tuple[int, ...], lines: Thresholds
 ) -> PrecisionCheckRequest | None:
-    """Return the request after these attempts, beginning with `first`; None if no more can be found out.
+    """Return the request after these attempts, beginning with `first`; None if no check would decide more.
 
     Out of memory: half the batch. A crash: once more. Runs that do not decide: more of the `seeds`, three at least and
-    then twice as many, while they fit into the time of `first`. Too few steps in the time: once more when there is
-    much more time.
+    then twice as many, while they fit into the time of `first`. Too few steps in the time: once more if `MORE_TIME`
+    times the time is available.
     """
     if not attempts:
         return _capped(first, first.max_seconds)

@@ -18,7 +18,7 @@ from autotune.units import counted
 
 @dataclass(frozen=True, kw_only=True)
 class Ranks:
-    """What the settings ask of ranks."""
+    """The settings of a search that concern ranks."""
 
     count: int = 1
     device: str | None = None  # that each of them trains on; None: the accelerator, else the CPU

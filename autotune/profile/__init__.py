@@ -1,1 +1,1 @@
-"""Where a training step of one configuration goes, and which lines of the user's code cost time: `autotune profile`."""
+"""The parts of a training step of one configuration, and the user's lines that take time: `autotune profile`."""

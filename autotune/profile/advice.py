@@ -8,7 +8,7 @@ from autotune.core.slow_line_sentences import SLOW_LINE_TEXTS
 from autotune.profile.records import REPLAYED_STEPS, SlowLine
 from autotune.units import format_ms
 
-MOST_SPREAD = 10.0  # times what the line costs: an interval wider than that, around nothing, tells nothing of it
+MOST_SPREAD = 10.0  # times the line's seconds: a wider interval around 0 does not determine its gain
 
 
 def numbers_of(one: SlowLine) -> dict[str, Number]:
@@ -27,12 +27,12 @@ def seen(one: SlowLine) -> str:
 
 
 def instead(one: SlowLine) -> str:
-    """Return what to write instead."""
+    """Return the advice what to write instead of the slow line."""
     return SLOW_LINE_TEXTS[one.kind].instead
 
 
 def tried(one: SlowLine) -> str:
-    """Return what was measured without it, in a clause; empty where that was not asked for."""
+    """Return in a clause what was measured without the line; empty if that was not asked for."""
     if one.unverified:
         return f"not verified: {one.unverified}"
     if (gain := one.gain) is None:

@@ -22,21 +22,21 @@ from autotune.units import format_bytes, format_ms, format_share
 
 STRIP = Size(width=1140, height=0, kind="strip")  # the whole width of a page
 ROW, GAP = 26, 3  # pixels of a row of the strip, and below it
-MOST_DEPTH = 4  # rows of modules: what lies deeper counts for the module that it is in
+MOST_DEPTH = 4  # rows of modules: deeper modules count for the one that contains them
 LEAST_PIXELS = 1.5  # of a block: narrower ones cannot be seen
 ROOM = 10  # pixels of a block beside its name
 SERIES: Mapping[Part, int] = {
     "data": 4, "copy": 1, "forward": 0, "backward": 2, "communication": 6, "optimizer": 3, "other": 5,
 }  # fmt: skip
 COLOUR_COUNT = 9  # of report/chart.css
-LEAST_DRAWN = 0.001  # of the peak: what takes less cannot be seen in the bar
+LEAST_DRAWN = 0.001  # of the peak: a smaller category cannot be seen in the bar
 LIMIT = "limit"
-FAR_LIMIT_RATIO = 8  # times what is used: a limit beyond that would leave too little of the bar to be read
+FAR_LIMIT_RATIO = 8  # times the used memory: with a limit beyond that, the bar would be too short to read
 
 
 @dataclass(frozen=True, kw_only=True)
 class Span:
-    """One block of the strip: seconds of a step from its start, in a row below what it is a part of."""
+    """One block of the strip: seconds from the start of a step, in a row below the block that contains it."""
 
     name: str
     part: Part
@@ -49,7 +49,7 @@ class Span:
 def blocks(result: ProfileResult) -> list[Span]:
     """Return the parts of a step in their order, and below forward and backward pass their modules.
 
-    Modules were watched in other steps, which that makes slower: what counts is their share of the pass.
+    Modules were watched in other steps, which watching makes slower: so their share of the pass counts.
     """
     found, start = list[Span](), 0.0
     for one in sorted(result.parts, key=lambda one: PARTS.index(one.part)):
@@ -81,7 +81,7 @@ def _modules(modules: Sequence[ModuleSeconds], part: Part, start: float, seconds
 
 
 def _below(prefix: str, names: Sequence[str]) -> list[str]:
-    """Return the modules right below one, also those that only hold others; at the top the loss, too, which is last."""
+    """Return the direct children of a module, also mere containers; at the top the loss, too, which is last."""
     loss = [one for one in names if one.startswith("(")] if not prefix else []
     return [*parts_of(prefix, [one for one in names if not one.startswith("(")]), *loss]
 
@@ -133,7 +133,7 @@ def _block(one: Span, scale: float, time: str, step_seconds: float) -> list[str]
 
 
 def memory(categories: Sequence[tuple[str, int]], limit_bytes: int) -> Chart:
-    """Draw the bytes of each category in one bar, against the limit; those below zero are in the table only."""
+    """Draw the bytes of each category in one bar, and the limit; negative ones are only in the table."""
     total = sum(count for _, count in categories)
     told = [(name, format_bytes(count), format_share(count / total)) for name, count in categories if count]
     drawn = [one for one in categories if one[1] >= LEAST_DRAWN * total > 0]
@@ -149,7 +149,7 @@ def memory(categories: Sequence[tuple[str, int]], limit_bytes: int) -> Chart:
 
 
 def _stack(categories: Sequence[tuple[str, int]], limit_bytes: int, size: Size) -> list[str]:
-    """A bar up to the limit where that is near, else up to what is used: then the limit is far away, and said to be."""
+    """Draw a bar up to the limit if that is near; else up to the used memory, with a text that the limit is far."""
     ends = [0.0]
     for _, count in categories:
         ends.append(ends[-1] + count)

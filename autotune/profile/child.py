@@ -33,12 +33,12 @@ from autotune.targets.commands.distributed import world_size
 from autotune.targets.loop import Training
 from autotune.targets.own_loop import OwnSession
 
-# Of a loop that ended before, and of ranks that go on because the others wait for them; the process ends soon.
+# Passes of a loop that ended early, and of ranks that go on because others wait for them; the process ends soon.
 _unfinished = list[Passing | ExitStack]()
 
 
 def measure(request: ProfileRequest, progress: Progress) -> ProfileResult:
-    """Return where the steps of the configuration go. Raises whatever the user's code, torch or the machine raise."""
+    """Return the readings of the configuration's steps. Raises whatever the user's code, torch or the machine raise."""
     if request.extent == "storage":
         return _storage(request, progress)
     from_the_start = FromTheStart(LeftOn(), GraphSearches())
@@ -47,7 +47,7 @@ def measure(request: ProfileRequest, progress: Progress) -> ProfileResult:
 
 
 def _storage(request: ProfileRequest, progress: Progress) -> ProfileResult:
-    """Read the dataset, and train nothing."""
+    """Return the readings of the dataset's storage; no model is trained."""
     assert request.output is not None, "of caches"
     kept, plan = Path(request.output), plan_of(completed(request.config).values, devices.choose_device(request.device))
     plan.settable = request.settable
@@ -93,7 +93,7 @@ def _measured(request: ProfileRequest, progress: Progress, from_the_start: FromT
 
 
 def _watched(session: OwnSession, profiling: UserLoopPasses, progress: Progress) -> ProfileResult:
-    """Let the user's loop run. Its thread takes the steps, and stops in one: the passes are left as they are then."""
+    """Return the result of the user's loop. Its thread stops inside a step: the passes stay as they are then."""
     progress.phase("warm-up")
     session.asks_for_more = "Let it train for more steps or epochs, which a profile ends by itself."
     passes = profiling.passes(progress.phase)
@@ -110,7 +110,7 @@ def _watched(session: OwnSession, profiling: UserLoopPasses, progress: Progress)
 
 @contextmanager
 def _optimizer_lines() -> Iterator[list[UserLine]]:
-    """Note the lines of the user's that make optimizers."""
+    """Yield a list that collects the user's lines that make optimizers."""
     lines, begin = list[UserLine](), torch.optim.Optimizer.__init__
 
     def noted(*arguments: Any, **options: Any) -> None:
@@ -123,18 +123,18 @@ def _optimizer_lines() -> Iterator[list[UserLine]]:
 
 
 class Stepping(Watch):
-    """The watch of a session that steps for as long as a generator wants."""
+    """The watch of a session: it gives each step to a generator, and stops when the generator ends."""
 
     def __init__(self, passes: Passing, beat: Callable[[], None]) -> None:
         self._passes, self._beat = passes, beat
         next(passes)
 
     def micro_batch(self) -> None:
-        """Pass the sign of life on."""
+        """Report progress to the search."""
         self._beat()
 
     def step(self, step: Step) -> Order:
-        """Hand the step to the pass that waits for it."""
+        """Send the step to the generator; return `STOP` when that ends."""
         self._beat()
         try:
             self._passes.send(step)
@@ -144,17 +144,17 @@ class Stepping(Watch):
 
 
 class OwnStepping(Stepping):
-    """The same of a loop that may come to its end before."""
+    """The same for a user's own loop, which may end earlier."""
 
     def __init__(self, passes: Passing, beat: Callable[[], None], profiling: UserLoopPasses) -> None:
         super().__init__(passes, beat)
         self._profiling = profiling
 
     def step(self, step: Step) -> Order:
-        """Hand the step over, which ends the forward pass of what follows it."""
+        """Send the step to the generator, and end a forward pass that the stopwatch still counts."""
         self._profiling.parts.end_forward()
         return super().step(step)
 
     def ended(self) -> bool:
-        """End the passes where the loop has no more steps; return whether parts were timed by then."""
+        """End the passes because the loop has no more steps; return whether parts were timed by then."""
         return self._profiling.ended()

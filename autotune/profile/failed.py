@@ -14,20 +14,20 @@ from autotune.failures.log_excerpt import excerpt, stopped_at
 from autotune.failures.words import what_happened, when_it_was
 from autotune.preparation.prepare import error_of_failure
 
-# The user's own words, or the machine's, say all there is.
+# Outcomes whose own message needs no further advice.
 _IN_OTHER_WORDS = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.ENVIRONMENT)
 _ALONE = re.compile(r"rank \d+( in \S+ \([^)]*\))? gave no sign of life$")  # no other rank waits for it
 
 
 def with_shown_trace(failure: Failure, log: str) -> Failure:
-    """Return the failure with what its user is shown: their frames, or what helps of a `log` without an error."""
+    """Return the failure with the trace to show: the user's frames, or the useful lines of a `log` without an error."""
     return failure if failure.user_frame else replace(failure, traceback=excerpt(log))
 
 
 def error_of_profile(label: str, ended: Result, log: str, smaller: str, kept: Path | None) -> AutotuneError:
-    """Return the error of the profile of `label`, or of the look at it before, that `ended` with a failure.
+    """Return the error for the profile of `label`, or its inspection, that `ended` with a failure.
 
-    `log` is what was printed, and `kept` where it stays, if it does; `smaller` says how to ask for a smaller batch.
+    `log` is the printed text, and `kept` its file, if it is kept; `smaller` says how to ask for a smaller batch.
     """
     outcome, failure = ended.outcome, ended.failure
     assert failure is not None, "only what failed has an error"
@@ -36,7 +36,7 @@ def error_of_profile(label: str, ended: Result, log: str, smaller: str, kept: Pa
     failure = with_shown_trace(failure, log)
     what = "ran out of memory" if outcome.out_of_memory else "did not come to its end"
     when = when_it_was(failure.phase)
-    told = what_happened(failure, stopped_at(log)).replace(KILLED_BY_OTHERS, "")  # which is said below
+    told = what_happened(failure, stopped_at(log)).replace(KILLED_BY_OTHERS, "")  # said below
     why, remedy = _why_and_remedy(outcome, told, smaller)
     hint = "" if failure.user_frame else " --output FOLDER keeps all that it prints."
     where = f"\nFull log: {kept}" if kept else hint
@@ -44,7 +44,7 @@ def error_of_profile(label: str, ended: Result, log: str, smaller: str, kept: Pa
 
 
 def _why_and_remedy(outcome: Outcome, told: str, smaller: str) -> tuple[str, str]:
-    """Return why that probably is so, and what to do, in sentences."""
+    """Return the probable reason, and what to do, in sentences."""
     if outcome.out_of_memory:
         return "Looking at steps takes a little more memory than training.", f"Try {smaller}."
     if outcome is Outcome.TIMEOUT and _ALONE.match(told):

@@ -1,4 +1,4 @@
-"""What the readings of a profile say: shares of a step, the most that a remedy gives, slow lines in order. Pure."""
+"""Judges the readings of a profile: shares of a step, the largest gain of a remedy, slow lines in order. Pure."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from autotune.profile.module_tree import is_inside, parts_of
 from autotune.profile.records import ModuleSeconds, Part, PartSeconds, ProfileResult, SlowLine
 from autotune.units import format_ms, format_speedup
 
-LEAST_SLOW_LINE_SHARE = 0.01  # of a step: what costs less is not worth an edit
-LEAST_LATE = 0.1  # of a step: a rank that waits so much less than another is late, and else ranks are alike
-LEAST_EXPLAINED = 0.3  # of what a rank waits: a part that takes less longer is not why
+LEAST_SLOW_LINE_SHARE = 0.01  # of a step: a line that takes less is not worth an edit
+LEAST_LATE = 0.1  # of a step: a rank that waits so much less than another is late; otherwise ranks are equal
+LEAST_EXPLAINED = 0.3  # of a rank's waiting: a part whose excess is less is not the reason
 EXPANDED_TIME_SHARE = 0.25  # of forward and backward pass: a module that takes more is shown by its parts
 _REMEDIES: Mapping[Part, tuple[str, str]] = {
     "data": ("Waiting for data", "loader workers, or a faster dataset,"),
@@ -31,14 +31,14 @@ def share_of_parts(result: ProfileResult, *parts: Part) -> float:
 
 
 def at_most(of_step: float) -> float:
-    """Return by what factor steps would be faster if that share of them took no time (Amdahl 1967)."""
+    """Return the factor by which steps would be faster if the share `of_step` took no time (Amdahl 1967)."""
     return 1 / max(1 - of_step, 1e-9)
 
 
 def bottleneck(result: ProfileResult) -> str:
-    """Return the part that takes most in one sentence, with what a remedy can give at most.
+    """Return a sentence on the part that takes most, with the largest possible gain of a remedy.
 
-    Forward and backward pass are one: what makes one faster mostly makes the other, too.
+    Forward and backward pass count as one, because a change that makes one faster mostly makes the other faster, too.
     """
     computing = share_of_parts(result, *_COMPUTING)
     others = {one.part: share_of_parts(result, one.part) for one in result.parts if one.part not in _COMPUTING}
@@ -57,9 +57,9 @@ def waits_of(ranks: Sequence[Sequence[PartSeconds]]) -> list[float]:
 
 
 def late_rank(result: ProfileResult) -> str:
-    """Return which rank waits for which, and for what part of its step, in a sentence; empty: none is late.
+    """Return a sentence on which rank waits for which, and for which part of its step; empty: none is late.
 
-    That part is the one that takes the late rank longest beyond what it takes the rank that waits most.
+    That part is the one with the largest excess of the late rank over the rank that waits most.
     """
     waits = waits_of(result.ranks)
     if not waits or max(waits) - waits[result.rank] <= LEAST_LATE * result.seconds:
@@ -69,15 +69,16 @@ def late_rank(result: ProfileResult) -> str:
     more = {part: late[part] - other.get(part, 0.0) for part in late if part != "communication"}
     part, waited = max(more, key=lambda one: more[one]), max(waits) - waits[result.rank]
     told = f"Rank {waiting} waits {format_ms(waited)} ms a step longer than rank {result.rank}"
-    if more[part] < LEAST_EXPLAINED * waited:  # ranks that do not wait in every step
+    if more[part] < LEAST_EXPLAINED * waited:  # the ranks do not wait in every step
         return f"{told}."
     return f"{told}, where `{part}` takes {format_ms(more[part])} ms more."
 
 
 def bound_shares(result: ProfileResult) -> dict[str, float]:
-    """Return what share of a step each bound takes at least, the largest first; empty: not counted.
+    """Return the least share of a step that each bound takes, the largest first; empty: not counted.
 
-    A roofline (Williams, Waterman, Patterson 2009) with two more roofs: waiting for data, and what a call costs.
+    This is a roofline (Williams, Waterman, Patterson 2009) with two more roofs: waiting for data, and the time of
+    calls.
     """
     work, bounds = result.work, result.limits
     if work is None or work.flops is None or bounds is None:
@@ -96,18 +97,18 @@ def _factor(of_step: float) -> str:
 
 
 def expensive_lines(result: ProfileResult) -> list[SlowLine]:
-    """Return what costs a hundredth of a step or more, the most expensive first; growing memory before all.
+    """Return the slow lines that take a hundredth of a step or more, most expensive first; growing memory before all.
 
-    Memory that grows ends the training, whatever it costs.
+    Growing memory ends the training, however little time it takes.
     """
     worth = [one for one in result.slow_lines if one.bytes or one.seconds >= LEAST_SLOW_LINE_SHARE * result.seconds]
     return sorted(worth, key=lambda one: (not one.bytes, -one.seconds))
 
 
 def expensive_modules(modules: Sequence[ModuleSeconds]) -> list[ModuleSeconds]:
-    """Return modules with the times of what is in them, the most expensive first; together they are all there is.
+    """Return modules with the times of all inside them, most expensive first; together they are the whole pass.
 
-    What takes more than a quarter is shown by its parts. Times in no module count for `(loss)`.
+    A module that takes more than a quarter is replaced by its parts. Times outside all modules count for `(loss)`.
     """
     tree = {one.name: one for one in modules if not one.name.startswith("(")}
     outside = [one for one in modules if one.name.startswith("(")]
@@ -117,7 +118,7 @@ def expensive_modules(modules: Sequence[ModuleSeconds]) -> list[ModuleSeconds]:
         for one in large:
             shown.remove(one)
             shown += [_whole(part, tree) for part in parts_of(one.name, tree)]
-            if (own := tree.get(one.name)) is not None:  # what it computes itself
+            if (own := tree.get(one.name)) is not None:  # the time of the module's own code
                 shown.append(replace(own, name=f"{one.name or '(model)'}{_ITSELF}"))
     return sorted([*shown, *outside], key=_both, reverse=True)
 
@@ -127,7 +128,7 @@ def _both(one: ModuleSeconds) -> float:
 
 
 def _whole(name: str, tree: Mapping[str, ModuleSeconds]) -> ModuleSeconds:
-    """Return a module with the times of all that is in it."""
+    """Return a module with the times of all modules inside it."""
     inside = [one for other, one in tree.items() if is_inside(other, name)]
     return ModuleSeconds(
         name=name, kind=tree[name].kind if name in tree else "", forward=sum(one.forward for one in inside),

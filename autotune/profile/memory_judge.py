@@ -1,4 +1,4 @@
-"""What the readings of memory say: rows that add up to the peak, modules, what recomputing saves. Pure."""
+"""Judges the readings of memory: rows that add up to the peak, modules, savings by recomputing. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from autotune.profile.memory_records import MemoryUse
 from autotune.profile.module_tree import is_inside, parts_of
 from autotune.profile.records import ModuleSeconds
 
-TENSOR_AGREEMENT = 0.03  # relative: tensors of a step and those by shapes alone that agree so far are the same
-EXPANDED_ACTIVATION_SHARE = 0.25  # of the activations: a module that made more is shown by its parts
+TENSOR_AGREEMENT = 0.03  # relative difference up to which counted tensors and those of the shape run count as equal
+EXPANDED_ACTIVATION_SHARE = 0.25  # of the activations: a module with more is replaced by its parts
 CONTEXT, CACHED, UNEXPLAINED = "context", "cached", "not explained"
 BUFFERS, CODE, KEPT, LATER = "buffers", "kernels' code", "kept by malloc", "more at its peak"
 
@@ -22,20 +22,20 @@ def peak_bytes(use: MemoryUse) -> int:
 
 
 def taken_apart(use: MemoryUse) -> Breakdown | None:
-    """Return the tensors of a step: counted, else by shapes alone."""
+    """Return the tensors of a step: counted, else by the shape run."""
     return use.tensors or (use.shapes.breakdown if use.shapes else None)
 
 
 def rows(use: MemoryUse) -> list[tuple[str, int]]:
-    """Return what the peak consists of; all rows together are the peak.
+    """Return the parts of the peak, in bytes; together they are the peak.
 
-    What is not explained is below zero where something is in two rows: memory that was freed before the first step is
-    in the context, and used again.
+    The unexplained part is negative if memory is in two rows: memory that was freed before the first step is in the
+    context, and is used again.
     """
     found = taken_apart(use)
     known: list[tuple[str, int]] = [(one, found.categories[one]) for one in CATEGORIES] if found else []
     buffers = use.heap.buffers_bytes if use.heap else 0
-    known.append((CONTEXT, use.context_bytes + min(0, buffers)))  # less what it gave back since then
+    known.append((CONTEXT, use.context_bytes + min(0, buffers)))  # without memory that it has freed since then
     if use.heap is not None:
         heap = use.heap
         known += [(BUFFERS, max(0, buffers)), (CODE, heap.code_bytes)]
@@ -46,7 +46,7 @@ def rows(use: MemoryUse) -> list[tuple[str, int]]:
 
 
 def disagreement(use: MemoryUse) -> tuple[float, str] | None:
-    """Return by what share shapes alone say more than was counted (below zero: less), and where most; None: unknown."""
+    """Return the share by which the shape run exceeds the count, and the category that differs most; None: unknown."""
     counted, shapes = use.tensors, use.shapes.breakdown if use.shapes else None
     if counted is None or shapes is None:
         return None
@@ -55,9 +55,9 @@ def disagreement(use: MemoryUse) -> tuple[float, str] | None:
 
 
 def largest_modules(modules: Sequence[ModuleBytes]) -> list[ModuleBytes]:
-    """Return modules with the activations of what is in them, the most first; together they are all there are.
+    """Return modules with the activations of all inside them, largest first; together they are all activations.
 
-    What made more than a quarter is shown by its parts.
+    A module with more than a quarter is replaced by its parts.
     """
     tree = {one.name: one for one in modules if one.name != OUTSIDE}
     total = sum(one.bytes for one in modules)
@@ -78,7 +78,7 @@ def largest_modules(modules: Sequence[ModuleBytes]) -> list[ModuleBytes]:
 
 
 def saved_by(use: MemoryUse) -> list[tuple[str, Value, int]]:
-    """Return knob, value and bytes of tensors by which it lowers the peak, by shapes alone; those that do."""
+    """Return knob, value and saved bytes of the peak, by the shape run, for the values that save any."""
     own = use.shapes.breakdown if use.shapes else None
     if own is None:
         return []
@@ -92,6 +92,6 @@ def saved_by(use: MemoryUse) -> list[tuple[str, Value, int]]:
 
 
 def recomputing_seconds(block: str, modules: Sequence[ModuleSeconds]) -> float | None:
-    """Return the seconds of a step that the forward pass of a block takes again; None: not told apart."""
+    """Return the seconds of a step that the forward pass of a block takes again; None: not measured."""
     inside = [one.forward for one in modules if is_inside(one.name, block)]
     return sum(inside) if inside else None

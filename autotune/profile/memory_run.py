@@ -1,4 +1,4 @@
-"""The shape run beside a profile: what its tensors are for where there was not enough memory, and else a check."""
+"""The shape run of a profile: it explains the memory if there was not enough, and otherwise checks the count."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from autotune.profile.memory_judge import largest_modules
 from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.units import format_bytes, format_share
 
-MAX_SECONDS = 60.0  # of steps on shapes: each takes a second or two, whatever the batch
+MAX_SECONDS = 60.0  # of the shape run: each step takes a second or two, whatever the batch
 MOST_NAMED_PARTS, LEAST_NAMED_SHARE = 3, 0.01  # modules and categories in a sentence; share of the activations
 
 
 def on_shapes(
     asked: ProfileRequest, domains: Mapping[str, Sequence[Value]], launcher: Launcher, place: Path
 ) -> ShapeRun:
-    """Take the step that is profiled without contents, and again with each way to recompute activations."""
+    """Return the shape run of the profiled step, and of the step with each way to recompute activations."""
     folder = place / ShapeRunRequest.FOLDER
     folder.mkdir()
     request = shape_run_request(
@@ -46,9 +46,9 @@ def on_shapes(
 
 
 def with_shapes(result: ProfileResult, asked: ProfileRequest, found: ShapeRun) -> ProfileResult:
-    """Return the result with what the shape run found, or why it found nothing.
+    """Return the result with the shape run's findings, or the reason why there are none.
 
-    Raises `TargetError` for a profile that ran out of memory, with what needs most.
+    Raises `TargetError` for a profile that ran out of memory; the message names the largest parts.
     """
     if result.failure is not None:
         raise TargetError(
@@ -68,7 +68,7 @@ def smaller_batch(asked: ProfileRequest) -> str:
 
 
 def _allocations(found: ShapeRun, samples: int) -> str:
-    """Return what a step would hold, the most first, in a sentence: for a process that had not enough memory."""
+    """Return a sentence on the memory of a step, largest parts first, for a profile that ran out of memory."""
     breakdown = found.arms[0].breakdown if found.arms else None
     if breakdown is None:
         why = found.arms[0].why if found.arms else _why_no_arm(found).text

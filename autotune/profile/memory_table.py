@@ -28,11 +28,11 @@ from autotune.units import format_rate, format_share, format_speedup
 MEMORY_BAR_CHARACTERS = 30
 LEAST_MEMORY_SHARE = 0.001  # of the peak: categories that take less are left out
 MOST_MEMORY_MODULES = 3
-WORTHWHILE_RATIO = 1.05  # times what a cheaper policy saves: one that saves less than that is left out, --json has it
+WORTHWHILE_RATIO = 1.05  # times the saving of a cheaper policy: policies that save less are left out; --json has them
 
 
 def memory_block(result: ProfileResult) -> Text:
-    """Return the lines about memory; none where it was not looked at."""
+    """Return the lines about memory; empty if it was not measured."""
     use, block = result.memory, Text()
     if use is None:
         return block
@@ -49,7 +49,7 @@ def memory_block(result: ProfileResult) -> Text:
 
 
 def memory_sentences(result: ProfileResult) -> list[str]:
-    """Return what is said of memory below its rows, whole and as users' names stand there."""
+    """Return the sentences about memory below its rows, unbroken, with users' names as they are."""
     if (use := result.memory) is None:
         return []
     told = (_tensors(use), _activations(use), _optimizers(use), _recomputing(use, result.modules), _padding(result))
@@ -57,7 +57,7 @@ def memory_sentences(result: ProfileResult) -> list[str]:
 
 
 def _tensors(use: MemoryUse) -> str:
-    """Return how much of it are tensors, and whether the shape run agrees."""
+    """Return a sentence on the tensors in the peak, and whether the shape run agrees."""
     found, difference = taken_apart(use), disagreement(use)
     why = use.shapes.why if use.shapes else ""
     if found is None:
@@ -86,7 +86,7 @@ def _activations(use: MemoryUse) -> str:
 
 
 def _optimizers(use: MemoryUse) -> str:
-    """Return what the optimizer keeps, and what others would."""
+    """Return a sentence on the optimizer's state, and the state of other optimizers."""
     found = taken_apart(use)
     if not use.states or found is None:
         return ""
@@ -95,7 +95,7 @@ def _optimizers(use: MemoryUse) -> str:
 
 
 def _recomputing(use: MemoryUse, modules: Sequence[ModuleSeconds]) -> str:
-    """Return by how much policies lower the peak, and the largest block with the time that it takes again."""
+    """Return a sentence on the savings of policies, and the largest block with its recomputing time."""
     found, ways = taken_apart(use), _better(saved_by(use))
     blocks = found.blocks if found else ()
     if not blocks or not ways:
@@ -108,7 +108,7 @@ def _recomputing(use: MemoryUse, modules: Sequence[ModuleSeconds]) -> str:
 
 
 def _better(ways: Sequence[tuple[str, Any, int]]) -> list[tuple[str, Any, int]]:
-    """Return those that save more than the ones before them, which recompute less."""
+    """Return the policies that save more than those before them, which recompute less."""
     better = list[tuple[str, Any, int]]()
     for one in ways:
         if not better or one[2] > WORTHWHILE_RATIO * better[-1][2]:

@@ -1,9 +1,9 @@
-"""One configuration under Nsight Systems: the command, whose process is that of a profile and opens a window for it.
+"""Runs one configuration under Nsight Systems: the profile's process opens the window that the command captures.
 
     nsys profile --capture-range=cudaProfilerApi ... python -m autotune.child FOLDER
                                                           └ warm-up ─► cudaProfilerStart ─► 10 steps ─► Stop
 
-On CUDA only. Not run on a GPU.
+For CUDA only. Not tested on a GPU.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def not_run(device: str) -> str:
 
 
 def run(words: list[str], output: Path) -> str:
-    """Run the command; return what came of it, in a sentence."""
+    """Run the command; return its result in a sentence."""
     ended = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
     found = sorted((output / NSYS).glob(f"{REPORT}.*"))
     if not found:

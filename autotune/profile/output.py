@@ -1,4 +1,4 @@
-"""The folder of a profile: what was measured as JSON, as a page and as scalars, beside the traces of its process.
+"""The folder of a profile: its readings as JSON, as a page and as scalars, and the traces of its process.
 
 profile.json    what was asked, and all readings
 profile.html    the page
@@ -27,7 +27,7 @@ def make_profile_folder(folder: Path) -> None:
     """Make the folder, before anything is measured. Raises `UsageError` if it cannot be, or if anything lies in it."""
     try:
         folder.mkdir(exist_ok=True)
-        is_empty = {one.name for one in folder.iterdir()} <= {LOG}  # of a profile that failed
+        is_empty = {one.name for one in folder.iterdir()} <= {LOG}  # left by a profile that failed
     except FileNotFoundError as error:
         if folder.parent.is_dir():  # of the system, as /proc is
             raise UsageError(
@@ -51,7 +51,7 @@ def make_profile_folder(folder: Path) -> None:
 
 
 def write_profile(folder: Path, found: Profile) -> str:
-    """Write all but the traces; return what was not written and why, in a sentence, empty if nothing is missing.
+    """Write all but the traces; return a sentence on files that were not written, and why; empty if all were.
 
     Raises `UsageError` where the folder cannot be written to.
     """

@@ -31,7 +31,7 @@ MOST_LISTED_MODULES = 12  # that are listed
 
 @dataclass(frozen=True, kw_only=True)
 class Told:
-    """One slow line, as the page tells it."""
+    """One slow line, as the page shows it."""
 
     place: str
     cost: str
@@ -79,7 +79,7 @@ def memory_chart(found: Profile) -> Chart | None:
 
 
 def _told(one: SlowLine, result: ProfileResult) -> Told:
-    """The most expensive lines come first, but for memory that grows, which ends the training whatever it costs."""
+    """Return one slow line as text; `share` is None for growing memory."""
     of_step = one.seconds / result.seconds
     cost = (
         f"{format_bytes(one.bytes)} a step"

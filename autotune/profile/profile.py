@@ -1,4 +1,4 @@
-"""One profile, from what the user names to its result: look at the target, settle its configuration, run the child."""
+"""One profile: inspect the named target, choose its configuration, and run the child process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ LOG_BYTES = 2**16  # of the end of a log, of which an error shows a few lines
 
 
 class Profile(Record, frozen=True, kw_only=True):
-    """What was profiled, and what came out."""
+    """One finished profile: the target, its configuration, the machine and the result."""
 
     label: str
     machine: str  # the device's name
@@ -41,20 +41,20 @@ class Profile(Record, frozen=True, kw_only=True):
 
     @property
     def config(self) -> Config:
-        """The configuration."""
+        """The profiled configuration."""
         return self.asked.config
 
     @property
     def device(self) -> str:
-        """The device, as torch names it."""
+        """The device by torch's name, such as `cuda:0`."""
         return self.asked.device
 
 
 def named_target(name: Name, *, best: bool, changed: Mapping[str, Value], ranks: int | None = None) -> NamedTraining:
     """Return the target that `name` names (a study: with its recommendation), with settings.
 
-    `best`: those that the study of this target recommends; `ranks`: as many train, None: as in the study, else one.
-    Raises `TargetError`, `UsageError` and `StudyError`.
+    `best`: with the settings that the target's study recommends. `ranks`: number of ranks; None: that of the study,
+    else one. Raises `TargetError`, `UsageError` and `StudyError`.
     """
     named = named_training(name)
     if ranks is not None:
@@ -110,7 +110,7 @@ def profile(
         folder = Path(place) / asked.FOLDER
         folder.mkdir()
         result = launcher.run(asked, folder)
-        # Else a shape run or a reading of its data is not possible, or tells of one process alone.
+        # Otherwise a shape run or a reading of the data is impossible, or describes only one process.
         has_parts = not request.facts.owns_loop and named.ranks == 1
         if result.failure is not None and not (has_parts and result.outcome.out_of_memory):
             raise _error(named.label, result, folder, _smaller_batch(named.target, asked), output)
@@ -135,14 +135,14 @@ def _log(folder: Path) -> str:
 
 
 def _keep_log(folder: Path, output: Path | None) -> Path | None:
-    """Copy what was printed into the folder for files; return where it lies, None: it is not kept."""
+    """Copy the log into `output`; return its path; None: it is not kept."""
     if output is None or not (folder / LOG).exists():
         return None
     return Path(shutil.copyfile(folder / LOG, output / LOG))
 
 
 def _smaller_batch(target: str, asked: ProfileRequest | None) -> str:
-    """Return how to ask for a smaller batch; without `asked` it is not known what the configuration is."""
+    """Return how to ask for a smaller batch; without `asked` the configuration is unknown."""
     if asked is not None and (asked.settable is None or "batch_size" in asked.settable):
         return smaller_batch(asked)
     return "a smaller batch in what it is given" if is_command(target) else "a smaller batch by --config"

@@ -16,11 +16,11 @@ from autotune.core.results import Result
 from autotune.profile.memory_records import MemoryUse
 from autotune.profile.storage_records import StorageUse
 
-# communication: what is waited for other ranks, and not hidden behind the backward pass
+# communication: waiting for other ranks that is not hidden behind the backward pass
 Part = Literal["data", "copy", "forward", "backward", "communication", "optimizer", "other"]
 PARTS: tuple[Part, ...] = ("data", "copy", "forward", "backward", "communication", "optimizer", "other")
-NO_LINE = "no line of yours"  # where a cost has none
-REPLAYED_STEPS = 4  # of `--verify`, taken again: what one step did shows in the losses of the next
+NO_LINE = "no line of yours"  # for a cost without a line
+REPLAYED_STEPS = 4  # of `--verify`, repeated: the effect of a step is visible in the losses of the next
 
 Slowness = Literal[
     "host read",  # .item(), .tolist(), .cpu(), float(tensor): the host waits, and copies
@@ -77,17 +77,17 @@ class ModuleSeconds(Record, frozen=True, kw_only=True):
 
 
 class Work(Record, frozen=True, kw_only=True):
-    """The floating-point operations of a step, and what this machine could do of them."""
+    """The floating-point operations of a step, and this machine's peak rate."""
 
     flops: int | None  # of an optimizer step: matrix products, convolutions and attention; None: cannot be counted
     why: str = ""  # they cannot be counted
     peak_flops: float  # per second, of one large matrix product, measured in the same process
     size: int  # of that product's square matrices
-    dtype: str  # that it was measured in: what the model computes in
+    dtype: str  # of that product: the one in which the model computes
 
 
 class Bounds(Record, frozen=True, kw_only=True):
-    """What bounds a step beside its floating-point operations, and what this machine could do of it."""
+    """Bounds of a step besides floating-point operations (bytes and calls), and this machine's rates."""
 
     moved_bytes: int  # per optimizer step, that operations read and write if nothing is in a cache
     bytes_per_second: float  # of one large copy, read and written, measured in the same process
@@ -96,52 +96,52 @@ class Bounds(Record, frozen=True, kw_only=True):
 
 
 class MeasuredGain(Record, frozen=True, kw_only=True):
-    """What steps gained without something: taken with it and without it, in turn (`--verify`)."""
+    """The measured gain of leaving something out: steps with it and without it, in turn (`--verify`)."""
 
     seconds: float  # per optimizer step, the median; below zero: steps were longer without it
     low: float  # of its interval
     high: float
     same_losses: bool  # the same steps were taken again without it: losses and weights were the same, bit for bit
-    gives_up: str = ""  # what is lost with it, whatever it costs
+    gives_up: str = ""  # what is lost without it, whatever its cost
 
 
 class SlowLine(Record, frozen=True, kw_only=True):
-    """One thing in the user's code that costs time or memory in every step, as it was observed."""
+    """One observed line of the user's code that takes time or memory in every step."""
 
     kind: Slowness
     place: str  # "model.py:31 in loss"; empty: no line of the user's
     code: str  # that line
     what: str  # ".tolist()", the names of parameters, the container that keeps tensors
     count: float  # per optimizer step
-    seconds: float  # per optimizer step: what leaving it out can give at most; 0.0 for memory
+    seconds: float  # per optimizer step: the largest possible gain of leaving it out; 0.0 for memory
     bytes: float = 0.0  # per optimizer step, by which memory grows
-    steps_left: int | None = None  # after which that has used up the memory; None: it does not grow, or nobody knows
+    steps_left: int | None = None  # after which memory is used up; None: it does not grow, or unknown
     ratio: float = 0.0  # of the slowest sample to the median
     gain: MeasuredGain | None = None  # None: not verified
-    unverified: str = ""  # why it was not, where that was asked for
+    unverified: str = ""  # why it was not verified, if that was asked for
 
 
 class ProfileResult(Result, frozen=True, kw_only=True):
     """The result of a `ProfileRequest`: OK has parts, unless it comes from a simulated machine."""
 
-    steps: int = 0  # optimizer steps that the parts are averages of
+    steps: int = 0  # number of optimizer steps over which the parts are averaged
     step_seconds: tuple[float, ...] = ()  # of each of them
     samples: float = 0.0  # per optimizer step
     parts: tuple[PartSeconds, ...] = ()
-    rank: int = 0  # of several, whose readings these are: the others wait longer for it than it for them
+    rank: int = 0  # number of the rank with these readings: the one that waits least for others
     ranks: tuple[tuple[PartSeconds, ...], ...] = ()  # the parts of each rank, in their order; empty: one process
-    modules: tuple[ModuleSeconds, ...] = ()  # empty: not told apart
+    modules: tuple[ModuleSeconds, ...] = ()  # empty: not measured
     work: Work | None = None
     limits: Bounds | None = None  # None: operations were not counted
     slow_lines: tuple[SlowLine, ...] = field(default=(), name="findings")
     memory: MemoryUse | None = None
     storage: StorageUse | None = None  # None: no sample opens a file, or it was not measured
     interference: HostInterference | None = field(default=None, name="contamination")  # while the parts were timed
-    left_out: tuple[str, ...] = ()  # what was not looked at, with the reason: one sentence each
+    left_out: tuple[str, ...] = ()  # what was not measured, with the reason: one sentence each
 
     @property
     def seconds(self) -> float:
-        """Seconds of one optimizer step, on average."""
+        """The mean seconds of one optimizer step."""
         return sum(one.seconds for one in self.parts)
 
 
@@ -150,7 +150,7 @@ ProfileExtent = Literal["whole", "brief", "captured", "storage"]
 
 
 class ProfileRequest(Request[ProfileResult], frozen=True, kw_only=True, tag="profile", tag_field="request"):
-    """Ask where the optimizer steps of one configuration go, and which lines of the user's code cost time."""
+    """Asks for the parts of one configuration's optimizer steps, and for the user's lines that take time."""
 
     FOLDER: ClassVar[str] = "profile"
 

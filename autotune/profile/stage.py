@@ -1,4 +1,4 @@
-"""The profile that a search makes: of its baseline, once and briefly, for what no setting mends.
+"""The short profile that a search makes once of its baseline, to find costs that no setting mends.
 
 baseline measured ─► parts, calls and lines of the baseline in a process of its own ─► two lines below the answer
 """
@@ -24,15 +24,15 @@ from autotune.units import format_seconds, format_share
 PASS_SECONDS = 0.3  # of each pass, unless its fewest steps take longer
 # Warm-up, parts, calls, lines; of all of them together: 17, of which 9 take longer.
 PASS_COUNT, FEWEST_PROFILE_STEPS = 4, 21
-PROFILE_PATIENCE, LEAST_PATIENCE_SECONDS = 3, 10.0  # times what it should take; then the process is ended
-LEAST_LINE_SHARE = 0.05  # of a step: what is told below an answer is worth more than most settings
+PROFILE_PATIENCE, LEAST_PATIENCE_SECONDS = 3, 10.0  # times the expected seconds, after which the process is ended
+LEAST_LINE_SHARE = 0.05  # of a step: only lines that cost more than most settings gain are shown below an answer
 MOST_SLOW_LINES = 2
 
 
 def profile_baseline(context: SearchContext) -> None:
-    """Profile the baseline unless the study has done so, and report it; or why it cannot be done here.
+    """Profile the baseline, unless the study has a profile, and report it; or report why it is impossible.
 
-    The search goes on without it, whatever its fault.
+    If the profile fails, the search goes on without it.
     """
     is_known = bool(context.history.profiles) and not context.code_changed
     if context.settings.profile == "off" or is_known or context.interrupted_confirmation:
@@ -47,7 +47,7 @@ def profile_baseline(context: SearchContext) -> None:
 
 
 def with_slow_lines(answer: Recommendation, context: SearchContext) -> Recommendation:
-    """Return the answer with the most expensive lines that no setting mends."""
+    """Return the answer with the user's most expensive lines, which no setting mends."""
     result = context.history.profile
     if context.settings.profile == "off" or result is None:
         return answer
@@ -57,7 +57,7 @@ def with_slow_lines(answer: Recommendation, context: SearchContext) -> Recommend
 def slow_lines(result: ProfileResult, wait_share: float) -> tuple[Notice, ...]:
     """Return the two most expensive slow lines that take a twentieth of a step or more.
 
-    `wait_share`: of a recommended step. Samples that take long are mended where it does not wait for them.
+    `wait_share` is that of a recommended step. Slow samples do not matter if it does not wait for them.
     """
     least = LEAST_LINE_SHARE * result.seconds
     told = [
@@ -84,12 +84,12 @@ def _unfit(context: SearchContext, baseline: ProbeResult | None) -> str:
 
 
 def _expected_seconds(baseline: ProbeResult) -> float:
-    """Return the seconds of a profile: what the baseline's probe took to start, and its passes."""
+    """Return the expected seconds of a profile: the start of the baseline's probe, and the passes."""
     return starting_seconds(baseline) + max(PASS_COUNT * PASS_SECONDS, FEWEST_PROFILE_STEPS * Pace.of(baseline).step)
 
 
 def _profiled(context: SearchContext, baseline: ProbeResult) -> str:
-    """Profile the baseline and report it; return why that failed, empty if it did not."""
+    """Profile the baseline and report it; return why that failed; empty if it succeeded."""
     request, deadline = context.request, max(LEAST_PATIENCE_SECONDS, PROFILE_PATIENCE * _expected_seconds(baseline))
     asked = ProfileRequest(
         target=request.target, config=request.baseline, device=request.environment.device, seed=request.seed,

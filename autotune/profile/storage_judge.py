@@ -9,17 +9,15 @@ from statistics import fmean, variance
 from autotune.profile.storage_records import StorageUse
 from autotune.units import counted, format_bytes, format_rate
 
-LEAST_FROM_DISK = 0.1  # of the files' bytes: where less came from a disk, a cache still had them
-MOVED_RATIO = 1.1  # times: a rate of the second half that differs by more is not that of an epoch
-CLEAR_STANDARD_ERRORS = (
-    4.0  # standard errors, by which halves differ: batches of several workers come in turn, not alike
-)
+LEAST_FROM_DISK = 0.1  # of the files' bytes: if less came from a disk, a cache still had them
+MOVED_RATIO = 1.1  # ratio: if the second half's rate differs by more, it is not the rate of an epoch
+CLEAR_STANDARD_ERRORS = 4.0  # standard errors by which halves must differ: batches of several workers arrive unevenly
 
 
 def rate(arrived: Sequence[float], use: StorageUse) -> float | None:
     """Return samples per second of one pass; None: too few batches.
 
-    Workers begin at the same time, so their first batches are there at once: it counts from the last of these on.
+    Workers begin at the same time, so their first batches arrive together: the time counts from the last of these.
     """
     first = use.workers - 1
     if len(arrived) < 2 + max(0, first):
@@ -29,19 +27,19 @@ def rate(arrived: Sequence[float], use: StorageUse) -> float | None:
 
 
 def total_bytes(use: StorageUse) -> float:
-    """Return the bytes of the dataset's files: those that were opened, and as many more a sample as at the end."""
+    """Return the estimated bytes of the dataset's files: those opened, and the new bytes of each further sample."""
     return use.file_bytes + max(0, use.dataset_samples - use.samples) * use.new_bytes
 
 
 def is_cold(use: StorageUse) -> bool:
-    """Return whether what was to be cold was: it came from a disk, or from a store through an empty cache."""
-    own = min(use.file_bytes, use.new_bytes * use.samples)  # of the samples alone; what all share they read a part of
+    """Return whether the cold pass was cold: the data came from a disk, or from a store through an empty cache."""
+    own = min(use.file_bytes, use.new_bytes * use.samples)  # of the samples only; of shared files they read a part
     expected = own + (use.file_bytes - own) * min(1, use.samples / use.dataset_samples)
     return bool(use.caches) or use.disk_bytes is None or use.disk_bytes >= LEAST_FROM_DISK * expected
 
 
 def storage_sentence(use: StorageUse) -> str:
-    """Return the rates of the first and of later epochs, and why they are those."""
+    """Return a sentence on the rates of the first and of later epochs, and their reasons."""
     cold, warm = rate(use.cold, use), rate(use.warm, use)
     if cold is None or warm is None:
         return f"storage: not known, samples are too few or too slow ({counted(len(use.cold), 'batch')} read)"
@@ -59,7 +57,7 @@ def storage_sentence(use: StorageUse) -> str:
 
 
 def storage_doubts(use: StorageUse) -> list[str]:
-    """Return where a rate moved while it was measured, in a sentence each."""
+    """Return a sentence for each rate that drifted while it was measured."""
     passes = (("first", use.cold), ("again", use.warm))
     return [
         f"Samples that are read {name} came at {format_rate(before)} samples/s, and later in the same measurement at "
@@ -72,8 +70,8 @@ def storage_doubts(use: StorageUse) -> list[str]:
 
 
 def moved(arrived: Sequence[float], use: StorageUse) -> tuple[float, float] | None:
-    """Return the rates of both halves where they differ by more than a tenth, and clearly; None where they do not."""
-    rounds = [*arrived[:: max(1, use.workers)]]  # from one to the next each worker makes a batch
+    """Return the rates of both halves if they differ clearly and by more than a tenth; else None."""
+    rounds = [*arrived[:: max(1, use.workers)]]  # every `workers`-th arrival: between two, each worker makes a batch
     taken = [after - before for before, after in pairwise(rounds)]
     first, second = taken[: len(taken) // 2], taken[len(taken) // 2 :]
     if len(first) < 3:

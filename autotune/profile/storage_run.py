@@ -1,4 +1,4 @@
-"""The reading of a dataset's storage beside a profile: in a process that has not read any of it."""
+"""The reading of a dataset's storage for a profile, in a process that has not read the dataset before."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotune.profile.records import ProfileRequest, ProfileResult
 
 
 def with_storage(result: ProfileResult, asked: ProfileRequest, launcher: Launcher, place: Path) -> ProfileResult:
-    """Return the result with the rates of storage, or why they are not known; unchanged where samples open no file."""
+    """Return the result with the readings of storage, or why they are unknown; unchanged if samples open no file."""
     caches = place / "caches"
     folder = place / "storage"
     caches.mkdir()

@@ -27,7 +27,7 @@ from autotune.units import counted, format_bytes, format_ms, format_rate, format
 TIME_BAR_CHARACTERS = 30  # characters of the longest bar
 MOST_TIMED_MODULES, MOST_SHOWN_LINES = 4, 3  # that are shown; --json has all
 LEAST_PART_SHARE = 0.001  # of a step: parts that take less are left out
-LEAST_BOUND = 0.5  # of a step: where each limit takes less, most of the step is none of them
+LEAST_BOUND = 0.5  # of a step: if each bound takes less, none explains most of the step
 
 
 def profile_block(label: str, config: Config, device: str, result: ProfileResult) -> Text:
@@ -37,7 +37,7 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     )
     rate = format_rate(result.samples / result.seconds)
     steps = counted(result.steps, "step")
-    samples = f"{round(result.samples, 1):,g}"  # their mean: the last batch of a loop's epoch is smaller
+    samples = f"{round(result.samples, 1):,g}"  # the mean: the last batch of an epoch may be smaller
     place = f"{device}, rank {result.rank} of {len(result.ranks)}" if result.ranks else device
     rates = f" on {place}: {format_ms(result.seconds)} ms a step of {samples} samples, {rate} samples/s ({steps})"
     block = Text(f"{cropped(plain(label), LINE_WIDTH - len(rates))}{rates}\n")
@@ -58,7 +58,7 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
 
 
 def doubt(result: ProfileResult) -> str:
-    """Return that others slowed the steps, in a sentence; empty if they did not."""
+    """Return a sentence that other processes slowed the steps; empty if they did not."""
     found = result.interference
     if found is None or not found.is_noticeable:
         return ""
@@ -70,7 +70,7 @@ def doubt(result: ProfileResult) -> str:
 
 
 def doubts(result: ProfileResult) -> list[str]:
-    """Return what makes readings doubtful, and what was not looked at, in a sentence each."""
+    """Return a sentence for each doubt about the readings, and for each part that was not measured."""
     moved = [] if result.storage is None else storage_doubts(result.storage)
     return [*filter(None, [doubt(result)]), *moved, *result.left_out]
 
@@ -106,7 +106,7 @@ def _modules(result: ProfileResult) -> Text:
 
 
 def work_phrase(work: Work, seconds: float) -> str:
-    """Return the operations of a step beside what this machine could do."""
+    """Return in words the operations of a step, and their share of this machine's peak rate."""
     if work.flops is None:
         return f"operations not counted: {work.why}"
     share_of_peak = format_share(work.flops / seconds / work.peak_flops)
@@ -117,7 +117,7 @@ def work_phrase(work: Work, seconds: float) -> str:
 
 
 def bound_phrase(result: ProfileResult) -> str:
-    """Return what bounds the step most, of operations, memory, calls and data; empty: not counted."""
+    """Return in words the largest bound of the step, of operations, memory, calls and data; empty: not counted."""
     found, bounds = bound_shares(result), result.limits
     if not found or bounds is None:
         return ""

@@ -1,4 +1,4 @@
-"""The answer of a study on a terminal: the sentence, what each change is worth, what to know and what next."""
+"""The answer of a study on a terminal: the result, the gain of each change, warnings, and next steps."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ from autotune.targets.commands.recommended_command import RecommendedCommand, re
 from autotune.units import counted, format_rate, format_share
 
 WIDEST_ANSWER = 100  # characters: longer lines are hard to read
-MOST_ANSWER_LINES = 15  # of that width: one look
+MOST_ANSWER_LINES = 15  # of that width: they can be read at one glance
 MOST_WARNINGS = 3
 LONGEST_TEXT, LONGEST_NAME, LONGEST_WORTH = 240, 48, 72  # characters: a warning may quote a message of any length
 TITLES = 12  # characters before each line
 OF_GLOBAL_BATCH = (Code.GLOBAL_BATCH_UNDECLARED, Code.GLOBAL_BATCH_FREE, Code.FASTER_WITH_BASELINE_BATCH,
                    Code.NOT_FASTER_WITH_BASELINE_BATCH)  # fmt: skip
-OF_TIME = (Code.NOT_CONFIRMED, Code.ONLY_BASELINE_TRIED)  # ask for a longer budget, as what is open does by minutes
+OF_TIME = (Code.NOT_CONFIRMED, Code.ONLY_BASELINE_TRIED)  # ask for a longer budget, as an open question does in minutes
 BEFORE_PYTHON = "(in the shell, before Python starts)"
 IN_THE_SCRIPT, WITHOUT_WRITING = "Write in the script's TrainingArguments:", "(sets them, the script stays as it is)"
 
 
 class Line(NamedTuple):
-    """One line below the sentence: what it is about, its text, and the colour of both."""
+    """One line below the first sentence: its title, its text, and the colour of both."""
 
     title: str
     text: str
@@ -50,10 +50,10 @@ class Line(NamedTuple):
 def answer_block(
     best: Recommendation, view: StudyView | None = None, *, width: int | None = WIDEST_ANSWER, verbose: bool = False
 ) -> Text:
-    """Return what a search came to. Print it with `soft_wrap=True`: it is broken here, and never within a command.
+    """Return the result of a search. Print it with `soft_wrap=True`: lines are broken here, and never in a command.
 
-    `view` of the study adds what each change is worth. `width` in characters; None: whole lines, for a file. `verbose`
-    adds everything else.
+    `view` of the study adds the gain of each change. `width` is in characters; None: whole lines, for a file. `verbose`
+    adds all details.
     """
     width = sys.maxsize if width is None else min(width, WIDEST_ANSWER)
     head = [line for text in sentences(best, view) for line in flow(plain(text).split(), width)]
@@ -79,12 +79,12 @@ def answer_block(
 
 
 def sentences(best: Recommendation, view: StudyView | None = None) -> list[str]:
-    """Return the answer as a person would repeat it, what has to be known to train with it, and the one beside it."""
+    """Return the answer in one sentence, its consequences for training, and the answer without another global batch."""
     return [_first(best), *consequences(best, view)]
 
 
 def consequences(best: Recommendation, view: StudyView | None) -> list[str]:
-    """Return what another global batch means, if it changes, and what there is without changing it."""
+    """Return the consequences of another global batch, if it changes, and the best without that change."""
     changed, steps = best.global_batch_change, steps_per_epoch(best, facts_of(best, view))
     beside = [f"{capitalized(one.text)}." for one in best.reasons if one.code in OF_GLOBAL_BATCH]
     return [*([f"{_learning_rate(changed)} {steps}".rstrip()] if changed else []), *beside]
@@ -105,7 +105,7 @@ def _first(best: Recommendation) -> str:
 
 
 def _learning_rate(changed: Notice) -> str:
-    """Say that another global batch learns otherwise, and what to begin with."""
+    """Return a sentence that another global batch learns differently, with a learning rate to begin with."""
     rate, sgd, adam = (changed.figure(f"{name}_factor", 1.0) for name in ("learning_rate", "sgd", "adam"))
     if changed.code is Code.GLOBAL_BATCH_CHANGED:
         start = f"{rate:.2g} times today's"
@@ -115,7 +115,7 @@ def _learning_rate(changed: Notice) -> str:
 
 
 def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:
-    """Yield each change with what it was and what it is worth, then what stays as it is."""
+    """Yield each change with its value of today and its gain, then the settings that stay."""
     made = [one for one in changes_of(best, view) if one.kept]
     rows = [(next(iter(one.values)), value_of(one.values), f"was {value_of(one.before)}") for one in made]
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
@@ -131,7 +131,7 @@ def changes(best: Recommendation, view: StudyView | None, width: int) -> Iterato
 
 
 def numbers(best: Recommendation, width: int) -> Iterator[Line]:
-    """Yield speed, memory and losses."""
+    """Yield lines with the measured speed, peak memory and losses."""
     *first, last = phrases.speed_parts(best)
     parts = [*first, f"{last} on {phrases.device(best.environment)}"]
     yield from (Line("Speed" * (not n), text) for n, text in enumerate(flow(parts, width - TITLES, ", ")))
@@ -143,15 +143,15 @@ def numbers(best: Recommendation, width: int) -> Iterator[Line]:
 
 
 def to_know(best: Recommendation) -> list[Notice]:
-    """Return the warnings that nothing else in the block tells."""
+    """Return the warnings that no other line of the block contains."""
     return [one for one in best.warnings if one.code is not Code.PRECISION_UNDECIDED or not tells_doubt(best)]
 
 
 def fitting_warnings(warnings: Sequence[Notice], room: int, width: int, advised: Collection[Code] = ()) -> list[str]:
     """Return the texts of at most three warnings that fill no more than `room` lines, but always one.
 
-    The last ones are shortened to what they mean first, then left out: the first one costs the most. What those with
-    an `advised` code ask for is told elsewhere.
+    The last ones are first shortened to their meaning, then left out: the first one is the most important. The remedy
+    of warnings with an `advised` code is named elsewhere.
     """
     most = min(len(warnings), MOST_WARNINGS)
     tries = [(most, whole) for whole in range(most, -1, -1)] + [(count, 0) for count in range(most - 1, 0, -1)]
@@ -166,7 +166,7 @@ def fitting_warnings(warnings: Sequence[Notice], room: int, width: int, advised:
 
 
 def own_lines(best: Recommendation, width: int, room: int | None) -> list[Line]:
-    """Return what no setting mends, the most expensive line of the user's first: in `room` lines, or whole for None."""
+    """Return the user's slow lines, which no setting mends, most expensive first: in `room` lines; None: whole."""
     if room is None:
         texts = [one.text for one in best.slow_lines]
         return [line for n, text in enumerate(texts) for line in titled_lines("Your code" * (not n), text, width)]
@@ -175,7 +175,7 @@ def own_lines(best: Recommendation, width: int, room: int | None) -> list[Line]:
 
 
 def in_short(slow_line: Notice) -> str:
-    """`model.py:21: 9.02 ms a step (21%) → keep a tensor (detach), read it now and then`."""
+    """Return `model.py:21: 9.02 ms a step (21%) → keep a tensor (detach), read it now and then`."""
     known = slow_line.numbers
     text = SLOW_LINE_TEXTS.get(str(known.get("kind")))
     instead = known.get("instead") or (text.instead if text else "")  # an earlier version gave it itself
@@ -187,7 +187,7 @@ def in_short(slow_line: Notice) -> str:
 
 
 def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]:
-    """Return what to do next; `left_out`: warnings that are told elsewhere only."""
+    """Return the next steps; `left_out`: the number of warnings that only `--verbose` shows."""
     study, parts = shell_word(best.study), []
     command = recommended_command(best.target, best.params, best.baseline, best.facts)
     exports = [] if command else phrases.exports(best.params)
@@ -210,7 +210,7 @@ def following(best: Recommendation, width: int, left_out: int = 0) -> list[Line]
 
 
 def by_command(command: RecommendedCommand, width: int) -> list[Line]:
-    """Return the command to train with, on one line however long, and what it cannot say."""
+    """Return the command to train with, on one line however long, and the settings that it cannot express."""
     written = [f"{one}," for one in command.arguments]
     lines = [IN_THE_SCRIPT, *flow(written, width - TITLES)] if written else []
     return [
@@ -221,7 +221,7 @@ def by_command(command: RecommendedCommand, width: int) -> list[Line]:
 
 
 def details(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:
-    """Yield everything else: the dict, the evidence, what each change is worth, who lost, where it was measured."""
+    """Yield all details: the dict, the evidence, the gain of each change, the runners-up, and the machine."""
     lost = [
         f"{name}: {'' if (rate := one.samples_per_second) is None else f'{phrases.samples_per_second(rate)}, '}"
         f"{one.reason.text}"
@@ -246,7 +246,7 @@ def details(best: Recommendation, view: StudyView | None, width: int) -> Iterato
 
 
 def evidence(best: Recommendation) -> list[Notice]:
-    """Return what is known of losses, why this was chosen, and what is known of configurations that were not tried."""
+    """Return the facts on losses, the reasons for the choice, and the facts on configurations that were not tried."""
     known = (best.stability, *(one.reason for one in best.loss_verdicts), *best.reasons, best.certificate)
     return [one for one in known if one is not None]
 
@@ -269,8 +269,8 @@ def flow(parts: Sequence[str], width: int, between: str = " ") -> list[str]:
 
 
 def _whole(warning: Notice) -> str:
-    """The warning with what to do; its meaning alone if it is too long."""
-    if warning.code is Code.PROBES_LEFT_OUT:  # which they are, and why, is for --verbose
+    """Return the warning with its remedy; only its meaning if that is too long."""
+    if warning.code is Code.PROBES_LEFT_OUT:  # --verbose names them, with the reasons
         return f"{_brief(warning)} {warning.next_step}".rstrip()
     return warning.text if len(warning.text) <= LONGEST_TEXT else _brief(warning)
 

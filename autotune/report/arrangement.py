@@ -1,6 +1,6 @@
-"""The charts of a page in two columns that end at nearly the same height, so that no place beside a chart is empty.
+"""Arranges the charts of a page in two columns of nearly the same height, so that no place beside a chart is empty.
 
-They stay in their order: for a screen reader, on a telephone, and in each of the columns.
+Their order stays: for a screen reader, on a telephone, and in each column.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from autotune.report.drawing import WIDE
 ROW = 20  # pixels of a row of the grid: a card has as many as it needs
 MOST_ROWS = 48  # a card that needs more grows
 FRAME = 130  # pixels of a card beside drawing and sentences: edges, title, the line that opens its numbers, the gap
-LINE, CHARACTERS = 21, 75  # of a sentence: pixels of a line, and how much that holds
+LINE, CHARACTERS = 21, 75  # of a sentence: pixels of a line, and its characters
 NEAR = 3  # rows: columns that differ by less are alike
 ROWS_STYLE = "".join(f".rows{count}{{grid-row-end:span {count}}}" for count in range(1, MOST_ROWS + 1))
 
@@ -30,7 +30,7 @@ def arranged(charts: Sequence[Chart]) -> list[tuple[Chart, str]]:
 
     def unevenness(sides: Sequence[int]) -> tuple[int, Sequence[int]]:
         left, right = heights(sides)
-        return abs(left - right) // NEAR, sides  # of those alike: what is asked first stands left
+        return abs(left - right) // NEAR, sides  # of equal ones: the first question is on the left
 
     sides = min(((0, *others) for others in itertools.product((0, 1), repeat=len(charts) - 1)), key=unevenness)
     left, right = heights(sides)

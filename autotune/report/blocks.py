@@ -23,7 +23,7 @@ LONGEST_PADDED = 60  # a longer text must not push the next column off the scree
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One line of `autotune doctor`: what was looked at, what was found, and what to do about it."""
+    """One line of `autotune doctor`: the subject, the finding, and the advice."""
 
     name: str
     text: str
@@ -47,7 +47,7 @@ def trials_table(
     sort: Literal["number", "speed", "memory"] = "number",
     width: int | None = None,
 ) -> Text:
-    """The probes of a study, the best first if sorted by speed or (least) memory, failures last.
+    """Return the probes of a study, the best first if sorted by speed or (least) memory, failures last.
 
     `width` in characters drops columns as the search does; None keeps all, for a pipe.
     """
@@ -64,9 +64,10 @@ def check_block(
     target: str, facts: TargetFacts, environment: Environment, domains: Mapping[str, Sequence[Value]],
     settled: Sequence[str] = (), left_out: Sequence[str] = (),
 ) -> Text:  # fmt: skip
-    """Return what was found in a target, what was inferred (and the line that would replace it), and what is tuned.
+    """Return the findings in a target, those inferred (with the line that would replace them), and the tuned knobs.
 
-    `settled` says what would be held and compared with, `left_out` what users expect to be tuned and is not.
+    `settled` has the global batch that would be held and the baseline; `left_out` the knobs that users may expect but
+    are not tuned.
     """
     block = Text().append(f"{plain(target)}\n", "bold")
     names = max((len(finding.name) for finding in facts.findings), default=0) + FEWEST_GAP
@@ -97,7 +98,7 @@ def check_block(
 
 
 def doctor_block(checks: Sequence[Check]) -> Text:
-    """The findings about a machine, with what to do, and a closing line that says whether it is fit."""
+    """Return the findings about a machine, with advice, and a last line that says whether it is fit."""
     block = Text()
     width = max((len(check.name) for check in checks), default=0) + FEWEST_GAP
     for check in checks:

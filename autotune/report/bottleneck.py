@@ -1,4 +1,4 @@
-"""The bottleneck of a step: computing or loading, by what each takes alone and both take together."""
+"""Finds the bottleneck of a step, computing or loading, from the time of each alone and of both together."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
 from autotune.units import format_share
 
-LIMITING_SHARE = 0.5  # of a step: what takes more of a serial step than the other limits it
+LIMITING_SHARE = 0.5  # of a step: the part that takes more of a serial step limits it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Rates:
-    """Samples/s of one configuration; None: not timed apart."""
+    """Samples/s of one configuration; None: not timed separately."""
 
     together: float
     computing: float | None
@@ -25,7 +25,7 @@ class Rates:
 
 
 def rates_of(one: ConfigSummary) -> Rates:
-    """Return the mean rates of its probes: of whole steps, of the model on one batch, of the loader on its own."""
+    """Return the mean rates of its probes: of whole steps, of the model on one batch, of the loader alone."""
     return Rates(
         together=one.samples_per_second,
         computing=mean_of_known([measured.compute_samples_per_second for measured in one.measurements]),
@@ -34,7 +34,7 @@ def rates_of(one: ConfigSummary) -> Rates:
 
 
 def loader_workers_of(config: Config) -> int:
-    """Return how many processes load; 0 also where a study holds what is no number."""
+    """Return the number of loader workers; 0 also if the study's value is not a number."""
     try:
         return loader_workers(config)
     except ValueError:
@@ -42,7 +42,7 @@ def loader_workers_of(config: Config) -> int:
 
 
 def bottleneck_of(view: StudyView) -> str:
-    """Return what limits the answer, to stand after `Bottleneck`; empty without its probes, or without a loader."""
+    """Return the bottleneck of the answer in words, to follow `Bottleneck`; empty without its probes or a loader."""
     best = view.recommendation
     own = next((one for one in summaries(view) if best and one.config.values == best.params), None)
     if not best or not own or not view.request.facts.tunes_loader:
@@ -53,8 +53,9 @@ def bottleneck_of(view: StudyView) -> str:
 def bottleneck(one: ConfigSummary, wait_share: float) -> str:
     """Return `computing is the bottleneck: 95% of a step, waiting for data 5%`, or what else limits a step.
 
-    Without workers a step loads, then computes: the larger part is it. With workers both happen at once: it is
-    loading where the loader alone is slower than the model alone; else the two take the same cores from each other.
+    Without workers a step loads, then computes: the larger part is the bottleneck. With workers both happen at once:
+    loading is the bottleneck if the loader alone is slower than the model alone; otherwise the two compete for the same
+    cores.
     """
     rates, waiting = rates_of(one), f"waiting for data {format_share(wait_share)}"
     computing = f"computing is the bottleneck: {format_share(1 - wait_share)} of a step, {waiting}"
@@ -70,5 +71,5 @@ def bottleneck(one: ConfigSummary, wait_share: float) -> str:
 
 
 def _about(factor: float) -> str:
-    """Two digits: a share that is shown in whole percent tells no more."""
+    """Return the factor with two digits, because it comes from a share in whole per cent."""
     return f"{float(f'{factor:.2g}'):g}"

@@ -19,7 +19,7 @@ from autotune.units import counted, format_speedup, range_phrase
 
 WIDTH, HEIGHT, EDGE = 1200, 630, 64  # pixels; what chats and pull requests show of a link
 BAR_WIDTH, BAR_HEIGHT = 300, 52
-ROW, FOOT = 40, 32  # pixels: a change, and a line at the foot
+ROW, FOOT = 40, 32  # pixels of a change, and of a line at the foot
 WIDEST_LINE, WIDEST_CONSEQUENCE, WIDEST_FOOT = 50, 78, 86  # characters
 MOST_HEADLINE_LINES = 3  # of the headline
 CARD_STYLE = """
@@ -32,7 +32,7 @@ svg svg text { font-size: 12px; }
 
 
 def interval_bar(best: Recommendation) -> str:
-    """Return the 95% interval of the speed-up as a small drawing, against the baseline at 1; empty without one."""
+    """Return the 95% interval of the speed-up as a small drawing, with the baseline at 1; empty without an interval."""
     low, high, factor = best.speedup_low, best.speedup_high, best.speedup
     if not phrases.interval(best) or low is None or high is None or factor is None or best.params == best.baseline:
         return ""
@@ -90,7 +90,7 @@ def card(view: StudyView, best: Recommendation) -> str:
 
 
 def _feet(view: StudyView, best: Recommendation) -> list[str]:
-    """How sure it is, how fast, and what it needs; of the latter two as much as a line holds."""
+    """Return certainty, speed and memory; of the latter two as much as fits on a line."""
     sure, times = certainty(best), durations(best, facts_of(best, view)).split(" · ")
     return [
         *([f"{sure.word}: {sure.why}"] if sure else []),
@@ -100,7 +100,7 @@ def _feet(view: StudyView, best: Recommendation) -> list[str]:
 
 
 def _rows(rows: Sequence[ChangeRow], y: float, last: float) -> Sequence[str]:
-    """What changes, and what each change is worth; how many more there are where they do not fit above `last`."""
+    """Return the changes and their gains; the number of further changes if not all fit above `last`."""
     parts, room = [], int((last - y) / ROW) + 1
     shown = rows if len(rows) <= room else rows[: max(0, room - 1)]
     for number, row in enumerate(shown):

@@ -12,14 +12,14 @@ from autotune.study.recommendation import Recommendation
 
 @dataclass(frozen=True, kw_only=True)
 class Certainty:
-    """The certainty that the answer beats the baseline, in a word, and why."""
+    """The certainty that the answer beats the baseline, as a word, and the reason for it."""
 
     word: Literal["clear", "likely", "tie"]
     why: str
 
 
 def certainty(best: Recommendation) -> Certainty | None:
-    """Return how sure the gain is; None where no gain is claimed or there is nothing to compare with."""
+    """Return the certainty of the gain; None if no gain is claimed or there is no baseline."""
     if best.undecided is not None:
         return Certainty(word="tie", why="the rounds could not tell the two apart")
     if best.params == best.baseline or best.speedup is None:

@@ -1,4 +1,4 @@
-"""Today against tuned: what changes, each with what it is worth; the same rows on page, card and in Markdown."""
+"""The changes of an answer, today and tuned, with their gains: the same rows on page, card and in Markdown."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotune.study.view import StudyView, facts_of
 
 @dataclass(frozen=True, kw_only=True)
 class ChangeRow:
-    """One change of the answer."""
+    """One change of the answer: the setting, its value before and after, and its gain, as text."""
 
     name: str  # of the knob, as in the dict
     today: str
@@ -21,7 +21,7 @@ class ChangeRow:
 
 
 def change_rows(best: Recommendation, view: StudyView | None) -> list[ChangeRow]:
-    """Return the changes that the answer makes, in the order in which they are told."""
+    """Return the changes that the answer makes, in the order in which they are shown."""
     return [
         ChangeRow(
             name=next(iter(one.values)),
@@ -35,6 +35,6 @@ def change_rows(best: Recommendation, view: StudyView | None) -> list[ChangeRow]
 
 
 def unchanged_values(best: Recommendation, view: StudyView | None) -> str:
-    """Return what stays as it is: `batch_size 64 × 1 · no loader workers`."""
+    """Return the settings that stay: `batch_size 64 × 1 · no loader workers`."""
     changed = [name for one in changes_of(best, view) if one.kept for name in one.values]
     return values_besides(best, changed, facts_of(best, view))

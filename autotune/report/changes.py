@@ -1,4 +1,4 @@
-"""The changes of an answer, each with what it is worth, in words."""
+"""The changes of an answer and their gains, in words."""
 
 from __future__ import annotations
 
@@ -18,31 +18,31 @@ from autotune.study.shown import shown_value
 from autotune.study.view import StudyView
 from autotune.units import format_share
 
-LEAST_MEMORY = 0.005  # a share of the peak that is worth a word: less is shown as 0%
+LEAST_MEMORY = 0.005  # least share of the peak that is shown: less rounds to 0%
 
 
 class ChangeWorth(Record, frozen=True, kw_only=True):
-    """One change from the baseline to the winner of the confirmation, and what it is worth."""
+    """One change from the baseline to the winner of the confirmation, and its gain."""
 
     values: dict[str, Value]  # the winner's, of the knobs that move together
     before: dict[str, Value]  # the baseline's
-    kept: bool  # whether the recommendation makes it
-    gain: Gain | None  # with it over without it; None: not known
-    untested: Notice | None = None  # why that was not measured in rounds
+    kept: bool  # the recommendation makes it
+    gain: Gain | None  # speed with it over speed without it; None: not known
+    untested: Notice | None = None  # why it was not measured in rounds
     memory_ratio: float | None = None  # memory with it, over that without it
 
 
 def changes_of(best: Recommendation, view: StudyView | None) -> tuple[ChangeWorth, ...]:
-    """Return the changes from the baseline, as `explain` knows them; those that were dropped come last.
+    """Return the changes from the baseline, as in `explain`; dropped changes come last.
 
-    Without the probes of the study only what `best.json` holds is known.
+    Without the probes of the study, they come from `best.json` only.
     """
     if best.changes is not None:
         known = (one for one in best.changes if set(one.values) <= {knob.name for knob in KNOBS})
         made = sorted(known, key=lambda one: not one.kept)
     else:
         made = list(_earlier(best, view))
-    # Rounds of the search stand in `best.json`: all else has to be looked for among the probes, which takes a while.
+    # `best.json` has the rounds of the search: all else must be looked for among the probes, which takes a while.
     is_open = any(one.kept and (one.ratio is None or one.untested) for one in made)
     evidence = Evidence(view, best) if view and is_open else None
     return tuple(_worth_of(one, evidence) for one in made)
@@ -57,20 +57,20 @@ def _worth_of(one: Change, evidence: Evidence | None) -> ChangeWorth:
 
 
 def _earlier(best: Recommendation, view: StudyView | None) -> Iterator[Change]:
-    """Yield the changes before the ablation, or of a version that had none."""
+    """Yield the changes if there was no ablation, or the study is of a version without one."""
     groups = changes_between(best.baseline, best.params)
     untested = notice(Code.CHANGE_NOT_YET_MEASURED if view and view.running else Code.CHANGE_NOT_ALONE)
     for names in groups:
         values, before = ({name: of.get(name) for name in names} for of in (best.params, best.baseline))
         known = {}
-        if len(groups) == 1 and best.speedup:  # without it is the baseline, and the confirmation knows it best
+        if len(groups) == 1 and best.speedup:  # without it, it is the baseline, which the confirmation measured best
             ends = (best.speedup, best.speedup_high, best.speedup_low)
             known = dict(zip(("ratio", "ratio_low", "ratio_high"), (one and 1 / one for one in ends), strict=True))
         yield Change(values=values, before=before, kept=True, untested=None if known else untested, **known)
 
 
 def worth(change: ChangeWorth, best: Recommendation) -> str:
-    """Return `1.58× faster (1.34 to 1.87)`, with it over without it, or why that was not measured."""
+    """Return `1.58× faster (1.34 to 1.87)`, the speed with the change over that without; or why it is not known."""
     if change.gain is None:
         why = plain(change.untested.text.partition("\n")[0].rstrip(".")) if change.untested else ""
         return why if why.startswith(NOT_MEASURED) else f"{NOT_MEASURED}: {why}"
@@ -86,7 +86,7 @@ def change_phrase(change: ChangeWorth) -> str:
 
 
 def label_of(values: Mapping[str, Value]) -> str:
-    """Return the name of what changes: `precision`, `batch`."""
+    """Return the name of the changed setting: `precision`, `batch`."""
     return "batch" if set(values) == set(BATCH_KNOBS) else plain(knob(next(iter(values))).label)
 
 
@@ -106,7 +106,7 @@ def brief(values: Mapping[str, Value]) -> str:
 
 
 def worth_lines(best: Recommendation, view: StudyView | None) -> list[str]:
-    """Return a line for each change: what it is worth, and whether it was dropped."""
+    """Return a line for each change: its gain, and whether it was dropped."""
     return [
         f"{'' if one.kept else 'dropped: '}{change_phrase(one)}: {worth(one, best)}" for one in changes_of(best, view)
     ]

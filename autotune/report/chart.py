@@ -18,7 +18,7 @@ CHART_STYLE = (Path(__file__).parent / "chart.css").read_text(encoding="utf-8")
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """Numbers as text; the first column names the row."""
+    """Numbers as text; the first column has the names of the rows."""
 
     titles: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -26,11 +26,11 @@ class Table:
 
 @dataclass(frozen=True, kw_only=True)
 class Chart:
-    """One question of the page, answered."""
+    """One chart, which answers one question of the page."""
 
-    name: str  # what `autotune report --chart` calls it
+    name: str  # its name in `autotune report --chart`
     title: str
-    summary: str  # what the chart shows, in words: it stands for the chart where that cannot be seen
+    summary: str  # a text that replaces the chart where it cannot be seen
     table: Table
     draw: Callable[[Size], list[str]]  # the shapes and texts at that size, escaped
     takeaway: str = ""  # its answer in a clause
@@ -38,7 +38,7 @@ class Chart:
     height: int | None = None  # of a list of rows, in pixels; None: as tall as its size says
 
     def svg(self, size: Size = WIDE) -> str:
-        """The chart as it stands on the page, which brings colours and fonts."""
+        """Return the chart for the page, which defines colours and fonts."""
         size = size if self.height is None else replace(size, height=self.height)
         start = f'<svg xmlns="http://www.w3.org/2000/svg" class="{size.kind}" role="img" '
         start += f'aria-label="{markup(self.summary)}" viewBox="0 0 {size.width} {size.height}">'
@@ -46,7 +46,7 @@ class Chart:
 
     @property
     def narrow(self) -> str:
-        """The chart for a telephone: not the wide one made smaller, for its texts could not be read."""
+        """Return the chart for a telephone: not the wide one made smaller, whose texts could not be read."""
         return self.svg(NARROW)
 
     def file(self) -> str:

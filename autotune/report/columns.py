@@ -1,4 +1,4 @@
-"""The columns of the table of probes, and how they give way on a narrow terminal."""
+"""The columns of the table of probes, and their order of omission on a narrow terminal."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ class Column:
     width: int  # characters; a longer cell pushes the line out rather than lose a digit
     cell: Callable[[Config, Measurement | None], str]
     left: bool = False
-    gives_way: bool = False  # to all others: a knob that most people leave alone
+    gives_way: bool = False  # is left out first: a knob that most people do not set
 
     def pad(self, text: str) -> str:
-        """`text` on the column's width."""
+        """Return `text` padded to the column's width."""
         return text.ljust(self.width) if self.left else text.rjust(self.width)
 
 
 def columns(knobs: Sequence[Knob] = KNOBS) -> tuple[Column, ...]:
-    """All columns from the configuration to the measurement; the batch has one, whichever `knobs` there are."""
+    """Return all columns from the configuration to the measurement; the batch always has one."""
     batch = [knob for knob in KNOBS if knob.name in BATCH_KNOBS]
     others = [knob for knob in knobs if knob.name not in BATCH_KNOBS]
     return (
@@ -60,10 +60,10 @@ def columns(knobs: Sequence[Knob] = KNOBS) -> tuple[Column, ...]:
 
 
 def fitting_columns(offered: Sequence[Column], width: int | None) -> tuple[Column, ...]:
-    """The columns that fit `width` characters beside number and result; None: no bound, all of them.
+    """Return the columns that fit into `width` characters beside number and result; None: all columns.
 
-    Knobs that most leave alone go first, then the spread, knobs from the last of the registry, the wait, and the second
-    knob after the batch; the batch, the first knob, the throughput and the peak stay whatever the width.
+    These are left out in turn: knobs that most people do not set, the spread, knobs from the last of the registry on,
+    the wait, and the second knob after the batch. The batch, the first knob, the throughput and the peak always stay.
     """
     if width is None:
         return tuple(offered)
@@ -78,17 +78,17 @@ def fitting_columns(offered: Sequence[Column], width: int | None) -> tuple[Colum
 
 
 def line_width(shown_columns: Sequence[Column]) -> int:
-    """Characters of a line up to where the result begins."""
+    """Return the characters of a line before the result."""
     return 3 + sum(len(GAP) + column.width for column in shown_columns) + len(GAP)
 
 
 def header(shown_columns: Sequence[Column]) -> str:
-    """The titles."""
+    """Return the line of titles, without the result's."""
     return GAP.join(["  #", *(column.pad(column.title) for column in shown_columns), "result"])
 
 
 def cells(shown_columns: Sequence[Column], number: int, config: Config, measured: Measurement | None) -> str:
-    """One line, up to where the result begins."""
+    """Return the line of a probe, without the result."""
     return GAP.join([f"{number:>3}", *(column.pad(column.cell(config, measured)) for column in shown_columns), ""])
 
 

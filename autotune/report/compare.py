@@ -1,4 +1,4 @@
-"""Two studies compared: what differs in what was asked and where, and the ratio of what both measured."""
+"""Compares two studies: differences in request and machine, and the ratios of speeds that both measured."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from autotune.units import format_bytes
 
 Kind = Literal["machine", "software", "training", "question"]
 
-# What a difference may come from. Left out: what differs from boot to boot or says nothing of speed (one GPU's
-# identity, seeds, dates, shared memory). Host memory is shown in whole GiB, for the kernel's share varies.
+# Facts that may explain a difference in speed. Left out are facts that change with each boot or do not affect speed (a
+# GPU's identity, seeds, dates, shared memory). Host memory is shown in whole GiB, for the kernel's share varies.
 ASPECTS: tuple[tuple[str, Kind, Callable[[StudyRequest], object]], ...] = (
     ("device", "machine", lambda asked: asked.environment.device_name),
     ("memory of the device", "machine", lambda asked: _gibibytes(asked.environment.device_bytes)),
@@ -47,7 +47,7 @@ ASPECTS: tuple[tuple[str, Kind, Callable[[StudyRequest], object]], ...] = (
 
 
 class Difference(Record, frozen=True, kw_only=True):
-    """One thing in which the two studies differ; None: not known, or not there."""
+    """One fact in which the two studies differ; None: unknown or absent."""
 
     name: str
     kind: Kind
@@ -64,7 +64,7 @@ class Ratio(Record, frozen=True, kw_only=True):
 
 
 class Shared(Record, frozen=True, kw_only=True):
-    """A configuration that both studies measured and could use; where both confirmed it, by their confirmations."""
+    """A configuration that both studies measured and could use; if both confirmed it, with the confirmed rates."""
 
     config: Config
     a_samples_per_second: float
@@ -74,17 +74,17 @@ class Shared(Record, frozen=True, kw_only=True):
 
     @property
     def ratio(self) -> float:
-        """How many times as fast B is as A."""
+        """The speed of B over that of A."""
         return self.b_samples_per_second / self.a_samples_per_second
 
     @property
     def is_confirmed(self) -> bool:
-        """Whether both numbers are confirmations."""
+        """Whether both rates come from confirmations."""
         return self.a_is_confirmed and self.b_is_confirmed
 
 
 class Side(Record, frozen=True, kw_only=True):
-    """One study of a comparison."""
+    """One study of a comparison: its name, start and answer."""
 
     study: str
     begun: str  # UTC, ISO 8601
@@ -94,13 +94,13 @@ class Side(Record, frozen=True, kw_only=True):
 
 
 class Comparison(Record, frozen=True, kw_only=True):
-    """The comparison of two studies: what A and B share, and what not."""
+    """The comparison of studies A and B: shared configurations, and differences."""
 
     a: Side
     b: Side
     differences: tuple[Difference, ...]
-    shared: tuple[Shared, ...]  # fastest on A first; empty where different things are trained
-    overall: Ratio | None  # over what both confirmed, or else over all that they share
+    shared: tuple[Shared, ...]  # fastest on A first; empty if they train different models
+    overall: Ratio | None  # over configurations that both confirmed, else over all shared ones
 
     def differs_in(self, kind: Kind) -> tuple[Difference, ...]:
         """The differences of one kind."""
@@ -108,12 +108,12 @@ class Comparison(Record, frozen=True, kw_only=True):
 
     @property
     def compared(self) -> tuple[Shared, ...]:
-        """The configurations that the overall ratio is over."""
+        """The configurations from which the overall ratio is computed."""
         return _compared(self.shared)
 
 
 def compare(a: StudyView, b: StudyView) -> Comparison:
-    """Lay two studies side by side. Ratios are B over A. What either declares is a knob in this context then."""
+    """Return the comparison of two studies. Ratios are B over A. Knobs that either declares are known meanwhile."""
     declare(*a.request.facts.declared, *b.request.facts.declared)
     differences = _differences(a.request, b.request)
     shared = () if any(one.kind == "training" for one in differences) else _shared(a, b)
@@ -157,7 +157,7 @@ def _gibibytes(count: int) -> str:
 
 
 def _shared(a: StudyView, b: StudyView) -> tuple[Shared, ...]:
-    """A knob that a study does not know has its default."""
+    """Return the shared configurations; a knob that a study does not know has its default there."""
     one, other = ({completed(it.config): it for it in summaries(view) if it.feasible} for view in (a, b))
     found = [
         Shared(
@@ -178,7 +178,7 @@ def _compared(shared: tuple[Shared, ...]) -> tuple[Shared, ...]:
 
 
 def _overall(pairs: Sequence[Shared]) -> Ratio | None:
-    """Return the mean ratio by the model of the confirmation: each configuration takes the place of a common round."""
+    """Return the mean ratio by the model of the confirmation, in which each configuration is a common round."""
     if not pairs:
         return None
     rates = [[one.a_samples_per_second for one in pairs], [one.b_samples_per_second for one in pairs]]

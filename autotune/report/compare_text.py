@@ -26,7 +26,7 @@ TITLES: tuple[tuple[Kind, str], ...] = (
 
 
 def sentence(comparison: Comparison) -> str:
-    """The comparison as a person would repeat it."""
+    """Return the comparison in one sentence."""
     a, b = comparison.a.study, comparison.b.study
     if comparison.differs_in("training"):
         return f"{a} and {b} train different things; their throughputs cannot be compared."
@@ -39,7 +39,7 @@ def sentence(comparison: Comparison) -> str:
 
 
 def caution(comparison: Comparison) -> str:
-    """Return what the ratio may also come from; empty where there is none."""
+    """Return other possible causes of the ratio; empty without a ratio."""
     if comparison.overall is None:
         return ""
     different = [title for kind, title in TITLES if comparison.differs_in(kind)]
@@ -51,7 +51,7 @@ def caution(comparison: Comparison) -> str:
 
 
 def answer_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
-    """The results by name: of A, of B."""
+    """Return rows of results: name, value of A, value of B."""
     rows: tuple[tuple[str, Callable[[Side], str]], ...] = (
         ("begun", lambda side: side.begun[:10] or "–"),
         ("probes", lambda side: str(side.probes)),
@@ -63,7 +63,7 @@ def answer_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
 
 
 def shared_rows(comparison: Comparison) -> list[tuple[str, str, str, str, str]]:
-    """Configuration, B over A, A, B, and which measurements those are."""
+    """Return rows of configuration, B over A, A, B, and the kind of measurement."""
     knobs = touched(one.config for one in comparison.shared)
     return [
         (
@@ -78,7 +78,7 @@ def shared_rows(comparison: Comparison) -> list[tuple[str, str, str, str, str]]:
 
 
 def render_comparison(comparison: Comparison, *, served: Served | None = None) -> str:
-    """The page of a comparison; served, its studies lead to their pages."""
+    """Return the page of a comparison; if `served`, with links to the pages of its studies."""
     return render_template(
         "compare.html",
         served=served,
@@ -92,13 +92,13 @@ def render_comparison(comparison: Comparison, *, served: Served | None = None) -
 
 
 def comparison_block(comparison: Comparison, width: int | None = None) -> Text:
-    """The comparison for a terminal, whose lines have `width` characters; None: of any length."""
+    """Return the comparison for a terminal with lines of `width` characters; None: of any length."""
     block = Text()
     a, b = phrases.plain(comparison.a.study), phrases.plain(comparison.b.study)
     _table(block, [("", f"A: {a}", f"B: {b}"), *answer_rows(comparison)])
     for title, rows in _differences(comparison):
         block.append(f"\n{title} differs\n", "bold")
-        names = max(len(name) for name, _, _ in rows) + len("  " * 3)  # with what parts the columns
+        names = max(len(name) for name, _, _ in rows) + len("  " * 3)  # with the gap between columns
         most = None if width is None else max(LEAST_CELL, (width - names) // 2)
         _table(block, [(f"  {name}", *_fitting(a, b, most)) for name, a, b in rows])
     if comparison.shared:
@@ -110,7 +110,7 @@ def comparison_block(comparison: Comparison, width: int | None = None) -> Text:
 
 
 def _fitting(a: str, b: str, most: int | None) -> tuple[str, str]:
-    """Return both in at most `most` characters, from shortly before where they begin to differ."""
+    """Return both in at most `most` characters, beginning shortly before the first difference."""
     a, b = phrases.plain(a), phrases.plain(b)
     if most is None or max(len(a), len(b)) <= most:
         return a, b

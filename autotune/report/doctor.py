@@ -19,7 +19,7 @@ from autotune.units import format_bytes
 
 LITTLE_SHARED_MEMORY = 256 * 2**20  # Docker's default is 64 MiB; a few batches of images per worker fill it
 BUSY_SHARE = 0.1  # of the usable cores: a probe computes on all of them, and is slower by as much
-TOO_BUSY_SHARE = 0.5  # of them: a probe then shares every core, and its rate says more of the others than of it
+TOO_BUSY_SHARE = 0.5  # of them: a probe then shares every core, and its rate depends mainly on the others
 ADVICE = {  # where torch.compile lacks something, by kind of device
     "cpu": "Install a C++ compiler and Python's headers (Debian: apt install g++ python3-dev), or say CXX=/path/g++.",
     "cuda": "Install triton and a C compiler (pip install triton; Debian: apt install gcc python3-dev).",
@@ -28,7 +28,7 @@ SAMPLE_SECONDS = 1.0  # in ticks of 10 ms, which err by 1 %
 
 
 def measure_foreign_cores() -> float | None:
-    """Return how many cores others keep busy now, by a short look; None: this system does not tell."""
+    """Return the number of cores that others keep busy, measured for a second; None: unknown on this system."""
     before = look()
     time.sleep(SAMPLE_SECONDS)
     return interference_between(before, look()).foreign_cores
@@ -38,10 +38,9 @@ def examine(
     inspection: Inspection, *, chosen: bool = False, fork_server_bytes: int = 0,
     foreign: Callable[[], float | None] = measure_foreign_cores,
 ) -> list[Check]:  # fmt: skip
-    """All findings; the inspection was made without a target, and of a device that the user has `chosen` or not.
+    """Return all checks of a machine; the inspection was made without a target. `chosen`: the user chose the device.
 
-    `fork_server_bytes` is what the process holds that the inspection was forked from; `foreign` returns how many cores
-    others keep busy.
+    `fork_server_bytes` is the memory of the fork server; `foreign` returns the number of cores that others keep busy.
     """
     here = inspection.environment
     if here is None:
@@ -100,7 +99,7 @@ def _cores(usable: int, foreign: float | None) -> Check:
 
 
 def _malloc(here: Environment) -> list[Check]:
-    """Return what the knob `malloc` can be on this machine."""
+    """Return a check with the values of the knob `malloc` on this machine."""
     if here.device != "cpu" or not (here.mallocs or here.variables):
         return []
     if own := [name for name in malloc.VARIABLES if name in here.variables]:

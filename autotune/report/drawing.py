@@ -1,4 +1,4 @@
-"""The pieces that every chart is drawn with: sizes, axes, a plane of pixels, signs and a legend."""
+"""The parts from which charts are drawn: sizes, axes, a plane of pixels, signs and a legend."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ THOUSANDS_FROM = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Axis:
-    """One direction: where a value lies, and what is written along it."""
+    """One axis: the place of a value, the ticks, and the title."""
 
     title: str
     share: Callable[[float], float]  # of the axis' length, 0..1
@@ -40,7 +40,7 @@ class Axis:
 
 
 def logarithmic(values: Sequence[int], title: str) -> Axis:
-    """An axis to the base of two; a tick at every value that occurs."""
+    """Return a logarithmic axis to base 2, with a tick at every value."""
     low, high = math.log2(min(values)), math.log2(max(values))
 
     def share(value: float) -> float:
@@ -50,13 +50,13 @@ def logarithmic(values: Sequence[int], title: str) -> Axis:
 
 
 def ordinal(names: Mapping[int, str], title: str) -> Axis:
-    """An axis with one place for each value, under its name."""
+    """Return an axis with one place for each value, under its name."""
     places = {value: (index + 0.5) / len(names) for index, value in enumerate(names)}
     return Axis(title=title, share=lambda value: places[int(value)], ticks=tuple(names.items()))
 
 
 def linear(high: float, title: str, low: float = 0.0, lines: int = 5) -> Axis:
-    """An axis with about `lines` round ticks, from a round number at or below `low` to one at or above `high`.
+    """Return an axis with about `lines` round ticks, from a round number at or below `low` to one at or above `high`.
 
     Large numbers are written in thousands, `20k`: five digits do not fit left of a narrow chart.
     """
@@ -78,7 +78,7 @@ def _round_step(rough: float) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class Plane:
-    """Values to pixels; a value beyond an axis is drawn at its edge."""
+    """Maps values to pixels; a value beyond an axis is drawn at its edge."""
 
     size: Size
     across: Axis
@@ -87,25 +87,25 @@ class Plane:
 
     @property
     def right(self) -> int:
-        """Its right edge."""
+        """The x of the right edge, in pixels."""
         return self.size.width - self.size.right
 
     @property
     def top(self) -> int:
-        """Its upper edge."""
+        """The y of the upper edge, in pixels."""
         return self.size.top + len(legend_lines(self.names, self.size)) * (LINE + 3)
 
     @property
     def bottom(self) -> int:
-        """Its lower edge."""
+        """The y of the lower edge, in pixels."""
         return self.size.height - self.size.bottom
 
     def x(self, value: float) -> float:
-        """Pixels from the left."""
+        """Return the pixels from the left for a value."""
         return self.size.left + min(max(self.across.share(value), 0.0), 1.0) * (self.right - self.size.left)
 
     def y(self, value: float) -> float:
-        """Pixels from above."""
+        """Return the pixels from the top for a value."""
         return self.bottom - min(max(self.up.share(value), 0.0), 1.0) * (self.bottom - self.top)
 
     def axes(self) -> list[str]:
@@ -136,49 +136,49 @@ class Plane:
 
 
 def width_of(name: str) -> float:
-    """Pixels that a text of the charts' size takes, roughly."""
+    """Return the approximate width in pixels of a text in the charts' font size."""
     return len(name) * CHARACTER
 
 
 def text(x: float, y: float, content: str, kind: str, anchor: str = "start") -> str:
-    """A text of that class with its base line at y."""
+    """Return a text of class `kind` with its base line at y."""
     return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}" text-anchor="{anchor}">{markup(content)}</text>'
 
 
 def with_tooltip(shape: str, title: str) -> str:
-    """A group with a tooltip."""
+    """Return the shape with a tooltip."""
     return f"<g><title>{markup(title)}</title>{shape}</g>"
 
 
 def polyline(places: Sequence[tuple[float, float]], kind: str) -> str:
-    """A line through the places."""
+    """Return a line through the places, in pixels, of class `kind`."""
     return f'<path class="{kind}" d="M{" ".join(f"{x:.1f} {y:.1f}" for x, y in places)}"/>' if places else ""
 
 
 def bar(kind: str, x: float, y: float, width: float, height: float) -> str:
-    """A rectangle of that class, its upper left corner at (x, y)."""
+    """Return a rectangle of class `kind` with its upper left corner at (x, y)."""
     return (
         f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{max(0.0, width):.1f}" height="{max(0.0, height):.1f}"/>'
     )
 
 
 def square(x: float, y: float) -> str:
-    """The sign of the baseline."""
+    """Return the sign of the baseline, with its centre at (x, y)."""
     return f'<path class="baseline" d="M{x - 8:.1f} {y - 8:.1f}h16v16h-16z"/>'
 
 
 def ring(x: float, y: float) -> str:
-    """The sign of the recommendation."""
+    """Return the sign of the recommendation, with its centre at (x, y)."""
     return f'<circle class="ring" cx="{x:.1f}" cy="{y:.1f}" r="9"/>'
 
 
 def cross(x: float, y: float) -> str:
-    """The sign for memory that ran out."""
+    """Return the sign for memory that ran out, with its centre at (x, y)."""
     return f'<path class="cross" d="M{x - 5:.1f} {y - 5:.1f}l10 10m0-10l-10 10"/>'
 
 
 def marker(series: int, x: float, y: float, *, is_hollow: bool = False) -> str:
-    """The shape of one series."""
+    """Return the marker of a series, by number, with its centre at (x, y)."""
     kind = "dot hollow" if is_hollow else "dot"
     return f'<path class="{kind}" transform="translate({x:.1f} {y:.1f})" d="{SHAPES[series]}"/>'
 
@@ -190,7 +190,7 @@ SHAPES = (  # circle, square, triangle, diamond, turned triangle, plus: distingu
 
 
 def legend_lines(names: Sequence[str], size: Size) -> list[list[tuple[int, str]]]:
-    """The names with their places among the series, broken into lines that fit."""
+    """Return the names with the numbers of their series, broken into lines that fit."""
     lines: list[list[tuple[int, str]]] = []
     room = 0.0
     most = int(size.width / CHARACTER) - 6

@@ -8,9 +8,9 @@ from autotune.units import counted, format_durations
 
 
 def durations(best: Recommendation, facts: TargetFacts | None) -> str:
-    """Return `68.1 → 34.7 ms a step · 1.53 → 0.78 s an epoch`: as today, then as recommended.
+    """Return `68.1 → 34.7 ms a step · 1.53 → 0.78 s an epoch`: of today, then as recommended.
 
-    With another global batch a step is another thing: then both times are for as many samples as it has now.
+    If the global batch changes, steps differ in size: then both times are for the samples of a step of today.
     """
     rates = [best.samples_per_second]
     if best.baseline_samples_per_second is not None and best.params != best.baseline:

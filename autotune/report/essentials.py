@@ -1,4 +1,4 @@
-"""Which values an answer names: what matters whatever it is, and what is not as torch has it."""
+"""Chooses the values that an answer names: those that always matter, and those that differ from torch's defaults."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ ALL_ELSE = "all else as it is"
 
 
 def values_besides(recommendation: Recommendation, changed: Sequence[str], facts: TargetFacts | None) -> str:
-    """Return what stays as in the baseline: `batch_size 64 × 1 · no loader workers · all else as it is`.
+    """Return the values that stay as in the baseline: `batch_size 64 × 1 · no loader workers · all else as it is`.
 
-    Named is what people always set, and what torch by itself would set otherwise. Workers are left out where the
-    target, by `facts`, does not let them be chosen: how many load is not known. Empty if nothing is named.
+    Named are values that people always set, and values that are not torch's defaults. Workers are left out if, by
+    `facts`, the target does not let them be chosen: their number is then unknown. Empty if no value is named.
     """
     has_workers = facts is None or facts.tunes_workers
     values = recommendation.params
@@ -29,9 +29,9 @@ def values_besides(recommendation: Recommendation, changed: Sequence[str], facts
 
 
 def essential(recommendation: Recommendation) -> tuple[dict[str, Value], list[str]]:
-    """Return the values that matter, and the names of the others: those that are as torch and the baseline have them.
+    """Return the values that matter, and the names of the other knobs: they have torch's and the baseline's value.
 
-    What people always set matters whatever it is: the global batch, the precision, the workers, knobs of their own.
+    Values that people always set matter in any case: the global batch, the precision, the workers, their own knobs.
     """
     values, names = recommendation.params, []
     for knob in KNOBS:

@@ -17,7 +17,7 @@ LABEL_WIDTH = 10  # of the words before the colon's place
 
 
 def expectation(predicted: Prediction) -> str:
-    """`expected 3,400 samples/s (2,900 to 4,000), 310 MiB, fits 98%: the best expected gain (12%)`."""
+    """Return `expected 3,400 samples/s (2,900 to 4,000), 310 MiB, fits 98%: the best expected gain (12%)`."""
     rate, low, high = (format_rate(number) for number in (predicted.samples_per_second, predicted.low, predicted.high))
     memory = f"{format_share(predicted.memory_share)} of the memory" if predicted.memory_bytes is None else ""
     memory = memory or format_bytes(predicted.memory_bytes)
@@ -39,7 +39,7 @@ def why(predicted: Prediction) -> str:
 
 
 def prediction_of(view: StudyView, trial: Trial) -> Prediction | None:
-    """Return what the sampler expected of a probe, if it said so. Raises `StudyError` if the file is damaged."""
+    """Return the sampler's prediction for a probe, if there is one. Raises `StudyError` if the file is damaged."""
     return disk.read_prediction(view.folder, trial.number)
 
 
@@ -57,7 +57,7 @@ def deviation(predicted: Prediction, trial: Trial) -> str:
 
 
 def probe_block(view: StudyView, trial: Trial) -> Text:
-    """One probe as `autotune show --probe` prints it: expected, measured, and why it was made."""
+    """Return one probe for `autotune show --probe`: prediction, measurement, and why it was made."""
     verdict, measured = view.verdict(trial), trial.result.measurement
     name = shown_config(trial.config.values, view.knobs)
     block = Text().append(f"probe {trial.number} · {phrases.purpose_word(trial.purpose)} · {name}\n", "bold")

@@ -1,7 +1,7 @@
-"""What each single setting is worth here: in the recommendation, and alone beside the baseline. From the study alone.
+"""The gain of each single setting: in the recommendation, and alone over the baseline. From the study's data only.
 
-For a change of the recommendation, the ratio of with it to without it; for a setting that it leaves alone, of another
-value to the one that stays. By the strongest evidence there is:
+For a change of the recommendation, it is the ratio of speed with it to speed without it; for a setting that does not
+change, the ratio of another value to the present one. The strongest evidence counts:
 
     rounds      interleaved, with an interval: of the ablation, of the race, or of `autotune explain --measure`
     probes      single ones that differ in this setting only
@@ -45,17 +45,17 @@ Pair = tuple[Config, Config]
 
 
 class ValueWorth(Record, frozen=True, kw_only=True):
-    """One setting: `values` over `against`, with all others as in the recommendation, or as in the baseline."""
+    """The gain of one setting: `values` over `against`, with all others as in the recommendation or the baseline."""
 
     values: dict[str, Value]  # of the knobs that move together
     against: dict[str, Value]
     is_change: bool  # the recommendation changes it: `values` are its own, `against` the baseline's
-    is_same: bool = False  # both are one training here: it cannot do anything
+    is_same: bool = False  # both are the same training here: it has no effect
     inside: Gain | None = None  # in the recommendation; None: not measured
     alone: Gain | None = None  # beside the baseline; None: not measured
     estimate: Gain | None = None  # where neither was measured
     failure: str = ""  # why `values` do not run in the recommendation
-    untested: str = ""  # why a change was not measured, where the search said so
+    untested: str = ""  # why a change was not measured, if the search recorded it
 
 
 class Explanation(Record, frozen=True, kw_only=True):
@@ -68,7 +68,7 @@ class Explanation(Record, frozen=True, kw_only=True):
 
 
 def explain(view: StudyView, best: Recommendation) -> Explanation:
-    """Return what each setting of the study is worth, as far as it was measured."""
+    """Return the gain of each setting of the study, as far as it was measured."""
     evidence = Evidence(view, best)
     changed = changes_between(best.baseline, best.params)
     found = [evidence.of_change(names) for names in changed]
@@ -84,7 +84,7 @@ def explain(view: StudyView, best: Recommendation) -> Explanation:
 
 
 def _questions(view: StudyView) -> Iterator[tuple[str, ...]]:
-    """Yield what was searched, micro-batch and accumulation as one."""
+    """Yield the names of the searched knobs, with micro-batch and accumulation together."""
     moving = [knob.name for knob in KNOBS if len(view.request.domains.get(knob.name, ())) > 1]
     if set(moving) & set(BATCH_KNOBS):
         yield BATCH_KNOBS
@@ -92,7 +92,7 @@ def _questions(view: StudyView) -> Iterator[tuple[str, ...]]:
 
 
 class Evidence:
-    """The measurements of a study, asked setting by setting."""
+    """The measurements of a study, from which the gain of each setting is looked up."""
 
     def __init__(self, view: StudyView, best: Recommendation) -> None:
         self._view, self._best = view, best
@@ -113,14 +113,14 @@ class Evidence:
         return Effects([one for one in self._summaries.values() if one.feasible])
 
     def of_change(self, names: Sequence[str]) -> ValueWorth:
-        """Return the worth of one change of the recommendation."""
+        """Return the gain of one change of the recommendation."""
         values, against = ({name: of[name] for name in names} for of in (self._best.params, self._best.baseline))
         inside = self._compared(self.params, self._with(self.params, against))
         alone = self._compared(self._with(self.baseline, values), self.baseline)
         return self._worth(values, against, inside, alone, is_change=True)
 
     def of_kept(self, names: Sequence[str]) -> list[ValueWorth]:
-        """Return the alternatives to what stays of which something is known, else one; none if there is no other."""
+        """Return the alternatives to a kept value with known gains; else one alternative; empty if there is none."""
         against = {name: self._best.params[name] for name in names}
         found = []
         for values in self._alternatives(names, against):
@@ -136,7 +136,7 @@ class Evidence:
 
     def _alternatives(self, names: Sequence[str], against: Mapping[str, Value]) -> list[dict[str, Value]]:
         domains = self._view.request.domains
-        if tuple(names) == BATCH_KNOBS:  # those that were probed: others need not make up the global batch
+        if tuple(names) == BATCH_KNOBS:  # probed ones: others may not give the global batch
             probed = [{name: config[name] for name in names} for config in self._summaries]
             probed += [{name: trial.config[name] for name in names} for trial in self._view.trials]
         else:
@@ -160,7 +160,7 @@ class Evidence:
         )  # fmt: skip
 
     def _failure(self, config: Config) -> str:
-        """Return why this configuration cannot be used, where its last probe says so."""
+        """Return why this configuration cannot be used, by its last probe; empty if it can or is unknown."""
         known = self._summaries.get(config)
         if known is not None:
             return known.failure
@@ -168,7 +168,7 @@ class Evidence:
         return next((verdict.why for verdict in tried if not verdict.feasible), "")
 
     def _compared(self, one: Config, other: Config) -> Gain | None:
-        """Return the ratio of the one to the other as it was measured; None: it was not."""
+        """Return the measured ratio of the one to the other; None: not measured."""
         if one == other:
             return None
         if gain := self._rounds.get((one, other)):
@@ -199,9 +199,9 @@ class Evidence:
 
 
 def _in_turns(best: Recommendation, known: Mapping[Config, ConfigSummary]) -> Iterator[tuple[Pair, Gain]]:
-    """Yield the ratios of all who ran in every round of the confirmation, by their rates in each.
+    """Yield the ratios of all configurations that ran in every round of the confirmation, by their rates in each.
 
-    `known` are the probes, whose windows say how well each rate is known.
+    `known` are the probes, whose windows give the uncertainty of each rate.
     """
     whole = [one for one in best.confirmations if len(one.rounds) == best.rounds]
     if best.rounds < FEWEST_ROUNDS or not objective_of(best.goal).is_speed:
@@ -214,7 +214,7 @@ def _in_turns(best: Recommendation, known: Mapping[Config, ConfigSummary]) -> It
 
 
 def _in_rounds(best: Recommendation, params: Config, baseline: Config) -> Iterator[tuple[Pair, Gain]]:
-    """Yield the ratios that the answer itself was measured by."""
+    """Yield the ratios on which the answer itself rests."""
     achieved = best.achieved
     ratio, low, high = (
         (achieved.gain, achieved.gain_low, achieved.gain_high)
@@ -232,13 +232,13 @@ def _in_rounds(best: Recommendation, params: Config, baseline: Config) -> Iterat
     for one in best.changes or ():
         if gain := gain_of(one):
             without = Config(values={**winner, **one.before})
-            # What was dropped beside others was measured with those; it is told as if they did not matter.
+            # A change that was dropped was measured beside others; its ratio is used as if those did not matter.
             yield (Config(values=winner), without), gain
             yield (Config(values={**params.values, **one.values}), Config(values={**params.values, **one.before})), gain
 
 
 def _measured_since(folder: Path) -> Iterator[tuple[Pair, Gain]]:
-    """Yield what `--measure` found, the latest race last."""
+    """Yield the ratios that `--measure` found, the latest race last."""
     for race in _races(folder):
         first, *others = race.standings
         for one in others:
@@ -257,7 +257,7 @@ def _races(folder: Path) -> Iterator[RaceResult]:
 
 
 def _strength(one: ValueWorth) -> tuple[int, float]:
-    """Return a sort key: what is best known first, then what is fastest."""
+    """Return a sort key: the best known first, then the fastest."""
     gain = one.inside or one.alone or one.estimate
     if gain is None:
         return (3 if not one.failure else 2), float(one.is_same)

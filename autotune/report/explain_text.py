@@ -1,4 +1,4 @@
-"""What each setting is worth, in words."""
+"""The gain of each setting, in words."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ SAME = "does nothing here: both train in the same way"
 
 
 class Note(NamedTuple):
-    """One doubt about a recommendation."""
+    """One doubt about a recommendation: its text and advice."""
 
     meaning: str
     next_step: str
 
 
 def explain_block(found: Explanation, best: Recommendation, view: StudyView, width: int | None) -> Text:
-    """Return all of it for a terminal of `width` characters; None: whole lines, for a file."""
+    """Return the explanation for a terminal of `width` characters; None: whole lines, for a file."""
     width = sys.maxsize if width is None else min(width, WIDEST_ANSWER)
     column = max([TITLES - 2, *(2 + len(label_of(one.values)) for one in found.worths)])  # of the labels
     block = Text(f"{plain(sentences(best, view)[0])}\n", "bold")
@@ -56,12 +56,12 @@ def explain_block(found: Explanation, best: Recommendation, view: StudyView, wid
 
 
 def unmeasured(found: Explanation) -> list[ValueWorth]:
-    """Return the settings of which nothing was measured, and which can do something."""
+    """Return the settings that were not measured and that can have an effect."""
     return [one for one in found.worths if not (one.inside or one.is_same or one.failure)]
 
 
 def notes(found: Explanation, best: Recommendation) -> list[Note]:
-    """Return what contradicts the recommendation or makes it doubtful."""
+    """Return notes on measurements that contradict the recommendation or make it doubtful."""
     told = [*_faster(found), *_unsupported(found, best)]
     if found.with_interference:
         told.append(Note(
@@ -74,7 +74,7 @@ def notes(found: Explanation, best: Recommendation) -> list[Note]:
 
 
 def _faster(found: Explanation) -> Iterator[Note]:
-    """Yield each setting that measured faster otherwise than it is recommended."""
+    """Yield a note for each setting that was faster at another value than the recommended one."""
     for one in found.worths:
         gain = one.inside
         if gain is None or gain.by == "estimate" or gain.low is None or gain.high is None:
@@ -94,7 +94,7 @@ def _faster(found: Explanation) -> Iterator[Note]:
 
 
 def _unsupported(found: Explanation, best: Recommendation) -> Iterator[Note]:
-    """Yield a note where no change is measurably faster alone, though all together are said to be."""
+    """Yield a note if no single change is measurably faster, although all together are."""
     changes = [one for one in found.worths if one.is_change]
     by_rounds = [one.inside for one in changes if one.inside and one.inside.by == "rounds"]
     if not changes or len(by_rounds) < len(changes) or not is_faster(best):
@@ -135,7 +135,7 @@ def _moved(one: ValueWorth) -> str:
 
 
 def sentences_of(one: ValueWorth, best: Recommendation) -> list[str]:
-    """Return what is known of the setting: in the recommendation, and alone where that is another question."""
+    """Return sentences on the setting: its gain in the recommendation, and alone if that differs."""
     if one.is_same:
         return [SAME]
     found = []

@@ -1,4 +1,4 @@
-"""Which one won: every round of every finalist, each a process of its own, with medians and intervals."""
+"""The chart of the finalists: every round of each, with medians and intervals. Each round is a process of its own."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ SHIFTED = (
     "its own circles may lie beside it."
 )
 FASTER = " Why a faster one was not chosen: above, under “Why this one, and not another”."
-LEAST_SHIFT = 0.02  # of a rate, to that of its own rounds alone, that is worth a sentence
+LEAST_SHIFT = 0.02  # of a rate from that of its own rounds alone: a smaller shift gets no sentence
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finalist:
-    """One configuration that was measured again."""
+    """One configuration that was measured again: its rate, rounds and interval."""
 
     name: str
     kind: str  # class of its colour
     rate: float  # samples/s, `Rounds.typical_rate`
-    factor: float | None  # over the baseline; None: that cannot run
+    factor: float | None  # over the baseline; None: the baseline cannot run
     half_width: float | None  # 95 %, samples/s; None: not known
     rounds: tuple[float, ...]  # samples/s
 
     @property
     def ends(self) -> tuple[float, float]:
-        """The lowest and highest samples/s that is drawn."""
+        """The lowest and the highest samples/s that are drawn."""
         width = self.half_width or 0.0
         return min(self.rate - width, *self.rounds), max(self.rate + width, *self.rounds)
 
@@ -80,7 +80,7 @@ def finalists(view: StudyView) -> Chart | Absence:
 
 
 def _drawn(known: Sequence[Finalist]) -> list[Finalist]:
-    """Return the fastest; recommendation and baseline are always among them."""
+    """Return the finalists to draw: the fastest, always with recommendation and baseline."""
     ends = sum(one.kind != "other" for one in known)
     others = [one for one in known if one.kind == "other"][: MOST_DRAWN_FINALISTS - ends]
     return [one for one in known if one.kind != "other" or one in others]
@@ -108,7 +108,7 @@ def _known(best: Recommendation) -> list[Finalist]:
 
 
 def _is_shifted(one: Finalist) -> bool:
-    """Whether the rate is visibly not that of the own rounds alone (`Rounds.typical_rate`)."""
+    """Return whether the rate differs visibly from that of its own rounds alone (`Rounds.typical_rate`)."""
     return abs(one.rate / typical_rate(one.rounds) - 1) > LEAST_SHIFT
 
 
@@ -120,7 +120,7 @@ def _over(one: Confirmation, best: Recommendation) -> float | None:
 
 
 def _half_width(one: Confirmation, best: Recommendation, rounds: int) -> float | None:
-    """The spread is pooled over all finalists, so it narrows with the square root of the own rounds alone."""
+    """Return the half width of its interval, samples/s: the pooled spread over the root of its own rounds; or None."""
     if best.relative_half_width is None:
         return None
     return one.samples_per_second * best.relative_half_width * math.sqrt(rounds / len(one.rounds))
@@ -159,7 +159,7 @@ def _rows(drawn: Sequence[Finalist], across: Axis, size: Size) -> list[str]:
 
 
 def _fitting(name: str, width: int) -> str:
-    """The name as far as there is room; what it is, recommended or baseline, stays whole."""
+    """Return the name, cut to `width`; the words recommended or baseline stay whole."""
     configuration, dot, mark = name.partition(" · ")
     room = int((width - 70) / drawing.CHARACTER / 1.1)
     return cropped(configuration, room - len(dot + mark)) + dot + mark

@@ -1,4 +1,4 @@
-"""The workers of a study: where they are, what each measures, and how fast it is by its own baseline."""
+"""The workers of a study: place, present work, and speed by their own baseline."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class WorkerRow:
 
     name: str
     host: str
-    state: str  # what it measures now, that it waits, has left, or is in quarantine
+    state: str  # its present probe, or that it waits, has left, or is in quarantine
     probes: int  # that it measured
     speed: str  # of the baseline there, compared with the home's
 
 
 def worker_rows(view: StudyView) -> list[WorkerRow]:
-    """Return the workers of a study, the home first; none of a search on one machine."""
+    """Return the workers of a study, the home machine first; empty for a search on one machine."""
     known = baseline_rates_by_machine(view.judged, view.request.baseline)
     workers = {worker.name: worker for worker in read_workers(view.folder)}
     names = dict.fromkeys((*known, *(trial.result.worker for trial in view.trials), *workers))

@@ -1,4 +1,4 @@
-"""What a setting is worth: with it over without it, and its words, the same on terminal, page and card."""
+"""The gain of a setting (speed with it over speed without it), and its words on terminal, page and card."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ NOT_MEASURED = "not measured"
 
 
 class Gain(Record, frozen=True, kw_only=True):
-    """A ratio of two speeds (of two scores, with another objective), and what it rests on."""
+    """A ratio of two speeds (with another objective, of two scores), with its interval and evidence."""
 
     ratio: float
     low: float | None  # 95 % interval; None: not known
     high: float | None
     by: Basis
-    count: int | None = None  # probes that an estimate rests on
+    count: int | None = None  # probes that an estimate is based on
 
 
 def inverse(gain: Gain) -> Gain:
-    """Return the ratio the other way round."""
+    """Return the inverse ratio."""
     low, high = (bound and 1 / bound for bound in (gain.high, gain.low))
     return Gain(ratio=1 / gain.ratio, low=low, high=high, by=gain.by, count=gain.count)
 
 
 def gain_of(change: Change) -> Gain | None:
-    """Return what `best.json` holds of a change, which there is the ratio without it; None: it was not measured."""
+    """Return the gain of a change from `best.json`, which has the inverse ratio; None: it was not measured."""
     if not change.ratio:
         return None
     by: Basis = "probes" if change.untested else "rounds"
@@ -41,7 +41,7 @@ def gain_of(change: Change) -> Gain | None:
 def gain_phrase(gain: Gain, goal: Goal, *, has_interval: bool = True) -> str:
     """Return `1.58× faster (1.34 to 1.87)`, `0.80×, slower (0.70 to 0.90)`, `1.01×, does nothing here (0.99 to 1.02)`.
 
-    The factor comes first and is below 1 for a loss. An interval alone earns a verdict.
+    The factor comes first and is below 1 for a loss. Only with an interval there is a verdict in words.
     """
     factor, ends = f"{format_speedup(gain.ratio)}×", range_phrase(gain.low, gain.high)
     interval = f" ({ends})" if has_interval and ends else ""
@@ -62,7 +62,7 @@ def basis_phrase(gain: Gain) -> str:
 
 
 def is_nothing(gain: Gain) -> bool:
-    """Whether the whole interval is as good as 1."""
+    """Return whether the whole interval is practically 1."""
     return gain.low is not None and gain.high is not None and gain.low > 1 - TIE and gain.high < 1 + TIE
 
 

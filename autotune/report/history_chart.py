@@ -1,4 +1,4 @@
-"""The search over time: every probe, the best so far, and where it was measured again."""
+"""The chart of the search over time: every probe, the best so far, and the confirmation."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MINUTE = 60.0
 
 @dataclass(frozen=True, kw_only=True)
 class Moment:
-    """One probe at the time at which it ended, in seconds of probing: breaks between runs of a search do not count."""
+    """One probe, at the time of its end in seconds of probing: breaks between runs of a search do not count."""
 
     trial: Trial
     name: str  # of its configuration
@@ -80,7 +80,7 @@ def _moments(view: StudyView) -> list[Moment]:
 
 
 def _best_so_far(moments: Sequence[Moment]) -> list[tuple[float, float]]:
-    """When the search found a faster usable one, and its rate."""
+    """Return the times at which the search found a faster usable configuration, with their rates."""
     found: list[tuple[float, float]] = []
     for one in moments:
         if (

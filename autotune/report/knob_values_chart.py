@@ -1,4 +1,4 @@
-"""What each setting is worth here, as a chart and a table: what `autotune explain` tells."""
+"""The gain of each setting as a chart and a table, as in `autotune explain`."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from autotune.study.view import StudyView
 
 NAME, TITLE = "settings", "What each setting is worth"
 TOP, ROW = 22, 44  # pixels: of the line's name, and of a setting with its name
-LONGEST_INTERVAL = 10.0  # times: no interval is drawn further than this from its factor
+LONGEST_INTERVAL = 10.0  # no interval is drawn further than so many times its factor
 
 
 def knob_values_chart(view: StudyView) -> Chart | Absence:
-    """One row for each setting of which a factor is known: in the recommendation, else alone, else as estimated."""
+    """Draw one row for each setting with a known factor: in the recommendation, else alone, else as estimated."""
     best = view.recommendation
     if best is None:
         return Absence(name=NAME, title=TITLE, reason="there is no recommendation")
@@ -50,7 +50,7 @@ def knob_values_chart(view: StudyView) -> Chart | Absence:
 
 
 def _first_of_each(found: Sequence[ValueWorth]) -> list[ValueWorth]:
-    """Return the changes, and of what stays the alternative that is known best: the table has the others."""
+    """Return all changes, and for each kept setting the best known alternative: the table has the others."""
     return list({tuple(one.values): one for one in reversed(found)}.values())[::-1]
 
 

@@ -1,4 +1,4 @@
-"""A search while it runs: how far it is, the best so far, the probe that runs, and what the search says."""
+"""The state of a running search: progress, the best so far, the running probe, and the latest sentences."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ BETWEEN = "between probes"
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """One part of a search."""
+    """One stage of a search: its name, and whether it is over or running."""
 
     name: str
     is_now: bool
@@ -35,19 +35,19 @@ class Live:
     count: str  # `12 probes, 1 not usable`
     factor: str  # of the best so far; empty: it is the baseline, or nothing to compare
     best: str
-    now: str  # the probe that runs, else what the search does between probes
-    now_since: str  # of the probe; empty: none runs
+    now: str  # the running probe, else the work between probes
+    now_since: str  # start of the probe; empty: none runs
 
 
 def live(view: StudyView) -> Live:
-    """Return the state of the search from its probes and from what it said."""
+    """Return the state of the search from its probes and its sentences."""
     progress = view.progress or SearchProgress(began_at="")
     found, base = best_so_far(view), _baseline(view)
     best = (found[0].config, found[1]) if found else None
     unusable = sum(not view.verdict(trial).feasible for trial in view.trials)
     probe = progress.running
     if probe is not None and any(trial.number == probe.number for trial in view.trials):
-        probe = None  # it has just ended
+        probe = None  # the probe has just ended
     return Live(
         stages=_stages(progress.purpose),
         began_at=progress.began_at,

@@ -1,4 +1,4 @@
-"""Says in one clause what is known of the losses of an answer."""
+"""Says in one clause what is known about the losses of an answer."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from autotune.study.recommendation import Recommendation
 from autotune.study.shown import shown_value
 from autotune.units import counted, format_share
 
-FINEST_DIFFERENCE = 0.001  # a difference that is shown
-BARELY_ABOVE = 1.01  # a tolerance and what was allowed are rounded apart
+FINEST_DIFFERENCE = 0.001  # the smallest difference that is shown
+BARELY_ABOVE = 1.01  # tolerance and allowed difference are rounded separately
 WHY_OPEN = {
     Code.LOSSES_UNDECIDED: "{steps} are too noisy to tell",
     Code.ONE_SEED_UNDECIDED: "too noisy to tell, {other} nudged by 1e-6 differs from itself by as much",
@@ -26,7 +26,7 @@ WHY_OPEN = {
 
 
 def losses_phrase(best: Recommendation) -> str:
-    """Return `bf16 matches fp32: 0.2% apart after 50 paired steps`, or what else is known."""
+    """Return `bf16 matches fp32: 0.2% apart after 50 paired steps`, or another fact about the losses."""
     verdict = _verdict(best)
     reference = own_arithmetic(best.facts) if best.facts else precision_of(Config(values={}))
     if verdict is None or best.goal.stability == "off":
@@ -39,7 +39,7 @@ def losses_phrase(best: Recommendation) -> str:
     allowed = verdict.allowed or 0.0
     if allowed <= best.goal.loss_tolerance * BARELY_ABOVE:
         return match_phrase(verdict, reference)
-    # An earlier version let pass what its own noise hid.
+    # An earlier version passed checks whose noise was above the tolerance.
     return f"{one} and {other} could not be told apart in {steps}: noisy, {format_share(allowed)} would not show"
 
 
@@ -57,18 +57,18 @@ def _steps(verdict: LossVerdict) -> str:
 
 
 def is_precision_doubtful(best: Recommendation) -> bool:
-    """Return whether it is open if this learns as full precision does."""
+    """Return whether it is undecided if the answer's precision learns as full precision does."""
     return any(one.code in (Code.PRECISION_UNDECIDED, Code.LOSSES_UNJUDGED) for one in best.warnings)
 
 
 def tells_doubt(best: Recommendation) -> bool:
-    """Return whether the clause itself says what is open: not where nothing was compared."""
+    """Return whether `losses_phrase` itself states the doubt: False if nothing was compared."""
     verdict = _verdict(best)
     return verdict is not None and verdict.verdict != "ok"
 
 
 def _verdict(best: Recommendation) -> LossVerdict | None:
-    """The verdict on the recommended precision; None for full precision, and for one that was not compared."""
+    """Return the verdict on the recommended precision; None for full precision, or if it was not compared."""
     own = precision_of(Config(values=best.params))
     # Earlier versions knew fewer of these knobs.
     return next((one for one in best.loss_verdicts if precision_of(Config(values=one.values)) == own), None)

@@ -32,12 +32,12 @@ from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
 from autotune.units import format_bytes, format_share
 
-FEW_LINES = 9  # of code to use the answer, that leave room below them for warnings
-LONGEST_TRACEBACK = 4000  # characters, the end: the error itself stands last
+FEW_LINES = 9  # of code to use the answer: so few leave room for warnings below
+LONGEST_TRACEBACK = 4000  # characters at the end: the error itself comes last
 
 
 def render(view: StudyView, *, prefix: str = "", served: Served | None = None) -> str:
-    """The page of one study. Links to logs are relative to the study's folder, with `prefix` before them."""
+    """Return the page of one study. Links to logs are relative to the study's folder, with `prefix` before them."""
     best = view.recommendation
     charts = [draw(view) for draw in CHARTS.values()]
     return render_template(
@@ -73,7 +73,7 @@ def _answer(view: StudyView) -> dict[str, object]:
         "factor": factor,
         "rest": rest,
         "certainty": certainty(best),
-        "bar": Markup(interval_bar(best)),  # numbers of ours alone
+        "bar": Markup(interval_bar(best)),  # contains only our own numbers
         "speed": phrases.speed_parts(best),
         "durations": durations(best, facts_of(best, view)),
         "bottleneck": bottleneck_of(view) or f"waiting for data {format_share(best.data_wait_share)}",
@@ -91,18 +91,18 @@ def _answer(view: StudyView) -> dict[str, object]:
 
 
 def _parted(warning: Notice) -> tuple[str, str]:
-    """Return what a warning means, and what to do."""
+    """Return the meaning of a warning, and its remedy."""
     return cropped(warning.meaning), warning.next_step
 
 
 def _reasons(best: Recommendation) -> list[str]:
-    """Return the reasons for this configuration, without what stands under the factor and beside it."""
+    """Return the reasons for this configuration, without those shown at the factor."""
     texts = dict.fromkeys(one.text for one in evidence(best) if one.code not in OF_GLOBAL_BATCH)
     return [cropped(text) for text in texts if text != losses_phrase(best)]
 
 
 def _raw_trials(study: Path) -> str:
-    """The command that shows the trials as the sampler sees them, where the study keeps its database."""
+    """Return the command that shows the trials as the sampler sees them; empty if the study has no database."""
     database = study / disk.DATABASE
     return f"optuna-dashboard {shell_word(f'sqlite:///{database.as_posix()}')}" if database.is_file() else ""
 
@@ -114,7 +114,7 @@ def _traceback(view: StudyView) -> str:
 
 
 def _moment(text: str) -> str:
-    """`2026-11-21 16:25 UTC`; as it stands where it is no time."""
+    """`2026-11-21 16:25 UTC`; unchanged if it is no time."""
     try:
         return datetime.fromisoformat(text).astimezone(UTC).strftime("%Y-%m-%d %H:%M UTC")
     except ValueError:

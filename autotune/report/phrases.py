@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from autotune.core.codes import Code
 from autotune.core.records import Config, Environment, TargetFacts, Value
 from autotune.core.results import Measurement, Outcome, Trial, Verdict
-from autotune.harmless import plain as plain  # the same word for it in all of report
+from autotune.harmless import plain as plain  # the name used everywhere in report
 from autotune.harmless import shell_word
 from autotune.knobs import KNOBS, environ, touched
 from autotune.knobs.base import Knob
@@ -25,32 +25,32 @@ PURPOSES = {
     "reference": "baseline again",
     "confirm": "confirmation",
     "elsewhere": "second machine",
-}  # the others are called as they are
-GOOD_ENDS = {"search": "ok", "confirm": "confirmed"}  # by purpose; the others end as what they are
-FEW_OTHERS = 3  # other configurations: fewer do not speak for the rest
-MOST_OWN_SHARE = 0.01  # of a step, that watching it may take without a word
+}  # all others have their own name
+GOOD_ENDS = {"search": "ok", "confirm": "confirmed"}  # by purpose; all others end with their own name
+FEW_OTHERS = 3  # other configurations: fewer are not representative
+MOST_OWN_SHARE = 0.01  # of a step, which watching may take without a remark
 PAIRED = "Compared in the rounds that both ran; samples/s are those of all rounds."  # so the two need not divide
 TRADE_MARK = re.compile(r"\((?:R|TM)\)", re.IGNORECASE)
 
 
 def purpose_word(name: str) -> str:
-    """Return what the probes of this purpose are called."""
+    """Return the word for probes of this purpose."""
     return PURPOSES.get(name, plain(name))
 
 
 def times(count: int) -> str:
-    """`once`, `twice`, `3 times`."""
+    """Return a count in words: `once`, `twice`, `3 times`."""
     return {1: "once", 2: "twice"}.get(count, f"{count} times")
 
 
 def watching(measured: Measurement) -> str:
-    """Return what watching the steps cost them, where that is over 1%; else empty."""
+    """Return a sentence on the share of a step that watching took, if over 1%; else empty."""
     share = (measured.watching_seconds_per_step or 0.0) * measured.steps / sum(measured.step_seconds)
     return f"took {share:.1%} of a step, which training does not pay" if share > MOST_OWN_SHARE else ""
 
 
 def phrases_of(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> tuple[str, ...]:
-    """The knobs apart from the global batch, each in words; one at a value that needs no word is left out."""
+    """Return the knobs except the batch, each in words; a knob at a value that needs no word is left out."""
     phrases = []
     for knob in knobs:
         if knob.name in BATCH_KNOBS:
@@ -64,7 +64,7 @@ def phrases_of(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> tu
 
 
 def runners_up(recommendation: Recommendation) -> list[tuple[str, RunnerUp]]:
-    """Return those that were not chosen, named by the knobs in which they or their rivals differ from the default."""
+    """Return those that were not chosen, named by the knobs in which any of them differs from the default."""
     ends = (recommendation.params, recommendation.baseline)
     lost = recommendation.runners_up
     knobs = touched([*(Config(values=values) for values in ends), *(one.config for one in lost)])
@@ -72,17 +72,17 @@ def runners_up(recommendation: Recommendation) -> list[tuple[str, RunnerUp]]:
 
 
 def exports(values: Mapping[str, Value]) -> tuple[str, ...]:
-    """The lines for a shell that the values need before Python starts: `export OMP_WAIT_POLICY=passive`."""
+    """Return the shell lines that the values need before Python starts: `export OMP_WAIT_POLICY=passive`."""
     return tuple(f"export {name}={shell_word(text)}" for name, text in environ(values).items())
 
 
 def samples_per_second(rate: float) -> str:
-    """`2,610 samples/s`."""
+    """Return a rate with its unit: `2,610 samples/s`."""
     return f"{format_rate(rate)} samples/s"
 
 
 def configuration_phrase(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> str:
-    """The configuration in words: `batch 64 × 1, amp bfloat16, no loader workers`; after the batch come `knobs`."""
+    """Return the configuration in words: `batch 64 × 1, amp bfloat16, no loader workers`; `knobs` follow the batch."""
     batch = " × ".join(str(values.get(name)) for name in BATCH_KNOBS)
     return ", ".join([f"batch {batch}", *phrases_of(values, knobs)])
 
@@ -106,19 +106,19 @@ def speedup_phrase(recommendation: Recommendation) -> str:
 
 
 def is_faster(recommendation: Recommendation) -> bool:
-    """Whether the speed-up is above 1 beyond its interval; without an interval, at all."""
+    """Return whether the answer is decided and its speed-up, by the lower end if it has an interval, above 1."""
     least = recommendation.speedup_low if interval(recommendation) else recommendation.speedup
     return recommendation.undecided is None and least is not None and least > 1
 
 
 def achieved(recommendation: Recommendation) -> str:
-    """Return the measured gain, where that is not speed: `67% less memory than your baseline (...)`; else empty."""
+    """Return the measured gain, if that is not speed: `67% less memory than your baseline (...)`; else empty."""
     headline = recommendation.achieved.headline if recommendation.achieved is not None else None
     return headline.text if headline is not None else ""
 
 
 def is_better(recommendation: Recommendation) -> bool:
-    """Whether the recommendation beats the baseline, by what the search was for, or by speed."""
+    """Return whether the recommendation beats the baseline, by the search's objective or by speed."""
     return bool(achieved(recommendation)) or is_faster(recommendation)
 
 
@@ -141,9 +141,9 @@ def undecided_phrase(recommendation: Recommendation) -> str:
 
 
 def what_would_tell(recommendation: Recommendation) -> str:
-    """Return what decides what is open: a longer time budget where that is enough, and a quiet machine."""
+    """Return how an open answer can be decided: by a longer time budget, or on a quiet machine."""
     rival = recommendation.undecided
-    if rival is None or rival.rounds_needed is None:  # or nothing was compared at all
+    if rival is None or rival.rounds_needed is None:  # or no rival was compared
         return "Run the same command again when the machine is quiet, with a longer --time-budget. Probes are kept."
     return (
         f"About {rival.rounds_needed} rounds instead of {rival.rounds} would tell: run the same command again with "
@@ -180,12 +180,12 @@ def headline(recommendation: Recommendation) -> str:
         return f"{factor} faster than {name}{f' ({spread})' if spread else ''}"
     seen = f"{factor}{f', {spread}' if spread else ''}"
     is_slower = recommendation.speedup_high is not None and recommendation.speedup_high < 1
-    compared = "slower than" if is_slower else "not measurably faster than"  # of what the user's limits leave
+    compared = "slower than" if is_slower else "not measurably faster than"  # among what the user's limits leave
     return f"{objective.best} allowed configuration, {compared} {name} ({seen})"
 
 
 def _tried(recommendation: Recommendation) -> str:
-    """`only 1 of 344 other configurations ran`, where too few did to say much of the rest; else empty."""
+    """`only 1 of 344 other configurations ran`, if too few ran to be representative; else empty."""
     known = recommendation.certificate
     if known is None or known.code is not Code.SAMPLED:
         return ""
@@ -203,7 +203,7 @@ def split_headline(recommendation: Recommendation) -> tuple[str, str]:
 
 
 def rate_phrase(recommendation: Recommendation) -> str:
-    """`2,605 samples/s`, with tokens where the target has them."""
+    """`2,605 samples/s`, with tokens if the target has them."""
     rate = samples_per_second(recommendation.samples_per_second)
     if recommendation.tokens_per_second is None:
         return rate
@@ -214,7 +214,7 @@ def speed_parts(recommendation: Recommendation) -> list[str]:
     """Return `2,605 samples/s ± 1%`, `baseline 152` where that is another configuration, and `measured 3 times`."""
     width, baseline = recommendation.relative_half_width, recommendation.baseline_samples_per_second
     is_change = recommendation.params != recommendation.baseline
-    rounds = recommendation.rounds  # of a single one the probe is meant, for the search may have run more of it
+    rounds = recommendation.rounds  # 1 means a single probe: the search may have measured it more often
     return [
         rate_phrase(recommendation) + ("" if width is None else f" ± {half_width(width)}"),
         *([f"baseline {format_rate(baseline)}"] if is_change and baseline is not None else []),
@@ -231,7 +231,7 @@ def memory_phrase(recommendation: Recommendation) -> str:
 
 
 def outcome_word(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> str:
-    """Return in a word or two how a probe ended."""
+    """Return in one or two words how a probe ended."""
     if trial.result.outcome is not Outcome.OK:
         return WORDS[trial.result.outcome]
     if not verdict.feasible:
@@ -273,5 +273,5 @@ def task_line(facts: TargetFacts) -> str:
 
 
 def half_width(relative: float | None) -> str:
-    """`1%`, the half width of a 95 % interval; `–` where it is not known."""
+    """`1%`, the half width of a 95 % interval; `–` if it is not known."""
     return "–" if relative is None else format_share(relative)

@@ -1,4 +1,4 @@
-"""The table of every probe: its configuration, its result, how long each phase took, and where its log is."""
+"""The table of all probes: configuration, result, seconds of each phase, and path of the log."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from autotune.units import counted, format_bytes, format_seconds, format_share
 
 @dataclass(frozen=True, kw_only=True)
 class Cell:
-    """A text, and what it is sorted by."""
+    """A text, and its sort key."""
 
     text: str
     value: str
@@ -30,7 +30,7 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """One probe."""
+    """One row of the table: a probe with its cells and details."""
 
     number: int
     purpose: str
@@ -46,7 +46,7 @@ class Row:
 
 @dataclass(frozen=True, kw_only=True)
 class Probes:
-    """The table: knobs that are the same in every probe have no column, and are told once."""
+    """The table: knobs with the same value in every probe have no column, and are listed once."""
 
     titles: tuple[str, ...]
     rows: tuple[Row, ...]
@@ -54,18 +54,18 @@ class Probes:
 
     @property
     def has_logs(self) -> bool:
-        """Whether the log of at least one probe was kept."""
+        """Whether any probe's log was kept."""
         return any(row.log for row in self.rows)
 
 
 def table(view: StudyView) -> Probes:
-    """Every probe in its order; knobs that no probe ever touched are not told at all."""
+    """Return every probe in its order; knobs that stayed at their default in all probes are left out."""
     knobs = touched(trial.config for trial in view.trials)
     alike = [one for one in knobs if len({shown_value(one, trial.config.values) for trial in view.trials}) == 1]
     constant = [one for one in alike if one.name not in BATCH_KNOBS]
     offered = columns([one for one in knobs if one not in constant])
     *configuration, peak, wait = (*offered[:-4], *offered[-2:])
-    chosen = [*offered[-4:-2], *configuration, peak, wait]  # what came out first: a narrow screen shows no more
+    chosen = [*offered[-4:-2], *configuration, peak, wait]  # the result first: a narrow screen shows no more
     first = view.trials[0].config.values if view.trials else {}
     return Probes(
         titles=(*(column.title for column in chosen), "took"),
@@ -84,7 +84,7 @@ def _row(view: StudyView, trial: Trial, chosen: Sequence[Column]) -> Row:
         number=trial.number,
         purpose=purpose,
         cells=_cells(trial, chosen),
-        outcome="ok" if word == purpose else word,  # its column says it already
+        outcome="ok" if word == purpose else word,  # the column of the purpose says it already
         kind="plain" if verdict.feasible else "memory" if out_of_memory else "bad",
         is_usable=verdict.feasible,
         is_chosen=best is not None and trial.config.values == best.params,
@@ -139,7 +139,7 @@ def _details(trial: Trial, predicted: Prediction | None) -> tuple[tuple[str, str
 
 
 def started_phrase(result: ProbeResult) -> str:
-    """`forked`, or `a fresh process: ` and why; empty where an earlier version did not say."""
+    """`forked`, or `a fresh process: ` and why; empty if the study is of an earlier version."""
     if result.isolation is None:
         return ""
     way, why = "forked" if result.isolation == "fork" else "a fresh process", phrases.plain(result.isolation_reason)

@@ -20,7 +20,7 @@ ENDED = {"decided": "decided", "rounds": "as many as were asked for", "time": "t
 
 
 def headline(one: Standing, result: RaceResult) -> str:
-    """Return the verdict on one contestant as a person would repeat it."""
+    """Return the verdict on one contestant in one sentence."""
     name, baseline, ratio = one.label, result.standings[0].label, ratio_phrase(one)
     share = format_percent(result.tolerance)
     match one.verdict:
@@ -35,7 +35,7 @@ def headline(one: Standing, result: RaceResult) -> str:
 
 
 def ratio_phrase(one: Standing) -> str:
-    """`0.970× (0.962 to 0.978)`: with the digit that a tolerance of 2 % needs."""
+    """`0.970× (0.962 to 0.978)`: with the three digits that a tolerance of 2 % needs."""
     assert one.ratio is not None and one.ratio_low is not None and one.ratio_high is not None, "not the baseline"
     if one.ratio_low <= 0 or one.ratio_high / one.ratio_low >= FAR_APART:
         return f"{one.ratio:.2g}× ({range_phrase(one.ratio_low, one.ratio_high)})"
@@ -43,7 +43,7 @@ def ratio_phrase(one: Standing) -> str:
 
 
 def notes(result: RaceResult) -> list[str]:
-    """Return what to know about the numbers."""
+    """Return notes on the reliability of the numbers."""
     found = []
     batches = dict.fromkeys(one.global_batch_size for one in result.standings)
     if len(batches) > 1:
@@ -70,7 +70,7 @@ def notes(result: RaceResult) -> list[str]:
 
 
 def _other_training(result: RaceResult) -> list[str]:
-    """Return that the contestants train different models."""
+    """Return a note if the contestants train different models; else an empty list."""
     models = [(one.model, one.parameter_count) for one in result.standings]
     if len(set(models)) == 1 or not all(name and count is not None for name, count in models):
         return []
@@ -81,7 +81,7 @@ def _other_training(result: RaceResult) -> list[str]:
 
 
 def race_block(result: RaceResult) -> RenderableType:
-    """The verdicts, a row for each contestant, and what to know about them."""
+    """Return the verdicts, a row for each contestant, and the notes."""
     with declaring(*result.declared):
         return _race_block(result)
 
@@ -103,7 +103,7 @@ def _race_block(result: RaceResult) -> RenderableType:
 
 
 def _aligned(rows: Sequence[tuple[str, ...]]) -> list[str]:
-    """Return the lines of a table; where one were too long, its first cell has a line of its own."""
+    """Return the lines of a table; if a line is too long, its first cell gets a line of its own."""
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     if 2 + sum(widths) + 2 * (len(widths) - 1) <= RACE_WIDTH:
         return [_joined("  ", row, widths) for row in rows]

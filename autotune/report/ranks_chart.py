@@ -1,4 +1,4 @@
-"""The ranks that trained together, over the time of one window: when each worked, and when it waited for the others."""
+"""The chart of ranks that trained together: when each worked and when it waited for others, in one window."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from autotune.units import counted, format_bytes, format_seconds, format_share
 
 NAME, TITLE = "ranks", "The ranks over time"
 ROW, KEY, FOOT = 26, 24, 24  # pixels: a rank, the key above, the time below
-COLUMNS = 60  # at most: blocks of steps are put together until there are no more
-MOST_RANKS = 16  # drawn; of more the table has the rest
-FAINT = 0.12  # of the colour, of a rank that did nothing but wait
+COLUMNS = 60  # at most: neighbouring blocks of steps are merged until they fit
+MOST_RANKS = 16  # drawn; the table has all
+FAINT = 0.12  # opacity for a rank that only waited
 
 
 def ranks(view: StudyView) -> Chart | Absence:
-    """Draw a row for each rank in the last probe of the answer, the darker the more of its time it worked."""
+    """Draw a row for each rank in the last probe of the answer; it is darker where the rank worked more."""
     if view.request.facts.ranks == 1:
         return Absence(name=NAME, title=TITLE, reason="one process trains", is_told=False)
     measured = _last(view)
@@ -59,7 +59,7 @@ def ranks(view: StudyView) -> Chart | Absence:
 
 
 def _last(view: StudyView) -> Measurement | None:
-    """Return the last measurement of the recommended configuration, else of any, that has what is drawn."""
+    """Return the last measurement with readings of ranks, of the recommended configuration or else of any."""
     best = view.recommendation
     usable = [
         (trial.config.values == (best.params if best else None), trial.number, measured)
@@ -92,7 +92,7 @@ def _rows(found: Sequence[RankReading], works: Sequence[float], size: Size) -> l
 
 
 def _binned(one: RankReading) -> list[tuple[float, float]]:
-    """Return seconds, and seconds of work, of neighbouring blocks put together."""
+    """Return seconds, and seconds of work, of merged neighbouring blocks."""
     count = -(-len(one.step_seconds) // COLUMNS)
     return [
         (sum(one.step_seconds[at : at + count]), sum(one.busy_seconds[at : at + count]))

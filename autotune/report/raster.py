@@ -1,4 +1,4 @@
-"""SVG as PNG, by a browser of this machine: no library of ours draws fonts."""
+"""Converts SVG to PNG by a browser on this machine, because none of our libraries draws fonts."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from pathlib import Path
 from autotune.errors import UsageError
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge")
-SPARE = 120  # pixels below the picture: of a low window a part is never drawn (87 px, Chromium 156)
-BROWSER_SECONDS = 60.0  # a cold start of a browser takes a few
+SPARE = 120  # pixels below the picture: the lower part of a window is never drawn (87 px, Chromium 156)
+BROWSER_SECONDS = 60.0  # a cold start of a browser takes a few seconds
 SIGNATURE = b"\x89PNG\r\n\x1a\n"
 SIZE = re.compile(r'viewBox="0 0 ([0-9]+) ([0-9]+)"')
 
@@ -36,7 +36,7 @@ def png(svg: str) -> bytes:
     with tempfile.TemporaryDirectory(prefix="autotune-") as folder:
         page, picture = Path(folder, "page.html"), Path(folder, "picture.png")
         page.write_text(_page(sized, width, height), encoding="utf-8")
-        root = ("--no-sandbox",) if os.geteuid() == 0 else ()  # which Chromium refuses to be otherwise
+        root = ("--no-sandbox",) if os.geteuid() == 0 else ()  # Chromium refuses to run as root otherwise
         words = (
             browser, "--headless", *root, "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={folder}/user",
             "--force-device-scale-factor=2", f"--window-size={width},{height + SPARE}", f"--screenshot={picture}",
@@ -53,7 +53,7 @@ def png(svg: str) -> bytes:
 
 
 def _upper(picture: bytes, height: int) -> bytes:
-    """The upper rows of a PNG: each is stored after those above it, and by them alone (PNG specification, 9.2)."""
+    """Return the upper rows of a PNG: each row depends only on those above it (PNG specification, 9.2)."""
     chunks, place = list[tuple[bytes, bytes]](), len(SIGNATURE)
     while place < len(picture):
         (size,) = struct.unpack_from(">I", picture, place)
@@ -70,7 +70,7 @@ def _upper(picture: bytes, height: int) -> bytes:
 
 
 def _page(svg: str, width: int, height: int) -> str:
-    """Return a page with the drawing alone: nothing is loaded, and no script runs."""
+    """Return a page with only the drawing: it loads nothing and runs no script."""
     policy = "default-src 'none'; style-src 'unsafe-inline'"
     size = f"width:{width}px;height:{height}px"
     return (

@@ -1,4 +1,4 @@
-"""The words for a search that runs, the same in the live line of the terminal and on the page."""
+"""The words for a running search, the same in the live line of the terminal and on the page."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Measured = tuple[Config, Measurement]
 
 
 def best_factor(best: Measured, baseline: Measured | None) -> str:
-    """`17.1×`: the best so far over the baseline; empty where it is the baseline itself, or where that did not run."""
+    """`17.1×`: the best so far over the baseline; empty if it is the baseline, or that did not run."""
     if baseline is None or best[0] == baseline[0]:
         return ""
     return f"{format_speedup(best[1].samples_per_second / baseline[1].samples_per_second)}×"

@@ -6,12 +6,12 @@ from autotune.report.phrases import half_width, plain
 from autotune.scaling.efficiency import WANTED_EFFICIENCY, ScalePoint, ScaleResult, verdict_at
 from autotune.units import counted, format_count, format_rate, format_seconds, format_share
 
-BEYOND_LINEAR = 1.05  # efficiency: caches explain a few per cent, nothing more
+BEYOND_LINEAR = 1.05  # efficiency: caches explain a few per cent, not more
 TITLES = ("ranks", "micro-batch", "samples/s", "efficiency", "samples per rank-hour")
 
 
 def scale_lines(result: ScaleResult) -> list[str]:
-    """Return the sentence to repeat, the table, and what to know about the numbers."""
+    """Return the result in one sentence, the table, and notes on the numbers."""
     rows = [TITLES, *map(_row, result.points)]
     widths = [max(len(row[column]) for row in rows) for column in range(len(TITLES))]
     table = ["  " + "  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]

@@ -1,4 +1,4 @@
-"""One optimizer step, as today and as recommended: how long it computes and how long it waits for data."""
+"""The chart of one optimizer step, of today and as recommended: time of computing and of waiting for data."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.units import format_durations, format_rate, format_share
 
 NAME, TITLE = "step", "One optimizer step"
 PARTS = (("computing", "computing"), ("waiting", "waiting for data"))  # class and name
-BAR, ROW, KEY = 22, 50, 24  # pixels: a bar, what it needs with its name, the key above
+BAR, ROW, KEY = 22, 50, 24  # pixels of a bar, of a bar with its name, of the key above
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class TimedStep:
 
 
 def step(view: StudyView) -> Chart | Absence:
-    """Draw a bar for today and one for the answer, while there is none for the fastest so far."""
+    """Draw a bar for today and one for the answer, or, before there is one, for the fastest so far."""
     if not view.request.facts.tunes_loader:
         why = "there is no DataLoader to time" if view.request.facts.owns_loop else "the batches are synthetic"
         return Absence(name=NAME, title=TITLE, reason=why)
@@ -67,7 +67,7 @@ def step(view: StudyView) -> Chart | Absence:
 
 
 def _steps(view: StudyView) -> tuple[int, list[TimedStep]]:
-    """The samples of a step of the answer, and the time of so many in each configuration, the answer's last."""
+    """Return the samples of the answer's step, and their time in each configuration, the answer's last."""
     best, found = view.recommendation, summaries(view)
     own = best.params if best else None
     usable = [one for one in found if one.feasible]
@@ -93,7 +93,7 @@ def _step(name: str, summary: ConfigSummary, rate: float, wait: float, samples: 
 
 
 def _alone(one: ConfigSummary) -> tuple[str, str]:
-    """The rates alone. One below what both do together is the error of its short window: at least that is possible."""
+    """Return the rates of each part alone; a lower one than both have together is an error of its short window."""
     rates = rates_of(one)
     return tuple(  # type: ignore[return-value]  # two
         "–"

@@ -1,4 +1,4 @@
-"""The templates of the pages: escaping is on, style and script are ours alone and named by a security policy."""
+"""The templates of the pages: values are escaped, and a security policy allows only our own style and script."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def _hash(source: str) -> str:
     return "'sha256-" + base64.b64encode(hashlib.sha256(source.encode()).digest()).decode() + "'"
 
 
-# Nothing is loaded, and nothing runs but this very style and script; the icon is empty, so that none is asked for.
+# Only this style and script are allowed, and nothing is loaded; the icon is empty, so that browsers do not request one.
 POLICY = (
     f"default-src 'none'; img-src data:; style-src {_hash(STYLE)}; script-src {_hash(SCRIPT)}; "
     "base-uri 'none'; form-action 'none'"
@@ -40,7 +40,7 @@ POLICY = (
 
 @dataclass(frozen=True, kw_only=True)
 class Served:
-    """The part that the server adds to a page, so that it keeps itself up to date."""
+    """Values that the server adds to a page, so that it can update itself."""
 
     nonce: str  # of style and script in the server's content security policy
     tag: str  # of this version of the page
@@ -48,13 +48,13 @@ class Served:
 
 
 def _with_code(text: str) -> Markup:
-    """The text, escaped, with what stands between two backticks as code; no line ends within an option."""
+    """Return the escaped text, with text between backticks as code; lines do not break inside an option."""
     code = BETWEEN_TICKS.sub(r"<code>\1</code>", str(escape(plain_lines(text))))  # escaped before
     return Markup(OPTION.sub(r'<span class="whole">\g<0></span>', code))
 
 
 def _breakable(title: str) -> Markup:
-    """The title of a column, escaped, with places where it may break."""
+    """Return the escaped title of a column, with places where it may break."""
     return Markup(BETWEEN_WORDS.sub(r"<wbr>\g<0>", str(escape(plain_lines(title)))))
 
 
@@ -62,7 +62,7 @@ def _printable(value: object) -> object:
     return plain_lines(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
-# Whatever the templates are given is text, escaped, and printable.
+# All values in templates are escaped, printable text.
 _templates = Templates(
     loader=FileSystemLoader(HERE),
     autoescape=True,
@@ -76,11 +76,11 @@ _templates.filters |= {"breakable": _breakable}
 
 
 def render_template(name: str, *, served: Served | None = None, **values: object) -> str:
-    """The page from a template. Without `served` it is a file, which brings its own content security policy."""
+    """Return the page from a template. Without `served` it is a file with its own content security policy."""
     return _templates.get_template(name).render(
         served=served,
         policy=POLICY,
-        style=Markup(STYLE),  # ours: nothing of a study is in it
+        style=Markup(STYLE),  # our own: it contains nothing of a study
         script=Markup(SCRIPT),
         live_script=Markup(LIVE),
         phrases=phrases,

@@ -1,4 +1,4 @@
-"""A search as a person follows it on a terminal: one lasting line per probe, and one live line below them."""
+"""Shows a search on a terminal: one permanent line per probe, and one live line below them."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ HINT = " · Ctrl-C keeps the study"
 
 
 def outcome_style(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> str:
-    """Colour of a result, never its only sign: the word stands beside it."""
+    """Return the colour of a result, which is never its only sign: a word is always shown, too."""
     if verdict.feasible:
         return "bold green" if best_so_far else ""
     if trial.result.outcome in (Outcome.OK, Outcome.UNSTABLE):
@@ -50,7 +50,7 @@ def probe_line(
     trial: Trial, verdict: Verdict, *, knobs: Sequence[Knob] = KNOBS, best_so_far: bool = False,
     width: int | None = None,
 ) -> Text:  # fmt: skip
-    """One probe as a line of the table with columns for `knobs`; `width` in characters crops nothing but the reason."""
+    """Return a probe's line of the table with columns for `knobs`; `width` in characters crops only the reason."""
     chosen = fitting_columns(columns(knobs), width)
     word = outcome_word(trial, verdict, best_so_far)
     text = reason(verdict) or word
@@ -64,10 +64,10 @@ def probe_line(
 class TerminalReporter:
     """Writes to `console`, which should be the one of standard error: results go to standard output.
 
-    Redraws only on a real terminal and only if `progress`; otherwise every event is one plain line, whole. `quiet`
-    leaves the interruption alone. `verbose` adds what the search does and decides between probes, which otherwise only
-    the live line shows while it lasts, how each probe started, and where a failure came from. Use it as a context
-    manager, so that the terminal is given back whatever happens.
+    It redraws only on a real terminal and only if `progress`; otherwise every event is one plain, complete line.
+    `quiet` prints nothing but an interruption. `verbose` also prints the work and decisions between probes, which
+    otherwise only the live line shows, how each probe started, and where a failure came from. Use it as a context
+    manager, so that the terminal is restored in any case.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class TerminalReporter:
     ) -> None:
         self._console = console
         self._quiet, self._verbose = quiet, verbose
-        # FORCE_COLOR makes rich call a file a terminal: colours are welcome there, cursor movements are not.
+        # FORCE_COLOR makes rich treat a file as a terminal: colours are wanted there, cursor movements are not.
         self._is_live = progress and not quiet and console.file.isatty() and not console.is_dumb_terminal
         self._budget_seconds = budget_seconds
         self._began = time.monotonic()
@@ -106,7 +106,7 @@ class TerminalReporter:
         self.close()
 
     def close(self) -> None:
-        """Take the live line away and show the cursor again; may be called twice."""
+        """Remove the live line and show the cursor again; may be called twice."""
         if self._live is not None:
             self._live.stop()
             self._live = None
@@ -158,7 +158,7 @@ class TerminalReporter:
             self._print(Text(f"     in phase {plain(failure.phase)}{where}: {plain(failure.evidence)}", "dim"))
 
     def note(self, text: str) -> None:
-        """Print the sentence; it says what happens now."""
+        """Print the sentence, which also becomes the present state in the live line."""
         self._doing = ""
         self._print(Text(plain(text), "dim"))
 
@@ -169,24 +169,24 @@ class TerminalReporter:
         self._doing = text
 
     def finished(self, recommendation: Recommendation) -> None:
-        """Say how much was tried, and what of the rest is known; the result itself belongs on standard output."""
+        """Print how much was tried, and what is known about the rest; the result itself belongs on standard output."""
         self.close()
         text, before = counted(self._probes, "probe"), recommendation.probes - self._probes
         if before == 0:
             text += f" in {format_seconds(recommendation.seconds)}"
-        elif before > 0:  # negative: an earlier answer stands, of fewer probes
+        elif before > 0:  # negative: an earlier answer, of fewer probes, is still valid
             text += f" now, {before} before"
         rest = f"; {recommendation.certificate.text}" if recommendation.certificate else ""
         self._print(Text(f"\n{text}{plain(rest)}\n", "dim"))
 
     def interrupted(self, view: StudyView, resume_command: str) -> None:
-        """Say what is kept and how to go on, even if quiet."""
+        """Print what is kept and how to go on, even if quiet."""
         self.close()
         lines = [f"Interrupted. The study keeps {counted(len(view.trials), 'probe')} in {view.folder}."]
         judged = (one for one in view.judged if one.trial.purpose != "confirm")
         usable = [(verdict.value or 0.0, trial) for trial, verdict in judged if verdict.feasible]
         if usable:
-            best = max(usable, key=lambda pair: pair[0])[1]  # of all runs, not of this one only
+            best = max(usable, key=lambda pair: pair[0])[1]  # of all runs of the study, not only this one
             measured = best.result.measurement
             assert measured is not None, "only what was measured is feasible"
             rate = samples_per_second(measured.samples_per_second)
@@ -221,11 +221,11 @@ class TerminalReporter:
     def _progress_line(self) -> Text:
         """`Explore · best 2,605 samples/s (17.1× baseline)  ███░░  5:12 / 10:00 · 27 probes · Ctrl-C keeps the study`.
 
-        Where there is no room, the bar goes first, then the hint.
+        If there is no room, first the bar is left out, then the hint.
         """
         elapsed, budget = time.monotonic() - self._began, self._budget_seconds
         doing = STAGES[self._stage]
-        if self._best is not None and self._stage != "ablation":  # then there is an answer, measured better
+        if self._best is not None and self._stage != "ablation":  # then the answer, which is measured better, is shown
             doing += f" · {best_phrase(self._best, self._baseline)}"
         state = format_clock(elapsed) + (f" / {format_clock(budget)}" if budget is not None else "")
         state += f" · {counted(self._probes, 'probe')}"

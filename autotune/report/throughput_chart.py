@@ -1,4 +1,4 @@
-"""Throughput over memory against the micro-batch: one line per series, a cross where memory ran out.
+"""The chart of throughput and memory against the micro-batch: one line per series, a cross where memory ran out.
 
 Where one micro-batch alone was tried, the axis is the number of loader workers.
 """
@@ -24,7 +24,7 @@ from autotune.units import format_bytes, format_rate
 
 MOST_SERIES = 6  # as many as there are colours that can be distinguished; the fastest stay
 BATCH, WORKERS = "micro-batch, samples (log scale)", "loader workers"
-FAR_ABOVE_PEAKS = 10  # a limit that many times above every peak binds nothing, and would flatten the curves
+FAR_ABOVE_PEAKS = 10  # a limit so many times above all peaks does not bind, and would flatten the curves
 PANEL_HEIGHT = 204  # pixels that the memory below the throughput needs
 
 
@@ -33,13 +33,13 @@ class Curve:
     """One series: the configurations with the same values of unordered knobs that change memory, such as precision."""
 
     label: str
-    fastest: tuple[ConfigSummary, ...]  # at each place, in their order; a usable one before one that is not
+    fastest: tuple[ConfigSummary, ...]  # at each place, in order; usable ones have precedence
     exhausted: int | None  # smallest place above all that were measured at which memory ran out
 
 
 @dataclass(frozen=True, kw_only=True)
 class MemoryPanel:
-    """The panel of peaks: its unit and what bounds them."""
+    """The panel of peaks: its unit and the limit."""
 
     unit: int  # bytes
     up: Axis
@@ -49,7 +49,7 @@ class MemoryPanel:
 
 @dataclass(frozen=True, kw_only=True)
 class Drawn:
-    """The content of both panels: the curves, and the place of a configuration."""
+    """The content of both panels: the curves, and the function that gives a configuration's place."""
 
     view: StudyView
     curves: tuple[Curve, ...]
@@ -70,7 +70,7 @@ class Drawn:
 
 
 def batch_of(config: Config) -> int:
-    """Return its micro-batch."""
+    """Return the micro-batch of a configuration."""
     return config.batch_size
 
 
@@ -113,7 +113,7 @@ def throughput(view: StudyView) -> Chart | Absence:
 
 
 def _memory(drawn: Drawn) -> MemoryPanel | None:
-    """The panel of memory; None where the limit is so far that it binds nothing."""
+    """Return the panel of memory; None if the limit is so far above that it does not bind."""
     highest = max(one.peak_bytes for curve in drawn.curves for one in curve.fastest)
     request = drawn.view.request
     limit, usable = request.memory_limit_bytes, request.memory_limit_bytes - request.headroom_bytes
@@ -133,7 +133,7 @@ def _rates(size: Size, drawn: Drawn, up: Axis) -> list[str]:
 
 
 def _peaks(size: Size, drawn: Drawn, panel: MemoryPanel) -> list[str]:
-    """The lower panel: what is beyond the limit is shaded, and the recommendation ringed here too."""
+    """Draw the lower panel: the range beyond the limit is shaded, and a ring marks the recommendation."""
     plane = Plane(size=replace(size, top=size.height - PANEL_HEIGHT + 18), across=drawn.across(), up=panel.up)
     left, right, limit = size.left, plane.right, panel.limit_bytes / panel.unit
     parts = [*plane.axes(), drawing.bar("beyond", left, plane.top, right - left, plane.y(limit) - plane.top)]
@@ -153,7 +153,7 @@ def _placed(values: Mapping[str, Value]) -> Config | None:
 
 
 def _bounds(one: ConfigSummary, view: StudyView) -> tuple[float, float]:
-    """The ends of the interval. A single probe is no surer than what was measured in rounds."""
+    """Return the ends of the interval, at least as wide for a single probe as for one measured in rounds."""
     best = view.recommendation
     width = max(one.relative_half_width or 0.0, best.relative_half_width or 0.0 if best else 0.0)
     if one.compared or not width:
@@ -162,7 +162,7 @@ def _bounds(one: ConfigSummary, view: StudyView) -> tuple[float, float]:
 
 
 def curves(view: StudyView, place: Callable[[Config], int] = batch_of) -> tuple[Curve, ...]:
-    """The series, fastest first; knobs that never varied are not named."""
+    """Return the series, fastest first; knobs that never varied are not named."""
     probes: dict[tuple[Value, ...], tuple[list[ConfigSummary], list[Trial]]] = {}
     for trial in view.trials:
         probes.setdefault(_values_of(trial.config), ([], []))[1].append(trial)
@@ -184,7 +184,7 @@ def _values_of(config: Config) -> tuple[Value, ...]:
 
 
 def _label(values: tuple[Value, ...], named: Sequence[int]) -> str:
-    """Return the label of a series: what is not done is left out, unless nothing else is left."""
+    """Return the label of a series: values like `no compile` are left out, unless nothing else is left."""
     knobs = _series_knobs()
     texts = [shown_value(knobs[index], {knobs[index].name: values[index]}) for index in named]
     return " ".join(text for text in texts if text not in TACIT) or f"{texts[0]} {knobs[named[0]].label}"
@@ -214,7 +214,7 @@ def _top(curve: Curve) -> float:
 def _lines(
     plane: Plane, drawn: Drawn, height: Callable[[ConfigSummary], float], fall_to: float | None = None
 ) -> list[str]:
-    """Each curve with its points, and its fall where memory ran out: to `fall_to`, else along the last height."""
+    """Draw each curve with its points; where memory ran out it falls to `fall_to`, else goes on at the last height."""
     parts, best = [], drawn.view.recommendation
     own = _values_of(Config(values=dict(best.params))) if best else None
     reached = [*reversed([*enumerate(drawn.curves)])]  # the fastest lies on top, and above it the recommended one
@@ -256,7 +256,7 @@ def _interval(plane: Plane, x: float, low: float, high: float) -> str:
 
 
 def _marks(plane: Plane, drawn: Drawn) -> list[str]:
-    """The recommendation in a ring and the baseline in a square, with a key to both above the plane."""
+    """Draw the recommendation as a ring and the baseline as a square, with a key to both above the plane."""
     view, parts, key = drawn.view, [], plane.right
     best = view.recommendation
     for one in summaries(view):

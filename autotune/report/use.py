@@ -1,4 +1,4 @@
-"""Ways to use an answer, each whole and ready to be copied: a command, programs for each framework, the dict."""
+"""Ways to use an answer, each complete and ready to copy: a command, programs for each framework, the dict."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ TITLES = {
 
 @dataclass(frozen=True, kw_only=True)
 class Way:
-    """One tab: text to copy, and what to know of it."""
+    """One tab: the text to copy, and a note about it."""
 
     name: str  # of the tab, for programs
     title: str
@@ -42,7 +42,7 @@ class Way:
 
 
 def ways(best: Recommendation, view: StudyView) -> list[Way]:
-    """Return the ways, the one that most people want first."""
+    """Return the ways to use the answer, the most usual one first."""
     study, command = view.folder.as_posix(), recommended_command(best.target, best.params, best.baseline, best.facts)
     found = []
     if command:
@@ -72,7 +72,7 @@ def ways(best: Recommendation, view: StudyView) -> list[Way]:
 
 
 def _programs(best: Recommendation, view: StudyView) -> list[Way]:
-    """Return what `autotune export` prints for each framework; nothing for settings that it refuses."""
+    """Return the program of `autotune export` for each framework, without those that it refuses."""
     whole = replace(best, facts=facts_of(best, view))
     found = []
     for framework, title in TITLES.items():

@@ -1,4 +1,4 @@
-"""An estimate of what one setting is worth, by probes that differ in more than it: one factor for every setting."""
+"""Estimates the gain of one setting from probes that also differ in others: one factor for every setting."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from autotune.knobs import KNOBS
 from autotune.report.gain import Gain
 from autotune.study.summary import ConfigSummary
 
-# Logarithms of factors with a normal prior, a third up or down, and a scatter of what settings do to one another
-# besides the noise of probes. Where the probes leave most of the prior, nothing is estimated. Judgements.
+# Logarithms of factors have a normal prior, a third up or down; interactions of settings add a scatter to the noise of
+# probes. If the probes leave most of the prior's variance, nothing is estimated. The numbers are judgements.
 PRIOR, SCATTER, LEAST_LEARNED = 0.3, 0.1, 0.5
 
 
@@ -44,7 +44,7 @@ class Effects:
         self._mean = (self._covariance @ rows.T @ logs / noise**2).astype(np.float64)
 
     def between(self, values: Mapping[str, Value], against: Mapping[str, Value]) -> Gain | None:
-        """Return the factor of `values` over `against`; None where the probes tell next to nothing of it."""
+        """Return the factor of `values` over `against`; None if the probes determine it too little."""
         contrast = np.zeros(len(self._mean))
         for sign, side in ((1.0, values), (-1.0, against)):
             for name, value in side.items():

@@ -19,10 +19,10 @@ from autotune.sampler.prediction import Prediction
 # Exponent of the chance to fit: 3 instead of 2 more than halved the out-of-memory probes (decision 0021).
 FIT_CAUTION = 3.0
 CLOSENESS_GAIN = 1e-5  # of its rate, added to the gain of every row: decides only where almost nothing is left to gain
-# Of the best acquisition. Among these the fewest workers win, for workers cost memory, and then the fewest changes:
-# where there is no time to leave out of the best what it does not need, it never has it.
+# Share of the best acquisition. Of the configurations above it the one with the fewest workers wins, because workers
+# cost memory, and then the one with the fewest changes: a search may have no time left to take useless changes back.
 AS_GOOD = 0.97
-BOUND_CONFIDENCE = 0.9  # of every interval and of the bound on the remaining configurations
+BOUND_CONFIDENCE = 0.9  # confidence of every interval, and of the bound on the remaining configurations
 AT_ONCE = 8  # particles: their intermediate results for 10,000 rows fit into a cache of some megabytes
 RIVAL_CHANCE = 0.5  # chance to fit, above which a running probe counts as a rival
 
@@ -78,17 +78,18 @@ def incumbents(predictions: Predictions, rows: Integers) -> Floats:
 
 
 def rivals(predictions: Predictions, measured: Integers, running: Integers) -> Integers:
-    """Return the rows to improve upon: those measured that fit, and those running that probably fit."""
+    """Return the rows to improve upon: measured ones that fit, and running ones that probably fit."""
     likely = running[predictions.fits[:, running].mean(0) > RIVAL_CHANCE]
     return np.unique(np.concatenate([measured, likely]))
 
 
 def up_to_knee(predictions: Predictions, batches: Floats, share: float, least: float) -> Predictions:
-    """Return the predictions in which no row with a global batch beyond the knee has a rate.
+    """Return the predictions with a rate of 0 for every row whose global batch is beyond the knee.
 
     The knee of a particle is the smallest global batch with which some row that probably fits is slower by no more than
-    `share` than the fastest; what is not above `least`, the baseline's, is never beyond it. No row beyond the knee can
-    be the answer (decisions/0044), so that the probes go to where particles disagree about it. `batches` are per row.
+    `share` than the fastest; a global batch of at most `least`, the baseline's, is never beyond it. No row beyond the
+    knee can be the answer (decisions/0044), so the probes go to the rows about which particles disagree. `batches` are
+    per row.
     """
     rates = np.where(predictions.fits > RIVAL_CHANCE, predictions.rates, 0.0)
     enough = rates >= (1 - share) * rates.max(1, keepdims=True)
@@ -102,7 +103,7 @@ def gains(predictions: Predictions, best: Floats) -> Floats:
     Row and incumbent are compared within each particle: an error that both share is no gain.
     """
     found = np.zeros(predictions.rates.shape[1])
-    # A line of each fits into a cache.
+    # One particle at a time: its rates fit into a cache.
     for rates, fits, incumbent in zip(predictions.rates, predictions.fits, best, strict=True):
         gain = rates - incumbent
         np.maximum(gain, 0, out=gain)
@@ -116,7 +117,7 @@ def ranked(
 ) -> Integers:
     """Return the rows by expected gain per second of their probe, highest first.
 
-    Of nearly equal ones those with fewer workers come first, and of these those with fewer changes of the baseline.
+    Of nearly equal rows those with fewer workers come first, and of these those with fewer changes to the baseline.
     """
     likely = predictions.fits.mean(0)
     score = gain * likely ** (FIT_CAUTION - 1) + CLOSENESS_GAIN * predictions.rates.mean(0) * likely**FIT_CAUTION
@@ -129,7 +130,7 @@ def ranked(
 def prediction(
     predictions: Predictions, best: Floats, row: int, limit_bytes: int | None, value: float = 1.0
 ) -> Prediction:
-    """Return the prediction for one row; `value` of one sample/s, where the rates are in units of value."""
+    """Return the prediction for one row, in samples/s; `value` is the score of one sample/s if the rates are scores."""
     rates, low = predictions.rates[:, row], (1 - BOUND_CONFIDENCE) / 2
     incumbent = float(best.mean())
     gain = float((np.maximum(rates - best[:, 0], 0) * predictions.fits[:, row]).mean())

@@ -1,8 +1,9 @@
 """The configurations among which a proposal is chosen: a few thousand of a space of any size.
 
-They are a fixed sample of the space (all of it, where it is small), what differs from the best probed configuration in
-one or two changes and from the others in one, and for each of many guesses of the model the configuration that would
-be fastest if the guess were true. Knobs multiply times: the best value of each, taken together, is close to that.
+They are: a fixed sample of the space (all of a small space); the configurations one or two changes away from the best
+probed one, and one change away from the others; and, for each of many guesses of the model, the configuration that
+would be fastest if the guess were true. Knobs multiply times, so this configuration is close to the best value of each
+knob, taken together.
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from autotune.sampler.configurations import Configurations, Points, distinct
 from autotune.sampler.grid import Floats
 from autotune.sampler.space import MOST_LISTED_CONFIGS, MOST_SAMPLED_CONFIGS
 
-CLIMBER_COUNT = 32  # guesses of which the fastest configuration is sought
-# Of improving every knob at once; the later ones see batch and memory as the earlier ones left them.
+CLIMBER_COUNT = 32  # guesses for which the fastest configuration is sought
+# Rounds in which every knob is improved at once; a later round uses the batch and memory that earlier ones chose.
 CLIMBING_ROUNDS = 3
-MOST_CHANGE_PAIRS = 2048  # of two changes to the best, at most
-WIDENED_COUNT = 8  # fastest configurations of which the neighbours are candidates, too
+MOST_CHANGE_PAIRS = 2048  # pairs of changes to the best configuration, at most
+WIDENED_COUNT = 8  # fastest configurations whose neighbours are candidates, too
 
 
 def known_candidates(configs: Configurations, probed: Sequence[Sequence[int]]) -> Points:
-    """Return the candidates that do not depend on the model; `probed` in the order of merit, the best first."""
+    """Return the candidates that do not depend on the model; `probed` has the best configuration first."""
     found = [np.array(probed, np.int64).reshape(-1, len(configs.blocks))]
     if len(configs) > MOST_LISTED_CONFIGS:
         for rank, point in enumerate(probed):
@@ -39,7 +40,7 @@ def known_candidates(configs: Configurations, probed: Sequence[Sequence[int]]) -
 def climbed(configs: Configurations, start: Sequence[int], rates: Callable[[Points], Floats]) -> Points:
     """Return the fastest configurations of several guesses, and the neighbours of the most frequent ones.
 
-    `rates` returns for the given configurations what each guess makes of them, (guesses, configurations).
+    `rates` returns the rate of each given configuration under each guess, (guesses, configurations).
     """
     if len(configs) <= MOST_LISTED_CONFIGS:
         return np.empty((0, len(configs.blocks)), np.int64)
@@ -57,10 +58,10 @@ def climbed(configs: Configurations, start: Sequence[int], rates: Callable[[Poin
 
 
 def _improved(near: Points, speeds: Floats) -> Points:
-    """Return the first of `near` with the best change of each block, where one is faster."""
+    """Return the first of `near`, in which each block has its best change if that is faster."""
     found: Points = near[0].copy()
     order = np.argsort(speeds, kind="stable")
-    for row in order[speeds[order] > speeds[0]]:  # the fastest last, which stay
+    for row in order[speeds[order] > speeds[0]]:  # the fastest last: it overwrites the others
         at = np.flatnonzero(near[row] != near[0])
         found[at] = near[row][at]
     return found

@@ -1,6 +1,6 @@
 """The configurations of a space, counted and reached one by one without a list of them all.
 
-Knobs of which one looks at the other (a derived value, a setting that means nothing without workers) share a block. The
+Two knobs share a block if one depends on the other (a derived value, a setting that means nothing without workers). The
 points of every block are listed, and the configurations are all combinations of points: a million of them are a few
 dozen points in a dozen blocks.
 """
@@ -25,7 +25,7 @@ Values = tuple[Value, ...]
 
 
 class Watched(dict[str, Value]):
-    """The values of all knobs, which note the names of those that somebody looks at."""
+    """A dict with the values of all knobs, which notes the names of the values that are read."""
 
     def __init__(self, values: Mapping[str, Value]) -> None:
         super().__init__(values)
@@ -36,26 +36,26 @@ class Watched(dict[str, Value]):
         return super().__getitem__(name)
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return a value, and note it."""
+        """Return a value, and note its name."""
         self.seen.add(name)
         return super().get(name, default)
 
     def __iter__(self) -> Iterator[str]:
-        self.seen.update(super().keys())  # whoever looks at all of them may depend on any
+        self.seen.update(super().keys())  # code that reads all of them may depend on any
         return super().__iter__()
 
     def keys(self) -> Any:
-        """Return all names, and note them."""
+        """Return the names of all knobs, and note them all."""
         self.seen.update(super().keys())
         return super().keys()
 
     def values(self) -> Any:
-        """Return all values, and note them."""
+        """Return the values of all knobs, and note all names."""
         self.seen.update(super().keys())
         return super().values()
 
     def items(self) -> Any:
-        """Return all pairs, and note them."""
+        """Return all pairs of name and value, and note all names."""
         self.seen.update(super().keys())
         return super().items()
 
@@ -74,7 +74,7 @@ class Block:
 
     @cached_property
     def _axes(self) -> Points:
-        """Per point and change a number that tells values apart; micro-batch and accumulation change as one."""
+        """Return per point and change a number that tells values apart; micro-batch and accumulation are one change."""
         together = [at for at, name in enumerate(self.names) if name in BATCH_KNOBS]
         alone = [[at] for at in range(len(self.names)) if at not in together]
         columns = []
@@ -89,7 +89,7 @@ class Block:
         return {}
 
     def away(self, place: int, changes: int) -> Points:
-        """Return the places of the points to which exactly so many changes lead from the one at `place`."""
+        """Return the places of the points that differ from the one at `place` by exactly `changes` changes."""
         if (place, changes) not in self._known:
             distances = (self._axes != self._axes[place]).sum(1)
             self._known[place, changes] = np.flatnonzero(distances == changes)
@@ -97,7 +97,7 @@ class Block:
 
 
 class Configurations(Sequence[Config]):
-    """All combinations of the points of some blocks, in a fixed order. Only looping over them makes them all."""
+    """All combinations of the points of some blocks, in a fixed order. Only iterating makes them all."""
 
     def __init__(self, blocks: Sequence[Block], names: Sequence[str]) -> None:
         """`names`: of all knobs, in the order of the registry."""
@@ -140,7 +140,7 @@ class Configurations(Sequence[Config]):
         return self._made([block.points[place] for block, place in zip(self.blocks, point, strict=True)])
 
     def point(self, config: Config) -> tuple[int, ...] | None:
-        """Return the points of the blocks that make up `config`; None if it is not one of these."""
+        """Return the point of each block that makes up `config`; None if it is not one of these configurations."""
         values = config.values
         found = [block.places.get(tuple(values.get(name) for name in block.names)) for block in self.blocks]
         return None if None in found else tuple(place for place in found if place is not None)
@@ -160,7 +160,7 @@ class Configurations(Sequence[Config]):
         return tuple({name: value for part in chosen for name, value in part} for chosen in product(*parts))
 
     def codes(self, points: Points, places: Mapping[str, Mapping[Value, int]]) -> dict[str, Points]:
-        """Return for these points the place of each named knob's value, by `places`."""
+        """Return for these points the place of each knob's value, by the knob's name; `places` numbers the values."""
         found = {}
         for at, block in enumerate(self.blocks):
             for column, name in enumerate(block.names):
@@ -177,7 +177,7 @@ class Configurations(Sequence[Config]):
         return distinct(np.stack([chance.integers(0, size, most) for size in self._sizes], axis=1))
 
     def near(self, point: Sequence[int], changes: int = 1) -> Points:
-        """Return the configurations that differ from this one in one change, or in one or two."""
+        """Return the configurations that differ from this one in at most `changes` changes: 1 or 2."""
         own = [(at, *pair) for at, pair in enumerate(zip(self.blocks, point, strict=True)) if self._sizes[at] > 1]
         steps = [(at, block.away(place, 1)) for at, block, place in own]
         found: list[tuple[tuple[int, Points], ...]] = [((at, places),) for at, places in steps]
@@ -204,9 +204,9 @@ class Configurations(Sequence[Config]):
 def split(
     names: Sequence[str], points_of: Callable[[Sequence[str]], tuple[tuple[Values, ...], set[str]]]
 ) -> tuple[Block, ...]:
-    """Return the smallest blocks of these knobs such that no knob looks beyond its own.
+    """Return the smallest blocks of these knobs such that each knob depends on knobs of its own block only.
 
-    `points_of` returns the points of a block of these knobs, and what the knobs looked at to make them.
+    `points_of` returns the points of a block of the given knobs, and the names of the knobs that these depend on.
     """
     blocks: list[tuple[str, ...]] = [(name,) for name in names]
     found: list[Block] = []
@@ -225,7 +225,7 @@ def split(
 
 
 def distinct(points: Points) -> Points:
-    """Return each of the points once, where it was first."""
+    """Return each of the points once, in the order of first occurrence."""
     _, first = np.unique(points, axis=0, return_index=True)
     found: Points = points[np.sort(first)]
     return found

@@ -1,11 +1,13 @@
 """The discrepancy of the performance model (Kennedy & O'Hagan, 2001): Gaussian fields over the groups of its clocks.
 
-An error that a value of a knob brings along is no larger than what that value does, in the mean over all that is
-believed of it: an interaction is small where the effect is (effect heredity; Hamada and Wu, "Analysis of Designed
-Experiments with Complex Aliasing", 1992). Settings that do nothing share one curve, along which nothing is to be found.
+The model's error for a value of a knob is assumed to be no larger than the effect of that value, in the mean over the
+belief about it: an interaction is small where the effect is small (effect heredity; Hamada and Wu, "Analysis of
+Designed Experiments with Complex Aliasing", 1992). Settings without effect share one curve, along which no probe would
+find anything.
 
-A coupled reading depends on the field of its compute group as far as computing decides the step, and on that of its
-loader group as far as loading does. One reading of either clock alone informs about every configuration that shares it.
+A coupled reading (of computing and loading at once) depends on the field of its compute group as far as computing
+decides the step, and on that of its loader group as far as loading does. One reading of either clock alone informs
+about every configuration that shares it.
 """
 
 from __future__ import annotations
@@ -42,15 +44,15 @@ class Discrepancy:
         return _whitened(self.memory_whitener, residuals)
 
     def compute_field(self, residuals: Floats) -> tuple[Floats, Floats]:
-        """Return log seconds of computing beyond the model's: mean (guesses, groups), standard deviation (groups)."""
+        """Return the error of log seconds of computing: mean (guesses, groups), standard deviation (groups)."""
         return _regressed(self.compute_groups, self.time_whitener, residuals, known.COMPUTE_GROUP**2 + known.CURVE**2)
 
     def loader_field(self, residuals: Floats) -> tuple[Floats, Floats]:
-        """Return log seconds of loading beyond the model's: mean (guesses, groups), standard deviation (groups)."""
+        """Return the error of log seconds of loading: mean (guesses, groups), standard deviation (groups)."""
         return _regressed(self.loader_groups, self.time_whitener, residuals, known.LOADER_GROUP**2)
 
     def memory_field(self, residuals: Floats) -> tuple[Floats, Floats]:
-        """Return log peaks beyond the model's: mean (guesses, groups), standard deviation (groups)."""
+        """Return the error of log peaks: mean (guesses, groups), standard deviation (groups)."""
         variance = known.MEMORY_GROUP**2 + known.MEMORY_CURVE**2
         return _regressed(self.memory_groups, self.memory_whitener, residuals, variance)
 
@@ -58,7 +60,7 @@ class Discrepancy:
 def discrepancy(model: PerformanceModel, data: ProbeData, guess: Floats, draws: Floats) -> Discrepancy:
     """Return the fields, linearised at `guess`: it decides how much computing and loading add to a coupled reading.
 
-    `draws` are guesses of all unknowns as they are believed: they tell how much each value of a knob does.
+    `draws` are guesses of all unknowns, drawn from the present belief: they show the effect of each value of a knob.
     """
     compute_part, load_part = _parts(model, data, guess)
     rows, peaks = data.rows[data.probe], data.rows[data.with_peak]
@@ -97,7 +99,7 @@ def discrepancy(model: PerformanceModel, data: ProbeData, guess: Floats, draws: 
 
 
 class Kinship:
-    """How much of an error two rows share, 0 to 1: by what the knobs in which they differ do."""
+    """The share of an error that two rows have in common, 0 to 1, by the effects of the knobs in which they differ."""
 
     def __init__(self, model: PerformanceModel, guess: Floats, draws: Floats) -> None:
         """Times are compared at the batch of the first row, by `guess`."""
@@ -123,7 +125,7 @@ class Kinship:
     def _of(
         self, names: Sequence[str], weights: Mapping[str, float], variance: float, ours: Integers, theirs: Integers
     ) -> Floats:
-        """Return exp(-d / (2 variance)), d the mean squared effect: errors then differ by at most that effect."""
+        """Return exp(-d / (2 variance)), where d is the mean squared effect: errors then differ by at most this."""
         found = np.zeros((len(ours), len(theirs)))
         for name in dict.fromkeys(names):
             codes = self._grid.codes[name]
@@ -133,7 +135,7 @@ class Kinship:
 
     def _effects(self, name: str, weights: Mapping[str, float]) -> Floats:
         """Return the mean squared difference that any two values of a knob make to a logarithm."""
-        if name in self._grid.thread_knobs:  # the model itself knows what threads do
+        if name in self._grid.thread_knobs:  # the model itself knows the effect of threads
             return np.where(np.eye(len(self._grid.domains[name])) > 0, 0.0, np.inf)
         table = sum(weight * self._parameters.table(clock, name) for clock, weight in weights.items())
         effects = self._draws @ np.asarray(table).T
@@ -142,7 +144,7 @@ class Kinship:
 
 
 def _parts(model: PerformanceModel, data: ProbeData, guess: Floats) -> tuple[Floats, Floats]:
-    """Return the per cent by which each reading moves where computing, or loading, moves by one per cent."""
+    """Return by how many per cent each reading changes if computing, or loading, changes by one per cent."""
     places, step = data.places, 1e-3
     computing, loading = model.computing(guess, places), model.loading(guess, places)
 

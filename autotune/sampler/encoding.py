@@ -33,7 +33,7 @@ class Encoding:
         return found
 
     def _folded(self, config: Config, name: str) -> Value:
-        """Return a value that does as much as one that a limit leaves out: prefetching without workers, say."""
+        """Return the knob's value in `config`, or the value of the space that trains exactly as it does."""
         values = self._space.free[name]
         alike = (value for value in values if self._space.complete(config.values | {name: value}) == config)
         return next(alike, config[name])
@@ -46,7 +46,7 @@ class Encoding:
         )
 
     def distance(self, one: Config, other: Config) -> float:
-        """Return the steps between two configurations: ranks for ordered knobs, 1 for another category."""
+        """Return the distance of two configurations: ranks for ordered knobs, 1 for each other knob that differs."""
         total = 0.0
         for name, values in self._space.free.items():
             if not knob(name).ordered:

@@ -14,7 +14,7 @@ from autotune.sampler.performance_model import PerformanceModel, Places
 
 Numbers = Floats | Integers
 COUPLED, COMPUTE, LOADER = range(3)
-# Standard deviations of logarithms. The model itself erred by 2.5 to 7 % on measured curves, most at its ends
+# Standard deviations of logarithms. The model itself erred by 2.5 to 7 % on measured curves, most at their ends
 # (docs/notes/throughput.md 1) and at single batches: cache spill, powers of two, tiles and waves (section 2).
 COMPUTE_GROUP = 0.05  # computing, at one batch of one curve
 CURVE = 0.08  # computing, along one curve; correlated over OCTAVES

@@ -31,18 +31,18 @@ class Hardware:
 
     @property
     def own_threads(self) -> int:
-        """Torch's own count of threads, at most the cores."""
+        """Return the number of threads that torch uses by default, at most the number of cores."""
         cores = self.cores or self.threads or 1
         return max(1, min(self.threads or cores, cores))
 
 
 class Grid:
-    """Some configurations in a fixed order."""
+    """Some configurations in a fixed order: one row each, and the columns that the performance model reads."""
 
     def __init__(
         self, domains: Mapping[str, Sequence[Value]], codes: Mapping[str, Integers], *, on_cores: bool = False
     ) -> None:
-        """`domains`: the values of every knob in search order; `codes`: for each of them the place of every row's.
+        """`domains`: the values of every knob in search order; `codes`: for each knob, the place of every row's value.
 
         `on_cores`: the model computes on a CPU.
         """
@@ -58,7 +58,7 @@ class Grid:
         cls, configs: Configurations, points: Points, domains: Mapping[str, Sequence[Value]],
         further: Sequence[Mapping[str, Value]] = (), *, on_cores: bool = False,
     ) -> Grid:  # fmt: skip
-        """Return these configurations, and then further ones given as values of every knob, even beyond `domains`."""
+        """Return a grid of these configurations and of `further` ones: values of every knob, even beyond `domains`."""
         wider = widened(configs, domains, further)
         places = {name: {value: place for place, value in enumerate(values)} for name, values in wider.items()}
         added = {name: np.array([places[name][row[name]] for row in further], np.int64) for name in wider}
@@ -71,7 +71,7 @@ class Grid:
 
     @property
     def categories(self) -> tuple[str, ...]:
-        """The knobs that differ between points and are no variables of the model itself."""
+        """The knobs whose values differ between points, without the variables of the model itself."""
         return tuple(name for name in self.codes if name not in (BATCH, ACCUMULATION, self.worker_knob))
 
     @cached_property
@@ -80,7 +80,7 @@ class Grid:
         return {name: [self.influence(name, value) for value in self.domains[name]] for name in self.categories}
 
     def influence(self, name: str, value: Value) -> Influence:
-        """Return what `value` of the knob `name` probably does; nothing to memory where the knob says so."""
+        """Return the prior effect of `value` of the knob `name`; none on memory where the knob says so."""
         one = knob(name)
         found = one.influence(value)
         found = found.on_cores or found if self._on_cores else found
@@ -113,7 +113,7 @@ class Grid:
 
     @property
     def compiles(self) -> NDArray[np.bool_]:
-        """Whether every point compiles the model, or times algorithms, before its steps are steady."""
+        """For every point, whether it compiles the model or times algorithms before its steps are steady."""
         found = np.zeros(len(self), bool)
         for name, domain in self.domains.items():
             if any(takes := [knob(name).compiling_seconds(value) > 0 for value in domain]):
@@ -140,9 +140,9 @@ class Grid:
 def widened(
     configs: Configurations, domains: Mapping[str, Sequence[Value]], further: Sequence[Mapping[str, Value]]
 ) -> dict[str, Sequence[Value]]:
-    """Return `domains` with all values of `configs` and of `further`: a limit may leave some of them out.
+    """Return `domains` with all values of `configs` and `further` added: a limit may have excluded some of them.
 
-    The baseline's, say, or one that stands for others: what they all do without workers.
+    Such a value is the baseline's, or one that stands for all values that have no effect without workers.
     """
     return {
         name: tuple(dict.fromkeys((*values, *configs.values(name), *(row[name] for row in further))))

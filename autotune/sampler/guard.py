@@ -1,4 +1,4 @@
-"""The guard: no configuration is probed twice, nor where one that needs no more memory ran out of it."""
+"""The guard: it refuses configurations that were probed, or that need at least the memory of one that ran out."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, MemoryEffect
 from autotune.sampler.space import SearchSpace
 
-# A configuration that took the searching process down with it twice (or that crashed twice) is poison: a machine
-# that hangs at one batch size must not be led there again by every resume.
+# A configuration that crashed twice, or twice took the searching process down with it, is never probed again: a machine
+# that hangs at one batch size must not be led there by every resume.
 MOST_ACCIDENTS = 2
 ON_DEVICE = (Outcome.OOM_DEVICE, Outcome.TOO_LARGE)
 
@@ -27,7 +27,7 @@ class Admission(Protocol):
         ...
 
     def remaining(self) -> tuple[Config, ...]:
-        """Return every configuration that is still admitted; of a very large space as `SearchSpace.around` has them."""
+        """Return every configuration that is still admitted; of a very large space, those of `SearchSpace.around`."""
         ...
 
 
@@ -44,10 +44,11 @@ class Guard:
         self._done: set[Config] = set()
         self._pending: set[Config] = set()  # that are probed now
         self._accidents: Counter[Config] = Counter()
-        self._exhausted: list[tuple[Config, bool]] = []  # configuration, and whether it was the host's memory
+        self._exhausted: list[tuple[Config, bool]] = []  # configuration, and whether the host's memory ran out
         self._fitted: list[tuple[Config, bool]] = []  # the same
-        # A search asks of each configuration thousands of times: the number of exhausted ones it was compared with.
-        self._compared: dict[Config, tuple[int, bool]] = {}  # and whether it needs as much as one of these
+        # A cache, because a search asks about each configuration thousands of times: with how many exhausted
+        # configurations this one was compared,
+        self._compared: dict[Config, tuple[int, bool]] = {}  # and whether it needs at least the memory of one of these
 
     def learn(self, trial: Trial, over_limit: bool = False) -> None:
         """Take note of a finished probe; `over_limit`: it ran, but needed more memory than is allowed."""
@@ -64,14 +65,14 @@ class Guard:
             (self._exhausted if over_limit else self._fitted).append((trial.config, on_host))
 
     def note_accident(self, config: Config) -> None:
-        """Note that the probe of `config` crashed, or was left unfinished by a searching process that died."""
+        """Note that the probe of `config` crashed, or that the searching process died during it."""
         self.version += 1
         self._accidents[config] += 1
         if self.is_dangerous(config):
             self._done.add(config)
 
     def is_dangerous(self, config: Config) -> bool:
-        """Return whether `config` crashed, or took the searching process down with it, too often to be tried again."""
+        """Return whether `config` crashed, or took the searching process down, too often to be tried again."""
         return self._accidents[config] >= MOST_ACCIDENTS
 
     def admits(self, config: Config) -> bool:
@@ -80,7 +81,7 @@ class Guard:
 
     @contextmanager
     def pending(self, config: Config) -> Iterator[None]:
-        """Refuse a configuration while it is probed: another worker must not be given it, too."""
+        """Refuse a configuration while it is probed, so that no other worker gets it, too."""
         self._pending.add(config)
         self.version += 1
         try:
@@ -90,7 +91,7 @@ class Guard:
             self.version += 1
 
     def fits(self, config: Config) -> bool | None:
-        """Return whether `config` fits into memory, as probes of smaller and larger ones show; None if unknown."""
+        """Return whether `config` fits into memory, by probes of smaller and larger ones; None if unknown."""
         if self._is_too_large(config):
             return False
         return True if any(self._no_smaller(fitted, config, host) for fitted, host in self._fitted) else None
@@ -103,7 +104,7 @@ class Guard:
         return found
 
     def remaining(self) -> tuple[Config, ...]:
-        """Return every configuration that is still admitted; of a very large space as `SearchSpace.around` has them."""
+        """Return every configuration that is still admitted; of a very large space, those of `SearchSpace.around`."""
         return tuple(config for config in self._space.around(self._done) if self.admits(config))
 
     def _no_smaller(self, config: Config, exhausted: Config, host: bool) -> bool:

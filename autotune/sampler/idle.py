@@ -1,7 +1,8 @@
-"""Says which values that user or target ask for do nothing here, or cannot be had: before the first probe.
+"""Says, before the first probe, which values that user or target ask for have no effect or are not available here.
 
-What does nothing is folded into what does as much (`Knob.idle`, `Knob.instead`), so that no answer carries it. What
-cannot be had (`Knob.lacking`) is left out; where nothing else was asked for, `space.build` has raised an error.
+A value without effect is replaced by an equivalent one (`Knob.idle`, `Knob.instead`), so that no answer contains it. A
+value that is not available (`Knob.lacking`) is left out; if no other value was asked for, `space.build` has raised an
+error.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ def idle_lines(
 ) -> dict[str, list[str]]:
     """Return lines by knob: `sdpa=flash does nothing here: no step calls scaled_dot_product_attention`.
 
-    `limits` are those of user and target, `declared` what they say the `baseline` has.
+    `limits` are those of user and target, `declared` the values that they give for the `baseline`.
     """
     found = {one.name: [*_of_limit(space, one, limits.get(one.name))] for one in KNOBS}
     for one in KNOBS:

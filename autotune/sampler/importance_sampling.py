@@ -12,9 +12,9 @@ from autotune.sampler.grid import Floats
 Terms = Callable[[Floats], Floats]  # (guesses, unknowns) to terms whose squares sum to minus twice the log posterior
 PARTICLE_COUNT = 128
 PROPOSALS = 12 * PARTICLE_COUNT
-PROPOSAL_INFLATION = 1.15  # of the proposal over the curvature at the maximum: it covers the tails, weights correct it
+PROPOSAL_INFLATION = 1.15  # factor of the proposal's covariance, which so covers the tails; weights correct for it
 MOST_WEIGHT = 0.05  # of one particle (truncated importance sampling): otherwise a few would decide everything
-MOST_EVALUATIONS = 40  # of a fit
+MOST_EVALUATIONS = 40  # evaluations of the terms in one fit
 CLOSE_ENOUGH = 1e-6  # relative tolerance of a fit: particles are drawn around it, and their weights correct it
 DERIVATIVE_STEP = 1e-5  # of the numerical derivative
 ENOUGH_PARTICLES = 8  # effective particles per unknown at which their covariance replaces that of the fit
@@ -23,7 +23,7 @@ PROPOSAL_JITTER = 1e-12  # keeps a covariance that is singular up to rounding fa
 
 @dataclass(frozen=True)
 class Gaussian:
-    """A Gaussian proposal of importance sampling."""
+    """A Gaussian proposal of importance sampling, whose covariance is inflated to cover the tails."""
 
     center: Floats
     covariance: Floats
@@ -37,7 +37,7 @@ class Gaussian:
         return PROPOSAL_INFLATION * found
 
     def log_density(self, drawn: Floats) -> Floats:
-        """Return the inflated Gaussian's log density at every line of `drawn`, up to a constant."""
+        """Return the inflated Gaussian's log density at every row of `drawn`, up to a constant."""
         root = self.root
         away = np.linalg.solve(root, (drawn - self.center).T)
         found: Floats = -0.5 * (away**2).sum(0) - np.log(np.diag(root)).sum()
@@ -85,7 +85,7 @@ def _weighted(terms: Terms, proposal: Gaussian, chance: np.random.Generator) -> 
 def _moments(drawn: Floats, weights: Floats, first: Gaussian) -> Gaussian:
     center = weights @ drawn
     seen = (drawn - center).T @ ((drawn - center) * weights[:, None])
-    effective = 1 / (weights**2).sum()  # particles
+    effective = 1 / (weights**2).sum()  # effective number of particles
     trust = min(1.0, effective / (ENOUGH_PARTICLES * len(center)))
     return Gaussian(center, trust * seen + (1 - trust) * first.covariance)
 

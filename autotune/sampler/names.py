@@ -1,4 +1,4 @@
-"""The names of the samplers, apart from the samplers: to read a flag nobody should have to import Optuna."""
+"""The names of the samplers, in a module of their own: parsing an option must not import Optuna."""
 
 from __future__ import annotations
 

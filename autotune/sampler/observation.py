@@ -22,7 +22,7 @@ class Observation(Record, frozen=True, kw_only=True):
     loader_samples_per_second: float | None = None  # without training
     memory_bytes: int | None = None  # peak
     limit_bytes: int | None = None  # usable memory: the limit without its headroom
-    training_share: float = 1.0  # of the planned run, which compiles first: in the trial's value, and in no rate here
+    training_share: float = 1.0  # of the planned run, without compiling; in the trial's value, in no rate here
     fits: bool | None = None  # into memory; None: it follows from the peak and the limit
 
     @property

@@ -23,7 +23,7 @@ DRAWING_ATTEMPTS = 20  # proposals drawn before the nearest admitted neighbour i
 
 
 def hardware(environment: Environment) -> Hardware:
-    """Return what the model-based sampler needs to know about a machine."""
+    """Return the facts of a machine that the model-based sampler needs."""
     return Hardware(
         cores=environment.usable_cores,
         computes_on_cores=environment.device_kind == "cpu",
@@ -53,13 +53,13 @@ def make_sampler(
 class GuardedSampler(BaseSampler):
     """Any sampler, behind the guard: it proposes only configurations whose probe would be informative.
 
-    A proposal that the guard refuses costs no trial: another is drawn, and in the end the nearest admitted neighbour
-    is taken. The caller ensures that something remains.
+    A proposal that the guard refuses costs no trial: another is drawn, and after `DRAWING_ATTEMPTS` the nearest
+    admitted neighbour is taken. The caller ensures that a configuration remains.
     """
 
     def __init__(self, inner: BaseSampler, encoding: Encoding, guard: Admission) -> None:
         self._inner, self._encoding, self._guard = inner, encoding, guard
-        # These two maximise: asked again they fit again and propose the same.
+        # These two samplers maximise: asked again, they would fit again and propose the same.
         self._attempts = 1 if isinstance(inner, GPSampler | StructuredSampler) else DRAWING_ATTEMPTS
         self.prediction: Prediction | None = None  # for the latest proposal, where the inner sampler makes one
 
@@ -89,24 +89,24 @@ class GuardedSampler(BaseSampler):
     def sample_independent(
         self, study: optuna.Study, trial: FrozenTrial, param_name: str, param_distribution: BaseDistribution
     ) -> Any:
-        """Pass on to the inner sampler: not reached, for `sample_relative` leaves nothing out."""
+        """Ask the inner sampler. Not reached, because `sample_relative` leaves no parameter out."""
         return self._inner.sample_independent(study, trial, param_name, param_distribution)
 
     def faster_elsewhere(self, study: optuna.Study) -> float | None:
-        """Return the share by which no other configuration is expected to be faster (90 %), where a model says so."""
+        """Return the share by which no other configuration is expected to beat the best (90 %); None: no model."""
         return self._inner.faster_elsewhere(study) if isinstance(self._inner, StructuredSampler) else None
 
     def expected(self, study: optuna.Study, configs: Sequence[Config]) -> list[tuple[Config, Prediction]]:
-        """Return predictions for configurations outside the space, where the sampler has a model."""
+        """Return predictions for `configs`, even outside the space; empty if the sampler has no model."""
         if not configs or not isinstance(self._inner, StructuredSampler):
             return []
         found = self._inner.expected(study, [config.values for config in configs])
         return list(zip(configs, found, strict=False))
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
-        """Pass on to the inner sampler."""
+        """Tell the inner sampler that a trial begins."""
         self._inner.before_trial(study, trial)
 
     def after_trial(self, study: optuna.Study, trial: FrozenTrial, state: optuna.trial.TrialState, values: Any) -> None:
-        """Pass on to the inner sampler."""
+        """Tell the inner sampler that a trial has ended."""
         self._inner.after_trial(study, trial, state, values)

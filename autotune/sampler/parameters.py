@@ -34,7 +34,7 @@ PRIORS = {
     WORKER: (math.log(0.01), 1.5),  # memory of one worker in the same units, on a CPU
 }
 # Seconds for which computing stalls on a CPU, in units of the core seconds of loading. Threads spin while they wait for
-# the one whose core a worker uses: 1.6 to 4.3 on the surface jpeg_cnn (two cores), 11 in docs/notes/timing.md 4.
+# the thread whose core a worker uses: 1.6 to 4.3 on the surface jpeg_cnn (two cores), 11 in docs/notes/timing.md 4.
 OVERSUBSCRIPTION_ON_CORES = (math.log(2.5), 0.9)
 # Factor of a sample's time with half as many threads on a CPU: 1.5 to 1.7 in a residual network and in a transformer,
 # 1.5 to 2 in a small CNN (surfaces resnet, char_transformer, jpeg_cnn). Threads beyond torch's own count, which is the
@@ -42,7 +42,7 @@ OVERSUBSCRIPTION_ON_CORES = (math.log(2.5), 0.9)
 HALVED = Factor(1.6, 0.2)
 # A process that has imported torch and holds a small model takes 0.25 to 0.5 GiB, of a limit between 0.5 and 100 GiB.
 STATIC_ON_CORES = (math.log(0.1), 1.5)
-LEAST_SPREAD = 1e-3  # of an unknown that a knob is certain of: a fit divides by it
+LEAST_SPREAD = 1e-3  # of an unknown about which a knob is certain: not 0, because a fit divides by it
 CLOCKS = ("fixed_time", "sample_time", "fixed_memory", "sample_memory", "loading_time", "oversubscription")
 CAP_SPREAD = 0.5  # storage may be slower than the cores, and workers that wait need no core
 
@@ -85,7 +85,7 @@ class Parameters:
         return found
 
     def _halved(self, hardware: Hardware) -> Floats:
-        """Return per point by what power of two the computing threads are fewer than torch's own count."""
+        """Return per point log2 of torch's own count of threads over the count of computing threads, at least 0."""
         own = hardware.own_threads
         found: Floats = np.log2(own / np.minimum(self._grid.threads(own), own))
         return found
@@ -109,7 +109,7 @@ class Parameters:
         return [acting[value] for value in domain]
 
     def _new(self, factor: Factor) -> list[int]:
-        """Add an unknown and return its index; none where nothing is multiplied."""
+        """Add an unknown and return its index in a list; an empty list if the factor is always 1."""
         if factor == CERTAIN:
             return []
         self._means.append(math.log(factor.center))

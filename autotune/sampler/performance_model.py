@@ -21,18 +21,18 @@ from autotune.sampler.grid import Floats, Grid, Hardware, Integers
 from autotune.sampler.parameters import Parameters
 
 WORKER_DOUBLINGS = 3
-ALMOST_NO_WORKERS = 1e-9  # in place of 0 workers, so that a logarithm exists
-# Of the rounding: 9 % where two are equal; 3 to 11 % measured (docs/notes/throughput.md 3).
+ALMOST_NO_WORKERS = 1e-9  # stands for 0 workers, so that a logarithm exists
+# Exponent of the rounding: 9 % where two are equal; 3 to 11 % measured (docs/notes/throughput.md 3).
 ROUNDING = 2**WORKER_DOUBLINGS
 
 
 @dataclass(frozen=True)
 class Places:
-    """Rows of a grid with all that the model needs. Rows of one group share its entry.
+    """Rows of a grid with the columns that the model reads. Rows of one group share the group's entry.
 
-    Compute groups: batch and the knobs that act on computing. Loader groups: workers and the knobs that act on
-    loading. Memory groups: batch and the knobs that act on memory. Design matrices hold for each entry which unknowns
-    act on it.
+    Compute groups: batch and the knobs that act on computing. Loader groups: workers and the knobs that act on loading.
+    Memory groups: batch and the knobs that act on memory. Design matrices have for each entry the unknowns that act on
+    it.
     """
 
     steps: Floats  # per row: micro-batches per optimizer step
@@ -56,7 +56,7 @@ class Places:
 
 
 class PerformanceModel:
-    """The performance model on one grid."""
+    """The performance model on one grid: log seconds and log memory of its rows, for many guesses of the unknowns."""
 
     def __init__(self, grid: Grid, hardware: Hardware) -> None:
         self.grid, self.hardware = grid, hardware
@@ -72,7 +72,7 @@ class PerformanceModel:
         self.all_rows = self.at(np.arange(len(grid)))
 
     def at(self, rows: Integers) -> Places:
-        """Return what the model needs of these rows."""
+        """Return the columns of these rows that the model reads."""
         grid = self.grid
         compute_group, compute_row = _shared(self.compute_groups[rows], rows)
         loader_group, loader_row = _shared(self.loader_groups[rows], rows)
@@ -106,7 +106,7 @@ class PerformanceModel:
         return _bent(fixed, sample + places.compute_batch, guesses[:, [unknown.SHARPNESS]])
 
     def fixed_share(self, guess: Floats, log_batch: float) -> float:
-        """Return the share of one micro-batch's seconds that follows its fixed part, with every knob at its default."""
+        """Return the elasticity of a micro-batch's seconds to its fixed part, 0 to 1; every knob has its default."""
         fixed, sample = guess[0, unknown.FIXED], guess[0, unknown.FIXED] - guess[0, unknown.SATURATION] + log_batch
         power = 1.0 + np.exp(guess[0, unknown.SHARPNESS])
         return float(1 / (1 + np.exp(power * (sample - fixed))))
@@ -114,13 +114,13 @@ class PerformanceModel:
     def loading(self, guesses: Floats, places: Places) -> Floats:
         """Return the log seconds per sample of loading alone, (guesses, loader groups)."""
         rate = np.exp(guesses[:, [unknown.SCALING]]) * places.loader_workers
-        cap = np.maximum(guesses[:, [unknown.CAP]], 0.0)  # LOADING is the rate of one worker, so one is never capped
+        cap = np.maximum(guesses[:, [unknown.CAP]], 0.0)  # LOADING is the rate of one worker, which is never capped
         effective_workers = -np.logaddexp(-ROUNDING * rate, -ROUNDING * cap) / ROUNDING
         seconds: Floats = guesses[:, [unknown.LOADING]] + guesses @ places.loading.T - effective_workers
         return seconds
 
     def optimizer(self, guesses: Floats) -> Floats:
-        """Return the log seconds of one optimizer step without gradients, (guesses, 1)."""
+        """Return the log seconds of the optimizer's update in one step, (guesses, 1)."""
         return guesses[:, [unknown.FIXED]] + guesses[:, [unknown.OPTIMIZER]]
 
     def memory(self, guesses: Floats, places: Places) -> Floats:
@@ -142,7 +142,7 @@ class PerformanceModel:
         return found
 
     def _find_oversubscribed(self) -> Floats:
-        """Return 1 per row where computing waits for cores; a single thread on a CPU waits for no other thread."""
+        """Return per row 1 where computing waits for cores, else 0; a single thread on a CPU never waits."""
         if self.hardware.cores is None:
             return np.zeros(len(self.grid))
         workers, waiting = self.grid.workers, (self._busy > 1) | (not self.hardware.computes_on_cores)
@@ -154,7 +154,7 @@ class PerformanceModel:
         return compute, np.exp(loading)[:, places.loader_group] * places.samples
 
     def together(self, guesses: Floats, places: Places, compute: Floats, load: Floats) -> Floats:
-        """Return the seconds per optimizer step of both at once, (guesses, rows)."""
+        """Return the seconds per optimizer step of computing and loading at once, (guesses, rows)."""
         total = compute + self._stall(guesses, places, compute, load)
         if self.hardware.cores:
             work = np.exp(guesses[:, [unknown.LOADING]] + guesses[:, [unknown.SHARE]]) * places.samples
@@ -173,7 +173,7 @@ class PerformanceModel:
         oversubscription = guesses[:, [unknown.OVERSUBSCRIPTION]]
         if not self.hardware.computes_on_cores:
             return np.asarray(compute * (np.exp(oversubscription) * places.oversubscribed), np.float64)
-        oversubscription = oversubscription + guesses[:, [unknown.SHARE]]  # a worker that waits uses no core
+        oversubscription = oversubscription + guesses[:, [unknown.SHARE]]  # a waiting worker uses no core
         if places.oversubscription.any():
             oversubscription = oversubscription + guesses @ places.oversubscription.T
         return np.asarray(load * (np.exp(oversubscription) * places.oversubscribed), np.float64)

@@ -14,7 +14,7 @@ from autotune.sampler.importance_sampling import PARTICLE_COUNT, Terms, maximum,
 from autotune.sampler.parameters import OF_CLOCKS, OF_MEMORY
 from autotune.sampler.performance_model import PerformanceModel
 
-CENSORED_DEVIATION = 0.04  # standard deviation of log memory, for probes of which only is known whether they fitted
+CENSORED_DEVIATION = 0.04  # standard deviation of log memory, for probes of which is known only whether they fitted
 LINEARISATIONS = 2  # of the discrepancy: at the prior, and at the first fit
 
 
@@ -33,7 +33,7 @@ class Posterior:
 
 @dataclass(frozen=True)
 class Fit:
-    """What the probes leave of the unknowns of the performance model: a sample of their posterior."""
+    """A sample of the posterior of the performance model's unknowns, given the probes."""
 
     particles: Floats  # (particles, unknowns), equally weighted
     linearised_at: Floats  # (1, unknowns): the guess around which the discrepancy counts
@@ -42,8 +42,8 @@ class Fit:
 def fit(model: PerformanceModel, data: ProbeData, chance: np.random.Generator) -> Fit:
     """Fit and sample the unknowns of time and those of memory apart: no reading depends on both.
 
-    Unknowns that act on no probe are as the prior has them, and cost nothing: however many knobs there are, only those
-    that were moved are fitted.
+    Unknowns that act on no probe keep their prior and cost no time: only knobs whose values were varied are fitted,
+    however many knobs there are.
     """
     parameters = model.parameters
     particles = parameters.means + parameters.spreads * chance.standard_normal((PARTICLE_COUNT, len(parameters)))
@@ -56,7 +56,7 @@ def fit(model: PerformanceModel, data: ProbeData, chance: np.random.Generator) -
 
 
 def posterior_of(model: PerformanceModel, data: ProbeData, fitted: Fit) -> Posterior:
-    """Return what the fitted unknowns and the residuals of the probes say of all rows of the model's grid."""
+    """Return the posterior for all rows of the model's grid, by the fitted unknowns and the probes' residuals."""
     particles = fitted.particles
     fields = discrepancy(model, data, fitted.linearised_at, particles)
     late = data.seconds - data.readings(model, particles)
@@ -67,7 +67,7 @@ def posterior_of(model: PerformanceModel, data: ProbeData, fitted: Fit) -> Poste
 def _sample_clocks(
     model: PerformanceModel, data: ProbeData, fields: Discrepancy, particles: Floats, chance: np.random.Generator
 ) -> tuple[Discrepancy, Floats]:
-    """Fill in the particles' unknowns of time, and return the fields at the fit, and the fit."""
+    """Set the particles' unknowns of time; return the fields at the fit, and the fit."""
     places, guess = data.places, model.parameters.means
     acting = (places.fixed_time, places.sample_time, places.loading, places.oversubscription)
     which = _touched(OF_CLOCKS, acting)

@@ -10,8 +10,8 @@ from autotune.core.records import Record
 class Prediction(Record, frozen=True, kw_only=True):
     """The prediction for a configuration, made before its probe. Intervals are of 90 %.
 
-    `why` is `direct` only in studies of earlier versions: in a curve that the fitted model missed by over 15 % the
-    prediction rested on the batches around it.
+    `why` is `direct` only in studies of earlier versions: where the fitted model missed a curve by over 15 %, the
+    prediction was interpolated from the batches around it.
     """
 
     FORMER: ClassVar[frozenset[str]] = frozenset({"departure"})

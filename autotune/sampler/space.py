@@ -21,7 +21,7 @@ from autotune.sampler.configurations import Configurations, Values, Watched, spl
 from autotune.sampler.space_errors import available, dividing_phrase, limit_phrase, nothing_left, unsettable
 
 MOST_LISTED_CONFIGS = 12_288  # configurations, all of which are looked at: a proposal then takes about 0.1 s
-MOST_SAMPLED_CONFIGS = 4_096  # of more, at random; beside them what is near to those that were probed
+MOST_SAMPLED_CONFIGS = 4_096  # of a larger space, drawn at random; configurations near the probed ones are added
 
 
 class SearchSpace:
@@ -49,7 +49,7 @@ class SearchSpace:
             self.domains[name] = self._left(name)
 
     def _left(self, name: str) -> Values:
-        """Return the values of a knob that some configuration has, in search order: what does nothing is folded."""
+        """Return the values of a knob that some configuration has, in search order; those without effect are folded."""
         found = self.configs.values(name)
         if name in BATCH_KNOBS:
             return tuple(sorted(found, key=lambda v: int(v or 0))) if name in self._derived else self.domains[name]
@@ -58,7 +58,7 @@ class SearchSpace:
 
     @property
     def free(self) -> dict[str, tuple[Value, ...]]:
-        """The domains with more than one value of knobs that are not derived."""
+        """The domains, by knob, of knobs that are not derived and have more than one value."""
         return {name: values for name, values in self.domains.items() if len(values) > 1 and name not in self._derived}
 
     def complete(self, values: Mapping[str, Value]) -> Config:
@@ -67,7 +67,7 @@ class SearchSpace:
         return self.canonical(Config(values={knob.name: self._value(knob, filled) for knob in KNOBS}))
 
     def canonical(self, config: Config) -> Config:
-        """Return the canonical one of all configurations that train exactly as `config` does here."""
+        """Return the one configuration that stands for all that train exactly as `config` does here."""
         return canonical(config, self.circumstances)
 
     def excludes(self, config: Config) -> Notice | None:
@@ -89,7 +89,7 @@ class SearchSpace:
         return notice(Code.COMBINATION_LEFT_OUT)
 
     def nearest(self, config: Config) -> Config:
-        """Return the configuration closest to this one: by knobs changed, then global batch, then positions."""
+        """Return the configuration closest to this one: by knobs that differ, then global batch, then positions."""
 
         def distance(names: Sequence[str], point: Values) -> tuple[float, ...]:
             other = replace(config, values=config.values | dict(zip(names, point, strict=True)))
@@ -118,7 +118,7 @@ class SearchSpace:
         return len(self.configs) <= MOST_LISTED_CONFIGS
 
     def around(self, configs: Iterable[Config] = ()) -> tuple[Config, ...]:
-        """Return all configurations; of very many a fixed sample, and what is one change away from one of `configs`."""
+        """Return all configurations; of a very large space a fixed sample, and those one change from `configs`."""
         if self.is_listed:
             return self._sample
         near = [config for one in configs for config in self._near(one)]
@@ -132,7 +132,7 @@ class SearchSpace:
         return self._neighbours[config]
 
     def _points(self, names: Sequence[str]) -> tuple[tuple[Values, ...], set[str]]:
-        """Return the points of a block of these knobs, and the names of all knobs that decide about them."""
+        """Return the points of a block of these knobs, and the names of all knobs on which these points depend."""
         own, free = [knob for knob in KNOBS if knob.name in names], self.free
         axes = {name: free.get(name, (self._first[name],)) for name in names}
         found: dict[Values, None] = {}
@@ -164,7 +164,7 @@ class SearchSpace:
 
 
 def canonical(config: Config, circumstances: Circumstances) -> Config:
-    """Return the canonical one of all configurations that train exactly as `config` does here."""
+    """Return the one configuration that stands for all that train exactly as `config` does here."""
     values = dict(config.values)
     for knob in KNOBS:
         values[knob.name] = knob.canonical(values, circumstances)
@@ -172,7 +172,7 @@ def canonical(config: Config, circumstances: Circumstances) -> Config:
 
 
 def change_count(config: Config, baseline: Config) -> int:
-    """Return how many changes lead from the baseline to `config`; micro-batch and accumulation count as one."""
+    """Return the number of changes between the baseline and `config`; micro-batch and accumulation count as one."""
     return len(changes_between(baseline.values, config.values))
 
 
@@ -182,9 +182,9 @@ def build(
 ) -> SearchSpace:  # fmt: skip
     """Return the space for this target on this machine within the goal's limits.
 
-    `can_take`: whether a knob's value can be written into the command that is the target. The baseline is a point of
-    the space unless the user's own limits exclude it. Raises `UsageError` if a knob has no value left, or the held
-    global batch exceeds the dataset.
+    `can_take` returns whether a knob's value can be written into the command that is the target. The baseline is a
+    point of the space unless the user's own limits exclude it. Raises `UsageError` if a knob has no value left, or the
+    held global batch exceeds the dataset.
     """
     _check_global_batch(facts, goal)
     everything = _circumstances(facts, environment, goal, None)

@@ -1,4 +1,4 @@
-"""Why nothing of a knob, or of a whole space, is left to search; and which values cannot be had here."""
+"""Explains why a knob or a whole space has no value left to search, and which values are not available here."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def unsettable(knob: Knob, facts: TargetFacts) -> str:
 
 
 def available(knob: Knob, values: Values, circumstances: Circumstances, where: str) -> Values:
-    """Return those of `values`, asked for `where`, that can be had here. Raises `UsageError` if none of them can."""
+    """Return the `values`, which `where` asks for, that are available here. Raises `UsageError` if none is."""
     reasons = {value: why for value in values if (why := lacking(knob, value, circumstances))}
     if values and len(reasons) == len(values):
         asked = ", ".join(f"{knob.alias}={text(value)}" for value in values)
@@ -39,7 +39,7 @@ def available(knob: Knob, values: Values, circumstances: Circumstances, where: s
 
 
 def lacking(knob: Knob, value: Value, circumstances: Circumstances) -> str:
-    """Return what machine or target lacks for `value`; empty for what the user's code or command has today."""
+    """Return what machine or target lacks for `value`; empty for the value that the user's code has today."""
     return "" if value == knob.left_alone(circumstances.facts) else knob.lacking(value, circumstances)
 
 
@@ -60,7 +60,7 @@ def nothing_left(facts: TargetFacts, goal: Goal, batches: tuple[Value, ...]) -> 
 
 
 def limit_phrase(limit: Limit | None) -> str:
-    """Return `the values 1, 2`, or `4:8`: what may be searched."""
+    """Return the values that may be searched, as `the values 1, 2` or `4:8`."""
     if limit is None:
         return "what this target and machine allow"
     if limit.values is not None:
@@ -69,5 +69,5 @@ def limit_phrase(limit: Limit | None) -> str:
 
 
 def dividing_phrase(global_batch: int | None) -> str:
-    """Return what a held global batch asks of micro-batches; empty where none is held."""
+    """Return in words which micro-batches a held global batch allows; empty where none is held."""
     return "" if global_batch is None else f" that divides the held global batch {global_batch}"

@@ -32,9 +32,9 @@ from autotune.sampler.posterior import Fit, fit, posterior_of
 from autotune.sampler.prediction import Prediction
 from autotune.sampler.trials import Trials
 
-# Matrices of a hundred columns: a second thread of the BLAS spins for more time than it saves, the more so where other
+# Matrices have a hundred columns: a second thread of the BLAS spins for more time than it saves, above all where other
 # processes want the cores (250 ms of processor time a proposal with two threads, 130 with one). The limit applies to
-# the whole process, so that the thread that restores it must be the one that set it.
+# the whole process, so the thread that set it must restore it.
 _ONE_AT_A_TIME = Lock()
 MOST_PREDICTED_PEAKS = 128  # memory groups of candidates that a shape run predicts, in the order of the candidates
 
@@ -43,19 +43,19 @@ MOST_PREDICTED_PEAKS = 128  # memory groups of candidates that a shape run predi
 class Knee:
     """The knee that is sought where the global batch is free."""
 
-    share: float  # of the fastest rate that may be given up for a smaller global batch
+    share: float  # of the fastest rate, which may be given up for a smaller global batch
     least: int  # samples per optimizer step of a rank: a smaller global batch than this, the baseline's, is no gain
 
 
 @dataclass(frozen=True, kw_only=True)
 class Knowledge:
-    """The knowledge of a search besides its probes; what is a function is asked anew for every proposal."""
+    """The knowledge of a search besides its probes; functions are called again for every proposal."""
 
     shape_run: Callable[[Config], PredictedPeak | None] | None = None  # the memory of a configuration, where predicted
     value_per_sample: Callable[[Config], float] | None = None  # score for one sample/s, where known beforehand
-    probe_duration: Callable[[], ProbeDuration] | None = None  # of probes now; None: all take as long
-    compiling_seconds: Callable[[Config], float] | None = None  # that the next probe takes longer; None: none does
-    baseline: Config | None = None  # whose changes count where nothing else tells two configurations apart
+    probe_duration: Callable[[], ProbeDuration] | None = None  # of probes now; None: all take equally long
+    compiling_seconds: Callable[[Config], float] | None = None  # seconds that the next probe takes longer; None: 0
+    baseline: Config | None = None  # changes to it decide between otherwise equal configurations
     knee: Knee | None = None  # the smallest global batch that is fast enough is sought; None: the fastest
 
 
@@ -128,14 +128,14 @@ class StructuredSampler(BaseSampler):
         return params
 
     def _open(self, fitted: _Fitted, order: Integers) -> Iterator[int]:
-        """Return the rows that may be proposed, in this order."""
+        """Yield the rows that may be proposed, in this order."""
         running = set(fitted.known.running_rows.tolist())
         return (
             row for row in order.tolist() if row not in running and self._admits(self._configs.at(fitted.points[row]))
         )
 
     def _aim(self, fitted: _Fitted) -> Predictions:
-        """Return the predictions of what may be the answer."""
+        """Return the predictions, with a rate of 0 where a row cannot be the answer."""
         if (knee := self._knowledge.knee) is None:
             return fitted.predictions
         batches = fitted.model.all_rows.samples
@@ -174,7 +174,7 @@ class StructuredSampler(BaseSampler):
 
     @staticmethod
     def _first_within(rows: Iterable[int], seconds: Floats, most: float, default: int) -> int:
-        """Return the first of the rows whose probe takes no longer than that; if there is none, the shortest."""
+        """Return the first of the rows whose probe takes at most `most` seconds; if there is none, the shortest."""
         shortest, least = default, np.inf
         for row in rows:
             if seconds[row] <= most:
@@ -192,8 +192,8 @@ class StructuredSampler(BaseSampler):
     def faster_elsewhere(self, study: optuna.Study) -> float:
         """Return the share by which no admitted configuration is expected to beat the best measured one (90 %).
 
-        0.04 is 4 %; infinite if nothing was measured, or the study maximises what the model does not predict. Of a
-        space too large to be listed, the candidates stand for all.
+        0.04 is 4 %; infinite if nothing was measured, or the study maximises what the model does not predict. If the
+        space is too large to be listed, only the candidates are compared.
         """
         fitted = self._fitted(self._known(study))
         if not fitted.is_score:
@@ -203,7 +203,7 @@ class StructuredSampler(BaseSampler):
         return acquisition.faster_elsewhere(fitted.predictions, fitted.known.measured, open_rows, fitted.chance)
 
     def expected(self, study: optuna.Study, values: Sequence[Mapping[str, Value]]) -> list[Prediction]:
-        """Return predictions for configurations in the space or between its own, given as values of every knob.
+        """Return predictions for configurations, given as values of every knob, which need not be points of the space.
 
         Empty if nothing was measured, or if the value per sample was given, which is known for the space only.
         """
@@ -215,7 +215,7 @@ class StructuredSampler(BaseSampler):
         return [fitted.prediction(best, row) for row in range(len(fitted.points), len(fitted.model.grid))]
 
     def _fitted(self, known: Trials, further: Sequence[Mapping[str, Value]] | None = None) -> _Fitted:
-        """Fit the model and return the predictions of the candidates, or of `further` ones in the last rows instead."""
+        """Fit the model; return the predictions of the candidates, and of `further` configurations in the last rows."""
         chance = np.random.default_rng([self._seed, known.finished])
         points = known_candidates(self._configs, [self._configs.point(config) or () for config in known.row])
         peaks = self._predicted_peaks(points)
@@ -251,14 +251,14 @@ class StructuredSampler(BaseSampler):
     ) -> PerformanceModel:  # fmt: skip
         """Return the model on these configurations of the space, and on further ones given by their values.
 
-        Of equal `domains` it has equal unknowns; None: those of the space.
+        Models of equal `domains` have equal unknowns; None: the domains of the space.
         """
         on_cores = self._hardware.computes_on_cores
         grid = Grid.at(self._configs, points, domains or self._encoding.domains, further, on_cores=on_cores)
         return PerformanceModel(grid, self._hardware)
 
     def _speeds(self, points: Points, found: Fit) -> Floats:
-        """Return what some guesses make of these configurations, (guesses, configurations)."""
+        """Return the rates of these configurations under some guesses, (guesses, configurations)."""
         return acquisition.speeds(self._model(points), found.particles[:CLIMBER_COUNT])
 
     def _predicted_peaks(self, points: Points) -> list[tuple[int, PredictedPeak]]:
@@ -271,7 +271,7 @@ class StructuredSampler(BaseSampler):
         return [(row, peak) for row, peak in predicted if peak is not None]
 
     def _known(self, study: optuna.Study, own: int | None = None) -> Trials:
-        """Return what the trials say, without the trial numbered `own`, which is about to be proposed."""
+        """Return the study's trials without the one numbered `own`, whose parameters are about to be proposed."""
         observations, values, running, finished = [], [], [], 0
         for trial in study.get_trials(deepcopy=False):
             is_complete = trial.params.keys() == self._encoding.distributions.keys()

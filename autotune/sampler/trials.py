@@ -34,7 +34,7 @@ class Trials:
 
     @property
     def measured(self) -> Integers:
-        """The rows that ran and fit."""
+        """The rows, in ascending order, that were measured and fit into memory."""
         ran = [config for config, seen in self.observations if seen.within_memory and seen.samples_per_second]
         return np.array([self.row[config] for config in ran], np.int64)
 

@@ -1,4 +1,4 @@
-"""The keeping of answers in a study: the best supported one stands as best.json, and none is lost.
+"""Keeps the answers of a study: the best supported one is best.json, and all others are kept.
 
 best.json     the answer that stands
 best-1.json   the first answer that it replaced, or that did not replace it
@@ -28,7 +28,7 @@ from autotune.units import format_share
 
 
 def answered_probes(folder: Path, request: StudyRequest) -> int:
-    """Return how many probes the study in `folder` had at its last answer to `request`, kept or not; 0 without one."""
+    """Return the number of probes that the study in `folder` had at its last answer to `request`; 0 without one."""
     machine = fingerprint(request.environment)
     probes = [0]
     for path in (folder / disk.BEST, *folder.glob(disk.EARLIER.format("*"))):
@@ -40,25 +40,25 @@ def answered_probes(folder: Path, request: StudyRequest) -> int:
 
 
 def unanswered_probes(folder: Path, request: StudyRequest, trials: Sequence[Trial]) -> int:
-    """Return how many `trials` of the study in `folder` came after its last answer: of a search that was broken off.
+    """Return how many `trials` of the study in `folder` came after its last answer, from an interrupted search.
 
-    0 where no answer is one to `request` on its machine.
+    0 if there is no answer to `request` on its machine.
     """
     answered = answered_probes(folder, request)
-    known = sum(not ended_a_search(trial) for trial in trials)  # the others are made again, and no answer counts them
+    known = sum(not ended_a_search(trial) for trial in trials)  # the others are repeated, and no answer counts them
     return max(0, known - answered) if answered else 0
 
 
 def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], bool]) -> tuple[Recommendation, str]:
     """Write `answer`, as best.json unless the earlier one is better supported; return which stands, and a note on it.
 
-    `fails`: whether a configuration has turned out not to run or not to train since. Raises `EnvironmentUnfit`.
+    `fails` returns whether a configuration has since failed to run or to train. Raises `EnvironmentUnfit`.
     """
     best, aside, earlier = folder / disk.BEST, _free(folder), None
     with suppress(StudyError, FileNotFoundError):
         earlier = read_best(best)
     if earlier is not None and _question(earlier) != _question(answer):
-        earlier = None  # best.json is all that a clone of somebody's study holds: it may be another machine's
+        earlier = None  # a clone of somebody's study has only best.json, perhaps of another machine
     if earlier is not None and is_better_supported(earlier, answer) and not fails(Config(values=earlier.params)):
         write_answer(folder, answer, aside.name)
         told = (
@@ -85,10 +85,10 @@ def write_answer(folder: Path, answer: Recommendation, name: str = disk.BEST) ->
 
 
 def is_better_supported(earlier: Recommendation, later: Recommendation) -> bool:
-    """Return whether the later answer says less: it compared nothing, or took fewer rounds to a wider interval.
+    """Return whether the earlier answer is better supported: the later compared nothing, or less precisely.
 
-    Or it was measured beside other work and is open for that. Not where its gain surely exceeds the earlier one,
-    however few its rounds.
+    Less precise means fewer rounds and a wider interval. The earlier is also better if the later one is open because of
+    other work on the machine; but not if the later gain surely exceeds the earlier one, however few its rounds.
     """
     if _has_compared(earlier) != _has_compared(later):
         return _has_compared(earlier)
@@ -100,7 +100,7 @@ def is_better_supported(earlier: Recommendation, later: Recommendation) -> bool:
 
 
 def is_uncompared(answer: Recommendation) -> bool:
-    """Return whether the baseline is kept because nothing else could be compared with it, though there was more."""
+    """Return whether the baseline was kept only because no other configuration could be compared with it."""
     is_alone = answer.params == answer.baseline and not answer.runners_up
     return is_alone and answer.certificate is not None and answer.certificate.code is Code.SAMPLED
 
@@ -114,7 +114,7 @@ def _has_compared(answer: Recommendation) -> bool:
 
 
 def _gain(answer: Recommendation) -> tuple[float, float]:
-    """The interval of what was gained over the baseline; as wide as can be where it is not known."""
+    """Return the interval of the gain over the baseline; unbounded if it is unknown."""
     if answer.achieved is not None:
         low, high = answer.achieved.gain_low, answer.achieved.gain_high
     else:
@@ -127,7 +127,7 @@ def _width(answer: Recommendation) -> float:
 
 
 def _support(answer: Recommendation) -> str:
-    """`4 interleaved rounds (± 3%)`."""
+    """Return the evidence of an answer, such as `4 interleaved rounds (± 3%)`."""
     if not _has_compared(answer):
         return "the baseline alone"
     rounds = f"{answer.rounds} interleaved round{'' if answer.rounds == 1 else 's'}"

@@ -1,4 +1,4 @@
-"""The rate of the baseline: whether its probes tell it well enough to compare with. Pure.
+"""Decides whether the probes of the baseline give its rate precisely enough for comparisons. Pure.
 
 narrow and calm                   known
 narrow, with interference         known if two agree: there is as much of it all the time
@@ -20,18 +20,18 @@ RATE_TOLERANCE = 0.1  # relative half width: gains that pay for a change are of 
 
 
 def is_known(probes: Sequence[Trial]) -> bool:
-    """Return whether these probes of the baseline tell its rate to 10 %."""
+    """Return whether these probes of the baseline give its rate to within 10 %."""
     return any(is_narrow(one) and not is_spoiled(one.result) for one in probes) or _agree(probes)
 
 
 def why_doubtful(probe: Trial) -> str:
-    """Return why a probe alone does not tell the rate to 10 %, with its values."""
+    """Return why one probe does not give the rate to within 10 %, with its values."""
     others = told_causes(probe.result)
     return _spread(probe) + (f", while {others}" if others else "")
 
 
 def why_unknown(probes: Sequence[Trial]) -> str:
-    """Return that it is not known after all these probes: what happened, and why."""
+    """Return a sentence that the rate is unknown after all these probes, with what happened and why."""
     calmest = min(probes, key=lambda one: severity(one.result))
     seen = "; ".join(f"probe {one.number} {_spread(one)}" for one in probes)
     apart = max(map(_rate, probes)) / min(map(_rate, probes)) - 1
@@ -44,7 +44,7 @@ def why_unknown(probes: Sequence[Trial]) -> str:
 
 
 def is_narrow(probe: Trial) -> bool:
-    """Return whether the probe alone tells its rate to 10 %, as far as its own steps show."""
+    """Return whether one probe gives its rate to within 10 %, by the spread of its own steps."""
     return _width(probe) <= RATE_TOLERANCE
 
 
@@ -54,9 +54,9 @@ def has_too_few(probe: Trial) -> bool:
 
 
 def _agree(probes: Sequence[Trial]) -> bool:
-    """Whether two that are calm or narrow agree with each other, and with the calmest of these.
+    """Return whether two calm or narrow probes agree with each other, and with the calmest of all.
 
-    Not where another probe was surely faster: others can only slow a probe down, and may slow two of them alike.
+    False if another probe was surely faster: interference can only slow a probe down, and may slow two equally.
     """
     usable = [one for one in probes if is_narrow(one) or not is_spoiled(one.result)]
     if len(usable) < 2:
@@ -68,7 +68,7 @@ def _agree(probes: Sequence[Trial]) -> bool:
 
 
 def _spread(probe: Trial) -> str:
-    """`170 samples/s ± 12%`."""
+    """Return a probe's rate with its half width, such as `170 samples/s ± 12%`."""
     assert probe.result.measurement is not None, "asked for only where it ran"
     width = probe.result.measurement.relative_half_width
     rate = f"{format_rate(_rate(probe))} samples/s"
@@ -81,6 +81,6 @@ def _rate(probe: Trial) -> float:
 
 
 def _width(probe: Trial) -> float:
-    """Return the relative half width of its rate; infinite where too few steps were measured for one."""
+    """Return the relative half width of its rate; infinite if too few steps were measured."""
     width = probe.result.measurement.relative_half_width if probe.result.measurement is not None else None
     return math.inf if width is None else width

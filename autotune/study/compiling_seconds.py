@@ -1,4 +1,4 @@
-"""The seconds that a configuration compiles before its steps are steady: by what was seen, else by its knobs' guess."""
+"""The seconds that a configuration compiles before its steps are steady: as measured, else by its knobs' guess."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from autotune.core.results import Trial
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
 
-# Of a first compilation, where the study's cache has the code: 0.1 to 0.4 (benchmarks/compiling.py), rather too much.
+# Share of a first compilation's seconds if the study's cache has the code: measured 0.1 to 0.4
+# (benchmarks/compiling.py); a high value is safer.
 WARM_SHARE = 0.5
 
 
@@ -37,11 +38,11 @@ class CompilingSeconds:
                 self._first_steps.setdefault(_values(trial.config, compiling=False), []).append(longer)
 
     def cold(self, config: Config) -> float:
-        """Return the seconds of compiling `config` for the first time, as measured: its longest. 0.0: it was not."""
+        """Return the longest measured seconds of compiling `config` for the first time; 0.0: not measured."""
         return max((seconds for seconds, _ in self._known.get(config, ())), default=0.0)
 
     def next(self, config: Config) -> float:
-        """Return the seconds that one more probe of `config` will compile; 0.0 where all that it took is known."""
+        """Return the seconds that one more probe of `config` will compile; 0.0 if it was measured without compiling."""
         if config in self._known:
             seconds, is_cold = self._known[config][-1]
             return seconds * (WARM_SHARE if is_cold else 1.0)
@@ -65,7 +66,7 @@ class CompilingSeconds:
 
 
 def _guessed(config: Config, *, compiling: bool) -> float:
-    """Return what the knobs that compile say of a first probe, or the others, before any was seen."""
+    """Return the guess for a first probe, by the knobs that compile, or by the other knobs."""
     knobs = [knob for knob in KNOBS if knob.compiles is compiling]
     return sum(knob.compiling_seconds(config.values.get(knob.name, knob.default)) for knob in knobs)
 

@@ -1,4 +1,4 @@
-"""A study on disk, as anybody may read it: JSON only, no lock, no Optuna.
+"""A study on disk, which any process may read: JSON only, without a lock and without Optuna.
 
 studies/NAME/
   best.json          the recommendation; the only file that `load_best` reads
@@ -48,9 +48,9 @@ BEST, STUDY, DATABASE, LOCK, FLEET = "best.json", "study.json", "study.db", "stu
 PROBES, INSPECT = ProbeRequest.FOLDER, InspectRequest.FOLDER
 EARLIER = "best-{}.json"
 PREDICTION = "prediction.json"
-RACE = "race.json"  # of a race, whose folder has probes and is no study
+RACE = "race.json"  # in the folder of a race, which has probes and is no study
 EXPLAINED = "explain"  # in a study: the races of `autotune explain --measure`, each in a folder of its own
-FORMER = ("fitted.json", "goodput")  # that earlier versions made
+FORMER = ("fitted.json", "goodput")  # made by earlier versions
 STUDY_FILES = (BEST, STUDY, LOCK, PROGRESS, FLEET, COMPILED_FOLDER, *FORMER, *(kind.FOLDER for kind in MEASUREMENTS))
 IGNORE = ".gitignore"
 IGNORED = "*\n!.gitignore\n!best.json\n"
@@ -60,7 +60,7 @@ WRITTEN = re.compile(rf"{re.escape(DATABASE)}.*|best-\d+\.json|report\.html|[a-z
 def find(name: str | Path | None) -> Path:
     """Return the folder of a study, by path or by its name under studies/; without a name the newest.
 
-    Raises `StudyNotFound`, which lists what there is, and `EnvironmentUnfit` where what was named may not be read.
+    Raises `StudyNotFound`, which lists the existing studies, and `EnvironmentUnfit` if the folder may not be read.
     """
     if name is None:
         known = sorted(studies(STUDIES), key=_made)
@@ -94,8 +94,8 @@ def find(name: str | Path | None) -> Path:
 
 
 def is_study(folder: Path) -> bool:
-    """Whether `folder` holds a study, or at least the recommendation of one, and may be looked into."""
-    with suppress(OSError):  # not allowed; or a command, too long for the name of a folder
+    """Return whether `folder` is readable and contains a study, or at least its recommendation."""
+    with suppress(OSError):  # not allowed; or a command that is too long for the name of a folder
         return _has_record(folder)
     return False
 
@@ -106,7 +106,7 @@ def studies(root: Path) -> list[Path]:
 
 
 def read_request(folder: Path) -> StudyRequest:
-    """Read what the study was asked, with today's knobs and options. Raises `StudyError` if it is damaged."""
+    """Return the study's request, with today's knobs and options. Raises `StudyError` if it is damaged."""
     return codec.read(folder / STUDY, StudyRequest, _completed)
 
 
@@ -117,17 +117,17 @@ def _completed(request: StudyRequest) -> StudyRequest:
 
 
 def read_trials(folder: Path) -> tuple[Trial, ...]:
-    """Read every finished probe, by number. Raises `StudyError` if a file is damaged.
+    """Return every finished probe, by number. Raises `StudyError` if a file is damaged.
 
-    A measurement without its duration was left by a probe whose launcher died before it could add what it saw: as if
-    it had never been begun.
+    A measurement without its duration is left out: its launcher died before it could add its readings, so the probe
+    counts as never begun.
     """
     left = (read_trial(place) for place in _probe_folders(folder) if (place / RESULT).is_file())
     return tuple(trial for trial in left if trial.result.measurement is None or trial.result.elapsed_seconds)
 
 
 def read_trial(place: Path) -> Trial:
-    """Read the finished probe in folder `place`. Raises `StudyError` if a file is damaged."""
+    """Return the finished probe in folder `place`. Raises `StudyError` if a file is damaged."""
     request = codec.read(place / REQUEST, ProbeRequest)
     result = codec.read(place / RESULT, ProbeResult)
     return Trial(
@@ -141,16 +141,16 @@ def read_trial(place: Path) -> Trial:
 
 
 def read_asked(folder: Path) -> tuple[ProbeRequest, ...]:
-    """Read what every probe was asked, finished or not, with today's knobs. Raises `StudyError` for damage."""
+    """Return the request of every probe, finished or not, with today's knobs. Raises `StudyError` for damage."""
     requests = (place / REQUEST for place in _probe_folders(folder))
     asked = (codec.read(path, ProbeRequest) for path in requests if path.is_file())
     return tuple(replace(one, config=completed(one.config)) for one in asked)
 
 
 def attempts(folder: Path, kind: Kind[Asked, ResultT]) -> tuple[tuple[Asked, ResultT], ...]:
-    """Read request and answer of every finished measurement of that kind, in order. Raises `StudyError` for damage.
+    """Return request and result of every finished measurement of that kind, in order. Raises `StudyError` for damage.
 
-    Of probes `read_trials` knows more.
+    For probes, `read_trials` returns more.
     """
     return tuple(
         (codec.read(place / REQUEST, kind.request), codec.read(place / RESULT, kind.result))
@@ -160,9 +160,9 @@ def attempts(folder: Path, kind: Kind[Asked, ResultT]) -> tuple[tuple[Asked, Res
 
 
 def read_orphans(folder: Path) -> tuple[Config, ...]:
-    """Read the configurations of probes that left no result, because the searching process died.
+    """Return the configurations of probes that left no result because the searching process died.
 
-    An interrupt is no such accident: a launcher that it passes through takes the request away, too.
+    Interrupted probes are not among them: on an interrupt the launcher removes the request, too.
     """
     begun = (
         place for place in _probe_folders(folder) if (place / REQUEST).is_file() and not (place / RESULT).is_file()
@@ -171,18 +171,18 @@ def read_orphans(folder: Path) -> tuple[Config, ...]:
 
 
 def write_prediction(folder: Path, number: int, prediction: Prediction) -> None:
-    """Keep what is expected of probe `number` beside what it will show. Raises `EnvironmentUnfit` if that fails."""
+    """Write the prediction for probe `number` into its folder. Raises `EnvironmentUnfit` if that fails."""
     store(make(folder / PROBES / f"{number:04d}"), PREDICTION, prediction)
 
 
 def read_prediction(folder: Path, number: int) -> Prediction | None:
-    """Read the prediction for probe `number`, if its sampler made one. Raises `StudyError` if the file is damaged."""
+    """Return the prediction for probe `number`; None: there is none. Raises `StudyError` if the file is damaged."""
     path = folder / PROBES / f"{number:04d}" / PREDICTION
     return codec.read(path, Prediction) if path.is_file() else None
 
 
 def log_of(folder: Path, number: int) -> Path:
-    """Return where the output of probe `number` is."""
+    """Return the path of the log of probe `number`."""
     return folder / PROBES / f"{number:04d}" / LOG
 
 
@@ -194,7 +194,7 @@ def new_attempt(folder: Path, kind: type[Request[Any]]) -> tuple[int, Path]:
 
 
 def make(folder: Path) -> Path:
-    """Return `folder`, made if need be. Raises `EnvironmentUnfit`, and `StudyError` if a file is in the way."""
+    """Return `folder`, made if necessary. Raises `EnvironmentUnfit`, and `StudyError` if a file is in the way."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except (FileExistsError, NotADirectoryError) as error:
@@ -208,7 +208,7 @@ def make(folder: Path) -> Path:
 
 
 def check_writable(folder: Path) -> None:
-    """Raise what `make` and the first file would raise; leave nothing behind."""
+    """Raise what `make` and writing a first file would raise; leave no file or folder behind."""
     nearest = next(above for above in (folder, *folder.absolute().parents) if above.exists())
     make(nearest)
     try:
@@ -218,7 +218,7 @@ def check_writable(folder: Path) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Take away what the commands of earlier probes wrote: a search that was killed could not. Needs the lock."""
+    """Delete the output of earlier probes' commands, which a killed search could not delete. Needs the lock."""
     take_compiled_away(folder)
     for kind in MEASUREMENTS:
         for place in (folder / kind.FOLDER, *_numbered(folder / kind.FOLDER)):
@@ -227,27 +227,27 @@ def sweep(folder: Path) -> None:
 
 
 def take_compiled_away(folder: Path) -> None:
-    """Delete the generated code: up to hundreds of megabytes, which only saves the probes of one search time."""
+    """Delete the generated code: up to hundreds of megabytes, which only speed up the probes of one search."""
     shutil.rmtree(folder / COMPILED_FOLDER, ignore_errors=True)
 
 
 def is_ours(folder: Path) -> bool:
-    """Whether nothing lies in `folder` but what a search puts there."""
+    """Return whether `folder` contains only files that a search makes."""
     return all(entry.name in STUDY_FILES or entry.name.startswith(DATABASE) for entry in folder.iterdir())
 
 
 def foreign(folder: Path) -> list[str]:
-    """Return the names of what lies in `folder` and is of no study; where there is no folder, nothing does."""
+    """Return the names of entries of `folder` that belong to no study; empty if it does not exist."""
     ours, entries = (*STUDY_FILES, EXPLAINED, IGNORE), folder.iterdir() if folder.is_dir() else ()
-    whole = {one.name: one.name.removesuffix(codec.PARTIAL) for one in entries}  # a killed search leaves part of a file
+    whole = {one.name: one.name.removesuffix(codec.PARTIAL) for one in entries}  # a killed search leaves partial files
     return sorted(name for name, of in whole.items() if of not in ours and not WRITTEN.fullmatch(of))
 
 
 def clear_away(folder: Path) -> None:
-    """Take away what a search left in `folder` that recorded nothing; whatever else lies there stays."""
+    """Delete the files that a search without any record left in `folder`; all others stay."""
     if is_study(folder) or (folder / PROBES).exists():
         return
-    with suppress(OSError):  # a folder that is not empty, or not ours to change, stays
+    with suppress(OSError):  # a folder that is not empty, or not writable, stays
         for name in (REQUEST, RESULT, LOG):
             (folder / INSPECT / name).unlink(missing_ok=True)
         if (folder / INSPECT).is_dir():
@@ -261,7 +261,7 @@ def clear_away(folder: Path) -> None:
 
 
 def _not_begun(folder: Path) -> str:
-    """Return why a folder that was inspected for a search holds no study."""
+    """Return why a folder that was inspected for a search contains no study."""
     found = codec.read(folder / INSPECT / RESULT, Inspection).why
     why = f": {found}" if found else ""
     return (
@@ -280,9 +280,9 @@ class _Dated(msgspec.Struct):
 
 
 def _made(folder: Path) -> str:
-    """When the study was begun, in UTC; of one whose best.json alone was kept, when that was measured.
+    """Return when the study was begun, in UTC; if only best.json was kept, when that was measured.
 
-    By what they say themselves: the files of a clone all have its time.
+    The times are read from the files' content: in a clone all files have the time of cloning.
     """
     kept = folder / STUDY if (folder / STUDY).is_file() else folder / BEST
     with suppress(msgspec.MsgspecError, UnicodeDecodeError, OSError):

@@ -29,7 +29,7 @@ from autotune.study.probe_times import ProbeTimes
 from autotune.study.summary import ConfigSummary
 from autotune.study.valid_probes import MOST_VAIN_REPEATS, Judged, drift_factor, interference_causes, valid_trials
 
-# Of the baseline: faults of the target or the machine, which the user has to mend before anything can be searched.
+# Outcomes of the baseline that are faults of the target or the machine, which the user must mend before a search.
 FATAL_AT_BASELINE = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.TIMEOUT, Outcome.CRASHED,
                      Outcome.DEVICE_FAULT, Outcome.COMPILE_FAILED)  # fmt: skip
 NoiseScaleCheck = tuple[NoiseScaleRequest, NoiseScaleResult]
@@ -42,7 +42,7 @@ class History:
     def __init__(self, request: StudyRequest, trials: Sequence[Trial] = (), others: Iterable[Measured] = ()) -> None:
         """Take the `trials` that were there when this run of the search began, and all `others` that it measured."""
         self.request, self.version = request, 0
-        self._others: dict[type[Request[Any]], tuple[Any, ...]] = {}  # pairs, by the type of their request
+        self._others: dict[type[Request[Any]], tuple[Any, ...]] = {}  # pairs of request and result, by type of request
         for asked, result in others:
             self._others[type(asked)] = (*self._others.get(type(asked), ()), (asked, result))
         self._known_times = (-1, ProbeTimes(request, ()))  # by the version
@@ -51,9 +51,9 @@ class History:
 
     @classmethod
     def read(cls, folder: Path, request: StudyRequest) -> History:
-        """Read the study in `folder`, without what ended a search: its cause has probably been mended.
+        """Read the study in `folder`, without probes that ended a search: their cause has probably been mended.
 
-        Raises `StudyError` if a file is damaged, but for a profile, which only adds to the answer.
+        Raises `StudyError` if a file is damaged, except that of a profile, which only adds to the answer.
         """
         return cls(
             request,
@@ -62,14 +62,14 @@ class History:
         )
 
     def add(self, trial: Trial) -> Judged:
-        """Judge one more probe among the others, and keep it."""
+        """Judge one more probe among the others, keep it, and return it with its verdict."""
         verdict = judge_among(trial, (other for other, _ in self.judged), self.request, self.noise_scale)
         self.judged = (*self.judged, judged := Judged(trial, verdict))
         self.version += 1
         return judged
 
     def add_measured(self, asked: Request[ResultT], result: ResultT) -> None:
-        """Keep one more measurement of another kind. One that the objective counts with judges the probes anew."""
+        """Keep one more measurement of another kind. If the objective uses it, all probes are judged again."""
         before = self.noise_scale
         self._others[type(asked)] = (*self._others.get(type(asked), ()), (asked, result))
         self.version += 1
@@ -82,17 +82,17 @@ class History:
 
     @property
     def precision_checks(self) -> tuple[PrecisionCheck, ...]:
-        """Every precision check."""
+        """All precision checks of the study, in order of time."""
         return self.of(PrecisionCheckRequest.kind())
 
     @property
     def gradient_samples(self) -> tuple[NoiseScaleCheck, ...]:
-        """Every sample of gradients."""
+        """All samples of gradients of the study, in order of time."""
         return self.of(NoiseScaleRequest.kind())
 
     @property
     def shape_run(self) -> ShapeRun | None:
-        """What the last shape run found of memory; None: there was none."""
+        """The result of the last shape run; None: there was none."""
         found: ShapeRun | None = self._others.get(ShapeRunRequest, ((None, None),))[-1][
             1
         ]  # asked of each configuration
@@ -100,7 +100,7 @@ class History:
 
     @property
     def profiles(self) -> tuple[ProfileResult, ...]:
-        """Every profile of the baseline."""
+        """All profiles of the baseline, in order of time."""
         return tuple(result for _, result in self.of(ProfileRequest.kind()))
 
     @property
@@ -120,7 +120,7 @@ class History:
 
     @property
     def probed(self) -> set[Config]:
-        """Every configuration that was probed."""
+        """All configurations that were probed."""
         return {trial.config for trial, _ in self.judged}
 
     @property
@@ -130,12 +130,12 @@ class History:
 
     @property
     def baseline_known(self) -> Judged | None:
-        """The first probe of the baseline, whatever it was made for; None if there is none."""
+        """The first probe of the baseline, of any purpose; None if there is none."""
         return next((one for one in self.judged if one.trial.config == self.request.baseline), None)
 
     @property
     def baseline_probes(self) -> list[Trial]:
-        """The probes of the baseline for its own sake that ran, superseded ones included."""
+        """The probes made to measure the baseline that ran, including superseded ones."""
         return [t for t, _ in self.judged if t.purpose == "baseline" and t.result.measurement is not None]
 
     @property
@@ -150,30 +150,30 @@ class History:
 
     @property
     def baseline_rates(self) -> list[float]:
-        """The rates of those on the home, samples/s: how far repeats of one configuration differ there."""
+        """The rates on the home machine, samples/s: they show how far repeats of one configuration differ there."""
         return [rate for _, rate in next(iter(self.baseline_rates_by_machine.values()), ())]
 
     @property
     def drift_corrected(self) -> list[Judged]:
-        """The valid probes with the values that they would have had at the first speed of the machine."""
+        """The valid probes, with their values converted to the initial speed of the machine."""
         return drift_corrected(self.valid, self.request.baseline)
 
     @property
     def is_busy(self) -> bool:
-        """Whether other work slowed so many repeats of this run in a row that repeating is of no use."""
+        """Whether other work slowed so many repeats in a row in this run that repeating does not help."""
         repeats = {trial.repeats: trial for trial, _ in self.judged[self.count_before :] if trial.repeats is not None}
         last = list(repeats.values())[-MOST_VAIN_REPEATS:]
         return len(last) == MOST_VAIN_REPEATS and all(interference_causes(trial.result) for trial in last)
 
     def summary(self, config: Config) -> ConfigSummary:
-        """Return what the search found of `config`, corrected for drift."""
+        """Return the summary of the search's probes of `config`, corrected for drift."""
         results = [one for one in self.drift_corrected if one.trial.config == config and one.verdict.feasible]
         return summarize(config, [one for one in results if one.trial.purpose in SEARCH_PURPOSES])
 
     def incumbent(self, config: Config, number: int) -> float | None:
         """Return the rate of the fastest other configuration, samples/s, at the speed of the machine at probe `number`.
 
-        None if no other one ran. A repeat does not have to beat what it repeats.
+        None if no other one ran. A repeat need not beat the probe that it repeats.
         """
         known = self.baseline_rates_by_machine
         rates = [
@@ -185,14 +185,14 @@ class History:
 
     @property
     def times(self) -> ProbeTimes:
-        """What the probes so far say of the seconds of the next ones."""
+        """The expected seconds of the next probes, from those so far."""
         if self._known_times[0] != self.version:
             self._known_times = (self.version, ProbeTimes(self.request, [trial for trial, _ in self.judged]))
         return self._known_times[1]
 
     @property
     def profile(self) -> ProfileResult | None:
-        """The last profile of the baseline that came to something; None if there is none."""
+        """The last successful profile of the baseline; None if there is none."""
         return next((one for one in reversed(self.profiles) if one.outcome is Outcome.OK and one.parts), None)
 
     @property
@@ -206,16 +206,16 @@ class History:
 
     @property
     def noise_scale_estimate(self) -> NoiseScale | None:
-        """The gradient noise scale by the last sample; None where it is not known, and for other objectives."""
+        """The gradient noise scale by the last sample; None if unknown, or if the objective does not use it."""
         return known_noise_scale(self.request, [result for _, result in self.gradient_samples])
 
     @property
     def noise_scale(self) -> float | None:
-        """The gradient noise scale in samples; None where it is not known."""
+        """The gradient noise scale in samples; None if unknown."""
         return self.noise_scale_estimate.phi if self.noise_scale_estimate else None
 
     def value_per_sample(self, config: Config) -> float:
-        """Return the score for one sample/s of `config`, for an objective that knows it before any probe."""
+        """Return the score of one sample/s of `config`, for an objective that knows it before any probe."""
         known = objective_of(self.request.goal).value_per_sample(self.request.goal, self.noise_scale)
         assert known is not None, "asked for only where the objective knows it"
         return known(config)
@@ -232,13 +232,13 @@ def summarize(config: Config, results: Iterable[Judged]) -> ConfigSummary:
 
 
 def known_noise_scale(request: StudyRequest, results: Sequence[NoiseScaleResult]) -> NoiseScale | None:
-    """Return what the last of these samples of gradients says; None without one, and for other objectives."""
+    """Return the estimate from the last of these samples of gradients; None without one, or for other objectives."""
     samples = [result.sample for result in results if result.sample is not None]
     return estimate(samples[-1]) if samples and objective_of(request.goal).uses_noise_scale else None
 
 
 def _others(folder: Path) -> Iterator[Measured]:
-    """All that was measured besides probes, of each kind in order."""
+    """Yield all measurements besides probes, by kind, in order."""
     for kind in (asked.kind() for asked in MEASUREMENTS if asked not in (ProbeRequest, ProfileRequest)):
         yield from disk.attempts(folder, kind)
     for path in sorted((folder / ProfileRequest.FOLDER).glob(f"*/{RESULT}")):
@@ -247,6 +247,6 @@ def _others(folder: Path) -> Iterator[Measured]:
 
 
 def ended_a_search(trial: Trial) -> bool:
-    """Return whether the search stopped there for a fault of the machine or of the target: it is to be probed again."""
+    """Return whether the search stopped at this probe for a fault of machine or target: it is to be probed again."""
     outcome = trial.result.outcome
     return outcome is Outcome.ENVIRONMENT or (trial.purpose == "baseline" and outcome in FATAL_AT_BASELINE)

@@ -1,4 +1,4 @@
-"""The differences between a study and a search that would go on with it, in the words in which it was asked."""
+"""The differences between a study and a search that would continue it, in the words of options and settings."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from autotune.knobs.limits import option
 from autotune.machine.environment import fingerprint
 from autotune.targets.reference import parse
 
-# What varies among machines of one fingerprint, or on one of them from boot to boot.
+# Fields that vary among machines of one fingerprint, or on one machine from boot to boot.
 VARIED = ("device_uuid", "device_bytes", "host_bytes", "platform", "python")
-MOMENTARY = ("shm_bytes", "mallocs", "variables")  # of the environment: how it stood when it was looked at
-# Of the target: how its one step went, what is said of it, what settings and space follow from; and what earlier
-# versions did not note.
+MOMENTARY = ("shm_bytes", "mallocs", "variables")  # of the environment: its momentary state at the inspection
+# Fields of the target that are not compared: facts of its one step, texts, sources of settings and space, and facts
+# that earlier versions did not note.
 OBSERVED = (
     "findings", "step", "baseline", "space", "global_batch_size", "framework", "is_program", "loader_options",
     "declared", "calls_attention", "compiles_itself", "ranks",
 )  # fmt: skip
 NEWLY_NOTED = ("has_collate", "has_sampler", "batch_layout")  # of the target; an earlier version did not
-OF_DECLARATIONS = ("changes_arithmetic", "memory", "ordered")  # of knobs of the user's own: probes are judged by them
+OF_DECLARATIONS = ("changes_arithmetic", "memory", "ordered")  # of the user's own knobs: probes are judged by them
 MOST_VALUE_CHARACTERS = 60  # of a value that a message shows
 MOST_DIFFERENCES = 3  # in a message: the first ones are what the user changed, the rest follows from them
 ABSENT = {"global_batch": "free"}  # what no value means, where it is not "not given"
@@ -36,7 +36,7 @@ ABSENT = {"global_batch": "free"}  # what no value means, where it is not "not g
 def differences_of(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) -> list[str]:
     """Return the differences of two requests, in words; empty if their trials can be compared.
 
-    `goal_names` are the fields of the goal and the options of objectives to compare, and what a person calls each.
+    `goal_names` are the fields of the goal and the options of objectives to compare, each with the user's name for it.
     """
     if old.environment.default_threads is None:  # an earlier version did not note them
         noted = replace(old.environment, default_threads=new.environment.default_threads)
@@ -52,11 +52,11 @@ def differences_of(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str
 
 
 def as_begun(begun: StudyRequest, environment: Environment, facts: TargetFacts) -> tuple[Environment, TargetFacts]:
-    """Return what was found of machine and target, as the study that `begun` asks for goes on with it.
+    """Return environment and facts with which a study that was begun as `begun` goes on.
 
-    What the update of an optimizer takes, and an exchange of gradients, is another in each inspection: that of then
-    counts. A study of an earlier version goes on without what that version did not look at, and without knobs that it
-    could not set.
+    The measured times of an optimizer's update and of an exchange of gradients differ in each inspection: the first
+    ones count. A study of an earlier version goes on without facts that this version did not note, and without knobs
+    that it could not set.
     """
     if begun.environment.no_compiler is None:
         environment = replace(environment, no_compiler=None)
@@ -81,7 +81,7 @@ def machine_differences(there: Environment, here: Environment) -> list[str]:
 
 
 def code_changed(old: StudyRequest, new: StudyRequest) -> Notice | None:
-    """Return the warning that the target's file is another one than when the study began; None: not that is known."""
+    """Return the warning that the target's file has changed since the study began; None: not known to have changed."""
     if not old.target_digest or old.target_digest == new.target_digest:
         return None
     reference = parse(new.target)
@@ -89,20 +89,21 @@ def code_changed(old: StudyRequest, new: StudyRequest) -> Notice | None:
 
 
 def _moved_here(old: StudyRequest, new: StudyRequest) -> StudyRequest:
-    """Return `old` as it would have been asked on the machine of `new`, which is of its class."""
+    """Return `old` as it would have been on the machine of `new`, which is of the same class."""
     here, there = new.environment, old.environment
     moved = replace(old, environment=replace(there, **{name: getattr(here, name) for name in VARIED}))
     if here.device_bytes == there.device_bytes:
         return moved
     limit, asked = old.goal.memory_limit_bytes, new.goal.memory_limit_bytes
-    # A share of the memory moves with it. What was typed is not kept: a share is known by its bytes, rounded down.
+    # A limit given as a share of memory changes with the machine. The typed text is not stored: a share is recognised
+    # by its bytes, rounded down.
     if limit and asked and abs(asked - limit * here.device_bytes / there.device_bytes) <= 1:
         moved = replace(moved, goal=replace(moved.goal, memory_limit_bytes=asked))
     return replace(moved, memory_limit_bytes=new.memory_limit_bytes, headroom_bytes=new.headroom_bytes)
 
 
 def _asked(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) -> Iterator[str]:
-    """Yield the differences of what was asked, where, and of which code."""
+    """Yield the differences of request, machine and code."""
     yield from _difference("the target", old.target, new.target)
     yield from _difference("the number of ranks (--ranks, --devices)", old.facts.ranks, new.facts.ranks)
     for name in dict.fromkeys((*old.baseline.values, *new.baseline.values)):
@@ -125,7 +126,7 @@ def _asked(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) 
 
 
 def _of_machine(there: Environment, here: Environment) -> Iterator[str]:
-    """Yield what makes it another machine; what varies within a class, such as bytes, only if nothing does."""
+    """Yield the differences of machines; those that vary within a class, such as bytes, only if there are no others."""
     yield from list(_parts("the machine's", there, here, (*MOMENTARY, *VARIED))) or _parts(
         "the machine's", there, here, MOMENTARY
     )
@@ -137,7 +138,7 @@ def _of_goal(goal: Goal, name: str) -> Any:
 
 
 def _followed(old: StudyRequest, new: StudyRequest) -> Iterator[str]:
-    """Yield the differences that follow from that: said only where the same question has another answer."""
+    """Yield the differences that follow from others: shown only if there are no others."""
     for name, values in new.domains.items():
         yield from _difference(f"the search of {name}", old.domains.get(name, ()), values)
     for field in ("memory_limit_bytes", "headroom_bytes", "baseline_assumed"):
@@ -154,7 +155,7 @@ def _difference(name: str, before: Any, after: Any, absent: str = "none") -> Ite
     if before != after:
         was, now = _typed(before, absent), _typed(after, absent)
         short = cropped(was, MOST_VALUE_CHARACTERS), cropped(now, MOST_VALUE_CHARACTERS)
-        was, now = short if short[0] != short[1] else (was, now)  # what differs is not cut away
+        was, now = short if short[0] != short[1] else (was, now)  # do not cut off the difference
         yield f"{name} was {was}, is {now}"
 
 

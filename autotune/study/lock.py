@@ -19,15 +19,15 @@ class Lock:
     """Exclusive use of a study folder, from its construction to the end of its `with`, or of the process."""
 
     def __init__(self, folder: Path) -> None:
-        """Lock `folder`, made if need be; raises `StudyError` if another search holds it, and `EnvironmentUnfit`."""
+        """Lock `folder`, made if necessary. Raises `StudyError` if another search holds it, and `EnvironmentUnfit`."""
         self._files = ExitStack()
         self.add(folder)
 
     def add(self, folder: Path) -> None:
-        """Lock another folder, too. A lock stays with its file, wherever that is moved to."""
+        """Lock another folder, too. A lock stays with its file if that is moved."""
         path = folder / disk.LOCK
         file = None
-        while file is None or not _lies_at(file, path):  # whoever held it has moved the study aside, or taken it away
+        while file is None or not _lies_at(file, path):  # the former holder has moved or deleted the study
             disk.make(folder)
             try:
                 file = self._files.enter_context(path.open("a+"))
@@ -48,7 +48,7 @@ class Lock:
         self.release()
 
     def release(self) -> None:
-        """Give the locks back."""
+        """Release the locks."""
         self._files.close()
 
     def _take(self, file: IO[str], folder: Path) -> None:
@@ -72,9 +72,9 @@ class Lock:
 
 
 def is_running(folder: Path) -> bool:
-    """Whether somebody holds the lock; asked for with a shared lock that is given back at once."""
+    """Return whether a process holds the lock; tested by a shared lock that is released at once."""
     try:
-        # Neither a link to elsewhere nor a pipe that nobody writes to may hold the reader up.
+        # Neither a link to another place nor a pipe without a writer may block the reader.
         lock = os.open(folder / disk.LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
@@ -90,14 +90,14 @@ def is_running(folder: Path) -> bool:
 
 
 def _lies_at(file: IO[str], path: Path) -> bool:
-    """Whether the locked file is still the one that others will find at `path`."""
+    """Return whether the locked file is still the one at `path`."""
     with suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(file.fileno()), path.stat())
     return False
 
 
 def _flock(file: IO[str]) -> None:
-    """Lock exclusively. Tried more than once: a reader that asks whether a search runs holds it for a moment."""
+    """Lock exclusively, in several tries, because a reader that tests whether a search runs holds the lock briefly."""
     for _ in range(LOCK_ATTEMPTS - 1):
         with suppress(BlockingIOError):
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,7 +1,7 @@
-"""How fast each machine of a study is by its own references, and which machine differs from its class.
+"""Computes the speed of each machine of a study from its references, and finds machines that differ from their class.
 
 GPUs of one product differ by 8 % in the mean, and some by half (Sinha et al., SC'22): so each machine measures the
-baseline first, and what it measures is compared at the speed of the first machine, the study's home.
+baseline first, and its measurements are converted to the speed of the first machine, the study's home.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from autotune.study.valid_probes import Judged, baseline_rates, drift_factor, ha
 from autotune.units import format_share
 
 Rates = Sequence[tuple[int, float]]  # number and rate (samples/s) of probes of the baseline, in order
-MOST_OFF = 0.10  # of the median machine; beyond, it is not as its class is
-FEWEST_MACHINES_FOR_MEDIAN = 3  # of two machines nobody knows which one is off: the first counts
+MOST_OFF = 0.10  # of the median machine's speed: beyond it, a machine is not like its class
+FEWEST_MACHINES_FOR_MEDIAN = 3  # of two machines it is unknown which one differs: the first counts
 
 
 def of_machine(judged: Sequence[Judged], worker: str) -> list[Judged]:
@@ -43,15 +43,15 @@ def drift_corrected(judged: Sequence[Judged], baseline: Config) -> list[Judged]:
 
 
 def speed(trial: Trial, known: Mapping[str, Rates]) -> float:
-    """Return how fast the machine of a probe was then, 1 being the home's speed at its first reference.
+    """Return the speed of a probe's machine at that time; 1 is the home's speed at its first reference.
 
-    `known`: the references of each machine, the home's first. Of a machine without one nothing is known: 1.
+    `known`: the references of each machine, the home's first. 1 for a machine without references.
     """
     return drift_factor(trial.number, known.get(trial.result.worker, ())) * machine_speed(trial.result.worker, known)
 
 
 def machine_speed(worker: str, known: Mapping[str, Rates]) -> float:
-    """Return how fast a machine was at its first references, 1 being the home's speed at its first one."""
+    """Return the speed of a machine at its first references; 1 is the home's speed at its first reference."""
     home, rates = next(iter(known.values()), ()), known.get(worker, ())
     if not home or not rates or rates is home:
         return 1.0
@@ -60,7 +60,7 @@ def machine_speed(worker: str, known: Mapping[str, Rates]) -> float:
 
 
 def quarantine_reasons(rates: Mapping[str, float]) -> dict[str, str]:
-    """Return why machines are in quarantine, by name: those whose latest reference is off by more than a tenth.
+    """Return the reasons for quarantine, by machine: its latest reference differs by more than a tenth.
 
     `rates`: the latest reference of each, the home's first.
     """
@@ -81,7 +81,7 @@ def quarantine_reasons(rates: Mapping[str, float]) -> dict[str, str]:
 
 
 def at_home(result: ProbeResult, verdict: Verdict, worker_factor: float) -> tuple[ProbeResult, Verdict]:
-    """Return both as the home would have measured them, `worker_factor` being the speed of the worker there."""
+    """Return both converted to the home's speed; `worker_factor` is the worker's speed over the home's."""
     measured = result.measurement
     if worker_factor == 1.0 or measured is None or verdict.value is None:
         return result, verdict

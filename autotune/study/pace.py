@@ -22,7 +22,7 @@ class Pace:
     step: float
     rest: float
     steps: int = FEWEST_PROBE_STEPS
-    epoch: float = 0.0  # seconds of one that ended in the window; 0.0: none did
+    epoch: float = 0.0  # seconds of an epoch that ended in the window; 0.0: none did
 
     @classmethod
     def of(cls, result: ProbeResult) -> Self:
@@ -31,7 +31,7 @@ class Pace:
         assert measured is not None, "only what was measured has a pace"
         window = sum(measured.step_seconds)
         step = measured.samples_per_step / measured.samples_per_second
-        # What it recorded, not what a probe would do today: earlier versions computed alone on a CPU, too.
+        # By its records, not by today's rules: earlier versions timed computing alone also on a CPU.
         has_more = "alone" in result.phase_seconds or measured.worst_batches
         steps = FEWEST_PROBE_STEPS if has_more else FEWEST_STEPS_IN_TURN
         rest = result.elapsed_seconds - window - compiling_seconds(result)
@@ -39,7 +39,7 @@ class Pace:
         return cls(window, window / measured.steps, step, rest, steps, epoch)
 
     def again(self, budget: ProbeBudget, cycle: float) -> float:
-        """Return the seconds of the same probe with this budget, and cycles of so many seconds."""
+        """Return the seconds of the same probe with this budget and cycles of `cycle` seconds."""
         bounded = min(max(self.window, budget.min_seconds), budget.max_seconds)
         if 0 < self.epoch <= EPOCH_PATIENCE * budget.max_seconds:
             bounded = max(bounded, min(math.ceil(bounded / self.epoch) * self.epoch, self.window))

@@ -1,4 +1,4 @@
-"""The seconds that probes took, and what follows from them for the next ones."""
+"""The seconds of past probes, and predictions for the next ones."""
 
 from __future__ import annotations
 
@@ -46,9 +46,10 @@ class ProbeTimes:
     ) -> float:
         """Return the seconds of one more probe of `config` with this budget; of any configuration if it is None.
 
-        Everything but the window takes what it took, and the window what it took within the bounds of the budget, two
-        steps at least. A configuration that never ran takes what others took, and longer where its steps are longer.
-        With `short_cycles` those of a search probe, which may run fewer micro-batches. What compiling takes counts.
+        All parts except the window are assumed to take as long as before, and the window as long as before within the
+        bounds of the budget, at least two steps. A configuration that never ran takes as long as others, and longer if
+        its steps are longer. With `short_cycles`, cycles are those of a search probe, which may have fewer
+        micro-batches. Compiling is included.
         """
         compiling = 0.0 if config is None else self.compiling_seconds(config)
         longest = self._longest_cycle if short_cycles else math.inf
@@ -68,7 +69,7 @@ class ProbeTimes:
 
     @property
     def probe_duration(self) -> ProbeDuration:
-        """The duration of search probes by those that ran: the median of what they took beyond their cycles is fixed.
+        """The duration of search probes, from those that ran: the fixed part is the median beyond their cycles.
 
         The first probe after the baseline is bounded by the baseline's, the next ones by the longest so far, all
         without compiling (`compiling_seconds`).
@@ -82,7 +83,7 @@ class ProbeTimes:
         return replace(duration, fixed_seconds=float(fixed), most_seconds=STEP_UP * longest)
 
     def _expected_by_others(self, budget: ProbeBudget, samples: float) -> float:
-        """Return the seconds of a probe with cycles of so many samples, which never ran; 0: that of others."""
+        """Return the seconds of a probe with cycles of `samples` samples that never ran; 0: as long as others."""
         ran = [(config.global_batch_size(), pace) for config, paces in self._paces.items() for pace in paces]
         typical = statistics.median(pace.again(budget, pace.cycle) for _, pace in ran)
         steps: dict[float, float] = {}
@@ -91,6 +92,6 @@ class ProbeTimes:
         for other, pace in ran:
             steps[other] = min(pace.step, steps.get(other, pace.step))
         sizes = sorted(steps)
-        # What is fixed and what each sample takes: linear between two that are known, and no slower per sample beyond.
+        # A fixed part and a part per sample: linear between two known points, and not slower per sample beyond.
         cycle = float(np.interp(samples, sizes, [steps[size] for size in sizes])) * max(1.0, samples / sizes[-1])
         return typical + FEWEST_PROBE_STEPS * max(0.0, cycle - statistics.median(pace.cycle for _, pace in ran))

@@ -1,4 +1,4 @@
-"""The state of a running search, for whoever looks at its study: `progress.json`, written by the search alone."""
+"""The state of a running search, for readers of its study: `progress.json`, written only by the search."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ PROGRESS = "progress.json"
 
 
 class Said(Record, frozen=True, kw_only=True):
-    """A sentence of the search."""
+    """A sentence of the search, with the time at which it was said."""
 
     seconds: float  # since its beginning
     text: str
 
 
 class RunningProbe(Record, frozen=True, kw_only=True):
-    """The probe that is being measured."""
+    """The probe that is being measured, with its start."""
 
     number: int
     config: Config
@@ -29,7 +29,7 @@ class RunningProbe(Record, frozen=True, kw_only=True):
 
 
 class SearchProgress(Record, frozen=True, kw_only=True):
-    """The progress of a search: what it does now, and what it has said; it stays when the search has ended."""
+    """The progress of a search: its present work and its sentences; the file stays when the search has ended."""
 
     began_at: str  # UTC, ISO 8601
     budget_seconds: float | None = None  # None: no limit of time
@@ -40,7 +40,7 @@ class SearchProgress(Record, frozen=True, kw_only=True):
 
 
 def read_progress(folder: Path) -> SearchProgress | None:
-    """Return the progress of the search in `folder`; None where there is none, or where it is a link or damaged."""
+    """Return the progress of the search in `folder`; None if there is none, or if the file is a link or damaged."""
     path = folder / PROGRESS
     if path.is_symlink() or not path.is_file():
         return None

@@ -1,4 +1,4 @@
-"""The answer of a search, `best.json`: what it holds, and how a training script reads it without torch or Optuna."""
+"""The answer of a search, `best.json`: its content, and functions to read it without torch or Optuna."""
 
 from __future__ import annotations
 
@@ -44,11 +44,11 @@ class Confirmation(Record, frozen=True, kw_only=True):
 
 
 class RunnerUp(Record, frozen=True, kw_only=True):
-    """A configuration that was not recommended."""
+    """A configuration that was measured and not recommended, with the reason."""
 
     config: Config
     samples_per_second: float | None
-    reason: Notice  # why it lost
+    reason: Notice  # why it was not recommended
 
 
 class Achieved(Record, frozen=True, kw_only=True):
@@ -64,7 +64,7 @@ class Achieved(Record, frozen=True, kw_only=True):
 
 
 class Change(Record, frozen=True, kw_only=True):
-    """One change from the baseline to the winner, and what the winner is without it: measured in rounds."""
+    """One change from the baseline to the winner, and the winner's score without it, measured in rounds."""
 
     values: dict[str, Value]  # the winner's, of the knobs that move together
     before: dict[str, Value]  # the baseline's
@@ -77,15 +77,15 @@ class Change(Record, frozen=True, kw_only=True):
 
 
 class Undecided(Record, frozen=True, kw_only=True):
-    """The configuration of which the rounds could not tell whether it is better than the baseline."""
+    """A configuration of which the rounds could not decide whether it is better than the baseline."""
 
     config: Config  # the recommended one, or what the kept baseline was not exchanged for
     gain: float  # its score over the baseline's
     gain_low: float | None  # interval of a claim: 95 % for all that were compared; None: not known
     gain_high: float | None
     rounds: int
-    beside_others: bool = False  # who kept the baseline from the cores: whatever the gain was, nobody knows it alone
-    rounds_needed: int | None = None  # that would probably tell, if the gain is what it seems; None: too many
+    beside_others: bool = False  # others kept the baseline from the cores, so its rate on a free machine is unknown
+    rounds_needed: int | None = None  # rounds that would probably decide, if the gain is as estimated; None: too many
     minutes_needed: int | None = None  # a time budget for those
 
 
@@ -118,7 +118,7 @@ class AtBaselineBatch(Record, frozen=True, kw_only=True):
 
 
 class Recommendation(Record, frozen=True, kw_only=True):
-    """A configuration that was itself run, with all that it takes to believe it."""
+    """A configuration that was itself run, with the evidence for it."""
 
     FORMER: ClassVar[frozenset[str]] = frozenset({"interrupted"})
 
@@ -168,7 +168,7 @@ class Recommendation(Record, frozen=True, kw_only=True):
 
 
 def command_of(best: Recommendation) -> RecommendedCommand:
-    """Return the recommended command. Raises `UsageError` where the target is none."""
+    """Return the recommended command. Raises `UsageError` if the target is no command."""
     found = recommended_command(best.target, best.params, best.baseline, best.facts)
     if found is None:
         raise UsageError(
@@ -179,12 +179,12 @@ def command_of(best: Recommendation) -> RecommendedCommand:
 
 
 def baseline_name(*, assumed: bool) -> str:
-    """`your baseline`, or `the assumed default` where the user named none."""
+    """Return `your baseline`, or `the assumed default` if the user named none."""
     return "the assumed default" if assumed else "your baseline"
 
 
 def load_result(study: str | Path | None = None) -> Recommendation:
-    """The whole recommendation of a study, given by folder, by name under studies/, or the newest.
+    """Return the whole recommendation of a study, given by folder or by name under studies/; None: the newest study.
 
     Raises `StudyNotFound`, `NoRecommendation` if the search has not come to one, `StudyError` if it is damaged.
     """
@@ -203,15 +203,15 @@ def load_result(study: str | Path | None = None) -> Recommendation:
 
 
 def read_best(path: Path) -> Recommendation:
-    """The recommendation in `path`, as today's, of the study where it lies now: it may have been copied.
+    """Return the recommendation in `path`, upgraded, with the study in whose folder it is now: it may be a copy.
 
-    Raises `StudyError` if it is damaged, `OSError` without it.
+    Raises `StudyError` if it is damaged, `OSError` if it cannot be read.
     """
     return replace(codec.read(path, Recommendation, _completed), study=str(path.parent))
 
 
 def _completed(best: Recommendation) -> Recommendation:
-    """Return it with today's knobs and options, and with what was a warning where it belongs."""
+    """Return it with today's knobs and options, and with facts that were warnings in their present fields."""
     change, other = best.global_batch_change, best.at_baseline_batch
     return replace(
         best,
@@ -228,7 +228,7 @@ def _completed(best: Recommendation) -> Recommendation:
 
 
 def _left_open(best: Recommendation) -> Undecided | None:
-    """Return what an earlier version told of it among those that lost to the baseline."""
+    """Return the open comparison that an earlier version listed among the runners-up."""
     if best.params != best.baseline:
         return None
     lost = [one for one in best.runners_up if one.reason.code is Code.FASTER_NOT_SIGNIFICANT]
@@ -242,9 +242,9 @@ def _left_open(best: Recommendation) -> Undecided | None:
 
 
 def at_global_batch(answer: Recommendation, samples: int | None) -> Recommendation:
-    """Return what was confirmed with a global batch of so many samples; `answer` itself for None.
+    """Return the answer that was confirmed with a global batch of `samples`; `answer` itself for None.
 
-    Raises `NoRecommendation` for one that was not.
+    Raises `NoRecommendation` if none was confirmed with it.
     """
     other = answer.at_baseline_batch
     if samples is None or samples == answer.global_batch_size:
@@ -267,20 +267,20 @@ def at_global_batch(answer: Recommendation, samples: int | None) -> Recommendati
 
 
 def declared_in(best: Recommendation) -> tuple[Declaration, ...]:
-    """Return the knobs of the user's own that it has settings for."""
+    """Return the user's own knobs for which it has settings."""
     return best.facts.declared if best.facts else ()
 
 
 def load_best(
     study: str | Path | None = None, *, global_batch: int | None = None, check: bool = True
 ) -> dict[str, Value]:
-    """The recommended setting of every knob as a plain dict, JSON-safe, always with all keys.
+    """Return the recommended setting of every knob as a plain dict, JSON-safe, always with all keys.
 
-    With `global_batch` what was confirmed with so many samples per optimizer step: the recommended ones, or those of
-    the baseline. Raises `NoRecommendation` for others.
+    With `global_batch`, in samples per optimizer step, return the settings confirmed with it: it is the recommended
+    global batch or the baseline's. Raises `NoRecommendation` for others.
 
-    Warns with `EnvironmentMismatch` where this machine differs from the one that was measured, unless `check` is
-    false. Raises what `load_result` raises. Imports neither torch nor Optuna.
+    Warns with `EnvironmentMismatch` if this machine differs from the measured one, unless `check` is false. Raises what
+    `load_result` raises. Imports neither torch nor Optuna.
     """
     result = at_global_batch(load_result(study), global_batch)
     if check:

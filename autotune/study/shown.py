@@ -12,13 +12,13 @@ from autotune.knobs.changes import BATCH_KNOBS
 
 
 def moving(request: StudyRequest) -> tuple[Knob, ...]:
-    """Return the knobs that this search may move, or that the baseline has moved: only they get a column."""
+    """Return the knobs that this search may change, or that the baseline sets: only they get a column."""
     moved = touched([request.baseline])
     return tuple(knob for knob in KNOBS if len(request.domains.get(knob.name, ())) > 1 or knob in moved)
 
 
 def shown_value(knob: Knob, values: Mapping[str, Value]) -> str:
-    """Return the knob's value for a table; as it stands if the study holds one that this version does not know."""
+    """Return the knob's value for a table; unchanged if this version does not know it."""
     value = values.get(knob.name, knob.default)
     try:
         knob.check(value)
@@ -30,8 +30,8 @@ def shown_value(knob: Knob, values: Mapping[str, Value]) -> str:
 def shown_config(values: Mapping[str, Value], knobs: Collection[Knob] = KNOBS) -> str:
     """Return a configuration as in the table of probes: `1024×1 bf16 workers 12`.
 
-    After the batch come `knobs`, and those of the others that are not at their defaults; a value that says nothing by
-    itself has the title of its column before it.
+    After the batch come `knobs`, and other knobs that are not at their defaults; a value that needs a label has the
+    title of its column before it.
     """
     parts = ["".join(shown_value(knob, values) for knob in KNOBS if knob.name in BATCH_KNOBS)]
     for knob in (one for one in KNOBS if one.name in values or is_ours(one.name)):  # another's own has no value here

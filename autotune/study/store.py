@@ -1,10 +1,10 @@
 """Optuna's store behind a study that is being searched. The only file that knows that store.
 
-The probe folders are the truth, the database is the sampler's memory of them. Optuna's study is held in memory while a
-search runs, and a trial is written to the database once, when it ends: step by step it takes two dozen transactions.
-Whatever folders and database disagree about after a crash is settled on opening: a result that was written but not told
-is told, a trial that is still running there, as earlier versions left them, is told FAIL (Optuna's TPE stays away from
-running trials for ever), and a lost database is rebuilt.
+The probe folders are authoritative, the database is the sampler's copy of them. Optuna's study is kept in memory while
+a search runs, and a trial is written to the database once, when it ends: writing each step takes two dozen
+transactions. Differences between folders and database after a crash are resolved on opening: a result that was written
+but not told is told, a trial that is still running in the database, as earlier versions left them, is told FAIL
+(Optuna's TPE avoids running trials for ever), and a lost database is rebuilt.
 """
 
 from __future__ import annotations
@@ -45,11 +45,11 @@ class Store:
     def __init__(self, folder: Path, request: StudyRequest, encoding: Encoding, *, needs_complete: bool) -> None:
         """Open or create the database.
 
-        `needs_complete`: the sampler learns from complete trials only (Optuna's GP), so infeasible ones are told
-        complete with the worst value that there is, 0 samples/s, beside their violated constraint.
+        `needs_complete`: the sampler learns from complete trials only (Optuna's GP), so infeasible ones are told as
+        complete with the worst value, 0 samples/s, in addition to their violated constraint.
         """
         self._folder, self._request, self._encoding, self._needs_complete = folder, request, encoding, needs_complete
-        self.promises: list[float | None] = []  # of the proposals of this run, where their sampler expected something
+        self.promises: list[float | None] = []  # of this run's proposals, if the sampler predicted them
         self._open: dict[int, optuna.Trial] = {}
         self._storage: RDBStorage | None = None
         with self._reading():
@@ -61,7 +61,7 @@ class Store:
             self.study.add_trials(trial for trial in self.trials() if trial.state.is_finished())
 
     def reconcile(self, trials: tuple[Trial, ...], verdicts: dict[int, Verdict]) -> None:
-        """Make the database say what the probe folders say."""
+        """Make the database agree with the probe folders."""
         by_number = {trial.number: trial for trial in trials}
         with self._reading():
             known = set()
@@ -70,7 +70,7 @@ class Store:
                     self._kept.tell(frozen.number, state=TrialState.FAIL)  # if it has a result, that is added below
                 elif frozen.state is not TrialState.FAIL:
                     known.add(frozen.user_attrs.get(NUMBER))
-            learned = set()  # of the rounds of an ablation the first of each configuration
+            learned = set()  # of an ablation's rounds only the first of each configuration
             for number, trial in by_number.items():
                 if trial.purpose not in SEARCH_PURPOSES or trial.result.outcome.retried:
                     continue
@@ -96,7 +96,7 @@ class Store:
     ) -> None:
         """Tell the verdict on a proposal: the constraints (once, all of them, in one order), then the state.
 
-        `result`: of which more can be learned than its value. `final`: the number of the probe that decided, if the
+        `result`: the sampler learns more from it than the value. `final`: the number of the probe that decided, if the
         first one was repeated.
         """
         trial = self._open.pop(number)
@@ -111,7 +111,7 @@ class Store:
         self._keep(self.study.tell(trial, value, state=state))
 
     def abandon(self, number: int) -> None:
-        """Tell that a probe was interrupted: nothing was learned."""
+        """Tell the sampler that a probe was interrupted and has no result."""
         self._keep(self.study.tell(self._open.pop(number), state=TrialState.FAIL))
 
     def add(self, trial: Trial, verdict: Verdict) -> None:
@@ -133,17 +133,16 @@ class Store:
         self._keep(made)
 
     def trials(self) -> list[FrozenTrial]:
-        """Return the trials in the database."""
+        """Return all trials in the database."""
         return self._kept.get_trials(deepcopy=False)
 
     def close(self) -> None:
-        """Give the database file back."""
+        """Close the database file."""
         if self._storage is not None:
             self._storage.remove_session()
             self._storage.engine.dispose()
 
     def _keep(self, trial: FrozenTrial) -> None:
-        """Write a trial that has ended."""
         with self._translated():
             self._kept.add_trial(trial)
 
@@ -160,7 +159,7 @@ class Store:
 
     @contextmanager
     def _reading(self) -> Iterator[None]:
-        """Treat any error at the first look at the file as damage, and close the file, so that it can be moved away."""
+        """Treat any error at the first read of the file as damage, and close the file, so that it can be moved."""
         try:
             with self._translated(UNREADABLE):
                 yield

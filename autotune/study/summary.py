@@ -19,15 +19,15 @@ from autotune.core.rounds import Rounds
 from autotune.core.stats import HALF_WIDTH_DEVIATIONS, mean_of_known, typical_rate
 
 FAULT_FACTORS = (1.0, 1.4, 1.8, 2.4)  # of `FAULT_SECONDS`, which one page fault may take: 0.8 to 2.3 us were seen
-MOST_FAULTS = 0.8  # of a step: a larger share of page faults is not believed
+MOST_FAULTS = 0.8  # of a step: a larger share of page faults is not plausible
 
 
 class Status(Enum):
-    """How far a configuration came in a search, and how it ended there."""
+    """The last stage of a search that a configuration reached, or its end."""
 
     FOUND = "found"  # probed by the search, not measured again
     CONFIRMED = "confirmed"  # measured again to the end of the confirmation
-    BEHIND = "behind"  # slower than others, who went on in the confirmation: it cannot win
+    BEHIND = "behind"  # slower than others, which went on in the confirmation: it cannot win
     REFUSED = "refused"  # it runs, and may not be recommended
     FAILED = "failed"  # it failed when it was measured again
 
@@ -50,15 +50,15 @@ class ConfigSummary:
     expected: float | None = None  # its score by the sampler's model, before the confirmation; None: not asked
     trials: tuple[Trial, ...] = ()
     verdicts: tuple[Verdict, ...] = ()  # one per trial
-    rounds: tuple[int, ...] = ()  # of the confirmation, in which each trial ran; empty: the first ones
+    rounds: tuple[int, ...] = ()  # rounds of the confirmation in which each trial ran; empty: the first ones
     left_out: tuple[Trial, ...] = ()  # of the confirmation, because of interference; enough others are there
     refused: Notice | None = None  # why it may not be recommended although it runs; None: it may
-    is_behind: bool = False  # others went on in the confirmation, for it was slower
+    is_behind: bool = False  # it was slower and left the confirmation
     compared: Compared | None = None
 
     @property
     def status(self) -> Status:
-        """How far it came in the search."""
+        """The last stage of the search that it reached."""
         if self.failure:
             return Status.FAILED
         if self.refused:
@@ -79,7 +79,7 @@ class ConfigSummary:
 
     @property
     def feasible(self) -> bool:
-        """Whether it may be used: once it was confirmed by all of its trials, else by the last one."""
+        """Whether it may be used: after a confirmation by all of its trials, else by the last one."""
         return all(one.feasible for one in (self.verdicts if self.compared else self.verdicts[-1:]))
 
     @property
@@ -95,7 +95,7 @@ class ConfigSummary:
     def faultless_rates(self, factor: float) -> list[float]:
         """The samples/s of each trial, as if page faults, each of `factor` times `FAULT_SECONDS`, had taken no time.
 
-        Where they were not counted, its own.
+        If page faults were not counted, the rate is unchanged.
         """
         shares = (min(MOST_FAULTS, factor * (one.fault_share or 0.0)) for one in self.measurements)
         return [one.samples_per_second / (1 - share) for one, share in zip(self.measurements, shares, strict=True)]
@@ -114,8 +114,8 @@ class ConfigSummary:
     def relative_half_width(self) -> float | None:
         """The half width of the 95 % interval of samples/s, relative; None: not known.
 
-        Outside a confirmation it is that of the widest window, and at least half the range of the rates: two that agree
-        by luck do not make the rate as precise as that.
+        Outside a confirmation it is that of the widest window, and at least half the range of the rates: two rates that
+        agree by chance do not make the rate that precise.
         """
         if self.compared:
             return self.compared.relative_half_width
@@ -127,13 +127,13 @@ class ConfigSummary:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The samples/s at the ends of the interval; twice the rate itself where its width is not known."""
+        """The samples/s at the ends of the interval; twice the rate itself if its width is unknown."""
         width = self.relative_half_width or 0.0
         return self.samples_per_second * max(0.0, 1 - width), self.samples_per_second * (1 + width)
 
     @property
     def measured(self) -> tuple[Trial, ...]:
-        """The trials that were measured."""
+        """The trials that have a measurement."""
         return tuple(trial for trial in self.trials if trial.result.measurement is not None)
 
     @property
@@ -149,11 +149,11 @@ class ConfigSummary:
 
     @property
     def data_wait_share(self) -> float:
-        """The mean share of a step that waits for data, 0..1."""
+        """The mean share of a step that is spent waiting for data, 0..1."""
         return mean_of_known([one.data_wait_share for one in self.measurements]) or 0.0
 
     def by_round(self, values: Sequence[float]) -> list[float | None]:
-        """Return `values`, one per trial, at the places of their rounds; None where it did not run."""
+        """Return `values`, one per trial, at the positions of their rounds; None for rounds without it."""
         placed = dict(zip(self.rounds or range(len(values)), values, strict=True))
         return [placed.get(number) for number in range(max(placed, default=-1) + 1)]
 
@@ -171,7 +171,8 @@ def rounds_of(
 def faultless_noise(candidates: Sequence[ConfigSummary]) -> float:
     """Return the noise of the rounds that these ran together, without the part that page faults may explain.
 
-    What one fault takes is the same in all of them, and known within bounds only: it is what explains most.
+    The time of one fault is the same in all of them, and known only within bounds: the value that explains most is
+    used.
     """
     window = window_noise(candidates)
     tables = ([one.by_round(one.faultless_rates(factor)) for one in candidates] for factor in FAULT_FACTORS)

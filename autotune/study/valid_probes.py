@@ -1,4 +1,4 @@
-"""Interference by other work on the machine: which probes it spoiled, which count, and how the machine drifted. Pure.
+"""Judges interference by other work: which probes it spoiled, which probes count, and the drift of the machine. Pure.
 
 The baseline is probed again and again, and shows how fast the machine was at each probe:
 
@@ -26,10 +26,10 @@ from autotune.units import format_share
 HARMFUL = ("hardware slowdown", "software thermal slowdown", "hardware thermal slowdown", "power brake")
 POWER_CAP = "power cap"
 MOST_CLOCK_DRIFT = 0.03  # of the SM clock within a window; a steady GPU stays within it (docs/notes/timing.md 2)
-LEAST_UTILIZATION = 0.9  # from which on the clock is not the probe's own doing: a GPU that rests lowers it by itself
-MOST_FOREIGN_SHARE = MOST_WAIT_SHARE  # of a GPU's time: a kernel of others keeps ours waiting for as long
+LEAST_UTILIZATION = 0.9  # above it, the probe itself does not lower the clock: an idle GPU does
+MOST_FOREIGN_SHARE = MOST_WAIT_SHARE  # of a GPU's time: kernels of others make ours wait as long
 BACK_OFF_SECONDS = 2.0  # before a repeat: a compilation or a backup takes longer, most bursts are over
-MOST_VAIN_REPEATS = 3  # in a row: then others use the machine throughout, and repeating would only double the cost
+MOST_VAIN_REPEATS = 3  # in a row: then others use the machine all the time, and repeats would only double the cost
 REPEATED = (*SEARCH_PURPOSES, "confirm")  # whose probes are repeated; a reference comes again of itself
 MOST_SLOWDOWN = 1.1  # by others, of a probe that counts if need be: gains that are worth a change are of this size
 BASELINE_EVERY = 8  # search probes between two of the baseline (docs/notes/timing.md 3)
@@ -39,14 +39,14 @@ SLOW_BASELINE_RATIO = 2.0
 
 
 class Judged(NamedTuple):
-    """A probe and its verdict."""
+    """A probe and its verdict, by the study's request."""
 
     trial: Trial
     verdict: Verdict
 
 
 def interference_causes(result: ProbeResult) -> tuple[Notice, ...]:
-    """Return what slowed the probe from outside; empty if nothing is known to have."""
+    """Return the known outside causes that slowed the probe; empty: none."""
     found = []
     interference = result.measurement.interference if result.measurement is not None else None
     if interference is not None and interference.is_noticeable:
@@ -56,12 +56,12 @@ def interference_causes(result: ProbeResult) -> tuple[Notice, ...]:
 
 
 def told_causes(result: ProbeResult) -> str:
-    """Return what slowed the probe from outside, in words; empty if nothing is known to have."""
+    """Return in words the known outside causes that slowed the probe; empty: none."""
     return "; ".join(one.text for one in interference_causes(result))
 
 
 def _on_the_card(gpu: GpuUse) -> list[Notice]:
-    """Return the causes on the GPU; what it does not tell, and a context that computes nothing, are no causes."""
+    """Return the causes on the GPU; missing readings, and contexts that compute nothing, are no causes."""
     found = [notice(Code.GPU_THROTTLED, reason=reason) for reason in gpu.throttle_reasons if reason in HARMFUL]
     if (gpu.foreign_share or 0) > MOST_FOREIGN_SHARE:
         found.append(notice(Code.GPU_SHARED, share=gpu.foreign_share))
@@ -73,14 +73,14 @@ def _on_the_card(gpu: GpuUse) -> list[Notice]:
 
 
 def is_spoiled(result: ProbeResult) -> bool:
-    """Whether others slowed the probe by more than 10 %, or by nobody knows how much, as on its GPU."""
+    """Return whether others slowed the probe by more than 10 %, or, as on its GPU, by an unknown amount."""
     interference = result.measurement.interference if result.measurement is not None else None
     on_cores = interference is not None and interference.is_noticeable
     return is_crowded(result) or len(interference_causes(result)) > on_cores
 
 
 def is_crowded(result: ProbeResult) -> bool:
-    """Whether others kept the probe from the cores, so that its steps took more than 10 % longer."""
+    """Return whether others kept the probe from the cores, so that its steps took over 10 % longer."""
     interference = result.measurement.interference if result.measurement is not None else None
     return interference is not None and interference.is_noticeable and interference.slowdown > MOST_SLOWDOWN
 
@@ -95,8 +95,7 @@ def severity(result: ProbeResult) -> tuple[int, float]:
 def valid_trials(judged: Sequence[Judged]) -> list[Judged]:
     """Return the probes that count: without those that were superseded by a repeat, because others slowed them.
 
-    The repeat counts, unless interference slowed it more than the first. Whatever the reason was to measure the
-    baseline again, one of its probes counts.
+    The repeat counts, unless interference slowed it more than the first. Of the baseline, one probe always counts.
     """
     superseded = set()
     last: dict[Config | int, Trial] = {}  # of a round by number: the next round probes the same configuration
@@ -119,7 +118,7 @@ def valid_trials(judged: Sequence[Judged]) -> list[Judged]:
 
 
 def _is_repeat(trial: Trial, before: Trial) -> bool:
-    """Whether a probe takes the place of an earlier one of its configuration, or the other way round."""
+    """Return whether one of two probes of a configuration repeats the other."""
     again = trial.purpose == before.purpose == "baseline" and before.result.measurement is not None
     return again or bool(interference_causes(before.result)) or trial.repeats == before.number
 
@@ -134,7 +133,7 @@ def the_one_that_counts(first: Trial, repeat: Trial) -> tuple[Trial, Trial]:
 def is_baseline_due(judged: Sequence[Judged], baseline: Config, typical_seconds: float) -> bool:
     """Return whether the baseline should be probed again now: `BASELINE_EVERY` search probes after the last time.
 
-    And at once where the last one shows a drift that no other has shown: the second tells whether to believe it.
+    It is also due at once if only the last one shows a drift: the next one confirms it or not.
     """
     since = 0
     last: Trial | None = None
@@ -152,7 +151,7 @@ def is_baseline_due(judged: Sequence[Judged], baseline: Config, typical_seconds:
 
 
 def _stands_alone(rates: Sequence[tuple[int, float]], number: int) -> bool:
-    """Whether the latest reference is the probe of that number, moved, and follows none that could confirm it."""
+    """Return whether the latest reference is that probe, shows a drift, and follows none that could confirm it."""
     if len(rates) < 2 or rates[-1][0] != number or rates[-2][0] == number - 1:
         return False
     return abs(rates[-1][1] / rates[0][1] - 1) > MOST_DRIFT and abs(_moves(rates)[-1]) <= MOST_DRIFT
@@ -169,7 +168,7 @@ def baseline_rates(judged: Sequence[Judged], baseline: Config) -> list[tuple[int
 
 
 def drift_factor(number: int, rates: Sequence[tuple[int, float]]) -> float:
-    """Return how fast the machine was at probe `number`, 1 being its speed at the first of `rates`.
+    """Return the speed of the machine at probe `number`; 1 is its speed at the first of `rates`.
 
     Linear between two references, constant beyond the last; 1 throughout unless two in a row moved by more than 5 %,
     because the noise of single probes must not reorder anything (`benchmarks/drift.py`).
@@ -185,7 +184,7 @@ def has_drifted(rates: Sequence[tuple[int, float]]) -> bool:
 
 
 def _moves(rates: Sequence[tuple[int, float]]) -> list[float]:
-    """Return the drift at each reference, a share: the smaller of two neighbours' moves in one direction, else 0."""
+    """Return the drift at each reference, a share: the smaller of two neighbours' changes in one direction, else 0."""
     seen = [rate / rates[0][1] - 1 for _, rate in rates]
     agreed = [0.0] * len(seen)
     for at, (one, other) in enumerate(itertools.pairwise(seen)):
@@ -196,7 +195,7 @@ def _moves(rates: Sequence[tuple[int, float]]) -> list[float]:
 
 
 def describe_drift(judged: Sequence[Judged], baseline: Config) -> str:
-    """Return what the latest reference says, in a sentence; empty if the machine did not drift."""
+    """Return a sentence on the drift at the latest reference; empty if the machine did not drift."""
     rates = baseline_rates(judged, baseline)
     change = _moves(rates)[-1] if rates and rates[-1][0] == judged[-1].trial.number else 0.0
     if abs(change) <= MOST_DRIFT:

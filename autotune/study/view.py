@@ -1,4 +1,4 @@
-"""A study as terminal, page and server see it: all that was recorded, and the summary of each configuration."""
+"""A study as terminal, page and server read it: all records, and the summary of each configuration."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from autotune.study.recommendation import Confirmation, Recommendation, read_bes
 from autotune.study.summary import Compared, ConfigSummary
 from autotune.study.valid_probes import Judged, valid_trials
 
-AGAIN = ("confirm", "ablation", "elsewhere")  # purposes of probes that run in rounds: to measure again is no finding
+AGAIN = ("confirm", "ablation", "elsewhere")  # purposes of probes that run in rounds: they only measure again
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)  # two moments are never compared, and one may be a key
+@dataclass(frozen=True, kw_only=True, eq=False)  # views are never compared, and one may be a key
 class StudyView:
     """A study at one moment. Reading it needs no exclusive lock, no torch and no Optuna."""
 
@@ -42,7 +42,7 @@ class StudyView:
 
     @property
     def name(self) -> str:
-        """The name of its folder."""
+        """The name of the study's folder."""
         return self.folder.resolve().name
 
     @property
@@ -57,25 +57,25 @@ class StudyView:
 
     def verdict(self, trial: Trial) -> Verdict:
         """Return whether a trial is feasible, its score, and why."""
-        if id(trial) not in self._verdicts:  # a page asks a dozen times
+        if id(trial) not in self._verdicts:  # a page asks for it a dozen times
             self._verdicts[id(trial)] = trial, judge_among(trial, self.trials, self.request, self.noise_scale)
         return self._verdicts[id(trial)][1]
 
     @cached_property
     def judged(self) -> tuple[Judged, ...]:
-        """All probes with their verdicts."""
+        """All probes of the study, with their verdicts."""
         return tuple(Judged(trial, self.verdict(trial)) for trial in self.trials)
 
     @cached_property
     def _verdicts(self) -> dict[int, tuple[Trial, Verdict]]:
-        """The verdicts so far, by identity of the trial, which is kept beside so that its identity stays its own."""
+        """The verdicts so far, by id of the trial, which is kept so that its id is not reused."""
         return {}
 
 
 def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyView:
     """Read a study, except its `trials` if they are already known. Raises `StudyNotFound` and `StudyError`.
 
-    The knobs that it declares are knobs in this context from here on.
+    The knobs that it declares are in `KNOBS` in this context from here on.
     """
     if not (folder / disk.STUDY).is_file():
         raise StudyNotFound(
@@ -110,15 +110,15 @@ def view_of(folder: Path, history: History) -> StudyView:
 def summaries(view: StudyView) -> tuple[ConfigSummary, ...]:
     """Return every configuration that was measured at least once, in the order of their first probes.
 
-    What was confirmed has the rounds of its confirmation alone: the probe that brought it there was lucky by selection.
-    Until there is an answer, rounds are left out: they are of few configurations, and not of equally many.
+    A confirmed configuration has only the rounds of its confirmation: the probe that selected it was probably lucky.
+    Until there is an answer, rounds are left out: only few configurations have them, and not equally many.
     """
     best = view.recommendation
     confirmed = {one.config: one for one in best.confirmations} if best else {}
     width = best.relative_half_width if best else None
     probes: dict[Config, list[Judged]] = {}
     for one in valid_trials(view.judged):
-        # A reference shows the machine, at times when that had changed; rounds count when all have run.
+        # A reference shows the machine's speed, which may have changed; rounds count when all have run.
         if one.trial.purpose not in ("reference", "elsewhere") and (best or one.trial.purpose not in AGAIN):
             probes.setdefault(one.trial.config, []).append(one)
     return tuple(

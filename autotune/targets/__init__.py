@@ -1,4 +1,4 @@
-"""The meaning of a reference to training code: `resolve` gives the target behind it, which only a child process opens.
+"""Targets: `resolve` returns the target of a reference to training code, which only a child process opens.
 
 text ─► TargetPlace ─► its module, imported ─► kinds/ ─► a Contract, which our loop trains
                    │                                 └─► an OwnLoop, which trains by itself
@@ -19,16 +19,16 @@ from autotune.targets.reference import TargetPlace, parse
 
 @dataclass(frozen=True)
 class Target:
-    """Training code that has a name and has not been imported. Its methods import torch and the user's code."""
+    """Training code that is named and not yet imported. Its methods import torch and the user's code."""
 
     reference: TargetPlace
 
     def inspect(
         self, device: str, config: Config | None, phase: Callable[[str], None], declared: Sequence[Declaration] = ()
     ) -> TargetFacts:
-        """Find out what the target is, and take one real step. `phase` is told `load`, `build` and `warm-up`.
+        """Return the facts of the target, after one real step. `phase` is called with `load`, `build` and `warm-up`.
 
-        `declared` are knobs of the user's own beside those of its `space`. Raises `TargetError`.
+        `declared` are knobs of the user's own besides those of the target's `space`. Raises `TargetError`.
         """
         from autotune.targets.inspection import inspect
 
@@ -43,9 +43,9 @@ class Target:
     def shape_run(
         self, config: Config, device: str, phase: Callable[[str], None], *, shapes_vary: bool
     ) -> ShapeRunTarget:
-        """Load the target to predict its memory; `shapes_vary`: a probe saw batches of different shapes.
+        """Load the target to predict its memory. `shapes_vary`: a probe saw batches of different shapes.
 
-        Raises `TargetError`, also for a loop that cannot be run on shapes alone.
+        Raises `TargetError`, also for a loop that cannot be run on tensors without contents.
         """
         from autotune.targets.fake_training import ShapeRunFunctions
 
@@ -53,10 +53,10 @@ class Target:
 
 
 def resolve(reference: str) -> Target:
-    """The target behind `reference`: `path.py`, `pkg.train`, either with `:attribute`, or `-- python train.py ...`.
+    """Return the target of `reference`: `path.py`, `pkg.train`, either with `:attribute`, or `-- python train.py ...`.
 
     Paths and modules are looked up from the working folder. Imports neither torch nor the user's code; raises
-    `TargetError` for what is none of these, and for a missing file.
+    `TargetError` for any other text, and for a missing file.
     """
     parsed = parse(reference)
     if parsed is None:

@@ -1,4 +1,4 @@
-"""The allocators of this process: the proof that what was asked of them by environment variables took effect."""
+"""Reads the allocators of this process, to prove that environment variables for them took effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from autotune.machine import mallocs
 
 
 def available() -> tuple[str, ...]:
-    """Return the values of the knob `malloc` that a process of this machine can have."""
+    """Return the values of the knob `malloc` that are available on this machine."""
     if sys.platform != "linux":
         return ()
     found = [name for name, library in malloc.LIBRARIES.items() if mallocs.can_preload(library)]
@@ -19,12 +19,12 @@ def available() -> tuple[str, ...]:
 
 
 def with_allocators(observed: Observed) -> Observed:
-    """Return `observed` with what this process allocates memory by."""
+    """Return `observed` with the allocators of this process."""
     return replace(observed, malloc=_malloc(), expandable_segments=_expands())
 
 
 def _malloc() -> str | None:
-    """Return the knob's value, or that it is left alone; None: it cannot be seen here."""
+    """Return the value of the knob `malloc` that is in effect; None: it cannot be seen here."""
     if not mallocs.glibc_version():
         return None
     if preloaded := next((name for name, symbol in malloc.SYMBOLS.items() if mallocs.is_defined(symbol)), None):
@@ -33,7 +33,7 @@ def _malloc() -> str | None:
 
 
 def _expands() -> bool | None:
-    """Return whether segments of CUDA's caching allocator expand; None: there are none."""
+    """Return whether segments of CUDA's caching allocator are expandable; None: there are no segments."""
     torch = sys.modules.get("torch")
     if torch is None or not torch.cuda.is_initialized():
         return None

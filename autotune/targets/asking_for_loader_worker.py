@@ -1,4 +1,4 @@
-"""Notices whether code asks for the number of the loader worker that it runs in, so as to take its share."""
+"""Notices whether code asks for the number of its loader worker, in order to load only its share."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _OF_THE_LOADER = ("torch.utils.data._utils", "torch.utils.data.dataloader", "tor
 
 @contextmanager
 def asking_for_loader_worker() -> Iterator[list[str]]:
-    """The modules that call `get_worker_info` in this thread meanwhile, under whatever name; torch's own left out."""
+    """Yield a list of the modules that call `get_worker_info` in this thread meanwhile, without torch's own."""
     asking: list[str] = []
 
     def note(frame: FrameType, event: str, _: Any) -> None:

@@ -1,4 +1,4 @@
-"""The kernels of attention that a model can use: every call of `scaled_dot_product_attention` in one step is asked."""
+"""Finds the attention kernels that a model can use, from its calls of `scaled_dot_product_attention` in one step."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NAMES = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale
 
 
 class Attention(TorchFunctionMode):
-    """Watches the calls of this thread while it is entered; tensors of their shapes are then asked, not computed."""
+    """A mode that notes the calls of this thread, and asks torch about their shapes without computing."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -31,13 +31,13 @@ class Attention(TorchFunctionMode):
         self._known: set[str] = set()
 
     def __enter__(self) -> Self:
-        """Begin. Within functions of torch that are written in Python the mode is off: they find this by name."""
+        """Begin to watch. Inside Python functions of torch the mode is off: they look the function up by name."""
         torch.nn.functional.scaled_dot_product_attention = self._called
         super().__enter__()  # type: ignore[no-untyped-call]  # torch 2.13
         return self
 
     def __exit__(self, *ended: Any) -> None:
-        """End."""
+        """End watching, and put torch's function back."""
         super().__exit__(*ended)  # type: ignore[no-untyped-call]  # torch 2.13
         torch.nn.functional.scaled_dot_product_attention = _CALL
 
@@ -46,20 +46,20 @@ class Attention(TorchFunctionMode):
         return _CALL(*args, **kwargs)
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Carry the call out, after looking at its tensors."""
+        """Note the shapes of the call's tensors, and carry the call out."""
         if func is _CALL:
             self._look({**dict(zip(_NAMES, args, strict=False)), **(kwargs or {})})
         return func(*args, **(kwargs or {}))
 
     @property
     def was_called(self) -> bool:
-        """Whether a call was seen."""
+        """Whether any call of `scaled_dot_product_attention` was seen."""
         return bool(self._known)
 
     def found(self) -> dict[str, tuple[str, ...]]:
-        """Return, by dtype, the kernels that take every call and that torch does not take for all of them anyway.
+        """Return, by dtype, the kernels that can take every call, without one that torch chooses for all calls anyway.
 
-        Nothing where the user's code has disabled some: the choice is made.
+        Empty if the user's code has disabled some kernels: then it has made the choice.
         """
         if self._is_restricted:
             return {}
@@ -86,7 +86,7 @@ class Attention(TorchFunctionMode):
 def _choice(call: Mapping[str, Any], backend: SDPBackend | None) -> int | None:
     """Return torch's choice for the call, by number, if only `backend` is enabled; None if that cannot take it."""
     with torch._C.DisableTorchFunction(), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it says why each kernel was not taken
+        warnings.simplefilter("ignore")  # torch warns why each kernel was not taken
         try:
             if backend is None:
                 return int(torch._fused_sdp_choice(**call))
@@ -97,7 +97,7 @@ def _choice(call: Mapping[str, Any], backend: SDPBackend | None) -> int | None:
 
 
 def _of_dtype(value: Any, dtype: str) -> Any:
-    """Return a tensor like this without its contents, as autocast hands it to attention; other things as they are."""
+    """Return an empty tensor like this with the dtype that autocast gives attention; other values unchanged."""
     if not isinstance(value, Tensor):
         return value
     floats = value.dtype == torch.float32

@@ -1,4 +1,4 @@
-"""The seam to the user's training code: a probe asks a target for a session and watches it train.
+"""The interface to the user's training code: a probe asks a target for a session and watches it train.
 
     target.inspect(device, config)   ──► TargetFacts   what is there, after one real step
     target.open(config, plan)        ──► Session       built, on the device, not yet stepped
@@ -23,74 +23,75 @@ from autotune.targets.allocators import with_allocators
 
 
 class SharedMemoryTooSmall(Exception):
-    """The loader's workers would need more of /dev/shm than there is. Defined here: judging it needs no torch."""
+    """The loader's workers would need more of /dev/shm than is free. Defined here so that judging it needs no torch."""
 
 
 class Order(Enum):
-    """The next thing that the watch wants."""
+    """The next action that the watch wants."""
 
     CONTINUE = "continue"  # an optimizer step on the next batches
     REPEAT = "repeat"  # an optimizer step on the batch seen last: loads nothing, teaches nothing, leaves no trace
-    EXCHANGE = "exchange"  # a micro-step on that batch, without an exchange of gradients and with one in turn
-    LOAD = "load"  # the next batch, not trained on: told to `Watch.loaded`
+    EXCHANGE = "exchange"  # a micro-step on the last batch, alternately without and with an exchange of gradients
+    LOAD = "load"  # load the next batch without training on it; reported to `Watch.loaded`
     STOP = "stop"
 
 
 class Step(Record, frozen=True, kw_only=True):
-    """One optimizer step or several, reported right after the last was issued (not: finished, on an accelerator)."""
+    """One or more optimizer steps, reported right after the last was issued (on an accelerator not yet finished)."""
 
-    loss: Any  # of the last of them, 0-dim tensor on the device: mean over the micro-batches, undivided by their number
+    loss: Any  # of the last step, 0-dim tensor on the device: mean over its micro-batches
     steps: int = 1
     samples: int
     tokens: int | None
     micro_batches: int  # of all the steps
     loader_wait_seconds: float
     skipped: int  # steps that the gradient scaler skipped: the parameters did not change
-    watching_seconds: float = 0.0  # that the host spent on watching it, and not on what a plain loop does
+    watching_seconds: float = 0.0  # that the host spent on watching, beyond the work of a plain loop
     paused_seconds: float = 0.0  # of evaluations and checkpoints within it, to be left out of its time
 
 
 class Watch(Protocol):
-    """The receiver of a session's reports: what derives from it ignores those that it does not define."""
+    """The receiver of a session's reports. A derived class ignores the reports that it does not define."""
 
     @property
     def steps_at_once(self) -> int:
-        """The optimizer steps that the next report covers: those of a hundredth of a second where steps are short."""
+        """The number of optimizer steps in the next report: those of a hundredth of a second if steps are short."""
         return 1
 
     def first_batch(self, seconds: float) -> None:
-        """The first batch arrived `seconds` after it was asked for: worker start-up included."""
+        """Note that the first batch arrived `seconds` after it was asked for, including the start of workers."""
         return
 
     def epoch(self) -> None:
-        """The loader ran out and was started again."""
+        """Note that an epoch ended and the loader was started again."""
         return
 
     def step(self, step: Step) -> Order:
-        """Take note that as many optimizer steps as were asked for were issued; return what to do next."""
+        """Note that the optimizer steps that were asked for were issued; return the next order."""
         ...
 
     def ended(self) -> bool:
-        """The loop has come to its end before `STOP`. Whether what was reported will do; asked of own loops only."""
+        """Note that the loop ended before `STOP`; return whether its reports suffice. For the user's own loops only."""
         return False
 
     def micro_batch(self) -> None:
-        """One of several micro-batches was issued: a sign of life. Within a block of steps once a second."""
+        """Note progress: one of several micro-batches was issued. In a block of steps it is called once a second."""
         return
 
     def update(self) -> None:
-        """The optimizer's last update of a report begins; told once more when it was issued. Own loops do not tell."""
+        """Note that the last update of a report begins; called again when it was issued. Own loops never call it."""
         return
 
     def micro_step(self, *, exchanges: bool) -> Order:
-        """Forward and backward pass on the batch seen last, asked for by `EXCHANGE`, were issued.
+        """Note that a forward and backward pass on the last batch, asked for by `EXCHANGE`, were issued.
 
-        Those that exchange gradients are the last of a pair: anything but `EXCHANGE` is to follow these alone.
+        A micro-step that exchanges gradients is the second of a pair: only after it may another order than `EXCHANGE`
+        follow.
         """
         return Order.CONTINUE
 
     def loaded(self, samples: int) -> Order:
-        """A batch of that many samples, asked for by `LOAD`, is there and was put aside."""
+        """Note that a batch of `samples` samples, asked for by `LOAD`, was loaded and put aside."""
         return Order.CONTINUE
 
 
@@ -99,17 +100,17 @@ class Session(Protocol):
 
     @property
     def loads(self) -> bool:
-        """Whether `REPEAT` and `LOAD` can be asked for, which tell computing and loading apart."""
+        """Whether `REPEAT` and `LOAD` can be asked for, which time computing and loading separately."""
         ...
 
     @property
     def exchanges(self) -> bool:
-        """Whether `EXCHANGE` can be asked for: several ranks train in a loop that is led."""
+        """Whether `EXCHANGE` can be asked for: several ranks train, and in our loop."""
         ...
 
     @property
     def epoch_batches(self) -> int:
-        """The micro-batches of an epoch; 0 where nobody knows."""
+        """The micro-batches of an epoch; 0 if unknown."""
         ...
 
     def train(self, watch: Watch) -> None:
@@ -122,7 +123,7 @@ class Session(Protocol):
         ...
 
     def observed(self) -> Observed:
-        """The settings that training was seen to have so far."""
+        """Return the settings that training was seen to use so far."""
         ...
 
     def loss_scale(self) -> float | None:
@@ -131,29 +132,29 @@ class Session(Protocol):
 
     @property
     def shapes_vary(self) -> bool:
-        """Whether batches so far differed in more than their number of samples."""
+        """Whether the shapes of batches so far differed in more than their number of samples."""
         ...
 
     def train_worst(self) -> int:
-        """Take one optimizer step on the worst case that the data hold; returns its micro-batches (0: none known).
+        """Take one optimizer step on the largest batch of the data; return its micro-batches (0: none is known).
 
-        Its peaks are what is asked for: it belongs to no epoch, and no watch hears of it.
+        It serves to measure peak memory: it belongs to no epoch, and no watch is told of it.
         """
         ...
 
     def validate(self, batches: int) -> int:
-        """Run up to `batches` validation batches without gradients; returns how many were run (0: none offered)."""
+        """Run up to `batches` validation batches without gradients; return how many were run (0: there are none)."""
         ...
 
 
 def check_effect(session: Session, values: Mapping[str, Value]) -> None:
-    """Raise `TargetError` if a value was not what the session trained with: it would be measured under a false name."""
+    """Raise `TargetError` if the session trained with another value: the measurement would be attributed wrongly."""
     if found := not_done(values, with_allocators(session.observed())):
         raise without_effect(session.label, *found)
 
 
 def without_effect(label: str, asked: str, seen: str) -> TargetError:
-    """Return the error of user code that was given one setting and trained with another."""
+    """Return the error for user code that was given one setting and trained with another."""
     return TargetError(
         f"{label} was given {asked} and trained with {seen}. It probably ignores that setting, or changes it. Correct "
         f"what it is given, or leave that knob out: a measurement would have a false name."
@@ -169,20 +170,20 @@ class ShapeRunTraining(Protocol):
         ...
 
     def tensors(self) -> Iterator[Any]:
-        """The tensors that live as long as the run does: parameters and buffers."""
+        """Yield the tensors that live as long as the run does: parameters and buffers."""
         ...
 
     def step(self, batch_size: int, watching: AbstractContextManager[Any], hold: Callable[[Any], None]) -> None:
-        """Take one optimizer step on micro-batches of `batch_size`; `hold` is told the tensors of the batch.
+        """Take one optimizer step on micro-batches of `batch_size`; `hold` is called with the tensors of the batch.
 
-        `watching` is entered for its duration. Raises whatever user code and torch make of such tensors.
+        `watching` is entered for the duration of the step. Raises whatever user code or torch raise on such tensors.
         """
         ...
 
 
 class ShapeRunTarget(Protocol):
-    """A target, loaded once, of which shape runs are built."""
+    """A target that was loaded once, and from which shape runs are built."""
 
     def training(self, values: dict[str, Value], micro_batches: int) -> ShapeRunTraining:
-        """A run with these values of knobs and that many micro-batches per optimizer step; raises as `open` does."""
+        """Return a run with these knob values and `micro_batches` per optimizer step. Raises as `Target.open` does."""
         ...

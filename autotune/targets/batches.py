@@ -12,14 +12,14 @@ import torch
 from autotune.core.records import BatchLayout
 
 Shape = tuple[int, ...]
-MOST_PARTS = 4  # of a list that are described: more are mostly alike
-ALWAYS_LOOKED_AT = 64  # batches, at first: shapes that vary do so by then, or rarely
-# Between looks after that: one costs 15 us within a step (measured), 10 % of the shortest ones.
+MOST_PARTS = 4  # of a list that are described: further ones are mostly alike
+ALWAYS_LOOKED_AT = 64  # first batches: shapes that vary do so by then, or rarely
+# Seconds between looks after that: a look takes 15 us within a step (measured), 10 % of the shortest steps.
 BATCH_LOOK_SECONDS = 0.01
 
 
 def tensors(batch: Any) -> Iterator[torch.Tensor]:
-    """All tensors of the batch, depth first."""
+    """Yield all tensors of the batch, depth first."""
     if isinstance(batch, torch.Tensor):
         yield batch
     elif isinstance(batch, Mapping):
@@ -31,14 +31,14 @@ def tensors(batch: Any) -> Iterator[torch.Tensor]:
 
 
 def are_tensors(batch: Any) -> bool:
-    """Whether the batch is a list or tuple of nothing but tensors, as most are."""
+    """Return whether the batch is a list or tuple of tensors only, as most are."""
     return type(batch) in (list, tuple) and all(type(part) is torch.Tensor for part in batch)
 
 
 def move(batch: Any, change: Callable[[torch.Tensor], torch.Tensor], device: str) -> Any:
-    """The batch with `change` applied to every tensor, in containers of the same types.
+    """Return the batch with `change` applied to every tensor, in containers of the same types.
 
-    Other objects that have `.to` (graphs, for one) are moved to `device` by that; whatever else stays as it is.
+    Other objects that have a method `to` (graphs, for example) are moved to `device` by it; all else stays unchanged.
     """
     if isinstance(batch, torch.Tensor):
         return change(batch)
@@ -54,9 +54,9 @@ def move(batch: Any, change: Callable[[torch.Tensor], torch.Tensor], device: str
 
 
 def shape_of(part: Any) -> Shape:
-    """The dimensions of a tensor or an array, the length of a list or tuple; empty for what has none.
+    """Return the dimensions of a tensor or an array, or the length of a list or tuple; empty for other objects.
 
-    Of a nested tensor, which has no shape: how many tensors it holds, and their elements.
+    For a nested tensor, which has no shape, return the number of its tensors and of their elements.
     """
     if isinstance(part, list | tuple):
         return (len(part),)
@@ -66,15 +66,15 @@ def shape_of(part: Any) -> Shape:
 
 
 def count_tokens(batch: Any) -> int:
-    """Elements of `input_ids`, padding included; 0 if the batch has no such key."""
-    if type(batch) in (list, tuple):  # most are, and asking whether it is a mapping takes longer
+    """Return the number of elements of `input_ids`, padding included; 0 if the batch has no such key."""
+    if type(batch) in (list, tuple):  # most batches are, and a check for a mapping takes longer
         return 0
     ids = batch.get("input_ids") if isinstance(batch, Mapping) else None
     return ids.numel() if isinstance(ids, torch.Tensor) else 0
 
 
 def first_dimension(batch: Any) -> int | None:
-    """The size that most parts of the batch have first, of equally many the earlier; None where no part has any.
+    """Return the most common first dimension of the batch's parts; of equally common ones the earlier; None: none.
 
     A list within the batch is one part: it holds one entry per sample.
     """
@@ -84,7 +84,7 @@ def first_dimension(batch: Any) -> int | None:
 
 
 def _values(parts: Iterable[Any]) -> Iterator[Any]:
-    """The parts, and in the place of mappings what they hold."""
+    """Yield the parts, and in the place of mappings their values."""
     for part in parts:
         if isinstance(part, Mapping):
             yield from _values(part.values())
@@ -95,8 +95,8 @@ def _values(parts: Iterable[Any]) -> Iterator[Any]:
 class Shapes:
     """Notices batches that differ in more than their number of samples.
 
-    It looks at all of the first batches and then at one in 10 ms, which is all of them where steps are longer. What is
-    missed so is a rare shape in a batch that takes less than 10 ms.
+    It looks at all of the first batches, and then at one batch in 10 ms, which is every batch if steps are longer. Not
+    covered: a rare shape among batches that take less than 10 ms each.
     """
 
     def __init__(self) -> None:
@@ -106,7 +106,7 @@ class Shapes:
         self._whole: dict[int, tuple[Shape, ...]] = {}  # by number of samples
 
     def note(self, batch: Any, samples: int, now: float) -> None:
-        """One batch of that many samples is there; `now`: by a monotonic clock, seconds."""
+        """Look at one batch of `samples` samples; `now` is the seconds of a monotonic clock."""
         if self.vary or now < self._next_look:
             return
         self._looks += 1
@@ -118,7 +118,7 @@ class Shapes:
 
 
 def _alike(samples: int, shapes: tuple[Shape, ...], others: int, other: tuple[Shape, ...]) -> bool:
-    """Whether the number of samples explains what sets the shapes apart: any first dimension, and a share of others."""
+    """Return whether the number of samples explains all differences: in first or proportional dimensions."""
     return list(map(len, shapes)) == list(map(len, other)) and all(
         a == b or not dimension or a * others == b * samples
         for one, two in zip(shapes, other, strict=True)
@@ -127,9 +127,9 @@ def _alike(samples: int, shapes: tuple[Shape, ...], others: int, other: tuple[Sh
 
 
 def layout(batch: Any, *, is_unpacked: bool) -> BatchLayout:
-    """Return what a training loop has to do with the batch.
+    """Return how a training loop hands the batch to the model.
 
-    A named tuple is a pair only where the loop unpacks it: a loss of the target's own may ask for its names.
+    A named tuple is a pair only if the loop unpacks it: a loss of the target's own may use its field names.
     """
     if isinstance(batch, torch.Tensor):
         return "tensor"
@@ -143,7 +143,7 @@ def layout(batch: Any, *, is_unpacked: bool) -> BatchLayout:
 
 
 def describe(batch: Any) -> str:
-    """Dtypes and shapes in words: `(float32 (32, 3, 8, 8), int64 (32,))`."""
+    """Return dtypes and shapes in words: `(float32 (32, 3, 8, 8), int64 (32,))`."""
     if isinstance(batch, torch.Tensor | np.ndarray):
         return f"{dtype_name(batch)} {shape_of(batch)}"
     if isinstance(batch, Mapping):
@@ -156,5 +156,5 @@ def describe(batch: Any) -> str:
 
 
 def dtype_name(tensor: torch.Tensor | np.ndarray) -> str:
-    """`float32`, without the name of the library."""
+    """Return the name of the tensor's dtype without that of the library: `float32`."""
     return str(tensor.dtype).removeprefix("torch.")

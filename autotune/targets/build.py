@@ -1,4 +1,4 @@
-"""Builds one training run: the user's parts, the defaults for what is not written, the edits of the plan."""
+"""Builds one training run from the user's parts, defaults for missing parts, and the changes of the plan."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from autotune.targets.worst_batch import worst_case
 
 
 def open_session(reference: TargetPlace, config: Config, plan: Plan, phase: Callable[[str], None]) -> Session:
-    """A training run of `config`, built and on the device. Raises `TargetError`, and memory errors as they come."""
+    """Return a training run of `config`, built and on the device. Raises `TargetError`, and memory errors unchanged."""
     offered = common_arguments(config, plan.device)
     for prepare in plan.setup:
         prepare()
-    world.join(plan.device)  # before the user's code, which may ask which rank it is
+    world.join(plan.device)  # before the user's code, which may ask for its rank
     found = kinds.load(reference, offered, phase)
     if isinstance(found, OwnLoop):
-        plan.short_cycles = False  # it takes optimizer steps where it wants to: its cycles are the real ones
+        plan.short_cycles = False  # it decides itself when to take optimizer steps, so its cycles are the real ones
         found.build(config, plan)
         return OwnSession(found)
     run_setup(found, offered)
@@ -46,7 +46,7 @@ def open_session(reference: TargetPlace, config: Config, plan: Plan, phase: Call
 
 
 def common_arguments(config: Config, device: str) -> dict[str, Any]:
-    """Return the arguments that every function of the user may ask for."""
+    """Return the arguments that every function of the user may ask for, by name."""
     return {
         **declared_values(config.values),
         "batch_size": config.batch_size,
@@ -63,7 +63,7 @@ def run_setup(contract: Contract, offered: Mapping[str, Any]) -> None:
 
 
 def assemble(contract: Contract, data: Data, plan: Plan, offered: Mapping[str, Any]) -> Training:
-    """Model, loader, loss and optimizer put together as `plan` says."""
+    """Return model, loader, loss and optimizer as one training run, changed as `plan` says."""
     original = _model(contract, offered)
     with blaming(f"model().to({plan.device!r})", contract.root):
         model: Any = original.to(plan.device).train()
@@ -96,7 +96,7 @@ def assemble(contract: Contract, data: Data, plan: Plan, offered: Mapping[str, A
 def _optimizers(
     contract: Contract, model: torch.nn.Module, plan: Plan, offered: Mapping[str, Any]
 ) -> optimizers.Optimizers:
-    """The user's optimizers, computing as the plan says."""
+    """Return the user's optimizers, with the implementation that the plan says."""
     make = optimizers.optimizers_maker(contract, model, offered)
 
     def made(batch: Any) -> list[torch.optim.Optimizer]:
@@ -108,7 +108,7 @@ def _optimizers(
 
 
 def says_loss(contract: Contract) -> bool:
-    """Whether the loss of a batch is known outside of a step: not where a `step` alone says it."""
+    """Return whether the loss of a batch can be computed outside of a step; False if only `step` computes it."""
     return "loss" in contract or "step" not in contract
 
 
@@ -131,7 +131,7 @@ def _model(contract: Contract, offered: Mapping[str, Any]) -> torch.nn.Module:
 
 
 def _several(returned: Any) -> str:
-    """Return the advice what to return instead of `returned`, which is no model but may hold several."""
+    """Return advice on what to return instead of `returned`, which is not a model but may contain several."""
     parts = returned.values() if isinstance(returned, Mapping) else returned
     is_collection = isinstance(returned, Mapping | list | tuple)
     models = sum(isinstance(part, torch.nn.Module) for part in parts) if is_collection else 0
@@ -149,7 +149,7 @@ def _loss(contract: Contract, offered: Mapping[str, Any]) -> Loss:
     advice = "It is called loss(model, batch): write these two arguments, and unpack inside: x, y = batch."
     written = contract.names["loss"]
     function = bind(written, "loss", {*offered, "model", "batch"}, advice=advice)
-    if takes_just(written, "model", "batch"):  # called as it is: handing arguments over takes 2 us of every step
+    if takes_just(written, "model", "batch"):  # called directly: selecting arguments takes 2 us of every step
         return cast(Loss, written)
     return lambda model, batch: function(**offered, model=model, batch=batch)
 
@@ -165,7 +165,7 @@ def _loss_that_is_meant(contract: Contract) -> str:
 def _count(contract: Contract, data: Data, offered: Mapping[str, Any]) -> Callable[[Any], int]:
     size = int(offered["batch_size"])
     if "samples" not in contract:
-        if data.dataset is not None:  # batches are cut here, and whole: nodes of graphs or time steps may come first
+        if data.dataset is not None:  # our loader cuts whole batches, whatever the first dimension means
             return lambda batch: size
         asked = contract.names[contract.data]
         return OwnBatches(contract.data, size, is_told=takes(asked, "batch_size") or takes(asked, "knobs"))

@@ -1,14 +1,15 @@
-"""Activation checkpointing: which blocks of a model are computed again in the backward pass, and how that is done.
+"""Activation checkpointing: chooses the blocks of a model that the backward pass computes again, and makes them do so.
 
     forward   block ─► block ─► block      only what goes into a block is kept
     backward  block ◄─ block ◄─ block      each is computed again, then differentiated
 
-Less can be done for less memory won: every second or third block only, or, in every block, all but the operations that
-torch counts FLOPs of (matrix products, convolutions, attention), whose results are kept.
+Two weaker forms save less memory and less time is lost: only every second or third block is recomputed, or every block
+keeps the results of the operations whose FLOPs torch counts (matrix products, convolutions, attention) and recomputes
+the rest.
 
-A block's class is swapped for a subclass of it, as FSDP2 does: the names in the state dict stay, and a copy of the
-model runs its own weights. Blocks are what containers repeat (layers of a transformer, blocks of a residual network);
-a Hugging Face model knows its own, and has a switch.
+A block's class is replaced by a subclass of it, as FSDP2 does: the names in the state dict stay, and a copy of the
+model uses its own weights. Blocks are the modules that containers repeat (layers of a transformer, blocks of a residual
+network); a Hugging Face model knows its blocks, and has its own switch.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from torch.utils.checkpoint import CheckpointPolicy, checkpoint, create_selectiv
 from torch.utils.flop_counter import flop_registry
 
 CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
-LAYER = "GradientCheckpointingLayer"  # the class of transformers, from 4.53 on, whose blocks are switched one by one
-# Attention on the CPU, which torch counts no FLOPs of (2.13).
+LAYER = "GradientCheckpointingLayer"  # the class in transformers, from 4.53 on, whose blocks can be switched one by one
+# Attention on the CPU, whose FLOPs torch does not count (2.13).
 _UNCOUNTED = (torch.ops.aten._scaled_dot_product_flash_attention_for_cpu,)
 _SUBCLASSES: dict[tuple[type[nn.Module], type[nn.Module]], type[nn.Module]] = {}
 _COMPILED: WeakKeyDictionary[nn.Module, Callable[..., Any]] = WeakKeyDictionary()  # what runs for a block's forward
@@ -35,15 +36,15 @@ Contexts = tuple[AbstractContextManager[Any], AbstractContextManager[Any]]
 
 
 class Checkpointed(nn.Module):
-    """Put before a module's class: what its forward computes is not kept while training, but computed again.
+    """A mixin before a module's class: while training, results of its forward are not kept but computed again.
 
-    Random numbers are replayed, and autocast is as it was. What a module counts in its buffers (BatchNorm's running
-    statistics) is counted once. Not covered: state outside of buffers, and buffers that change what is computed in the
-    same forward pass (the power iteration of `spectral_norm`), whose gradients then differ slightly.
+    The recomputation repeats the random numbers and the autocast state. Statistics that a module keeps in its buffers
+    (BatchNorm's running statistics) are updated once. Not covered: state outside of buffers, and buffers that affect
+    results in the same forward pass (the power iteration of `spectral_norm`): gradients then differ slightly.
     """
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
-        """The block's own, recomputed where gradients are wanted."""
+        """Return the block's output; it is recomputed in the backward pass if gradients are enabled."""
         run: Callable[..., Any] = partial(_COMPILED[self], self) if self in _COMPILED else super().forward
         if not (self.training and torch.is_grad_enabled()):
             return run(*args, **kwargs)
@@ -52,7 +53,8 @@ class Checkpointed(nn.Module):
         def positional(*given: Any) -> Any:
             return run(*given[: len(args)], **dict(zip(names, given[len(args) :], strict=True)))
 
-        # By position, because `checkpoint` looks there only: for devices to replay, and for inputs changed in place.
+        # Passed by position, because `checkpoint` looks only there for devices to replay and for inputs changed in
+        # place.
         return checkpoint(positional, *args, *kwargs.values(), use_reentrant=False, context_fn=self._contexts)
 
     def _contexts(self) -> Contexts:
@@ -60,16 +62,16 @@ class Checkpointed(nn.Module):
         return nullcontext(), _on_copies_of_buffers(self)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        """Pickle it as the class that it was: nobody can import the one that was made here."""
-        reduced: tuple[Any, ...] = tuple(super().__reduce_ex__(protocol))  # how to make one, of what, its state, ...
+        """Pickle it as its original class, because the class that was made here cannot be imported."""
+        reduced: tuple[Any, ...] = tuple(super().__reduce_ex__(protocol))  # constructor, its arguments, state, ...
         how, plain = type(self).__bases__
         return _revived, (plain, how), *reduced[2:]
 
 
 class SelectivelyCheckpointed(Checkpointed):
-    """A checkpointed block that keeps the results of what costs most to compute.
+    """A checkpointed block that keeps the results of its most expensive operations.
 
-    Not covered: a block that writes into such a result, which torch refuses in the backward pass.
+    Not covered: a block that changes such a result in place, which torch refuses in the backward pass.
     """
 
     def _contexts(self) -> Contexts:
@@ -78,9 +80,9 @@ class SelectivelyCheckpointed(Checkpointed):
 
 
 def blocks(module: nn.Module) -> list[nn.Module]:
-    """The modules inside that are worth recomputing one by one: outermost among what containers repeat, else innermost.
+    """Return the modules that are worth recomputing: the outermost that containers repeat, else the innermost ones.
 
-    A container of containers is a stage, whose own blocks count. Each has parameters and parts of its own.
+    A container of containers is a stage, whose own blocks count. Each block has parameters and submodules.
     """
     repeated = Counter(type(child) for child in module.children()) if isinstance(module, CONTAINERS) else Counter()
     found: list[nn.Module] = []
@@ -94,9 +96,9 @@ def blocks(module: nn.Module) -> list[nn.Module]:
 
 
 def checkpointable_blocks(model: nn.Module) -> int:
-    """Return the number of blocks that `checkpoint_blocks` would treat; 0 too where they recompute already.
+    """Return the number of blocks that `checkpoint_blocks` would change; 0 if they recompute already.
 
-    By the model's own switch, or because the user's code has called `checkpoint_blocks`.
+    They do if the model's own switch is on, or the user's code has called `checkpoint_blocks`.
     """
     if any(_is_switched_on(module) for module in _with_switch(model)):
         return 0
@@ -105,9 +107,9 @@ def checkpointable_blocks(model: nn.Module) -> int:
 
 
 def checkpoint_blocks(model: nn.Module, *, every: int = 1, selective: bool = False) -> nn.Module:
-    """Let the blocks of a model recompute from now on while it trains, and return it.
+    """Make the blocks of a model recompute while it trains, in place, and return the model.
 
-    `every`: only the first block and every so many after it. `selective`: keep the results of matrix products,
+    `every`: n means the first block and every n-th after it. `selective`: keep the results of matrix products,
     convolutions and attention, and recompute the rest. Raises `ValueError` for an `every` below 1, and for a Hugging
     Face model of transformers before 4.53, which recomputes all of its blocks or none.
     """
@@ -126,7 +128,7 @@ def checkpoint_blocks(model: nn.Module, *, every: int = 1, selective: bool = Fal
 
 
 def selective_contexts() -> Contexts:
-    """Return what `checkpoint(context_fn=)` asks for: keep what costs FLOPs, and recompute the rest."""
+    """Return the contexts for `checkpoint(context_fn=)`: keep results of operations with FLOPs, recompute the rest."""
     keeping, recalling = create_selective_checkpoint_contexts(_policy)  # type: ignore[no-untyped-call]  # of torch 2.13
     return keeping, recalling
 
@@ -134,13 +136,13 @@ def selective_contexts() -> Contexts:
 def _policy(context: Any, operation: Any, *args: Any, **kwargs: Any) -> CheckpointPolicy:
     packet = getattr(operation, "overloadpacket", operation)
     is_dear = packet in flop_registry or packet in _UNCOUNTED
-    if operation._schema.is_mutable:  # of compiled code, into buffers that are used again
+    if operation._schema.is_mutable:  # in compiled code, writes into buffers that are reused
         return CheckpointPolicy.PREFER_RECOMPUTE
     return CheckpointPolicy.MUST_SAVE if is_dear else CheckpointPolicy.PREFER_RECOMPUTE
 
 
 def _switch(module: nn.Module, every: int, selective: bool) -> None:
-    """Switch on the recomputing of a model that has its own."""
+    """Switch on the recomputing of a model that has its own switch."""
     name = _word(module)
     options = {"use_reentrant": False, **({"context_fn": selective_contexts} if selective else {})}
     getattr(module, f"{name}_checkpointing_enable")(**{f"{name}_checkpointing_kwargs": options})
@@ -158,23 +160,23 @@ def _switch(module: nn.Module, every: int, selective: bool) -> None:
 
 
 def compile_inside(block: Checkpointed, compiled: Callable[..., Any]) -> None:
-    """Let `compiled` run in the place of a block's own forward, given the block: checkpointing stays around it.
+    """Make `compiled`, called with the block, replace the block's own forward, inside its checkpointing.
 
-    Dynamo would trace checkpointing without the copies of buffers, whose statistics then count a batch twice.
+    Dynamo would trace checkpointing without the copies of buffers, so statistics would count a batch twice.
     """
     _COMPILED[block] = compiled
     if not hasattr(Checkpointed.forward, "_torchdynamo_disable"):
-        unseen: Callable[..., Any] = torch.compiler.disable  # asked for now only: it imports Dynamo
+        unseen: Callable[..., Any] = torch.compiler.disable  # accessed here only, because it imports Dynamo
         Checkpointed.forward = unseen(Checkpointed.forward)  # type: ignore[method-assign]
 
 
 def own_forward(block: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """Call what a checkpointed block computes, once and without checkpointing."""
-    return super(Checkpointed, block).forward(*args, **kwargs)  # type: ignore[misc]  # whatever class came before it
+    """Return the result of a checkpointed block's own forward, without checkpointing."""
+    return super(Checkpointed, block).forward(*args, **kwargs)  # type: ignore[misc]  # the block's original class
 
 
 def _with_switch(module: nn.Module) -> list[nn.Module]:
-    """The outermost modules that checkpoint by themselves, as Hugging Face's `PreTrainedModel` does."""
+    """Return the outermost modules that have their own checkpointing, as Hugging Face's `PreTrainedModel`."""
     if getattr(module, "supports_gradient_checkpointing", False) is True and callable(
         getattr(module, "gradient_checkpointing_enable", None)
     ):
@@ -183,7 +185,7 @@ def _with_switch(module: nn.Module) -> list[nn.Module]:
 
 
 def _word(module: nn.Module) -> str:
-    """Return its own switch's word: `gradient` until transformers 5.22, `activation` since; the old one warns now."""
+    """Return the word in its switch's name: `gradient`; `activation` from transformers 5.22 on, where the old warns."""
     return "activation" if hasattr(module, "activation_checkpointing_enable") else "gradient"
 
 
@@ -192,7 +194,7 @@ def _is_switched_on(module: nn.Module) -> bool:
 
 
 def _can_be_checkpointed(module: nn.Module) -> bool:
-    """Whether it has parts, parameters, and a forward of its class."""
+    """Return whether it has submodules, parameters, and the forward of its class."""
     return (
         any(True for _ in module.children())
         and any(True for _ in module.parameters())
@@ -203,14 +205,14 @@ def _can_be_checkpointed(module: nn.Module) -> bool:
 
 
 def _checkpointed(plain: type[nn.Module], how: type[nn.Module]) -> type[nn.Module]:
-    """One subclass for each class, so that blocks of one class stay so."""
+    """Return the subclass for a class: one for each, so that blocks of one class still have one class."""
     if (plain, how) not in _SUBCLASSES:
         _SUBCLASSES[plain, how] = type(f"{how.__name__}{plain.__name__}", (how, plain), {})
     return _SUBCLASSES[plain, how]
 
 
 def _revived(plain: type[nn.Module], how: type[nn.Module] = Checkpointed) -> nn.Module:
-    """An empty block, of which its state is still to be set; earlier versions had one kind only."""
+    """Return a block without state, for unpickling; pickles of earlier versions do not give `how`."""
     made = _checkpointed(plain, how)
     return made.__new__(made)
 
@@ -223,7 +225,7 @@ def _both(outer: AbstractContextManager[Any], inner: AbstractContextManager[Any]
 
 @contextmanager
 def _on_copies_of_buffers(block: nn.Module) -> Iterator[None]:
-    """Run with copies of the buffers: what is written meanwhile is forgotten, and autograd finds the originals."""
+    """Replace the buffers by copies until the end: writes are dropped, and autograd finds the originals."""
     originals = [(part, name, buffer) for part in block.modules() for name, buffer in part.named_buffers(recurse=False)]
     for part, name, buffer in originals:
         setattr(part, name, buffer.detach().clone())

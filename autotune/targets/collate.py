@@ -1,4 +1,4 @@
-"""Joins samples into a batch where the user wrote no `collate`, and says plainly why some cannot be joined."""
+"""Joins samples into a batch if the user wrote no `collate`, and explains why some samples cannot be joined."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _LABELS = frozenset({"label", "label_ids", "labels"})  # what a transformers.Tra
 
 
 def collate(samples: list[Any]) -> Any:
-    """`default_collate`; samples of different shapes or of unknown types raise `TargetError` with the way out."""
+    """Return `default_collate(samples)`. Raises `TargetError` with advice for different shapes or unknown types."""
     try:
         return default_collate(samples)
     except (RuntimeError, TypeError, KeyError, ValueError) as error:
@@ -30,26 +30,26 @@ def collate(samples: list[Any]) -> Any:
             ) from error
         if isinstance(error, TypeError):
             raise TargetError(f"samples cannot be joined into a batch ({error}): {WRITE_IT}.") from error
-        raise  # memory, for one
+        raise  # running out of memory, for example
 
 
 def collate_rows(samples: list[Any]) -> Any:
-    """Collate samples that `model(**batch)` takes: a dict's list of numbers (token ids) is one row of a tensor.
+    """Return a batch for `model(**batch)`: a list of numbers in a sample's dict (token ids) is one row of a tensor.
 
-    So transformers reads it; `default_collate` would make a tensor of every position.
+    transformers expects this; `default_collate` would make a tensor of every position.
     """
     return collate([_with_rows(sample) for sample in samples])
 
 
 def is_hugging_face(dataset: Any) -> bool:
-    """Whether it is (or behaves as) a `datasets.Dataset`; the library itself is not needed."""
+    """Return whether it is, or behaves like, a `datasets.Dataset`; the library need not be installed."""
     return hasattr(dataset, "column_names") and hasattr(dataset, "with_format")
 
 
 def prepare_hugging_face(dataset: Any, model: Any, *, keep_columns: bool) -> tuple[Any, Any]:
-    """The dataset with the columns that `model.forward` takes, as `transformers.Trainer` does it, and its collate.
+    """Return the dataset with the columns that `model.forward` takes, as in `transformers.Trainer`, and its collate.
 
-    `keep_columns` is for a loss or a collate of the user's own, which may want any column.
+    `keep_columns` keeps all columns, for a loss or a collate of the user's own, which may use any.
     """
     if not keep_columns:
         dataset = _fitting_columns(dataset, model)
@@ -90,7 +90,7 @@ def _is_row(part: Any) -> bool:
 
 
 def _shapes(sample: Any) -> Any:
-    """The shape of the one tensor, or a tuple of all of them; lengths for plain lists of numbers."""
+    """Return the shape of a sample's only tensor, or a tuple of all shapes; the length for a plain list of numbers."""
     if _is_row(sample):
         return (len(sample),)
     found = [tuple(tensor.shape) for tensor in tensors(sample)]

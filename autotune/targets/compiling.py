@@ -2,12 +2,12 @@
 
     a model is called   ─► its compiled call
     only parts of it are, as by a `training_step`   ─► the compiled calls of these
-    blocks that recompute ─► what each of them computes, inside the checkpointing
+    blocks that recompute ─► the computation of each, inside its checkpointing
     regional            ─► the compiled call of each block, one for all blocks of one class and shape
 
-`torch.nn.Module.compile` compiles nothing of a module whose class is torch's own (`nn.Sequential`): the frames of
-torch.nn are skipped where they are called from outside of a traced function (torch 2.13, measured: 0 frames). So a
-function of this file calls the module, and is what is compiled.
+`torch.nn.Module.compile` compiles nothing of a module whose class is torch's own (`nn.Sequential`): frames of torch.nn
+are skipped unless a traced function calls them (torch 2.13, measured: 0 frames). So a function of this file calls the
+module, and this function is compiled.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Module = TypeVar("Module", bound=nn.Module)
 
 
 def compile_model(model: Module, mode: str = DEFAULT) -> Module:
-    """Let a model run compiled from its next call on, in place, and return it.
+    """Make a model run compiled from its next call on, in place, and return it.
 
-    `mode` is one of torch.compile's, or "regional": each repeated block is compiled, and blocks alike share the code.
-    Names in the state dict stay; a copy or an unpickled model is not compiled. Nothing is compiled before it is called.
+    `mode` is one of torch.compile's, or "regional": each repeated block is compiled, and equal blocks share the code.
+    Names in the state dict stay; a copy or an unpickled model is not compiled. Compilation happens at the first call.
     """
     own = DEFAULT if mode == REGIONAL else mode
     shared: dict[Any, Callable[..., Any]] = {}
@@ -45,13 +45,13 @@ def compile_model(model: Module, mode: str = DEFAULT) -> Module:
 
 
 def _call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-    """Call a module as it is without compiling, hooks included."""
+    """Call a module, with its hooks, as without compiling."""
     call: Callable[..., Any] = module._call_impl
     return call(*args, **kwargs)
 
 
 def _compiled(function: Callable[..., Any], mode: str) -> Callable[..., Any]:
-    """Return it compiled on its own: what others compile does not count against its recompilations."""
+    """Return the function compiled separately: other compilations do not count against its recompilation limit."""
     own = "isolate_recompiles" in inspect.signature(torch.compile).parameters  # since torch 2.13
     options: dict[str, Any] = {"isolate_recompiles": True} if own else {}
     return torch.compile(function, mode=None if mode == DEFAULT else mode, **options)
@@ -62,7 +62,7 @@ def _compile(module: nn.Module, compiled: Callable[..., Any]) -> None:
 
 
 def _called(model: nn.Module) -> list[nn.Module]:
-    """Return what is called of a model: itself, or of a LightningModule the parts, which its `training_step` calls."""
+    """Return the modules that are called: the model, or the parts of a LightningModule that `training_step` calls."""
     if not hasattr(model, "training_step"):
         return [model]
     return [part for child in model.children() for part in _with_forward(child)]
@@ -76,6 +76,6 @@ def _with_forward(module: nn.Module) -> list[nn.Module]:
 
 
 def _likeness(block: nn.Module) -> tuple[Any, ...]:
-    """Return what blocks have in common that run the same code: class, and names and shapes of their parameters."""
+    """Return a key that is equal for blocks that run the same code: class, and names and shapes of parameters."""
     shapes = ((name, tuple(parameter.shape)) for name, parameter in block.named_parameters())
     return (type(block), *shapes)

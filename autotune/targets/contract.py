@@ -1,7 +1,7 @@
-"""The contract: where model, data, loss and optimizer of a target come from, by agreed names.
+"""The contract: the functions and objects, by agreed name, that give a target's model, data, loss and optimizer.
 
 A kind of target is a function that reads a contract from the user's module (`kinds/`). Loop, shape run, inspection,
-worst batch and checkpointing know contracts only.
+worst batch and checkpointing use only contracts.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ NAMES = {
     "global_batch_size": "global_batch_size()",
 }
 DATA = ("dataset", "dataloader", "batch")
-OF_A_STEP = ("step", "clip_grad_norm", "scheduler", "ema")  # what an optimizer step has beside loss and optimizer
+OF_A_STEP = ("step", "clip_grad_norm", "scheduler", "ema")  # parts of an optimizer step besides loss and optimizer
 _FUNCTIONS_ONLY = (
     "dataloader", "batch", "loss", "optimizer", "step", "scheduler", "ema", "collate", "samples", "setup",
     "worst_batch",
@@ -53,17 +53,17 @@ _FUNCTIONS_ONLY = (
 class Contract:
     """The agreed names that one target defines. Its `run` and `make` call the user's functions.
 
-    Raises `TargetError` for a name that has to be a function and is none.
+    Raises `TargetError` for a name that must be a function and is none.
     """
 
     label: str  # the file's or module's name, for messages
     root: Path  # the folder of the user's code
     names: dict[str, Any]
-    unread: dict[str, Unread] = field(default_factory=dict)  # by agreed name, which `names` lacks
-    theirs: dict[str, str] = field(default_factory=dict)  # by agreed name, what the user calls it: "Net.training_step"
+    unread: dict[str, Unread] = field(default_factory=dict)  # by agreed name, for names that `names` lacks
+    theirs: dict[str, str] = field(default_factory=dict)  # the user's name by agreed name: "Net.training_step"
     loader: dict[str, Any] = field(default_factory=dict)  # further arguments of a DataLoader that has workers
     framework: OwnFramework = "torch"  # whose arguments the user's own object takes
-    notes: tuple[Finding, ...] = ()  # what `check` says beside: what of the user's code is not run
+    notes: tuple[Finding, ...] = ()  # findings for `check` about user code that is not run
 
     def __post_init__(self) -> None:
         for name in _FUNCTIONS_ONLY:
@@ -74,7 +74,7 @@ class Contract:
         return name in self.names
 
     def make(self, name: str, offered: Mapping[str, Any], *, sole: str = "", spread: tuple[str, ...] = ()) -> Any:
-        """Return what `name` stands for: what its function returns, or the object itself. Raises `TargetError`."""
+        """Return the part called `name`: the result of its function, or the object itself. Raises `TargetError`."""
         if not is_factory(self.names[name]):
             return self.names[name]
         result = self.run(name, offered, sole=sole, spread=spread)
@@ -89,7 +89,7 @@ class Contract:
             return function(**offered)
 
     def left_out(self, name: str, harm: str, line: str) -> str:
-        """Return the fault of a file that has something like `name` where it is not read; `line` would define it."""
+        """Return the error text for a file with a part like `name` under another name; `line` would define it."""
         place, _, builder = self.label.partition(":")
         own = self.unread[name].name
         if builder:
@@ -101,12 +101,12 @@ class Contract:
 
     @property
     def data(self) -> str:
-        """The one of `DATA` that is defined."""
+        """The name among `DATA` that is defined."""
         return next(name for name in DATA if name in self.names)
 
 
 def is_factory(value: Any) -> bool:
-    """Called for what it returns; modules and data sets that happen to be callable are taken as they are."""
+    """Return whether it is to be called; callable modules and datasets are taken as they are."""
     is_object = isinstance(value, torch.nn.Module) or hasattr(type(value), "__getitem__")
     return callable(value) and not is_object
 

@@ -1,7 +1,7 @@
-"""The count of samples in a batch, where the target cuts its batches itself and has no `samples(batch)`.
+"""Counts the samples in a batch, if the target makes its batches itself and has no `samples(batch)`.
 
-The dimension that has the size asked for is the one of the samples, whichever that is: time steps, or the nodes of
-graphs, may come first.
+The dimension that has the batch size asked for is that of the samples. It need not be the first: time steps, or the
+nodes of graphs, may come first.
 """
 
 from __future__ import annotations
@@ -16,27 +16,26 @@ Place = tuple[tuple[Any, ...], int]  # the keys that lead to a part of the batch
 
 
 class OwnBatches:
-    """Counts the samples of batches from the target's own `dataloader()` or `batch()`, asked for `batch_size`.
+    """Counts the samples of batches from the target's own `dataloader()` or `batch()`, called for `batch_size` samples.
 
-    A loader with a batch size of its own would make every batch size look alike, and the global batch untrue.
-    Where several dimensions have the size asked for (as many time steps as samples, say), a short batch tells them
-    apart: most parts of a batch are cut by samples, and no batch holds more than were asked for.
-    `is_told`: the function takes the size asked for, so that batches of two sizes tell a dimension of samples from one
-    that fits by chance (`confirm`). If not, the first dimension of every part has to fit.
-    Not covered: objects that cannot be looked into, a single part of fewer samples than were asked for (the dataset
-    has no more) with as many features, and a short batch with equally many parts of either kind, of which the earlier
-    dimension is counted.
+    Without counting, a loader that ignores the batch size would make all batch sizes look equal, and the global batch
+    wrong. Where several dimensions have the size asked for (as many time steps as samples, say), a short batch tells
+    them apart: most parts of a batch are cut by samples, and no batch holds more than were asked for. `is_told`: the
+    function takes the size asked for, so that batches of two sizes distinguish the dimension of samples from one that
+    fits by chance (`confirm`). If not, the first dimension of every part must fit. Not covered: objects that cannot be
+    looked into, a single part of fewer samples than were asked for (the dataset has no more) with as many features, and
+    a short batch with equally many parts of either kind, of which the earlier dimension is counted.
     """
 
     def __init__(self, name: str, batch_size: int, *, is_told: bool = True) -> None:
         self._name, self._batch_size, self.is_told = name, batch_size, is_told
-        self._places: list[Place] | None = None  # that may be the samples'; None: no batch was seen yet
-        self.can_be_seen = True  # there are dimensions to look at
+        self._places: list[Place] | None = None  # dimensions that may be the samples'; None: no batch was seen yet
+        self.can_be_seen = True  # the batch has dimensions to look at
         self._parts: set[tuple[Any, ...]] = set()  # of the first batch, by the keys that lead to them
 
     @property
     def is_plain(self) -> bool:
-        """Whether the first dimension of every part, and no other one, has the size asked for."""
+        """Whether the first dimension of every part, and no other dimension, has the size asked for."""
         places = self._places or []
         parts = {keys for keys, _ in places}
         return self.can_be_seen and parts == self._parts and all(dimension == 0 for _, dimension in places)
@@ -50,7 +49,7 @@ class OwnBatches:
         if self._is_whole(batch) or (not self.can_be_seen and self.is_told):
             return self._batch_size
         sizes = self._sizes(batch)
-        if not sizes:  # of another structure than those before
+        if not sizes:  # the batch has another structure than those before
             self._places += self._fitting(batch)
             sizes = self._sizes(batch)
         self._places = [place for place in self._places if sizes.get(place, 0) <= self._batch_size]
@@ -60,7 +59,7 @@ class OwnBatches:
         return _shared_most(possible)
 
     def _is_whole(self, batch: Any) -> bool:
-        """Whether every place has the size asked for, as in most batches: in one look, for each step pays for it."""
+        """Return whether every place has the size asked for, as in most batches. Fast, because each step calls it."""
         try:
             for keys, dimension in self._places or ():
                 part = batch
@@ -68,21 +67,21 @@ class OwnBatches:
                     part = part[key]
                 if part.shape[dimension] != self._batch_size:
                     return False
-        except (LookupError, TypeError, AttributeError):  # of another structure, or a list
+        except (LookupError, TypeError, AttributeError):  # the batch has another structure, or is a list
             return False
         return bool(self._places)
 
     def confirm(self, batch: Any, batch_size: int) -> None:
-        """Keep the dimensions that follow: `batch` was asked for with another size. Raises `TargetError` if none do."""
+        """Keep the dimensions that changed with the size: `batch` has another one. Raises `TargetError` if none did."""
         sizes = self._sizes(batch)
-        if not sizes:  # of another structure
+        if not sizes:  # the batch has another structure
             return
         self._places = [place for place, size in sizes.items() if size == batch_size]
         if not self._places:
             raise self._refusal(f"{describe(batch)} when asked for {batch_size}")
 
     def explanation(self, batch: Any) -> str:
-        """Return what is counted, in words: `32 in a batch, by dimension 1 of float32 (64, 32, 8)`."""
+        """Return in words how samples are counted: `32 in a batch, by dimension 1 of float32 (64, 32, 8)`."""
         count = f"{self(batch):,} in a batch"
         if not self._places:
             return f"{count}, taken from the batch size that was asked for: the batch cannot be looked into"
@@ -92,7 +91,7 @@ class OwnBatches:
         return f"{count}, by {'the length of a list' if is_list else f'dimension {dimension} of {describe(part)}'}"
 
     def _fitting(self, batch: Any) -> list[Place]:
-        """Return the places where the batch has the size asked for; its own length only if nothing in it has."""
+        """Return the places where the batch has the size asked for; its own length counts only if no part has it."""
         shapes = dict(_shapes(batch, self._batch_size))
         first = {shape[0] for shape in shapes.values()}
         if not self.is_told:
@@ -104,7 +103,7 @@ class OwnBatches:
             if size == self._batch_size
         ]
         if len(first) == 1 and len({keys for keys, _ in places}) < len(shapes):
-            places = []  # every part has as many of something else, and only some fit: features, by chance
+            places = []  # only some parts fit, and all have another common size: features that fit by chance
         is_list = isinstance(batch, list | tuple) and len(batch) == self._batch_size
         return places or ([((), 0)] if is_list else [])
 
@@ -122,9 +121,9 @@ class OwnBatches:
 
 
 def _shapes(batch: Any, batch_size: int, keys: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Shape]]:
-    """The parts that have dimensions, by the keys that lead to them.
+    """Yield the parts that have dimensions, with the keys that lead to them.
 
-    A list of `batch_size` entries within the batch holds one per sample, and is itself a part of that length.
+    A list of `batch_size` entries inside the batch has one entry per sample, and is itself a part of that length.
     """
     if isinstance(batch, Mapping):
         entries: Iterable[tuple[Any, Any]] = batch.items()
@@ -139,7 +138,7 @@ def _shapes(batch: Any, batch_size: int, keys: tuple[Any, ...] = ()) -> Iterator
 
 
 def _size(batch: Any, place: Place) -> int | None:
-    """The size of the batch there; None if it has no such part."""
+    """Return the size of the batch at that place; None if it has no such part."""
     keys, dimension = place
     try:
         shape = shape_of(_part(batch, keys))
@@ -155,7 +154,7 @@ def _part(batch: Any, keys: tuple[Any, ...]) -> Any:
 
 
 def _shared_most(sizes: Mapping[Place, int]) -> int:
-    """The size that most parts of the batch have; of equally many the one in the earlier dimension."""
+    """Return the most common size of the batch's parts; of equally common ones that of the earlier dimension."""
 
     def weight(size: int) -> tuple[int, int]:
         places = [place for place, of_place in sizes.items() if of_place == size]

@@ -32,21 +32,21 @@ class Epochs:
 
     def __init__(self, loader: DataLoader[Any]) -> None:
         self.loader = loader
-        self._fits = False  # into shared memory, as far as can be told
+        self._fits = False  # the batches fit into shared memory, as far as is known
         self._begun = 0  # epochs
 
     @property
     def batches(self) -> int:
-        """The batches of an epoch; 0 where nobody knows: of a stream, or with a sampler that has no length."""
+        """The batches of an epoch; 0 if unknown: for a stream, or a sampler without a length."""
         if isinstance(self.loader.dataset, IterableDataset):
             return 0
         try:
             return len(self.loader)
-        except Exception:  # whatever the user's sampler raises: it can be trained with
+        except Exception:  # whatever the user's sampler raises: training still works
             return 0
 
     def __call__(self) -> Iterator[Any]:
-        """Start an epoch. Raises `SharedMemoryTooSmall` before the first, if its workers would need more than is."""
+        """Start an epoch. Raises `SharedMemoryTooSmall` before the first, if workers would need more than is free."""
         if not self._fits:
             shared_memory.check(self.loader, shared_memory_bytes())
             self._fits = True
@@ -58,7 +58,7 @@ class Epochs:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """The data that the target trains on, before a batch size cuts it into batches."""
+    """The data that the target trains on, before it is divided into batches."""
 
     kind: Literal["dataset", "iterable", "dataloader", "batch"]
     dataset: Any = None  # None for dataloader and batch
@@ -66,7 +66,7 @@ class Data:
 
     @property
     def description(self) -> str:
-        """`CIFAR10, 50,000 samples`."""
+        """The data in words: `CIFAR10, 50,000 samples`."""
         if self.dataset is None:
             return {"batch": "one synthetic batch, reused", "dataloader": "dataloader()"}[self.kind]
         size = "samples not counted" if self.samples is None else f"{self.samples:,} samples"
@@ -74,21 +74,21 @@ class Data:
 
 
 def find(contract: Contract, offered: Mapping[str, Any]) -> Data:
-    """The data of the target; calls `dataset()` if that is what it has. Raises `TargetError`."""
+    """Return the data of the target; calls its `dataset()`, if it has one. Raises `TargetError`."""
     if contract.data != "dataset":
         return Data(kind=cast(Literal["dataloader", "batch"], contract.data))
     return read_dataset(contract, "dataset", offered)
 
 
 def read_dataset(contract: Contract, name: str, offered: Mapping[str, Any]) -> Data:
-    """The dataset called `name`, recognised. Raises `TargetError`."""
+    """Return the dataset called `name`, and its kind. Raises `TargetError`."""
     dataset = contract.make(name, offered)
     with blaming(f"{name}()", contract.root):  # __len__ is the user's code too
         return _recognised(dataset, f"{name}()")
 
 
 def _recognised(dataset: Any, name: str) -> Data:
-    """Tell map-style from iterable data. Raises `TargetError` for what is neither, and for no samples at all."""
+    """Return map-style or iterable data. Raises `TargetError` for other objects, and for data without samples."""
     if isinstance(dataset, DataLoader):
         raise TargetError(
             f"{name} returned a DataLoader, whose batch size is fixed: return its dataset (autotune sets batch size "
@@ -125,7 +125,7 @@ def _recognised(dataset: Any, name: str) -> Data:
 
 
 def training_source(contract: Contract, data: Data, plan: Plan, offered: Mapping[str, Any], model: Any) -> Source:
-    """Starts epochs of training batches. `plan.loader_options` alone decides about batch size and workers."""
+    """Return the source of training batches. Only `plan.loader_options` decides about batch size and workers."""
     if data.kind == "batch":
         batch = contract.make("batch", offered)
         return lambda: itertools.repeat(batch)
@@ -133,7 +133,7 @@ def training_source(contract: Contract, data: Data, plan: Plan, offered: Mapping
         return _own_loader(contract, plan, offered)
     _check_size(data, int(plan.loader_options["batch_size"]))
     options = dict(plan.loader_options)
-    own = contract.loader if options["num_workers"] else {}  # what only a loader with workers may be given
+    own = contract.loader if options["num_workers"] else {}  # arguments for a loader with workers only
     sampler = _sampler(contract, {**offered, "dataset": data.dataset}) if "sampler" in contract else None
     if sampler is not None or data.kind == "dataset":
         options |= sharding.loader_options(data.dataset, sampler)
@@ -142,7 +142,7 @@ def training_source(contract: Contract, data: Data, plan: Plan, offered: Mapping
 
 
 def validation_source(contract: Contract, data: Data, plan: Plan, model: Any) -> Source:
-    """Return the source for validation: in order, with the last partial batch, loaded here, for speed is not asked."""
+    """Return the source for validation: in order, with the last partial batch, loaded in this process."""
     options = {"batch_size": plan.loader_options["batch_size"], "num_workers": 0}
     return Epochs(_loader(contract, data.dataset, model, options))
 
@@ -191,7 +191,7 @@ def _own_loader(contract: Contract, plan: Plan, offered: Mapping[str, Any]) -> S
 
 
 def _check_asked(loader: DataLoader[Any], plan: Plan) -> None:
-    """Raise `TargetError` unless the user's own loader has the options that knobs were asked for."""
+    """Raise `TargetError` unless the user's own loader has the options that it was given for knobs."""
     for name in sorted(plan.loader_asked):
         asked, seen = plan.loader_options[name], getattr(loader, name)
         if asked != seen:
@@ -209,7 +209,7 @@ def _check_size(data: Data, batch_size: int) -> None:
 
 
 class _Stream(IterableDataset[Any]):
-    """Any object that can be iterated again and again, as the iterable dataset that DataLoader asks for."""
+    """An iterable dataset for DataLoader around any object that can be iterated repeatedly."""
 
     def __init__(self, samples: Any) -> None:
         self.samples = samples

@@ -1,4 +1,4 @@
-"""The knobs that a target declares in `space`, or a person beside it, and the functions that take them by name."""
+"""The knobs that a target declares in `space`, or a user by options, and the functions that take them by name."""
 
 from __future__ import annotations
 
@@ -20,19 +20,20 @@ from autotune.targets.contract import Contract, is_factory
 from autotune.targets.loaded import Loaded
 from autotune.targets.named_arguments import takes
 
-# Agreed names whose functions are handed what they ask for.
+# Agreed names whose functions get the arguments that they ask for.
 TAKERS = (
     "model", "dataset", "dataloader", "batch", "loss", "optimizer", "step", "scheduler", "ema", "sampler", "samples",
     "validation", "worst_batch", "setup",
 )  # fmt: skip
 TRAINER = "trainer"
-BY_DICT = "knobs"  # the argument that is handed all of them
+BY_DICT = "knobs"  # the argument that gets all declared knobs as a dict
 
 
 def of_module(loaded: Loaded, builder: str, asked: Sequence[Declaration]) -> tuple[Declaration, ...]:
     """Return the knobs that the target declares, and those of `asked`; each with its takers and its default.
 
-    `builder` is the function that was named as the target, if one was. Raises `TargetError` for one that nothing takes.
+    `builder` is the function that was named as the target, if any. Raises `TargetError` for a knob that no function
+    takes.
     """
     written, baseline = _own_names(loaded, "space"), _own_names(loaded, "baseline")
     by_name = {name: _declared(name, value) for name, value in written.items()} | {one.name: one for one in asked}
@@ -51,9 +52,9 @@ def of_module(loaded: Loaded, builder: str, asked: Sequence[Declaration]) -> tup
 
 
 def of_command(command: Command, asked: Sequence[Declaration]) -> tuple[Declaration, ...]:
-    """Return the knobs that placeholders of the command declare; what `asked` says of one counts more.
+    """Return the knobs that placeholders of the command declare; `asked` has precedence.
 
-    Raises `TargetError` for one of `asked` that none does.
+    Raises `TargetError` for a knob of `asked` that no placeholder declares.
     """
     by_name = {one.name: one for one in command.declared}
     for one in asked:
@@ -68,15 +69,15 @@ def of_command(command: Command, asked: Sequence[Declaration]) -> tuple[Declarat
 
 
 def with_own_default(one: Declaration, takers: Sequence[Callable[..., Any]]) -> Declaration:
-    """Return the knob with the value that its first taker with a plain default has by itself: today's.
+    """Return the knob with the plain default of the first function that takes it as its default: today's value.
 
-    What is not listed is added: the recommendation is compared with what the code does today. None is not: it mostly
-    stands for what the function looks up by itself.
+    If the value is not among the knob's values, it is added, because the recommendation is compared with the code of
+    today. None is not added: it mostly means that the function looks up the value itself.
     """
     defaults = [value for taker in takers if _is_plain(value := _default(taker, one.name))]
     if listed := [value for value in defaults if _is_listed(value, one)]:
         return replace(one, default=listed[0])
-    if not defaults or defaults[0] in one.values:  # 1 beside True or 1.0: written alike
+    if not defaults or defaults[0] in one.values:  # not 1 in addition to True or 1.0, which look the same
         return one
     added = declaration(one.name, [defaults[0], *one.values])
     ordered = one.ordered and (added.ordered or not are_numbers(one.values))
@@ -89,7 +90,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _own_names(loaded: Loaded, part: str) -> dict[str, Any]:
-    """Return what `space` or `baseline` holds beside our knobs; mistakes in the rest are told where it is read."""
+    """Return the entries of `space` or `baseline` besides our knobs; mistakes in ours are reported elsewhere."""
     own = {name: value for name, value in loaded.names.items() if name == part}
     given = Contract(label=loaded.label, root=loaded.root, names=own).make(part, {}) if own else {}
     ours = {known for knob in OURS for known in (knob.name, knob.alias)}
@@ -137,7 +138,7 @@ def _is_listed(value: Any, one: Declaration) -> bool:
 
 def _nobody_takes(name: str, label: str, functions: Mapping[str, Callable[..., Any]], ours: Collection[str]) -> str:
     theirs = {parameter for function in functions.values() for parameter in _parameters(function)}
-    # What a function of theirs takes is nearer than what merely sounds like it.
+    # Prefer names of the user's arguments to names that are merely similar.
     near = [
         *difflib.get_close_matches(name, ours, n=1, cutoff=NEAR_NAME_RATIO),
         *difflib.get_close_matches(name, sorted(theirs), n=1),
@@ -160,7 +161,7 @@ def _parameters(function: Callable[..., Any]) -> list[str]:
 
 
 def described(one: Declaration, *, of_command: bool) -> str:
-    """Return it as `check` tells it: `sdpa, flash: yours, handed to model()`."""
+    """Return the knob in words for `check`: `sdpa, flash: yours, handed to model()`."""
     takers = " and ".join(f"{taker}()" for taker in one.takers) or "whoever takes knobs"
     return (
         f"{', '.join(map(text, one.values))}: yours, {'put into the command' if of_command else f'handed to {takers}'}"

@@ -1,4 +1,4 @@
-"""The plain settings in a target: `baseline`, `space` and `global_batch_size`, checked against the knobs."""
+"""The settings in a target: `baseline`, `space` and `global_batch_size`, checked against the knobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class DeclaredSettings:
 
 
 def read_settings(contract: Contract) -> DeclaredSettings:
-    """Read and check them. Raises `TargetError` for an unknown knob or a value that its knob cannot take."""
+    """Return the checked settings. Raises `TargetError` for an unknown knob or a value that its knob cannot take."""
     baseline = _by_knob(contract, "baseline")
     space = _by_knob(contract, "space")
     return DeclaredSettings(

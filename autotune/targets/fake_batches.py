@@ -31,14 +31,14 @@ class ShapesVary(CannotPredict):
 
 @dataclass(frozen=True, kw_only=True)
 class Rebatched:
-    """Two real batches of `FAKE_SIZES` samples, alike but for their size."""
+    """Two real batches of `FAKE_SIZES` samples, from which fake batches of any size are made."""
 
     smaller: Any
     larger: Any
 
     @property
     def alike(self) -> bool:
-        """Whether nothing but the number of samples tells the two batches apart."""
+        """Whether the shapes of the two batches differ only by the number of samples."""
         try:
             self.of(FAKE_SIZES[-1], FakeTensorMode())
         except ShapesVary:
@@ -46,10 +46,10 @@ class Rebatched:
         return True
 
     def of(self, size: int, mode: FakeTensorMode) -> Any:
-        """A batch of `size` samples: every dimension goes on as it went from the smaller batch to the larger.
+        """Return a batch of `size` samples: every dimension is extrapolated from the smaller batch and the larger one.
 
-        A dimension may hold any multiple of the batch (samples times tokens, flattened), and one more (offsets).
-        Raises `CannotPredict`, where shapes vary beside the batch `ShapesVary`.
+        A dimension may be any multiple of the batch (samples times tokens, flattened), also plus one (offsets). Raises
+        `CannotPredict`; `ShapesVary` if shapes differ in more than the batch.
         """
         return _grown(self.smaller, self.larger, size, mode)
 
@@ -77,7 +77,7 @@ def _grown(one: Any, other: Any, size: int, mode: FakeTensorMode) -> Any:
 
 
 def _parts(one: Any, other: Any, size: int, mode: FakeTensorMode) -> list[Any]:
-    """Return the parts of a list: as many as there are samples if it has an entry per sample, else its own."""
+    """Return the parts of a list: one per sample if the list has an entry per sample, else as many as it has."""
     if (len(one), len(other)) == FAKE_SIZES:
         return [_grown(one[-1], other[-1], size, mode) for _ in range(size)]
     if len(one) != len(other):
@@ -86,7 +86,7 @@ def _parts(one: Any, other: Any, size: int, mode: FakeTensorMode) -> list[Any]:
 
 
 def _line(smaller: int, larger: int, size: int) -> int:
-    """The size of a dimension that is `smaller` and `larger` in the two batches; their sizes differ by 1."""
+    """Return the size of a dimension that is `smaller` and `larger` in the two batches, which differ by one sample."""
     per_sample = larger - smaller
     rest = smaller - per_sample * FAKE_SIZES[0]
     if per_sample and not (per_sample > 0 and rest in (0, 1)):

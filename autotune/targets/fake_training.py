@@ -2,7 +2,7 @@
 
     real model ─► knobs edit it ─► its tensors are swapped for fake ones ─► optimizer ─► steps on fake batches
 
-Fake tensors live on the device of the real ones, take no memory, and run the same operations as far as shapes go
+Fake tensors are on the device of the real ones, take no memory, and run the same operations on shapes only
 (torch._subclasses.FakeTensorMode, as torch.compile uses it).
 """
 
@@ -44,11 +44,11 @@ class FakeTraining:
     def __init__(self, training: Training, batches: Rebatched, mode: FakeTensorMode) -> None:
         self.training, self._batches, self._mode = training, batches, mode
         assert training.update is not None, "begun"
-        # Averaging asks how often it was done, which no fake tensor knows; its memory is that of the averages.
+        # Averaging reads its count, which a fake tensor does not know; it needs only the memory of the averages.
         self._averaged, training.update.averaged = training.update.averaged, None
 
     def tensors(self) -> Iterator[torch.Tensor]:
-        """Parameters and buffers, also of averaged weights, which live as long as this does."""
+        """Yield parameters and buffers, also of averaged weights, which live as long as this object."""
         for one in (self.training.model, self._averaged):
             if isinstance(one, torch.nn.Module):
                 yield from (*one.parameters(), *one.buffers())
@@ -56,9 +56,9 @@ class FakeTraining:
     def step(
         self, batch_size: int, watching: AbstractContextManager[Any], hold: Callable[[torch.Tensor], None]
     ) -> None:
-        """One optimizer step, every micro-batch of `batch_size` samples; `hold` is told the tensors of the batch.
+        """Take one optimizer step on micro-batches of `batch_size`; `hold` is called with the batch's tensors.
 
-        `watching` is entered inside the fake world. Raises what the user's code and torch raise.
+        `watching` is entered inside the fake tensor mode. Raises what the user's code and torch raise.
         """
         batch = self._batches.of(batch_size, self._mode)
         self.training.worst = lambda shapes_vary: batch
@@ -74,7 +74,7 @@ class ShapeRunFunctions:
     def __init__(
         self, reference: TargetPlace, config: Config, device: str, phase: Callable[[str], None], *, shapes_vary: bool
     ) -> None:
-        """Load the target, and what it trains on. Raises `TargetError`."""
+        """Load the target and its data. Raises `TargetError`."""
         self._config, self._device, self._shapes_vary = completed(config), device, shapes_vary
         offered = common_arguments(self._config, device)
         found = kinds.load(reference, offered, phase)
@@ -89,15 +89,15 @@ class ShapeRunFunctions:
         self._batches: Rebatched | None = None
 
     def training(self, values: dict[str, Value], micro_batches: int) -> FakeTraining:
-        """The arm in which the knobs of `values` have these values. Raises `TargetError` and `CannotPredict`."""
+        """Return the arm with these values of knobs. Raises `TargetError` and `CannotPredict`."""
         mode = FakeTensorMode(allow_non_fake_inputs=True)  # constants that modules keep for themselves stay real
         config = replace(self._config, values=self._config.values | values)
         plan = self._plan(config)
         plan.accumulation_steps = micro_batches
-        plan.scale_loss = False  # it would skip steps: nobody knows whether fake gradients are finite
+        plan.scale_loss = False  # it would skip steps: whether fake gradients are finite is unknown
         for prepare in plan.setup:
             prepare()
-        if isinstance(self._contract.names["model"], torch.nn.Module):  # an object, of which every arm needs its own
+        if isinstance(self._contract.names["model"], torch.nn.Module):  # an object: every arm needs its own copy
             plan.model_transforms.insert(0, copy.deepcopy)
         plan.model_transforms.append(lambda model: _swapped(model, mode))
         offered = common_arguments(config, self._device)
@@ -105,7 +105,7 @@ class ShapeRunFunctions:
         if self._batches is None:
             self._batches = self._real_batches(training.model)
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of copies of fake tensors, which averaged weights are
+            warnings.simplefilter("ignore")  # about copies of fake tensors: averaged weights are such copies
             training.begin(self._batches.smaller)
         _choose_loss(training, self._batches.larger, mode)
         if self._device.startswith("cuda"):
@@ -113,7 +113,7 @@ class ShapeRunFunctions:
         return FakeTraining(training, self._batches, mode)
 
     def _plan(self, config: Config, batch_size: int = FAKE_SIZES[-1]) -> Plan:
-        """The knobs' own, with no workers and small batches: the loader is asked for two of them."""
+        """Return the plan of the knobs, without workers and with small batches, of which the loader gives two."""
         return plan_of({**config.values, "batch_size": batch_size, worker_knob().name: 0}, self._device)
 
     def _real_batches(self, model: torch.nn.Module) -> Rebatched:
@@ -139,9 +139,9 @@ class ShapeRunFunctions:
 
 
 def _swapped(model: torch.nn.Module, mode: FakeTensorMode) -> torch.nn.Module:
-    """The model with a fake tensor in the place of every parameter and buffer; the mode keeps shared ones shared.
+    """Return the model with fake parameters and buffers; the mode keeps shared ones shared.
 
-    By `setattr`, because recurrent modules keep a second list of their weights, which they mend then.
+    They are set by `setattr`, because recurrent modules then update their second list of weights.
     """
     for module in model.modules():
         for name, tensor in (*module.named_parameters(recurse=False), *module.named_buffers(recurse=False)):
@@ -150,7 +150,7 @@ def _swapped(model: torch.nn.Module, mode: FakeTensorMode) -> torch.nn.Module:
 
 
 def _choose_loss(training: Training, batch: Any, mode: FakeTensorMode) -> None:
-    """Let a loss that is inferred from the target's contents see real ones."""
+    """Run an inferred loss once on real tensors: it is inferred from their contents."""
     is_inferred = isinstance(training.loss, InferredLoss) and training.own_step is None
     if not is_inferred or not isinstance(batch, list | tuple):
         return
@@ -166,7 +166,7 @@ def _choose_loss(training: Training, batch: Any, mode: FakeTensorMode) -> None:
 
 
 def _launch_together(update: Update | None) -> None:
-    """Let optimizers update all parameters at once, with temporaries of all, as they do with real tensors on CUDA."""
+    """Make optimizers update all parameters at once, with temporaries for all, as with real tensors on CUDA."""
     for group in (group for one in (update.optimizers if update else ()) for group in one.param_groups):
         if group.get("foreach", True) is None and not group.get("fused") and not group.get("differentiable"):
             group["foreach"] = True

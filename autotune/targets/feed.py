@@ -1,4 +1,4 @@
-"""An endless stream of batches over the epochs of a loader, which knows when each was asked for and when it came."""
+"""An endless stream of batches over the epochs of a loader, with the times when each was asked for and arrived."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ _END = object()  # no batch can be this
 
 
 class Feed:
-    """Asks `source` for the next epoch whenever one ends, and tells the watch."""
+    """Gives the batches of `source`, epoch after epoch, and tells the watch of each new epoch."""
 
     def __init__(self, source: Source, watch: Watch) -> None:
         self._source, self._watch = source, watch
         self._epoch: Iterator[Any] | None = None
         self._seen: Any = None
         self._instead: Iterator[Any] | None = None
-        self.arrived = time.perf_counter()  # when the batch that `next` gave last was there
+        self.arrived = time.perf_counter()  # when the last batch of `next` arrived
         self.waited = 0.0  # seconds for all batches so far
 
     def next(self) -> Any:
-        """The next batch; the time until it is there counts as waiting."""
+        """Return the next batch; the time until it arrives counts as waiting."""
         asked = time.perf_counter()
         if self._instead is not None:
             self.arrived = asked
             return next(self._instead)
-        self._seen = None  # not held while the next one is loaded
+        self._seen = None  # freed while the next one is loaded
         batch = next(self._epoch, _END) if self._epoch is not None else _END
         if batch is _END:
             batch = self._begin()
@@ -43,7 +43,7 @@ class Feed:
 
     @contextmanager
     def giving(self, batches: Iterator[Any]) -> Iterator[None]:
-        """Give these batches, without waiting, until the end; the loader is not asked, and draws nothing by chance."""
+        """Give these batches, without waiting, until the end; the loader is not asked and draws no random numbers."""
         self._instead = batches
         try:
             yield
@@ -51,11 +51,11 @@ class Feed:
             self._instead = None
 
     def repeating(self) -> AbstractContextManager[None]:
-        """Repeat the batch seen last, without waiting, until the end."""
+        """Repeat the last batch, without waiting, until the end."""
         return self.giving(repeat(self._seen))
 
     def unused(self) -> Any:
-        """The next batch, for no step: the time until it is there is not waiting."""
+        """Return the next batch, which no step uses: the time until it arrives is not counted as waiting."""
         self._seen = None
         batch = next(self._epoch, _END) if self._epoch is not None else _END
         return self._begin() if batch is _END else batch

@@ -28,7 +28,7 @@ def findings(
 ) -> tuple[Finding, ...]:
     """Return the parts of `training`, after its first step on `batch`.
 
-    `is_shared_out`: iterating the data asked for the number of the loader worker, so that each can take its share.
+    `is_shared_out`: the data asked for the number of its loader worker when iterated, so each can take its share.
     """
     count = sum(parameter.numel() for parameter in training.model.parameters())
     inferred_optimizer = "optimizer" not in contract
@@ -68,7 +68,7 @@ def step_finding(facts: StepFacts) -> Finding:
 
 
 def _samples(contract: Contract, training: Training, batch: Any) -> list[Finding]:
-    """Return what the samples of a batch are counted by; nothing for batches that are cut here."""
+    """Return how the samples of a batch are counted; empty for batches of our own loader."""
     line, count = contracts.NAMES["samples"], training.count_samples
     if isinstance(count, OwnBatches):
         text, follows = count.explanation(batch), count.is_told or "setup" in contract  # which may tell it
@@ -81,7 +81,7 @@ def _samples(contract: Contract, training: Training, batch: Any) -> list[Finding
 
 
 def _unread(contract: Contract, data: Data) -> list[Finding]:
-    """Return what the file has under other names than agreed, and so is left out."""
+    """Return findings about parts of the file that are not used, because their names are not the agreed ones."""
     found = []
     for name, used in (("sampler", "shuffled"), ("validation", "none"), ("baseline", "assumed")):
         if name in contract.unread and (name != "sampler" or data.kind == "dataset"):
@@ -97,21 +97,21 @@ def _not_read(contract: Contract, name: str) -> str:
 
 
 def takes_workers(contract: Contract, data: Data) -> bool:
-    """Whether the number of loader workers can be chosen."""
+    """Return whether the number of loader workers can be chosen."""
     return data.kind != "dataloader" or takes(contract.names["dataloader"], "num_workers")
 
 
 def loader_options(contract: Contract, data: Data) -> tuple[str, ...] | None:
-    """The options of a DataLoader that its own loader takes; None: the loader is ours, and takes all."""
+    """Return the DataLoader options that the target's own loader takes; None: the loader is ours and takes all."""
     if data.kind != "dataloader":
         return None
     return tuple(name for name in LOADER_KNOBS if takes_option(contract.names["dataloader"], name))
 
 
 def _worst(contract: Contract, data: Data) -> list[Finding]:
-    """Return how the memory of the largest batch will be known; nothing for a synthetic one, which is always the same.
+    """Return how the memory of the largest batch is found; empty for a synthetic batch, which is always the same.
 
-    Whether shapes vary, one batch does not tell.
+    One batch does not show whether shapes vary.
     """
     line = contracts.NAMES["worst_batch"]
     if "worst_batch" in contract:
@@ -135,7 +135,7 @@ def _loss(contract: Contract, training: Training) -> Finding:
 
 
 def _update(training: Training) -> list[Finding]:
-    """Return what else belongs to an optimizer step, and so to what is measured."""
+    """Return findings about the other parts of an optimizer step, which are measured with it."""
     update = training.update
     assert update is not None, "a step has been taken"
     found = []

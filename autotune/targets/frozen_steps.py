@@ -1,4 +1,4 @@
-"""Optimizer steps that cost what real ones cost and teach the model nothing: for timing them on one batch."""
+"""Optimizer steps that take as long as real ones and do not change the model: for timing them on one batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def without_learning(update: Update, device: str) -> Iterator[None]:
     rates = [group["lr"] for group in groups]
     kind = device.partition(":")[0]
     with ExitStack() as stack:
-        if kind in ("cpu", "cuda", "xpu"):  # of MPS the state cannot be had by index
+        if kind in ("cpu", "cuda", "xpu"):  # MPS has no random state by index
             stack.enter_context(torch.random.fork_rng([] if kind == "cpu" else [device], device_type=kind))
         for group, rate in zip(groups, rates, strict=True):
             group["lr"] = torch.zeros_like(rate) if isinstance(rate, torch.Tensor) else 0.0

@@ -1,4 +1,4 @@
-"""The probable meaning of names in a user's file: what people call things where autotune agreed upon other names."""
+"""Guesses which parts of a user's file have other names than the agreed ones."""
 
 from __future__ import annotations
 
@@ -37,23 +37,23 @@ OPTIONAL = ("loss", "collate", "optimizer", "sampler", "validation", "baseline")
 
 @dataclass(frozen=True, kw_only=True)
 class Unread:
-    """Something in the user's file that autotune does not read, because it has another name than agreed."""
+    """A part of the user's file that autotune does not read, because its name is not the agreed one."""
 
     name: str
     value: Any
 
 
 def nearest(name: str, others: Collection[str]) -> str:
-    """The one of `others` that was probably meant by the agreed `name`; empty if none was."""
+    """Return the name among `others` that probably means the agreed `name`; empty if there is none."""
     known = [other for other in others if other in SYNONYMS[name]]
     near = difflib.get_close_matches(name, others, n=1, cutoff=0.75)
     return next(iter([*known, *near]), "")
 
 
 def unread(module: ModuleType, names: Collection[str]) -> dict[str, Unread]:
-    """Map each agreed name that is not among `names` to what the module probably calls so.
+    """Return for each agreed name that `names` lacks the part of the module that it probably means, if any.
 
-    That may be the agreed name itself, where `names` come from a function of the module.
+    That part may have the agreed name itself, if `names` come from a function of the module.
     """
     found = {}
     for agreed in OPTIONAL:
@@ -64,7 +64,7 @@ def unread(module: ModuleType, names: Collection[str]) -> dict[str, Unread]:
 
 
 def loss_line(criterion: Unread) -> str:
-    """The line that makes a loss of the file's own the loss."""
+    """Return the line of Python that makes the file's own criterion its loss."""
     name, value = criterion.name, criterion.value
     if takes(value, "model") and takes(value, "batch"):
         return f"loss = {name}"

@@ -21,19 +21,19 @@ from autotune.targets.installed import is_installed
 from autotune.targets.reference import TargetPlace
 from autotune.targets.user_errors import blaming
 
-_BEFORE_ANY_TARGET: set[str] = set()  # names of the modules that were imported when the first target was
-_LOADED: list[TargetPlace] = []  # in this process
+_BEFORE_ANY_TARGET: set[str] = set()  # names of the modules that were imported before the first target
+_LOADED: list[TargetPlace] = []  # loaded in this process
 _INSTALLED = {Path(place) for kind, place in sysconfig.get_paths().items() if kind.endswith("lib")}
-_STAND_IN = "autotune_target"  # name of a file whose own name an already imported module has
+_STAND_IN = "autotune_target"  # module name for a file whose own name is taken by an imported module
 
 
 def load(reference: TargetPlace) -> ModuleType:
-    """The imported module. Its file's folder (or the working folder, for a module) goes first on `sys.path`.
+    """Return the imported module. Its file's folder (for a module the working folder) goes first on `sys.path`.
 
-    Whatever an earlier call imported of the user's code is run anew: a model that is an object of a module would come
-    back as the earlier training left it, and with its hooks. Not covered: such an object in code that cannot be run
-    twice (it registers an operator, say), of which only the target's own file is run anew.
-    Raises `TargetError` if it cannot be imported, ends the process, or takes an optimizer step.
+    User code that an earlier call imported is run anew: otherwise a model that is an object of a module would still
+    have the state and hooks of the earlier training. Not covered: such an object in code that cannot be run twice (for
+    example, it registers an operator): then only the target's own file is run anew. Raises `TargetError` if it cannot
+    be imported, ends the process, or takes an optimizer step.
     """
     root = root_of(reference)
     forgotten = _forget_code_below(root) if _LOADED else {}
@@ -59,12 +59,12 @@ def _imported(reference: TargetPlace, root: Path) -> ModuleType:
 
 
 def root_of(reference: TargetPlace) -> Path:
-    """The folder that counts as the user's code."""
+    """Return the folder whose files count as the user's code."""
     return reference.file.parent if reference.file else Path.cwd()
 
 
 def pick(module: ModuleType, name: str, label: str) -> Any:
-    """Return what is called `name` in the module. Raises `TargetError` with the nearest name there is."""
+    """Return the object called `name` in the module. Raises `TargetError`, which names the nearest existing name."""
     if hasattr(module, name):
         return getattr(module, name)
     near = difflib.get_close_matches(name, [own for own in vars(module) if not own.startswith("_")], n=1)
@@ -73,16 +73,16 @@ def pick(module: ModuleType, name: str, label: str) -> Any:
 
 
 def remember_modules() -> None:
-    """Take what is imported now for modules that are not the user's.
+    """Note all modules that are imported now: they are not the user's.
 
-    A fork server does it for its probes: to look through thousands of names copies as many pages of a forked process
-    (30 ms where transformers is imported).
+    A fork server does it for its probes: reading thousands of names copies as many pages of a forked process (30 ms
+    where transformers is imported).
     """
     _BEFORE_ANY_TARGET.update(sys.modules)
 
 
 def _forget_code_below(root: Path) -> dict[str, ModuleType]:
-    """Take the user's modules out of those that are imported, and return them."""
+    """Remove the user's modules from `sys.modules`, and return them by name."""
     names = [name for name in set(sys.modules) - _BEFORE_ANY_TARGET if _is_users(sys.modules[name], root)]
     return {name: sys.modules.pop(name) for name in names}
 
@@ -98,7 +98,7 @@ def _is_users(module: ModuleType, root: Path) -> bool:
 
 
 def _from_file(path: Path) -> ModuleType:
-    """Run the file anew under its own name, so that loader workers started by `spawn` find it by that name too."""
+    """Return the file's module, run anew under its own name, by which workers started by `spawn` find it, too."""
     known = sys.modules.get(path.stem)
     taken = known is not None and getattr(known, "__file__", None) != str(path)
     name = _STAND_IN if taken else path.stem
@@ -124,7 +124,7 @@ def _from_module(name: str, root: Path) -> ModuleType:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{name}.".startswith(f"{error.name}."):
-            raise  # the module is there; one that it imports is not
+            raise  # the module exists; one that it imports does not
         raise TargetError(
             f"There is no module {name}: {error.name} was not found. Modules are looked up from {root} and among the "
             f"installed packages. Go to the folder above it, or name the file: {name.replace('.', '/')}.py."
@@ -133,7 +133,7 @@ def _from_module(name: str, root: Path) -> ModuleType:
 
 @contextmanager
 def as_a_script(label: str, meanwhile: str = "being imported") -> Iterator[None]:
-    """Show the user's code its own name as command line, and treat an early exit as the mistake that it is here."""
+    """Set `sys.argv` to the target's name until the end, and raise `TargetError` if the user's code exits."""
     arguments = sys.argv
     sys.argv = [label]
     try:

@@ -1,4 +1,4 @@
-"""Finds out what a target is by building it and taking one real optimizer step; says what was inferred."""
+"""Finds the facts of a target by building it and taking one real optimizer step; says which were inferred."""
 
 from __future__ import annotations
 
@@ -45,12 +45,12 @@ def inspect(
     reference: TargetPlace, device: str, config: Config | None, phase: Callable[[str], None],
     asked: Sequence[Declaration] = (),
 ) -> TargetFacts:  # fmt: skip
-    """Return what the search needs to know of the target, after one step of `config` or of the target's baseline.
+    """Return the facts of the target that a search needs, after one step of `config` or of the target's baseline.
 
-    `asked` are knobs that the user declares beside those of the target's `space`.
-    Raises `TargetError` for whatever the user has to change, and memory errors as they come.
+    `asked` are knobs that the user declares besides those of the target's `space`. Raises `TargetError` for anything
+    the user must change, and memory errors unchanged.
     """
-    world.join(device)  # before the user's code, which may ask which rank it is
+    world.join(device)  # before the user's code, which may ask for its rank
     usual = common_arguments(config or Config(values=defaults()), device)
     found, declared = kinds.load_declaring(reference, usual, phase, asked)
     with declaring(*declared):
@@ -127,7 +127,7 @@ def _contract(
 
 
 def _step_of_all_ranks(contract: Contract, training: Training, first: _FirstStep, device: str) -> StepFacts:
-    """Take the first step, after which all ranks have to have learned the same. Raises `TargetError` if not."""
+    """Take the first step, and return its facts. Raises `TargetError` unless all ranks then have equal parameters."""
     agreement = Agreement(training.model, training.parallel.called)
     if training.exchanges:
         unused = parallel.finds_unused(contract)
@@ -141,14 +141,14 @@ def _step_of_all_ranks(contract: Contract, training: Training, first: _FirstStep
 
 
 def _settable(contract: Contract) -> tuple[str, ...] | None:
-    """The knobs that can be set: all, or all but accumulation where a step of the user's takes one batch."""
+    """Return the knobs that can be set: None for all; all but accumulation if a step of the user's takes one batch."""
     if "step" not in contract:
         return None
     return tuple(one.name for one in KNOBS if one.name != "gradient_accumulation_steps")
 
 
 def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable[[str], None]) -> TargetFacts:
-    """Inspect a loop of the user's, after one step of `config` or of what it trains with today."""
+    """Return the facts of a user's own loop, after one step of `config` or of its settings of today."""
     plan = Plan(device=device) if config is None else _planned(config.values, device)
     model, first = loop.build(config, plan), _FirstStep()
     facts, session = None if model is None else loop.facts(), OwnSession(loop)
@@ -173,18 +173,18 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable
 
 
 def _name(model: nn.Module, reference: TargetPlace) -> str:
-    """The model's class, or the target's name where the class is a mere container."""
+    """Return the name of the model's class, or of the target if the class is a mere container."""
     return reference.label.removesuffix(".py") if type(model) is nn.Sequential else type(model).__name__
 
 
 @dataclass
 class _FirstStep(Watch):
-    """A watch that lets one optimizer step happen, and remembers what went in."""
+    """A watch that stops after one optimizer step, and keeps the step's input."""
 
     batch: Any = None
     batches: int = 0  # of an epoch; 0: its loader does not know
     asked_for_loader_worker: bool = False  # whether loading it called `torch.utils.data.get_worker_info`
-    at_first: Callable[[Any], None] = lambda batch: None  # done with the first batch before anything else
+    at_first: Callable[[Any], None] = lambda batch: None  # called with the first batch before the step
     reached: set[int] = field(default_factory=set)  # ids of the parameters that got a gradient
     steps: list[Step] = field(default_factory=list)
     updates: Updates = field(default_factory=Updates)
@@ -197,17 +197,17 @@ class _FirstStep(Watch):
         return f"the first training step, on a batch of {describe(self.batch)}"
 
     def step(self, step: Step) -> Order:
-        """One is enough."""
+        """Keep the step, and stop training."""
         self.steps.append(step)
         return Order.STOP
 
     def remembering(self, source: sources.Source) -> sources.Source:
-        """`source`, whose first batch is kept (on the host, as it was loaded)."""
+        """Return `source`, changed to keep its first batch (on the host, as it was loaded)."""
 
         def epoch() -> Iterator[Any]:
             batches = iter(source())
             if self.batch is None:
-                if world.world().size > 1:  # a length may take long, or not be there
+                if world.world().size > 1:  # a length may take long, or be missing
                     self.batches = length_hint(batches)
                 with asking_for_loader_worker() as asking:
                     self.batch = next(batches, None)
@@ -246,11 +246,11 @@ def _take_step(session: Session, model: nn.Module | None, first: _FirstStep, dev
 def _confirm_count(
     contract: Contract, data: Data, training: Training, values: dict[str, Value], phase: Callable[[str], None]
 ) -> None:
-    """A dimension may have the size asked for by chance: ask for a batch of another one. Raises `TargetError`."""
+    """Ask for a batch of another size, as a dimension may have the first size by chance. Raises `TargetError`."""
     count = training.count_samples
     if not isinstance(count, OwnBatches) or not count.is_told or not count.can_be_seen:
         return
-    phase("build")  # the loader once more, which may take as long again
+    phase("build")  # making the loader again may take as long again
     size = int(values["batch_size"] or 1)
     other = size // 2 or 2
     changed = values | {"batch_size": other}
@@ -272,7 +272,7 @@ def _confirm_count(
 
 
 def _planned(values: Mapping[str, Value], device: str) -> Plan:
-    plan = plan_of({**values, worker_knob().name: 0}, device)  # one batch does not pay for starting workers
+    plan = plan_of({**values, worker_knob().name: 0}, device)  # starting workers does not pay for one batch
     plan.accumulation_steps = min(plan.accumulation_steps, SHORT_CYCLE)
     for prepare in plan.setup:
         prepare()

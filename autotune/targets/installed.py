@@ -1,4 +1,4 @@
-"""Whether a file was installed by pip or by the system: a library's, not the user's own code."""
+"""Tells whether a file was installed by pip or by the system: then it is a library's, not the user's."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A target that was imported and not yet looked at: what kinds of targets are recognised by."""
+"""A target that was imported and not yet read: from it the kind of target is recognised."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from autotune.targets.user_errors import blaming
 
 @dataclass(frozen=True, kw_only=True)
 class Loaded:
-    """The user's module, and what of it was named as the target."""
+    """The user's module, and the object in it that was named as the target."""
 
     label: str  # the file's or module's name, with that of the attribute, for messages
     root: Path  # the folder of the user's code
     module: ModuleType
-    value: Any  # what the function after the colon returned, or the object of that name; else the module itself
+    value: Any  # result of the function after the colon, or the object of that name; else the module itself
 
     @property
     def is_whole_module(self) -> bool:
-        """Whether nothing in the module was named."""
+        """Whether the module itself was named, and no object in it."""
         return self.value is self.module
 
     @property
     def names(self) -> dict[str, Any]:
-        """The agreed names that it defines; none where the value is neither module nor dict."""
+        """The agreed names that it defines; empty if the value is neither module nor dict."""
         values = vars(self.value) if self.is_whole_module else self.value if isinstance(self.value, Mapping) else {}
         return {name: value for name, value in values.items() if name in NAMES and not isinstance(value, ModuleType)}
 
 
 def picked(module: ModuleType, reference: TargetPlace, offered: Mapping[str, Any]) -> Loaded:
-    """Return what `reference` names; a function or class is called, with those of `offered` that it asks for.
+    """Return the target that `reference` names; a function or class is called, with the `offered` that it asks for.
 
     Raises `TargetError`.
     """

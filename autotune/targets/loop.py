@@ -1,4 +1,4 @@
-"""The training loop of a probe: the plain one that everybody writes, with every place where a knob may touch it."""
+"""The training loop of a probe: the usual plain loop, with all places where a knob may change it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from autotune.targets.worst_batch import Same, Worst
 
 _NO_CONTEXT = nullcontext()
 _END = object()  # no batch can be this
-BEAT_SECONDS = 1.0  # between signs of life within a block, which should last a hundredth of that
+BEAT_SECONDS = 1.0  # between reports of progress within a block, which should last a hundredth of that
 
 
 @dataclass(kw_only=True)
@@ -40,27 +40,27 @@ class Training:
     source: Source
     validation: Source | None
     worst: Worst
-    loss: Loss  # as the user writes it, or inferred
+    loss: Loss  # the user's, or inferred
     make_optimizers: Optimizers
-    make_update: Callable[..., Update]  # of the optimizers, with a gradient scaler
+    make_update: Callable[..., Update]  # makes the update of the optimizers, with a gradient scaler
     count_samples: Callable[[Any], int]
     parallel: OneRank  # the model as ranks train it together
     loads: bool = True  # whether there is a loader; a synthetic batch has none
-    own_step: OwnStep | None = None  # the user's, in the place of forward pass, loss and backward pass
+    own_step: OwnStep | None = None  # the user's step, in place of forward pass, loss and backward pass
     update: Update | None = None  # made when the first batch is there
     label: str = "the target"
 
     def __post_init__(self) -> None:
         self._scaler = torch.amp.GradScaler(self.plan.device.partition(":")[0], enabled=self.plan.scale_loss)
         self._shapes = Shapes()
-        self._watch: Watch | None = None  # of `train`; hears of micro-batches after that, too
+        self._watch: Watch | None = None  # of `train`; is told of micro-batches after `train`, too
         self.to_device, self._context = self._copy(), self._forward_context()
         self._counts_tokens = True
         self._ended = 0.0  # when the last report was made, by `time.perf_counter`
-        self.feed: Feed | None = None  # of `train`; kept, so that workers live until their memory was read
+        self.feed: Feed | None = None  # of `train`; kept, so that workers live until their memory is read
 
     def train(self, watch: Watch) -> None:
-        """Do what the watch says until it says `STOP`; raises what the user's code raises."""
+        """Follow the orders of the watch until `STOP`. Raises what the user's code raises."""
         self._watch = watch
         with self.parallel.explaining():
             self._follow(watch)
@@ -83,16 +83,16 @@ class Training:
 
     @property
     def epoch_batches(self) -> int:
-        """The batches of our own loader; 0 for a stream, whose end nobody knows, and for a loader of the user's."""
+        """The batches of our own loader; 0 for a stream, whose end is unknown, and for a loader of the user's."""
         return self.source.batches if isinstance(self.source, Epochs) else 0
 
     @property
     def exchanges(self) -> bool:
-        """Whether several ranks exchange gradients at the end of an optimizer step, and not within the user's."""
+        """Whether several ranks exchange gradients at the end of an optimizer step, and not inside a user's `step`."""
         return self.parallel.sync is not None and self.own_step is None
 
     def gradients(self, batch: Any, *, exchanges: bool = True) -> None:
-        """Add up the gradients of one micro-batch; `exchanges`: of several ranks those of all."""
+        """Add the gradients of one micro-batch; `exchanges`: averaged over all ranks."""
         self.parallel.sync(exchanges)
         with self._context():
             loss = checked_loss(self.parallel.loss(self.to_device(batch)), training=True)
@@ -100,7 +100,7 @@ class Training:
         scaled.backward()
 
     def _compare_micro_steps(self, watch: Watch, batch: Any, update: Update) -> Order:
-        """Take micro-steps in pairs, without an exchange and with one, until the watch wants something else."""
+        """Take micro-steps in pairs, without and with an exchange, until the watch gives another order; return it."""
         order, exchanges = Order.EXCHANGE, False
         while order is Order.EXCHANGE:
             self.gradients(batch, exchanges=exchanges)
@@ -110,14 +110,14 @@ class Training:
         return order
 
     def observed(self) -> Observed:
-        """The settings that training was seen to have: autocast and accumulation are this loop's own."""
+        """Return the settings that training was seen to use; autocast and accumulation are this loop's own."""
         return Observed(
             threads=torch.get_num_threads(),
             **switches.standing(self.update.optimizers if self.update else ()),
         )
 
     def loss_scale(self) -> float | None:
-        """The gradient scaler's present factor; None without one."""
+        """Return the gradient scaler's present factor; None without a scaler."""
         return self._scaler.get_scale() if self._scaler.is_enabled() else None
 
     @property
@@ -126,7 +126,7 @@ class Training:
         return self._shapes.vary
 
     def train_worst(self) -> int:
-        """Take one optimizer step on the worst batch that can be had; returns its micro-batches (0: none known)."""
+        """Take one optimizer step on the largest batch that is known; return its micro-batches (0: none is known)."""
         batch = self.worst(not self.parallel.everybody(not self._shapes.vary))
         if not self.parallel.everybody(batch is not None):
             return 0
@@ -134,7 +134,7 @@ class Training:
         return self.plan.micro_batches_per_step
 
     def validate(self, batches: int) -> int:
-        """Evaluate up to `batches` batches as one would between epochs; returns how many there were."""
+        """Evaluate up to `batches` batches as between epochs; return how many were evaluated."""
         if self.validation is None:
             return 0
         self.model.eval()
@@ -148,11 +148,11 @@ class Training:
         return done
 
     def _take(self, steps: int, feed: Feed | Same, *, reports: bool = True) -> Step:
-        """Take optimizer steps. Nothing here waits for an accelerator, except a gradient scaler's own check.
+        """Take optimizer steps; return their report. Only a gradient scaler's own check waits for an accelerator.
 
-        Whatever a plain loop would not do makes short steps look slow: `watching_seconds` measures how little it is. A
-        call or two within the innermost loop is 1 us of a step (measured), so most is done once for all the steps.
-        Without `reports` batches are not counted and no loss is read, so that they may be fake.
+        Work beyond that of a plain loop makes short steps look slow: `watching_seconds` measures it. A call or two in
+        the innermost loop takes 1 us of a step (measured), so most work is done once for all the steps. Without
+        `reports` batches are not counted and no loss is read, so that they may be fake.
         """
         scaler, count, context, copy = self._scaler, self.plan.micro_batches_per_step, self._context, self.to_device
         divisor, watch = self.plan.accumulation_steps, self._watch if reports else None
@@ -163,7 +163,7 @@ class Training:
         update: Callable[[], bool] | None = self.update and (own.end if own else self.update)
         watching_seconds = (
             time.perf_counter() - self._ended if self._ended else 0.0
-        )  # the watch looked at the last report
+        )  # the watch was reading the last report until now
         samples = tokens = skipped = 0
         waited, losses = feed.waited, list[Tensor]()
         for left in range(steps, 0, -1):
@@ -179,12 +179,12 @@ class Training:
                 if update is None:
                     update = self.begin(batch)
                 if sync:
-                    sync(number == count)  # of ranks: the last micro-batch exchanges what all of them add up to
+                    sync(number == count)  # with ranks: the last micro-batch exchanges the sum of all micro-batches
                 batch = copy(batch)  # it lives until the next one is there, as in any loop: the peak is the user's
                 with context():
                     loss = own(batch) if own else checked_loss(loss_of(batch), training=True)
                 if own is None:
-                    # Summed up they give the gradient of one large batch. A division by 1 would cost 20 us (measured).
+                    # So the sum is the gradient of one large batch. A division by 1 would take 20 us (measured).
                     share: Any = scaler.scale(loss if divisor == 1 else loss / divisor)
                     share.backward()
                 if left == 1:
@@ -220,7 +220,7 @@ class Training:
         return self.own_step.end
 
     def _copy(self) -> Callable[[Any], Any]:
-        """Brings a batch to the device, in the form that the plan wants."""
+        """Return a function that copies a batch to the device, in the form that the plan wants."""
         pinned = bool(self.plan.loader_options.get("pin_memory"))
         device, transforms = self.plan.device, self.plan.batch_transforms
 

@@ -1,4 +1,4 @@
-"""The loss of a batch: as the user writes it, or inferred once from a real batch where only one reading fits."""
+"""The loss of a batch: the user's, or inferred once from a real batch if only one loss fits."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Loss = Callable[[Any, Any], Any]
 
 
 class InferredLoss:
-    """Decides on the first batch that it sees and keeps to that; `explanation` then says what and why.
+    """A loss that is chosen on the first batch and then stays; `explanation` says which and why.
 
     batch               output and target                                loss
     a mapping           model(**batch)                                   its `.loss`
@@ -31,13 +31,13 @@ class InferredLoss:
     """
 
     def __init__(self, instead: str = "") -> None:
-        """`instead` refuses to infer a loss from shapes: what the file probably means to train with."""
+        """`instead`: why no loss may be inferred from shapes, as an error text: the file probably has its own."""
         self._choice: Loss | None = None
         self._instead = instead
         self.explanation = ""
 
     def __call__(self, model: Any, batch: Any) -> Any:
-        """The loss of `batch`."""
+        """Return the loss of `batch`. Raises `TargetError` if no loss, or more than one, fits the first batch."""
         if isinstance(batch, Mapping):
             self.explanation = f"the model's own .loss, inferred from a batch with {', '.join(map(str, batch))}"
             return _own_loss(_output(model, **batch), batch)
@@ -55,7 +55,7 @@ class InferredLoss:
 
 
 def choose_loss(output: Any, target: Tensor) -> tuple[str, Loss]:
-    """The one loss that fits, with its name. Raises `TargetError` if none fits, or two do."""
+    """Return the only loss that fits, with its name. Raises `TargetError` if none or two fit."""
     if not isinstance(output, Tensor):
         raise TargetError(
             f"the model returned a {type(output).__name__}, and a loss can be inferred only for a tensor: {WRITE_IT}."
@@ -74,7 +74,7 @@ def choose_loss(output: Any, target: Tensor) -> tuple[str, Loss]:
 
 
 def checked_loss(loss: Any, *, training: bool, function: str = "loss") -> Tensor:
-    """The loss that `function` returned, as a tensor without dimensions.
+    """Return the loss that `function` returned, as a tensor without dimensions.
 
     Raises `TargetError` if it is no scalar, or, in `training`, has no gradient.
     """
@@ -94,7 +94,7 @@ def checked_loss(loss: Any, *, training: bool, function: str = "loss") -> Tensor
         raise TargetError(f"{function} returned Tensor{_shape(loss)}: return one scalar.")
     if training and not loss.requires_grad:
         raise TargetError("the loss has no gradient (no trainable parameter, or no_grad / detach).")
-    return loss.reshape(()) if loss.dim() else loss  # a view has a backward pass of its own, which costs 10 us
+    return loss.reshape(()) if loss.dim() else loss  # a view adds a backward operation, which takes 10 us
 
 
 def _cross_entropy(output: Tensor, target: Tensor, shapes: str) -> tuple[str, Loss]:
@@ -122,7 +122,7 @@ def _own_loss(output: Any, batch: Mapping[Any, Any]) -> Any:
 
 
 def _output(model: Any, *inputs: Any, **named: Any) -> Any:
-    """Return the model's output for a batch. Raises `TargetError` if it does not take what the batch holds."""
+    """Return the model's output for a batch. Raises `TargetError` if it does not take the parts of the batch."""
     try:
         return model(*inputs, **named)
     except TypeError as error:

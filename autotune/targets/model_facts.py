@@ -14,7 +14,7 @@ _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm
 
 
 def model_facts(model: nn.Module) -> dict[str, Any]:
-    """Fields of `TargetFacts`, of a model that no knob has changed yet."""
+    """Return fields of `TargetFacts` for a model that no knob has changed yet."""
     modules = list(model.modules())
     return {
         "parameter_count": sum(parameter.numel() for parameter in model.parameters()),

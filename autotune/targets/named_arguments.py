@@ -15,33 +15,33 @@ _STARRED = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def takes_nothing(function: Callable[..., Any]) -> bool:
-    """Whether `function` can be called without arguments."""
+    """Return whether `function` can be called without arguments."""
     return not _required(inspect.signature(function))
 
 
 def takes(function: Callable[..., Any], name: str) -> bool:
-    """Whether `function` names an argument `name`, and so is handed it."""
+    """Return whether `function` has an argument `name`, and so gets it."""
     try:
         parameter = inspect.signature(function).parameters.get(name)
-    except (TypeError, ValueError):  # some built-in functions tell no signature
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return False
     return parameter is not None and parameter.kind in _NAMED
 
 
 def takes_option(function: Callable[..., Any], name: str) -> bool:
-    """Whether `function` is handed the option `name`: it names it, or takes `**options`."""
+    """Return whether `function` gets the option `name`: it has that argument, or takes `**options`."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some built-in functions tell no signature
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return False
     return takes(function, name) or any(one.kind is one.VAR_KEYWORD for one in parameters)
 
 
 def takes_just(function: Callable[..., Any], *names: str) -> bool:
-    """Whether `function` has these arguments in this order and no others, so that they can be passed by position."""
+    """Return whether `function` has exactly these arguments in this order, so that they can be passed by position."""
     try:
         parameters = inspect.signature(function).parameters.values()
-    except (TypeError, ValueError):  # some built-in functions tell no signature
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return False
     return tuple((p.name, p.kind) for p in parameters) == tuple((name, _NAMED[0]) for name in names)
 
@@ -55,15 +55,15 @@ def bind(
     spread: Collection[str] = (),
     advice: str = "",
 ) -> Callable[..., Any]:
-    """A callable that takes all of `offered` by keyword and hands `function` those that it names.
+    """Return a callable that takes all of `offered` by keyword and passes `function` those that it names.
 
-    `sole` is the offer that a function with a single required parameter gets, whatever that is called; `spread` are
-    offers for a function's `**options`. Raises `TargetError` if the function requires anything that is not offered,
-    with `advice` or that of a default.
+    `sole` is the offered argument for a function's only required parameter, whatever its name; `spread` are offers for
+    a function's `**options`. Raises `TargetError` if the function requires anything that is not offered, with `advice`,
+    or advice to add a default.
     """
     try:
         signature = inspect.signature(function)
-    except (TypeError, ValueError):  # some built-in functions tell no signature
+    except (TypeError, ValueError):  # some built-in functions have no signature
         return (lambda **values: function(values[sole])) if sole else (lambda **values: function())
     parameters, required = list(signature.parameters.values()), _required(signature)
     if sole and len(required) == 1 and required[0].name not in offered:

@@ -1,4 +1,4 @@
-"""The updates of the optimizers that step first: which they are, what they can, how long they take."""
+"""Facts about the updates of the optimizers that step first: class, implementations, and seconds."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Updates:
             yield
 
     def facts(self, step_seconds: float) -> OptimizerFacts | None:
-        """Return what was seen in a step of that time; None where no optimizer of torch.optim stepped."""
+        """Return the facts after a step of `step_seconds`; None if no optimizer of torch.optim stepped."""
         stepped = list(self._stepped.values())
         if not stepped:
             return None

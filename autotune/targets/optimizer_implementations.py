@@ -1,7 +1,7 @@
 """How optimizers of torch.optim compute an update: one parameter after another, in lists (foreach), or fused.
 
-Each reads it from its parameter groups at every step, so that it is changed in an optimizer that exists: whoever holds
-it (a schedule, a Trainer) goes on holding it. The state is the same for all; counters of steps move to the device.
+Each optimizer reads this from its parameter groups at every step, so it can be changed in an existing optimizer, which
+schedules and Trainers keep. The state is the same for all; step counters move to the device for `fused`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from torch.optim import Optimizer
 
 from autotune.knobs.optimizer_implementations import ARGUMENTS, FOR_LOOP, FOREACH, FUSED, LEFT_TO_TORCH, OPTIONS
 
-_SCALES = "_step_supports_amp_scaling"  # a GradScaler hands a fused optimizer its factor, and asks for this attribute
+_SCALES = "_step_supports_amp_scaling"  # a GradScaler gives its factor to an optimizer with this attribute: a fused one
 _CHECKS = "_need_device_dtype_check_for_fused"  # SGD and Adagrad check the device before the first fused step
 
 
 def said_implementation(optimizers: Iterable[Optimizer]) -> str | None:
-    """Return the one of `OPTIONS` that all groups of these optimizers say, or that they leave it to torch.
+    """Return the implementation that all groups of these optimizers set, or that they leave the choice to torch.
 
     None if they differ, or none has a choice.
     """
@@ -29,7 +29,7 @@ def said_implementation(optimizers: Iterable[Optimizer]) -> str | None:
 
 
 def usual(optimizers: Iterable[Optimizer]) -> str:
-    """Return what torch chooses by itself: foreach where all parameters are on a device that it has kernels for."""
+    """Return torch's own choice: foreach if all parameters are on a device with foreach kernels."""
     groups = (group for one in optimizers for group in one.param_groups)
     kinds = {parameter.device.type for group in groups for parameter in group["params"]}
     return FOREACH if kinds <= {"cuda", "xpu"} else FOR_LOOP  # torch 2.13, `_default_to_fused_or_foreach`
@@ -38,17 +38,17 @@ def usual(optimizers: Iterable[Optimizer]) -> str:
 def possible_implementations(optimizers: Sequence[Optimizer]) -> tuple[str, ...]:
     """Return the implementations that all of these optimizers have for the device of their parameters.
 
-    Those without a choice (`foreach` is no option of theirs) are left out; none if all are. Each is tried on a
-    parameter of one element: torch refuses what a class, a device or an option has no kernel for.
+    Optimizers without a choice (no option `foreach`) are ignored; empty if all are. Each implementation is tried on a
+    parameter of one element: torch refuses it if it has no kernel for the class, the device or an option.
     """
     choosing = [one for one in optimizers if _has_choice(one)]
     return tuple(name for name in OPTIONS if choosing and all(_can(one, name) for one in choosing))
 
 
 def choose(optimizers: Iterable[Optimizer], options: Mapping[str, Any]) -> None:
-    """Set these of its `ARGUMENTS` in every optimizer that has a choice, without any leave it alone.
+    """Set these of `ARGUMENTS` in every optimizer that has a choice; with no `options` do nothing.
 
-    Its state keeps its meaning.
+    The optimizer's state stays valid.
     """
     for one in optimizers if options else ():
         if not _has_choice(one):
@@ -57,7 +57,7 @@ def choose(optimizers: Iterable[Optimizer], options: Mapping[str, Any]) -> None:
             group.update({name: options.get(name) for name in ARGUMENTS if name in group})
         setattr(one, _SCALES, bool(options.get("fused")))
         setattr(one, _CHECKS, True)
-        if one.state:  # fused kernels count steps on the device: loading puts them there
+        if one.state:  # fused kernels count steps on the device: loading the state moves the counters there
             one.load_state_dict(one.state_dict())
 
 
@@ -69,7 +69,7 @@ def _said(group: Mapping[str, Any]) -> str:
 
 
 def _has_choice(optimizer: Optimizer) -> bool:
-    """Whether its groups say how it computes, and its step is torch's own, which reads them."""
+    """Return whether its groups have the option, and its `step` is torch's own, which reads them."""
     theirs = _class_of_torch(optimizer)
     unchanged = inspect.unwrap(type(optimizer).step) is inspect.unwrap(theirs.step)
     groups = optimizer.param_groups

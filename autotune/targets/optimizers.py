@@ -1,4 +1,4 @@
-"""The optimizers of a target: what `optimizer(params)` returns, or the one that most people would train with."""
+"""The optimizers of a target: those that `optimizer(params)` returns, or a usual default."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def default_optimizer(parameters: list[torch.nn.Parameter], batch: Any) -> Optim
     """Return a usual optimizer: AdamW for dictionaries (language models), SGD with momentum for the rest.
 
     The choice matters because AdamW keeps two numbers for every parameter and momentum one. Learning rates are low
-    enough for most models to learn and not to diverge, which would be held against the configuration.
+    enough for most models to learn and not to diverge, because divergence would count against the configuration.
     """
     if isinstance(batch, Mapping):
         return torch.optim.AdamW(parameters, lr=1e-4)
@@ -51,7 +51,7 @@ def _check_kind(made: Any, optimizers: list[Any]) -> None:
 
 
 def _check_parameters(optimizers: list[Optimizer], known: set[int]) -> None:
-    """Raise `TargetError` for an optimizer that trains nothing of the model, or what another one trains too."""
+    """Raise `TargetError` for an optimizer without a parameter of the model, or with one of another optimizer."""
     seen: set[int] = set()
     for number, optimizer in enumerate(optimizers, 1):
         own = {id(each) for group in optimizer.param_groups for each in group["params"]}

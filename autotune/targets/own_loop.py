@@ -1,8 +1,8 @@
-"""Loops that belong to the user: they are started with a configuration, tell of their steps, and cannot be led.
+"""Loops of the user's own: they are started with a configuration and report their steps; autotune cannot control them.
 
     OwnLoop.build(config, plan) ─► OwnLoop.run(report) ─► report.fetched, report.micro_batch, report.step ─► a watch
 
-What takes a loop that is led is left out, and said (`TargetFacts.owns_loop`): computing and loading alone, a step on
+Work that needs our own loop is left out and reported (`TargetFacts.owns_loop`): computing and loading alone, a step on
 the largest batch, validation, memory predicted from shapes, accumulation in short cycles.
 """
 
@@ -33,7 +33,7 @@ SEARCH_ASKS_FOR_MORE = (
 
 @dataclass
 class _Block:
-    """Steps that the watch was not told of yet."""
+    """Steps that were not reported to the watch yet."""
 
     steps: int = 0
     samples: int = 0
@@ -42,24 +42,24 @@ class _Block:
     waited: float = 0.0
     skipped: int = 0
     losses: list[Tensor] = field(default_factory=list)  # of the micro-batches of its last step
-    telling_seconds: float = 0.0  # that watching the loop and telling the watch took
-    paused: float = 0.0  # seconds that were no part of training
+    telling_seconds: float = 0.0  # spent on watching the loop and on reports to the watch
+    paused: float = 0.0  # seconds that are no part of training
 
 
 class LoopReport:
-    """The report of a loop on itself, handed to a watch in the blocks that the watch asks for."""
+    """Collects the reports of a loop, and passes them to a watch in blocks of the size that the watch asks for."""
 
     def __init__(self, watch: Watch, label: str, asks_for_more: str = SEARCH_ASKS_FOR_MORE) -> None:
-        """`asks_for_more`: what the user is to do where the loop ended before there was enough to measure."""
+        """`asks_for_more`: advice to the user if the loop ends before enough was measured."""
         self.shapes, self.stopped, self._label, self.asks_for_more = Shapes(), False, label, asks_for_more
         self._watch, self._block = watch, _Block()
         self._is_first, self._late = True, 0.0
 
     def fetched(self, batches: Sequence[Any], samples: int, seconds: float) -> None:
-        """The loop waited `seconds` for these micro-batches, each asked for with `samples`.
+        """Note that the loop waited `seconds` for these micro-batches, each asked for with `samples`.
 
-        Raises `TargetError` if one holds another number: it would be measured under a false name. Not covered: batches
-        of objects that cannot be looked into.
+        Raises `TargetError` if one has another number: its measurement would be attributed wrongly. Not covered:
+        batches of objects that cannot be looked into.
         """
         began = time.perf_counter()
         for batch in batches:
@@ -75,7 +75,7 @@ class LoopReport:
         self._block.telling_seconds += time.perf_counter() - began
 
     def counted(self, samples: int, tokens: int, seconds: float) -> None:
-        """Take note of samples and tokens that the loop waited `seconds` for; the caller has checked the batch."""
+        """Note samples and tokens for which the loop waited `seconds`; the caller has checked the batch."""
         if self._is_first:
             self._is_first = False
             self._watch.first_batch(seconds)
@@ -85,32 +85,32 @@ class LoopReport:
         self._block.tokens += tokens
 
     def watched(self, seconds: float) -> None:
-        """The host spent so long on watching the loop, outside of this class."""
+        """Note seconds that the host spent on watching the loop, outside of this class."""
         self._block.telling_seconds += seconds
 
     def paused(self, seconds: float) -> None:
-        """The loop spent so long on evaluations and checkpoints, with the device idle before and after."""
+        """Note seconds that the loop spent on evaluations and checkpoints, with the device idle before and after."""
         self._block.paused += seconds
 
     def epoch(self) -> None:
-        """The data ran out and are begun again."""
+        """Note that an epoch ended and the next begins."""
         self._watch.epoch()
 
     def micro_batch(self, share: Tensor) -> None:
-        """One micro-batch was issued; `share` is what it adds to the loss of its optimizer step, detached."""
+        """Note that one micro-batch was issued; `share` is its part of the loss of its optimizer step, detached."""
         self._block.losses.append(share)
         self._block.micro_batches += 1
         self.alive(at_once=self._watch.steps_at_once == 1)
 
     def alive(self, *, at_once: bool = False) -> None:
-        """Pass a sign of life on, once in a while or `at_once`."""
+        """Report progress to the watch, at most once in `BEAT_SECONDS`, or `at_once`."""
         now = time.perf_counter()
         if at_once or now > self._late:
             self._watch.micro_batch()
             self._late = now + BEAT_SECONDS
 
     def step(self, *, skipped: bool = False) -> bool:
-        """One optimizer step was issued; `skipped`: the gradient scaler left it out. False: the loop has to end."""
+        """Note an optimizer step; `skipped`: the gradient scaler left it out. Return False if the loop must end."""
         block = self._block
         block.steps, block.skipped = block.steps + 1, block.skipped + skipped
         if block.steps < self._watch.steps_at_once:
@@ -134,7 +134,7 @@ class LoopReport:
         return not self.stopped
 
     def ended(self) -> bool:
-        """The loop came to its normal end. Whether enough was measured: then it is as if it had been stopped."""
+        """Note that the loop ended normally; return whether enough was measured, as if the watch had stopped it."""
         self.stopped = self.stopped or self._watch.ended()
         return self.stopped
 
@@ -147,11 +147,7 @@ class OwnLoop(ABC):
 
     @abstractmethod
     def build(self, config: Config | None, plan: Plan) -> nn.Module | None:
-        """Get ready to train with `config` (None: as the user trains today), and return the model if there is one yet.
-
-        `plan` is what the knobs made of `config`. Its set-up is done; whatever else it holds, this method brings about.
-        Raises `TargetError`, also for a setting that did not arrive.
-        """
+        """Prepare training with `config` (None: as the user trains today); return the model, if there is one yet."""
 
     @abstractmethod
     def run(self, report: LoopReport) -> None:
@@ -159,13 +155,13 @@ class OwnLoop(ABC):
 
     @abstractmethod
     def facts(self) -> TargetFacts:
-        """The facts known once it is built, or, where that gave no model, once it took a step; `step` is left out then.
+        """Return the facts after `build`, or, if that gave no model, after the first step; without `step`.
 
         Its `owns_loop` is True.
         """
 
     def observed(self) -> Observed:
-        """The settings that training was seen to have so far."""
+        """Return the settings that training was seen to use so far."""
         return Observed()
 
     def loss_scale(self) -> float | None:
@@ -174,7 +170,7 @@ class OwnLoop(ABC):
 
 
 class OwnSession:
-    """The `Session` of a loop that cannot be led."""
+    """The `Session` of a loop of the user's own."""
 
     loads = exchanges = False
     epoch_batches = 0
@@ -185,7 +181,7 @@ class OwnSession:
         self.loss_scale, self.observed, self.label = loop.loss_scale, loop.observed, loop.label
 
     def train(self, watch: Watch) -> None:
-        """Let the loop run until the watch says `STOP`. Raises `TargetError` if it ends before enough was measured."""
+        """Run the loop until the watch says `STOP`. Raises `TargetError` if it ends before enough was measured."""
         self._report = report = LoopReport(watch, self._loop.label, self.asks_for_more)
         self._loop.run(report)
         if not report.ended():
@@ -196,13 +192,13 @@ class OwnSession:
 
     @property
     def shapes_vary(self) -> bool:
-        """Whether batches so far differed in more than their number of samples."""
+        """Whether the shapes of batches so far differed in more than their number of samples."""
         return self._report is not None and self._report.shapes.vary
 
     def train_worst(self) -> int:
-        """Take no step: which batch is trained on is the loop's to say."""
+        """Take no step, and return 0: the loop itself chooses its batches."""
         return 0
 
     def validate(self, batches: int) -> int:
-        """Evaluate nothing: when that is done is the loop's to say."""
+        """Evaluate nothing, and return 0: the loop itself decides when to evaluate."""
         return 0

@@ -1,4 +1,4 @@
-"""A step of the user's own: `step(model, batch, optimizers)`, for what takes more than one loss and one update.
+"""A step of the user's own: `step(model, batch, optimizers)`, for training with more than one loss or update.
 
     def step(model, batch, optimizers):
         critic, actor = optimizers            # in the order of optimizer()
@@ -9,9 +9,9 @@
         ...                                   # the same for the other
         return loss.detach()                  # one scalar that tells how training goes
 
-It takes one batch and all the optimizer steps that belong to it, one or more. It may assume that the model is in
-training mode, and the batch is on the device; that schedulers and averaged weights follow when it has returned, each
-scheduler if its optimizer stepped. Accumulation is 1: how losses of several micro-batches add up is nobody's to guess.
+It takes one batch and makes all the optimizer steps that belong to it, one or more. When it is called, the model is in
+training mode and the batch is on the device. When it has returned, schedulers (each if its optimizer stepped) and
+averaged weights follow. Accumulation is 1, because it is unknown how the losses of several micro-batches add up.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ELSE = "What a step cannot say runs as a command: autotune search -- python trai
 
 
 class StepOptimizer:
-    """An optimizer as `step` is handed it: torch's own, with `backward`; its other attributes are torch's."""
+    """An optimizer as `step` gets it: torch's optimizer with a method `backward`; other attributes are torch's."""
 
     def __init__(self, optimizer: Optimizer, owner: OwnStep) -> None:
         self._optimizer, self._owner = optimizer, owner
@@ -49,7 +49,7 @@ class StepOptimizer:
         self._owner.take(self._optimizer)
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget the gradients."""
+        """Clear the gradients, as in torch."""
         self._optimizer.zero_grad(set_to_none=set_to_none)
 
     def __getattr__(self, name: str) -> Any:
@@ -57,7 +57,7 @@ class StepOptimizer:
 
 
 class OwnStep:
-    """Calls `step`, and does for its optimizers what our loop does for one."""
+    """Calls `step`, and treats its optimizers as our loop treats one: scaling, clipping, schedules."""
 
     def __init__(self, contract: Contract, model: Any, plan: Plan, offered: Mapping[str, Any]) -> None:
         advice = f"It is called {NAMES['step']}: write these three arguments, or rename it if it is something else."
@@ -65,8 +65,8 @@ class OwnStep:
         self._offered = {**offered, "model": model}
         self._update: Update | None = None
         self._scaler = torch.amp.GradScaler(enabled=False)
-        self._fresh: set[int] = set()  # optimizers whose gradients have not been stepped with
-        self._taken: list[Optimizer] = []  # that stepped in this call
+        self._fresh: set[int] = set()  # optimizers with gradients that no step has used
+        self._taken: list[Optimizer] = []  # optimizers that stepped in this call
         self._is_whole = True  # no step of this call was skipped
         kind = plan.device.partition(":")[0]
         has_context = bool(plan.forward_contexts)
@@ -85,7 +85,7 @@ class OwnStep:
         self._offered["optimizers"] = [StepOptimizer(one, self) for one in update.optimizers]
 
     def __call__(self, batch: Any) -> Tensor:
-        """Call the user's step on one batch; return what it says of the loss. Raises `TargetError`."""
+        """Call the user's step on one batch; return the loss that it returns. Raises `TargetError`."""
         self._taken, self._is_whole = [], True
         value = self._function(**self._offered, batch=batch)
         if not self._taken:
@@ -96,7 +96,7 @@ class OwnStep:
         return checked_loss(value, training=False, function="step()").detach()
 
     def end(self) -> bool:
-        """Choose the next scale, let schedules and averages follow; return False if a step was skipped."""
+        """Choose the next loss scale, step schedules and averages; return False if a step was skipped."""
         assert self._update is not None, "begun"
         self._is_whole &= self._update.rescale()
         if self._is_whole:
@@ -112,14 +112,14 @@ class OwnStep:
                 f"detached, or made a number by .item() or float(). Give it the loss itself."
             )
         if self._scaler.is_enabled() and any(optimizer is one for one in self._taken):
-            self._is_whole &= self._update.rescale()  # a scaler lets each step once between two updates
+            self._is_whole &= self._update.rescale()  # a scaler allows each optimizer one step between two updates
         with self._outside():
             scaled: Any = self._scaler.scale(loss)
             scaled.backward(**options)
         self._fresh = set(map(id, self._update.optimizers))
 
     def take(self, optimizer: Optimizer) -> None:
-        """Carry out `StepOptimizer.step`."""
+        """Clip the optimizer's gradients, and step it. Raises `TargetError` if it has no new gradients."""
         assert self._update is not None, "begun"
         if id(optimizer) not in self._fresh:
             raise TargetError(
@@ -130,6 +130,6 @@ class OwnStep:
         self._fresh.discard(id(optimizer))
         with self._outside():
             self._update.take([optimizer])
-        if torch.is_autocast_cache_enabled():  # weights that autocast had converted are no longer these
+        if torch.is_autocast_cache_enabled():  # autocast's converted weights are out of date
             torch.clear_autocast_cache()
         self._taken.append(optimizer)

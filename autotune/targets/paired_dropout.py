@@ -1,7 +1,7 @@
 """Dropout that draws the same masks in every dtype, so that paired runs differ by their precision alone.
 
-A CPU draws them alike. CUDA's kernel takes more random numbers at once the smaller its values are, so that bfloat16
-drops other places than float32: a healthy network "learned 5.5 % less" in half precision (H200, torch 2.11.0;
+On a CPU all dtypes draw equal masks. CUDA's kernel uses more random numbers at once for smaller values, so that
+bfloat16 drops other places than float32: a healthy network "learned 5.5 % less" in half precision (H200, torch 2.11.0;
 docs/notes/gpu.md 4).
 """
 
@@ -18,9 +18,9 @@ from torch.nn import functional
 def paired_dropout(device: str) -> Iterator[None]:
     """Until the end, `torch.nn.functional.dropout` draws in float32 on an accelerator, and attention drops nothing.
 
-    Each kernel of attention draws masks of its own, which nobody sees. Modules and code that look these two functions
-    up in `torch.nn.functional`, or import them meanwhile, get them so. Not covered: what is scripted, dropout inside
-    cuDNN's recurrent networks, `torch.dropout` called by that name, and nested tensors.
+    Each attention kernel draws its own masks, which cannot be seen. The replacements reach modules and code that look
+    these two functions up in `torch.nn.functional`, or import them meanwhile. Not covered: what is scripted, dropout
+    inside cuDNN's recurrent networks, `torch.dropout` called by that name, and nested tensors.
     """
     if device.partition(":")[0] == "cpu":
         yield
@@ -39,8 +39,8 @@ def paired_dropout(device: str) -> Iterator[None]:
     ) -> Tensor:  # fmt: skip
         return attention(query, key, value, attn_mask, 0.0, *arguments, **options)
 
-    def scripted(*arguments: Any, **options: Any) -> Any:  # which compiles torch's own functions, and no others
-        now = functional.dropout, functional.scaled_dot_product_attention  # own ones, where it calls itself
+    def scripted(*arguments: Any, **options: Any) -> Any:  # compiles only torch's own functions
+        now = functional.dropout, functional.scaled_dot_product_attention  # not torch's: nested use
         _set(own, attention)
         try:
             return script(*arguments, **options)

@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader, RandomSampler, SequentialSampler
 
 
 def loader_beside(loader: DataLoader[Any], **options: Any) -> DataLoader[Any]:
-    """Another loader over the same map-style dataset; `options` say which samples and how they are joined.
+    """Return another loader over the same map-style dataset; `options` give the samples and how they are joined.
 
     If `loader` has workers, it has one too: a file that a dataset opens at its first sample and a cache that it fills
     stay in that process, and are not inherited by the workers that train.
@@ -29,7 +29,7 @@ def loader_beside(loader: DataLoader[Any], **options: Any) -> DataLoader[Any]:
 
 
 def some_keys(loader: DataLoader[Any], most: int) -> list[Any]:
-    """Up to `most` different keys of samples, spread over the dataset; of a sampler of the user's own the first."""
+    """Return up to `most` different keys of samples, spread over the dataset; with a user's own sampler its first."""
     if not isinstance(loader.sampler, RandomSampler | SequentialSampler):
         return list(islice(loader.sampler, most))
     dataset: Any = loader.dataset
@@ -39,7 +39,7 @@ def some_keys(loader: DataLoader[Any], most: int) -> list[Any]:
 
 @contextmanager
 def random_state_kept() -> Iterator[None]:
-    """Afterwards everything that draws by chance on the host goes on as if nothing had been drawn meanwhile."""
+    """Restore the host's random state at the end, as if nothing had been drawn meanwhile."""
     python, arrays = random.getstate(), np.random.get_state()
     with torch.random.fork_rng([]):
         try:

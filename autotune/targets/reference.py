@@ -1,4 +1,4 @@
-"""The place of training code, as people type it: a file or a module, perhaps with a function in it, or a command."""
+"""The place of training code, as a person types it: a file or a module, perhaps with a function, or a command."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ class TargetPlace:
 
 
 def parse(text: str) -> TargetPlace | None:
-    """Return what `text` refers to, or None if it is none of these. Raises `TargetError` for a missing file."""
+    """Return the place that `text` refers to; None if it is none of these. Raises `TargetError` for a missing file."""
     if is_command(text):
         return TargetPlace(command=Command.parse(text))
     place, _, attribute = text.partition(":") if re.search(r":[A-Za-z_]\w*$", text) else (text, "", "")
     path = Path(place)
     try:
         is_file, is_folder = path.is_file(), path.is_dir()
-    except OSError:  # longer than any name
+    except OSError:  # the text is longer than a file name may be
         return None
     if is_file and path.suffix != ".py":
         raise TargetError(

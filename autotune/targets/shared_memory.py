@@ -1,4 +1,4 @@
-"""Whether the batches that loader workers hand over fit into /dev/shm: told before a worker is started."""
+"""Checks, before a worker is started, whether the batches of loader workers fit into /dev/shm."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from autotune.targets.batches import tensors
 from autotune.targets.peek import loader_beside, random_state_kept, some_keys
 from autotune.units import format_bytes
 
-# Beside those prepared in advance: the batch in training, and the next one, fetched while it is in use. Measured
-# on torch 2.13: the most that lay in /dev/shm was workers * prefetch + 2 batches, for 1 to 4 workers, 2 to 4 ahead.
+# Besides the batches prepared in advance: the batch in training, and the next one, fetched meanwhile. Measured with
+# torch 2.13: the most in /dev/shm was workers * prefetch + 2 batches, for 1 to 4 workers, 2 to 4 ahead.
 BATCHES_IN_USE = 2
 
 
 def check(loader: DataLoader[Any], free: int | None) -> None:
     """Raise `SharedMemoryTooSmall` if the workers of `loader` would need more shared memory than the `free` bytes.
 
-    Loads one sample, in a process of its own. Says nothing where that is not possible or proves nothing: without
-    workers, without /dev/shm (None), for iterable data, and for samples that fail, which the loader will tell better.
+    It loads one sample, in a process of its own. It does nothing if that is impossible or proves nothing: without
+    workers, without /dev/shm (`free` is None), for iterable data, and for samples that fail, because the loader raises
+    a better error.
     """
     if free is None or not loader.num_workers:
         return
@@ -37,11 +38,11 @@ def check(loader: DataLoader[Any], free: int | None) -> None:
 
 
 def batch_bytes(loader: DataLoader[Any]) -> int:
-    """Shared memory of one batch, by its first sample: whole pages of every tensor; 0 if that cannot be told."""
+    """Return the bytes of shared memory of one batch, by its first sample: whole pages per tensor; 0 if unknown."""
     with random_state_kept():
         try:
             one = next(iter(loader_beside(loader, batch_sampler=[some_keys(loader, 1)], collate_fn=loader.collate_fn)))
             sizes = [part.nbytes for part in tensors(one) if part.device.type == "cpu"]
-        except Exception:  # whatever it is, it comes again with its proper blame
+        except Exception:  # whatever it is, the training raises it again, with the right explanation
             return 0
     return sum(-(size * (loader.batch_size or 1) // -mmap.PAGESIZE) * mmap.PAGESIZE for size in sizes)

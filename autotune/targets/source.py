@@ -1,4 +1,4 @@
-"""The Python file that a target names: where it lies, and whether it is still the one that was searched."""
+"""The Python file that a target names: its path, and a digest that shows whether it has changed."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def source_of(target: str) -> Path | None:
 
 
 def digest_of(target: str) -> str:
-    """Return a digest of what the file of a target says; empty where that cannot be read."""
+    """Return a digest of the content of a target's file; empty if it cannot be read."""
     with suppress(TargetError, OSError):
         file = source_of(target)
         return "" if file is None else sha256(file.read_bytes()).hexdigest()
@@ -39,9 +39,9 @@ def digest_of(target: str) -> str:
 
 
 def may_declare(target: str, name: str) -> bool:
-    """Return whether the target may declare a knob of that name: it has the word, or is installed code.
+    """Return whether the target may declare a knob of that name: its text has the word, or it is installed code.
 
-    So a mistyped name is an error before anything runs. Raises `TargetError` for a command that cannot be read.
+    So a mistyped name is an error before any code runs. Raises `TargetError` for a command that cannot be read.
     """
     if is_command(target):
         return any(one.name == name for one in Command.parse(target).declared)

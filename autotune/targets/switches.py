@@ -1,4 +1,4 @@
-"""Torch's process-wide switches that decide how products, convolutions and attention are computed, as they stand."""
+"""Reads torch's process-wide switches, which decide how products, convolutions and attention are computed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autotune.targets import optimizer_implementations
 
 
 def standing(optimizers: Iterable[Optimizer]) -> dict[str, Any]:
-    """Return them as `Observed` has them, with what these optimizers say; those of CUDA only where it is used."""
+    """Return them, with these optimizers' settings, by the field names of `Observed`; those of CUDA if it is used."""
     on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch 2.13
     return {
         "tf32_products": _has_tf32_products() if on_cuda else None,
@@ -51,7 +51,7 @@ def is_deterministic() -> bool:
 
 
 def float32_finding(device: str) -> list[Finding]:
-    """Return what float32 means on `device`: where it has TF32, convolutions use that unless the code forbids it."""
+    """Return a finding on whether float32 products and convolutions use TF32; none on a device without TF32."""
     if not device.startswith("cuda") or torch.cuda.get_device_capability(device)[0] < LEAST_CAPABILITY:
         return []
     words = state(products=_has_tf32_products(), convolutions=torch.backends.cudnn.allow_tf32)
@@ -61,5 +61,5 @@ def float32_finding(device: str) -> list[Finding]:
 def _has_tf32_products() -> bool:
     try:
         return torch.get_float32_matmul_precision() != "highest"
-    except RuntimeError:  # torch 2.13, where the newer switch alone was set
+    except RuntimeError:  # torch 2.13, if only the newer switch was set
         return str(torch.backends.cuda.matmul.fp32_precision) not in ("none", "ieee")

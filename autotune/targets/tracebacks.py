@@ -1,4 +1,4 @@
-"""Which lines of the user's own code an exception came through; everything else is noise to its reader."""
+"""Finds the lines of the user's own code in a traceback; all other frames do not help its reader."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _WORKER_FRAME = re.compile(r'^ *File "([^"\n]+)", line (\d+), in (.+)$', re.MULT
 
 
 def user_frames(error: BaseException, root: Path) -> tuple[str, str]:
-    """The innermost `file:line in function` of the user's code, and the traceback cut down to the user's frames.
+    """Return the innermost `file:line in function` of the user's code, and the traceback with only the user's frames.
 
-    The user's code is what lies under `root`; if the exception touched none of that, whatever is neither the standard
-    library, nor an installed package, nor autotune. Frames of a DataLoader worker, which arrive as text in the
-    message, count as innermost. The first part is empty if there is no such frame; the traceback always ends with
-    the exception itself.
+    The user's code is all files under `root`; if the traceback has none of these, all files that belong neither to the
+    standard library, nor to an installed package, nor to autotune. Frames of a DataLoader worker, which arrive as text
+    in the message, count as innermost. The first part is empty if there is no such frame; the traceback always ends
+    with the exception itself.
     """
     root = root.resolve()
     for link in chain(error):
@@ -58,7 +58,7 @@ def stack_frames(stack: str) -> list[tuple[str, str, str]]:
 
 
 def error_line(error: BaseException) -> str:
-    """Type and first line of the message; for an exception from a DataLoader worker, those of the original one."""
+    """Return type and first line of the message; for an exception from a DataLoader worker, those of the original."""
     text = words_of(error)
     if _WORKER_MARK in text:
         lines = text.partition(_WORKER_MARK)[2].splitlines()
@@ -68,7 +68,7 @@ def error_line(error: BaseException) -> str:
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:
-    """`error`, and what caused it, outermost first."""
+    """Yield `error` and its causes, outermost first."""
     seen: set[int] = set()
     link: BaseException | None = error
     while link is not None and id(link) not in seen:
@@ -79,7 +79,7 @@ def chain(error: BaseException) -> Iterator[BaseException]:
 
 def _all_frames(error: BaseException) -> list[traceback.FrameSummary]:
     frames = list(traceback.extract_tb(error.__traceback__))
-    if isinstance(error, SyntaxError) and error.filename:  # the faulty line has never run, so it has no frame
+    if isinstance(error, SyntaxError) and error.filename:  # the faulty line did not run, so it has no frame
         frames.append(traceback.FrameSummary(error.filename, error.lineno or 0, "<module>"))
     worker = words_of(error).partition(_WORKER_MARK)[2]
     found = _WORKER_FRAME.finditer(worker)

@@ -22,9 +22,9 @@ from autotune.targets.contract import Contract
 
 
 class Update:
-    """Applies gradients, and knows whether the gradient scaler let it."""
+    """Applies gradients, and knows whether the gradient scaler skipped that."""
 
-    is_frozen = False  # steps are repeated with learning rates of 0, which no schedule may set
+    is_frozen = False  # True: steps are repeated with learning rates of 0, which no schedule may change
 
     def __init__(
         self, optimizers: Sequence[Optimizer], scaler: torch.amp.GradScaler, *, clip: float | None = None,
@@ -33,12 +33,12 @@ class Update:
         """`clip`: the largest norm of all gradients together. `averaged`: its `update_parameters(model)` is called."""
         self.optimizers, self.clip, self.schedulers, self.averaged = list(optimizers), clip, list(schedulers), averaged
         self._scaler, self._model = scaler, model
-        self._taken: list[Optimizer] = []  # asked to step since the scale was last looked at
-        self._done: set[int] = set()  # those of them that did
+        self._taken: list[Optimizer] = []  # optimizers asked to step since the scale was last read
+        self._done: set[int] = set()  # ids of those that stepped
         self._steps_alone = len(self.optimizers) == 1 and clip is None and not (schedulers or averaged is not None)
-        # A fused optimizer is stepped always and skips inside its kernel: only the scale tells, at the price of a wait.
+        # A fused optimizer is always called and skips inside its kernel: only reading the scale shows it, which waits.
         self._scale_tells = any(getattr(one, "_step_supports_amp_scaling", False) for one in self.optimizers)
-        if scaler.is_enabled():  # without one no step is skipped, and a hook is paid by every step
+        if scaler.is_enabled():  # without one no step is skipped, and a hook would slow every step
             for one in self.optimizers:
                 one.register_step_post_hook(lambda stepped, *_: self._done.add(id(stepped)))
 
@@ -78,7 +78,7 @@ class Update:
         return taken <= done and (not self._scale_tells or self._scaler.get_scale() >= before)
 
     def follow(self, optimizers: Sequence[Optimizer]) -> None:
-        """Set the next learning rates of optimizers that stepped, and average the weights."""
+        """Step the schedules of optimizers that stepped, and average the weights."""
         for one in () if self.is_frozen else self.schedulers:
             # A schedule of a fixed length raises after its end, and a probe may take more steps than the user's run.
             is_over = one.last_epoch >= getattr(one, "total_steps", math.inf) - 1

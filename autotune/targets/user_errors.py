@@ -32,9 +32,9 @@ _HINTS = (
 
 @contextmanager
 def blaming(doing: object, root: Path) -> Iterator[None]:
-    """While the user's code does `doing`, report what it raises as its own fault.
+    """Raise errors of the user's code, while it does `doing`, as `TargetError` with the user's own line.
 
-    `doing` is made a text only where something was raised from no line of the user's.
+    `doing` is used in the message only if no line of the user's raised the error.
 
     Out of memory and device faults pass through unchanged: they are for the probe to classify, not the user's bugs.
     """
@@ -43,7 +43,7 @@ def blaming(doing: object, root: Path) -> Iterator[None]:
     except Exception as error:
         frame, trace = user_frames(error, root)
         ours = next((link for link in chain(error) if isinstance(link, TargetError)), None)
-        if ours is not None:  # perhaps wrapped by something on its way up
+        if ours is not None:  # perhaps wrapped by another exception
             ours.traceback = ours.traceback or (trace.removesuffix(error_line(error)) if frame else "")
             if ours is error:
                 raise

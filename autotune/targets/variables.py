@@ -1,4 +1,4 @@
-"""The environment variables that torch and its libraries read when they are imported, which a fork server did early."""
+"""The environment variables that torch and its libraries read when imported, which in a fork server was early."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _READ = re.compile(r"TORCH|PYTORCH|(OMP|MKL|KMP|GOMP|OPENBLAS|CUDA|NCCL|TRITON)_
 _SET_BY_MANY = {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}  # by scikit-learn: after torch in a fresh process, too
 _SET_BY_TORCH = "TORCHINDUCTOR_CACHE_DIR"  # when torch._dynamo is imported
 
-_at_fork: dict[str, str] | None = None  # None: nothing was imported before its time
+_at_fork: dict[str, str] | None = None  # None: nothing was imported early
 _later: dict[str, str] = {}
 
 
@@ -21,7 +21,7 @@ def read_early() -> dict[str, str]:
 
 
 def changed_variable(before: dict[str, str]) -> str:
-    """The first of those variables that differs from before; empty if none does."""
+    """Return the first of those variables that differs from `before`; empty if none does."""
     now = read_early()
     return min((name for name in before.keys() | now.keys() if before.get(name) != now.get(name)), default="")
 
@@ -33,7 +33,7 @@ def hide(before: dict[str, str]) -> None:
 
 
 def show() -> None:
-    """Give what importing torch._dynamo would set; from then on it is no change."""
+    """Set the variables that importing torch._dynamo would set; they do not count as changes."""
     for name, value in _later.items():
         os.environ.setdefault(name, value)
         if _at_fork is not None:
@@ -41,24 +41,24 @@ def show() -> None:
 
 
 def _given_again() -> dict[str, str]:
-    """Return the variables that torch itself has set once more, as where the target compiles before `show`."""
+    """Return the variables that torch itself has set again, for example if the target compiles before `show`."""
     return {name: value for name, value in _later.items() if os.environ.get(name) == value}
 
 
 def hold() -> None:
-    """Note the variables as they are: from now on, a change comes too late in this process and in its forks."""
+    """Note the present variables: from now on, changes come too late in this process and its forks."""
     global _at_fork
     _at_fork = read_early()
 
 
 def accept() -> None:
-    """Note the variables anew, if they were noted: what was set since then is ours, and comes in time."""
+    """Note the variables again, if they were noted: changes since then are ours, and come in time."""
     if _at_fork is not None:
         hold()
 
 
 def set_ours(name: str, value: str) -> None:
-    """Set a variable that is read when it is used and not before, unless the user has set it: no change of theirs."""
+    """Set a variable that libraries read late, unless the user has set it; it does not count as the user's change."""
     os.environ.setdefault(name, value)
     if _at_fork is not None:
         _at_fork[name] = os.environ[name]
@@ -66,6 +66,6 @@ def set_ours(name: str, value: str) -> None:
 
 
 def check() -> None:
-    """Raise `EnvironmentUnfit` if the target set a variable that was read before."""
+    """Raise `EnvironmentUnfit` if the target set a variable that libraries have read already."""
     if _at_fork is not None and (name := changed_variable(_at_fork | _given_again())):
         raise EnvironmentUnfit(f"the target sets {name}, which a library that is imported already has read")

@@ -1,4 +1,4 @@
-"""The batch that needs the most memory: the target's own word, or else its longest samples put together."""
+"""The batch that needs the most memory: the target's own `worst_batch`, or else its longest samples."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from autotune.targets.data import Data, Epochs, Source
 from autotune.targets.peek import loader_beside, random_state_kept, sample_size, some_keys
 from autotune.targets.user_errors import blaming
 
-MOST_LOOKING_SECONDS = 2.0  # of looking at samples: a probe takes about five
+MOST_LOOKING_SECONDS = 2.0  # of looking at samples: a probe takes about 5 s
 MOST_LOOKED_AT = 4096
 
 Worst = Callable[[bool], Any]  # from whether shapes vary to the batch; None: no worse one is known than those seen
 
 
 def worst_case(contract: Contract, data: Data, source: Source, offered: Mapping[str, Any]) -> Worst:
-    """Return the maker of this target's worst batch, in the form of its loader's batches."""
+    """Return the function that makes this target's worst batch, in the form of its loader's batches."""
     if "worst_batch" in contract:
         return lambda shapes_vary: contract.make("worst_batch", offered, sole="batch_size")
     if data.kind != "dataset" or not isinstance(source, Epochs):
@@ -37,10 +37,10 @@ def worst_case(contract: Contract, data: Data, source: Source, offered: Mapping[
 
 
 def longest(loader: DataLoader[Any], clock: Callable[[], float] = time.monotonic) -> Any:
-    """One batch of the largest among the samples that there is time to look at, joined as `loader` joins them.
+    """Return one batch of the largest samples among those that there is time to look at, joined as by `loader`.
 
-    Where fewer could be looked at than the batch holds, they are repeated. Not covered: samples that are drawn anew
-    at every access, and memory that does not follow the size of the samples.
+    If there was time for fewer samples than the batch has, they are repeated. Not covered: samples that are random at
+    every access, and memory that does not depend on the size of the samples.
     """
     size = loader.batch_size or 1
     with random_state_kept():
@@ -57,14 +57,14 @@ def longest(loader: DataLoader[Any], clock: Callable[[], float] = time.monotonic
 
 
 class Same:
-    """A feed of nothing but one batch, which is there always."""
+    """A feed that gives one batch again and again, without waiting."""
 
     waited = arrived = 0.0
 
     def __init__(self, batch: Any) -> None:
         self._batch = batch
-        self.asked = self.arrived = time.perf_counter()  # it is there always
+        self.asked = self.arrived = time.perf_counter()  # it is always there
 
     def next(self) -> Any:
-        """Return its one batch."""
+        """Return the batch, without waiting."""
         return self._batch

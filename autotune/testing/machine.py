@@ -118,11 +118,11 @@ class Machine:
         return max(0.0, loading - self.computing_seconds(config)) if config.values.get("num_workers") else loading
 
     def step_seconds(self, config: Config) -> float:
-        """True seconds of one optimizer step."""
+        """Return the true seconds of one optimizer step, without noise."""
         return self.computing_seconds(config) + self.waiting_seconds(config) + self.optimizer_seconds
 
 
 def dtype_of(config: Config) -> str | None:
-    """Its `amp_dtype`, None for full precision."""
+    """Return the configuration's `amp_dtype`; None for full precision."""
     dtype: Value = config.values.get("amp_dtype")
     return None if dtype is None else str(dtype)

@@ -135,7 +135,7 @@ def _trained(knob: Knob, several: Sequence[Mapping[str, Value]], device: str) ->
 
 
 def train(knob: Knob, values: Mapping[str, Value], device: str) -> TenSteps:
-    """Train in this process."""
+    """Train ten optimizer steps in this process, and return what they gave."""
     from autotune.child.run import seed_all
 
     held: list[Any] = []

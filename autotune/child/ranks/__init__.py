@@ -1,1 +1,1 @@
-"""The ranks of one request, started and watched over by one process, which makes one result of theirs."""
+"""The ranks of one request: one process starts and supervises them, and makes one result of theirs."""

@@ -1,12 +1,12 @@
-"""Watches over the ranks of one request, and makes one result of theirs.
+"""Supervises the ranks of one request, and makes one result of theirs.
 
     this process ──► torchrun, as it was typed ──► rank 0, 1, ...    each is `python -m autotune.child --ranks DIR`
          ▲      └──► without one: rank 0, 1, ... (`rank_processes.py`)       │   and a probe like any other
          └──── DIR/N: progress, result, stacks ──────────────────────────────┘
 
-Each rank measures as any probe does, and goes on training, or waits, until all have. The first failure ends them all,
-after a moment in which a better reason may come: ranks fail one after the other, because they wait for one another.
-Imports no torch.
+Each rank measures like any probe, and goes on training, or waits, until all have measured. The first failure ends them
+all, after a moment in which a better reason may arrive: ranks fail one after the other, because they wait for one
+another. Imports no torch.
 """
 
 from __future__ import annotations
@@ -42,19 +42,19 @@ from autotune.launch.base import REQUEST, RESULT
 from autotune.targets.commands.hygiene import RANKS_FOLDER
 
 PROGRESS, STACKS = "progress", "stacks"  # in a rank's folder
-GROUP_TICK_SECONDS = 0.25  # between looks, where no rank tells anything
-SETTLE_SECONDS = 0.5  # from a first failure to the verdict: the others' were there within 0.4 s (measured, gloo)
+GROUP_TICK_SECONDS = 0.25  # between two looks, if no rank reports anything
+SETTLE_SECONDS = 0.5  # from a first failure to the verdict: the others followed within 0.4 s (measured, gloo)
 GROUP_STACKS_SECONDS = 0.5  # for silent ranks to write their stacks; the search waits for a second
 _READ_BYTES = 2**16
-_OF_OTHERS = (None, -signal.SIGTERM)  # the ends of ranks that are told to end because of another one
+_OF_OTHERS = (None, -signal.SIGTERM)  # exit statuses of ranks that were ended because of another rank
 
 
 class _Silent(Exception):
-    """The search asks for stacks: there was no sign of life for too long."""
+    """Raised when the search asks for stacks, because no rank has reported progress for too long."""
 
 
 class Rank:
-    """One rank, seen from outside."""
+    """One rank, as the supervising process sees it: its progress, its process and its result."""
 
     def __init__(self, number: int, folder: Path, request: Request[Any]) -> None:
         self.number, self.folder = number, folder / str(number)
@@ -65,13 +65,13 @@ class Rank:
         self.phases: list[str] = []
         self.has_beat = False
         self.pid: int | None = None
-        self.world_size: int | None = None  # that it was told
+        self.world_size: int | None = None  # that the launcher told it
         self.is_dead = False  # without a result
         self.result: Any = None
         self._kind, self._unread = request.kind().result, b""
 
     def look(self) -> None:
-        """Take note of what it told, and of its end."""
+        """Read the rank's progress, and note its end."""
         with suppress(BlockingIOError):
             *lines, self._unread = (self._unread + os.read(self.pipe, _READ_BYTES)).split(b"\n")
             for word, _, value in (line.decode("utf-8", "replace").partition(" ") for line in lines):
@@ -86,15 +86,15 @@ class Rank:
 
     @property
     def has_failed(self) -> bool:
-        """Whether it will not measure anything."""
+        """Whether the rank has ended without a measurement."""
         return self.is_dead or (self.result is not None and self.result.failure is not None)
 
     def send(self, number: int) -> None:
-        """Send it a signal, if it has begun and lives."""
+        """Send the rank a signal, if it has started and is alive."""
         send(self.pid, number)
 
     def stacks(self) -> str:
-        """Return what its threads were doing when they were asked; empty: it did not say."""
+        """Return the stacks of the rank's threads that it wrote when asked; empty: none."""
         with suppress(OSError):
             return (self.folder / STACKS).read_text("utf-8", "replace")
         return ""
@@ -105,7 +105,7 @@ def supervise(
 ) -> ResultT:
     """Run the request in every rank of it. Raises `TargetError` for a command that starts none.
 
-    `become` is what a process does that was forked to be a rank.
+    `become` is the function that a process runs which was forked as a rank.
     """
     of_ranks = folder / RANKS_FOLDER
     processes = processes_for(request, of_ranks, become)
@@ -132,7 +132,7 @@ class _Group:
     ranks: list[Rank]
     processes: RankProcesses
     progress: Progress
-    phases: int = 0  # that the search was told of
+    phases: int = 0  # that were reported to the search
 
     def until_measured(self) -> Any:
         """Return one result, once all ranks have measured, or one has failed."""
@@ -164,13 +164,13 @@ class _Group:
         return {rank.number: rank.stacks() for rank in silent}
 
     def _check_their_number(self) -> None:
-        """Raise `TargetError` where a distributed launcher started other ranks than its command says."""
+        """Raise `TargetError` if a distributed launcher started another number of ranks than its command says."""
         started = {rank.world_size or len(self.ranks) for rank in self.ranks} - {len(self.ranks)}
         if started and isinstance(self.processes, LauncherRanks):
             raise other_ranks(self.processes.launch, started.pop())
 
     def _pass_on(self) -> None:
-        """Tell the search of what all ranks have come to: one that hangs is not to hide behind the others."""
+        """Report to the search the phase that all ranks have reached: a rank that hangs must be noticed."""
         waiting = [rank for rank in self.ranks if rank.result is None]
         reached = min((len(rank.phases) for rank in waiting), default=0)
         for name in waiting[0].phases[self.phases : reached] if waiting else ():
@@ -189,7 +189,7 @@ class _Group:
         if result is not None:
             return result
         for rank in self.ranks if not self.processes.are_over() else ():
-            rank.send(signal.SIGKILL)  # a distributed launcher waits for those that ignore milder signals
+            rank.send(signal.SIGKILL)  # a distributed launcher waits for ranks that ignore other signals
         self.processes.settle()
         if not dead:
             raise self.processes.failed()
@@ -201,12 +201,12 @@ class _Group:
 
 
 def _end_as(number: int, count: int, status: int) -> NoReturn:
-    """End this process as that rank ended, so that the search judges it as it would judge a process alone."""
+    """End this process with the rank's exit status, so that the search judges it like a single process."""
     how = f"killed by {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
     print(f"autotune: rank {number} of {count} ended without a result: {how}", flush=True)
     if status < 0:
         faulthandler.disable()
-        with suppress(OSError):  # of SIGKILL, which nobody handles
+        with suppress(OSError):  # raised for SIGKILL, which cannot be handled
             signal.signal(-status, signal.SIG_DFL)
         os.kill(os.getpid(), -status)
     os._exit(status)
@@ -214,7 +214,7 @@ def _end_as(number: int, count: int, status: int) -> NoReturn:
 
 @contextmanager
 def _asked_for_stacks() -> Iterator[None]:
-    """Raise `_Silent` where the search asks for stacks: the search sees only this process, not which rank is silent."""
+    """Raise `_Silent` when the search asks for stacks: it sees only this process, not which rank is silent."""
 
     def interrupt(number: int, frame: FrameType | None) -> None:
         raise _Silent

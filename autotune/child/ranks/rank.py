@@ -1,4 +1,4 @@
-"""One rank of a probe, whoever started it. It measures as a probe of one process does, and ends when all are done."""
+"""One rank of a probe. It measures like a probe of one process, and ends when all ranks are done."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ from autotune.targets.ranks.world import RANKS_FOLDER_VARIABLE
 
 
 def take_part(folder: Path, do: Callable[..., Any]) -> NoReturn:
-    """Answer the request that lies in this rank's part of `folder`, by `do`; a command's script has the main thread."""
-    os.environ.pop("PYTHONSAFEPATH", None)  # it was for this interpreter, not for what the script starts
+    """Answer the request in this rank's part of `folder` by calling `do`; a command's script has the main thread."""
+    os.environ.pop("PYTHONSAFEPATH", None)  # meant for this interpreter, not for processes of the script
     # A distributed launcher ends its ranks itself.
     parent = os.getppid() if RANKS_FOLDER_VARIABLE in os.environ else None
     harden(None, parent)
     own = folder / os.environ.get("RANK", "0")
-    if not own.is_dir():  # more ranks were started than the command says; the expected ones report it
+    if not own.is_dir():  # more ranks were started than the command says; the expected ranks report it
         threading.Event().wait()
-    # A file of its own: in the log those of several ranks would be mixed.
+    # Each rank writes its stacks to a file of its own: in the log those of several ranks would be mixed.
     faulthandler.register(signal.SIGUSR1, (own / STACKS).open("w"), all_threads=True)
     pipe = os.open(own / PROGRESS, os.O_WRONLY | os.O_NONBLOCK)
     os.write(pipe, f"rank {os.getpid()} {world_size()}\n".encode())
@@ -41,9 +41,9 @@ def take_part(folder: Path, do: Callable[..., Any]) -> NoReturn:
 
     def work() -> None:
         status = do(request, own, progress, started, os.getpid())
-        os.write(pipe, b"left\n")  # its result: nobody has to wait for the next look
+        os.write(pipe, b"left\n")  # the result is there: the supervisor need not wait for its next look
         if world_size() > 1:
-            threading.Event().wait()  # until all have what they need: without this one they would fail
+            threading.Event().wait()  # until all ranks have measured: without this one the others would fail
         fork_server.leave(status)
 
     if is_command(request.target or ""):

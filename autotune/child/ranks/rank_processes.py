@@ -1,7 +1,7 @@
 """Starts the ranks of one request: through the distributed launcher of a command, as it was typed, or one by one.
 
-Both ways answer the same questions: whether all ranks have ended, how one ended, and how much memory the launcher
-itself holds. Imports no torch.
+Both ways have the same interface: whether all ranks have ended, how each ended, and how much memory the launcher holds
+itself. Imports no torch.
 """
 
 from __future__ import annotations
@@ -33,49 +33,49 @@ from autotune.targets.commands.distributed import Launch
 from autotune.targets.commands.program import configured
 from autotune.targets.ranks.world import RANKS_FOLDER_VARIABLE
 
-RANK_END_SECONDS = 10.0  # for a distributed launcher to tell how its ranks ended, once they are all dead
+RANK_END_SECONDS = 10.0  # for a distributed launcher to report how its ranks ended, once all are dead
 ONE_MACHINE = "127.0.0.1"
 
 
 class RankProcesses(Protocol):
-    """The processes of the ranks, seen by who started them."""
+    """The processes of the ranks, as the process that started them sees them."""
 
     count: int
 
     def start(self) -> Mapping[int, int]:
-        """Start them; return the process ids that are known by then, by rank."""
+        """Start the ranks; return the process ids that are known by then, by rank."""
         ...
 
     def are_over(self) -> bool:
-        """Whether none of them runs any more, or will."""
+        """Whether no rank is running or will be started."""
         ...
 
     def settle(self) -> None:
-        """Wait until it is known how the dead ranks ended; those still alive were killed before, if necessary."""
+        """Wait until it is known how the dead ranks ended; the caller has killed those that were alive."""
         ...
 
     def status(self, number: int, pid: int) -> int | None:
-        """Return how a dead rank ended, minus the signal as `subprocess` has it; None: nobody knows."""
+        """Return the exit status of a dead rank, or minus its signal, as in `subprocess`; None: unknown."""
         ...
 
     def own_bytes(self) -> int:
-        """Return the most memory that the launcher of the ranks held itself, as it belongs to the training."""
+        """Return the peak in bytes of the launcher's own memory, as far as it belongs to the training."""
         ...
 
     def failed(self) -> Exception:
-        """Return the error of ranks that are over, of which none has begun."""
+        """Return the error for ranks that have all ended before any began its work."""
         ...
 
     def close(self) -> None:
-        """Reap what was killed."""
+        """Wait for killed processes, so that none stays a zombie."""
         ...
 
 
 class LauncherRanks:
-    """Ranks that the distributed launcher of a command starts: it is run as it was typed, with us for its script."""
+    """Ranks that the distributed launcher of a command starts: it is run as typed, with autotune as its script."""
 
     def __init__(self, request: Request[Any], folder: Path) -> None:
-        """Raises `TargetError` for a command that starts none."""
+        """Raise `TargetError` for a command that starts no ranks."""
         assert request.target is not None, "it is a command"
         launch = configured(Command.parse(request.target), _config(request)).launch
         assert launch is not None, "it begins with a distributed launcher"
@@ -84,10 +84,10 @@ class LauncherRanks:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Mapping[int, int]:
-        """Start the launcher; which ranks it starts, they tell themselves."""
+        """Start the launcher; return no ids, because the ranks report theirs themselves."""
         rank = ("-m", "autotune.child", "--ranks", str(self._folder))
         words = (sys.executable, "-m", self.launch.distributed.module, *self.launch.options, *rank)
-        # The user's json.py must not stand in for ours; a rank takes the variable back.
+        # A user's json.py must not shadow the standard library's; a rank removes the variable again.
         own = {LEADER: str(os.getpid()), "PYTHONSAFEPATH": "1"}
         self._process = subprocess.Popen(words, stdin=subprocess.DEVNULL, env={**os.environ, **own})
         return {}
@@ -97,44 +97,45 @@ class LauncherRanks:
         return self._process is None or self._process.poll() is not None
 
     def settle(self) -> None:
-        """Wait for the launcher, whose last words say how its ranks ended."""
+        """Wait for the launcher, whose last lines say how its ranks ended."""
         if self._process is not None:
             with suppress(subprocess.TimeoutExpired):
                 self._process.wait(RANK_END_SECONDS)
 
     def status(self, number: int, pid: int) -> int | None:
-        """Return what the launcher said of that process."""
+        """Return the exit status that the launcher reported for process `pid`; None: it reported none."""
         return exit_status(pid)
 
     def own_bytes(self) -> int:
-        """Return the launcher's peak: it stays while its ranks train."""
+        """Return the launcher's peak in bytes: it runs while its ranks train."""
         return process_bytes("VmHWM", pid=self._process.pid) or 0 if self._process else 0
 
     def failed(self) -> TargetError:
-        """Return the launcher's own words."""
+        """Return the error with the launcher's exit status, for a launcher that started no rank."""
         return failed_to_start(self.launch.label, self._process.poll() if self._process else None)
 
     def close(self) -> None:
-        """Reap the launcher."""
+        """Wait for the launcher, so that it does not stay a zombie."""
         if self._process is not None:
             self._process.wait()
 
 
 class LocalRanks:
-    """Ranks that this process starts itself, as torchrun would, but from what it has imported already if it can.
+    """Ranks that this process starts itself, as torchrun would, but by forking with its imports if that is safe.
 
-    They meet by a file in `folder`: a port could be taken by somebody else meanwhile. Each has the GPU of its number.
+    They find one another through a file in `folder`, because another process could take a port. Each has the GPU of its
+    number.
     """
 
     def __init__(self, request: Request[Any], folder: Path, become: Callable[[Path], NoReturn]) -> None:
-        """`become` is what a forked process does as a rank."""
+        """`become` is the function that a forked process runs as a rank."""
         self.count, self._folder, self._become = request.ranks, folder, become
         self._is_cuda = (request.device or "").startswith("cuda")
         self._pids: dict[int, int] = {}
         self._ended: dict[int, int] = {}  # rank -> exit status
 
     def start(self) -> Mapping[int, int]:
-        """Start all of them."""
+        """Start all ranks; return their process ids by rank."""
         port = _free_port()
         for number in range(self.count):
             environ = self._environ(number, port)
@@ -146,10 +147,10 @@ class LocalRanks:
         return all(self.status(number, pid) is not None for number, pid in self._pids.items())
 
     def settle(self) -> None:
-        """Wait for nothing: how a child of ours ended is known at once."""
+        """Return at once: how our own children ended is known immediately."""
 
     def status(self, number: int, pid: int) -> int | None:
-        """Return how it ended; None while it runs."""
+        """Return its exit status, or minus its signal; None while it runs."""
         if number not in self._ended:
             with suppress(ChildProcessError):
                 found, status = os.waitpid(pid, os.WNOHANG)
@@ -169,14 +170,14 @@ class LocalRanks:
         )
 
     def close(self) -> None:
-        """Reap them all."""
+        """Wait for all ranks, so that none stays a zombie."""
         for number, pid in self._pids.items():
             if number not in self._ended:
                 with suppress(ChildProcessError):
                     os.waitpid(pid, 0)
 
     def _environ(self, number: int, port: int) -> dict[str, str]:
-        """Return the variables of a rank, those that torchrun sets among them: user code may read them."""
+        """Return the environment variables of a rank, including those that torchrun sets: user code may read them."""
         size = str(self.count)
         ours = {LEADER: str(os.getpid()), RANKS_FOLDER_VARIABLE: str(self._folder)}
         ours |= {"RANK": str(number), "LOCAL_RANK": str(number), "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size}
@@ -194,7 +195,7 @@ class LocalRanks:
     def _exec(self, environ: Mapping[str, str]) -> int:
         words = (sys.executable, "-P", "-m", "autotune.child", "--ranks", str(self._folder))
         process = subprocess.Popen(words, stdin=subprocess.DEVNULL, env={**os.environ, **environ})
-        process.returncode = 0  # its end is waited for here, and not by `subprocess`
+        process.returncode = 0  # this class waits for its end, `subprocess` does not
         return process.pid
 
     def _fork(self, environ: Mapping[str, str]) -> int:
@@ -203,21 +204,21 @@ class LocalRanks:
             return pid
         try:
             os.environ.update(environ)
-            variables.accept()  # a GPU is chosen when the device is first used
+            variables.accept()  # CUDA_VISIBLE_DEVICES comes in time: a GPU is chosen when the device is first used
             self._become(self._folder)
-        except BaseException:  # this is the main function of a forked process: nothing above it may go on
+        except BaseException:  # this is the main function of a forked process: no code above it may run on
             traceback.print_exc()
         finally:
             os._exit(1)
 
 
 def processes_for(request: Request[Any], folder: Path, become: Callable[[Path], NoReturn]) -> RankProcesses:
-    """Return what starts the ranks of that request."""
+    """Return the object that starts the ranks of that request."""
     return LauncherRanks(request, folder) if is_command(request.target or "") else LocalRanks(request, folder, become)
 
 
 def lives(pid: int) -> bool:
-    """Whether the process is there and has not ended."""
+    """Return whether the process exists and has not ended."""
     try:
         return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
     except psutil.Error:
@@ -225,26 +226,26 @@ def lives(pid: int) -> bool:
 
 
 def send(pid: int | None, number: int = signal.SIGKILL) -> None:
-    """Send a signal to a process that may not have begun, or may be gone."""
+    """Send a signal to a process, which may not have started or may have ended."""
     with suppress(ProcessLookupError):
         if pid is not None:
             os.kill(pid, number)
 
 
 def _config(request: Request[Any]) -> Config | None:
-    """Return what the distributed launcher's own options are to say; None: what is typed."""
+    """Return the configuration for the distributed launcher's own options; None: as they were typed."""
     if isinstance(request, PrecisionCheckRequest):
         return request.candidate if request.roles == ("candidate",) else request.reference
     return getattr(request, "config", None)
 
 
 def _may_fork() -> bool:
-    """Whether this process is a fork of one that has torch imported, and safe to be forked again: it has one thread."""
+    """Return whether this process was forked with torch imported and has one thread, so that it may fork again."""
     return "torch" in sys.modules and len(list(Path("/proc/self/task").iterdir())) == 1
 
 
 def _free_port() -> int:
-    """Return a port for user code that makes a process group itself; ours needs none."""
+    """Return a free port for user code that makes a process group itself; our group needs none."""
     with socket.socket() as free:
         free.bind((ONE_MACHINE, 0))
         return int(free.getsockname()[1])

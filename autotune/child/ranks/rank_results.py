@@ -30,26 +30,26 @@ from autotune.targets.commands.distributed import Launch
 from autotune.targets.commands.watching.probe_log import own_log_tail, with_last_lines
 from autotune.targets.tracebacks import is_users, stack_frames
 
-# What a rank says when another one is gone: gloo, NCCL, and the store of `torch.distributed` (torch 2.13).
+# Messages of a rank when another rank has ended: gloo, NCCL, and the store of `torch.distributed` (torch 2.13).
 _PEER_GONE = re.compile(
     r"Connection (closed|reset|refused|was likely closed)|Broken pipe|remote process exited|ncclRemoteError|"
     r"DistNetworkError|DistStoreError|failed to recv|Gloo .*(closed|timed out)|Timed out waiting \d+ms for (recv|send)",
     re.IGNORECASE,
 )
 _ELASTIC = r"exitcode\s*: (-?\d+) \(pid: {pid}\)"  # the summary of torch.distributed.elastic
-# What its subprocess ended with, as Accelerate says it.
+# The exit status of the subprocess, as Accelerate prints it.
 _ACCELERATE_EXIT = re.compile(r"returned non-zero exit status (\d+)|died with <Signals\.\w+: (\d+)>")
 MAIN_THREAD = "in _run_module_as_main"  # the last frame of the thread that runs the script
 _WAITING = re.compile(r"torch/(distributed/|nn/parallel/distributed)|in _engine_run_backward$", re.MULTILINE)
 
 
 def request_of_rank(request: Request[ResultT], number: int, count: int) -> Request[ResultT]:
-    """Return the request as one of `count` ranks gets it: they share the host's memory, and the rate to be beaten.
+    """Return the request for one of `count` ranks, which share the host's memory and the rate to be beaten.
 
-    Only rank 0 writes files.
+    Only the request of rank 0 asks for files to be written.
     """
     limit = request.memory_limit_bytes
-    if limit is not None and (request.device or "cpu") == "cpu":  # each has a GPU of its own elsewhere
+    if limit is not None and (request.device or "cpu") == "cpu":  # on other devices each rank has a GPU of its own
         request = replace(request, memory_limit_bytes=limit // count)
     if isinstance(request, ProbeRequest) and request.incumbent_samples_per_second is not None:
         own = request.incumbent_samples_per_second / count
@@ -60,10 +60,10 @@ def request_of_rank(request: Request[ResultT], number: int, count: int) -> Reque
 
 
 def merged(results: Sequence[ResultT], outer_bytes: int) -> ResultT:
-    """Return the result of all ranks, none of which failed: the slowest sets the pace, and the samples are of all.
+    """Return the result of all ranks, none of which failed: the slowest sets the pace, and samples are added up.
 
-    Losses that are compared are means over the ranks, as far as all of them came. Memory on the host is the sum of all
-    processes, `outer_bytes` being those of the distributed launcher.
+    Losses that are compared are means over the ranks, for the steps that all of them took. Memory on the host is the
+    sum over all processes; `outer_bytes` are those of the distributed launcher.
     """
     first: Any = results[0]
     if isinstance(first, Inspection):
@@ -93,7 +93,8 @@ def _measured(results: Sequence[ProbeResult], outer_bytes: int) -> ProbeResult:
         memory=_memory([one.memory for one in all_of_them], outer_bytes),
         noisy=any(one.noisy for one in all_of_them),
         shapes_vary=any(one.shapes_vary for one in all_of_them),
-        # Of the fastest in it: the others also wait there for that one's word, which is no watching.
+        # The watching time is that of the rank with the least: the others also wait there for its decision, which is no
+        # watching.
         watching_seconds_per_step=_least(one.watching_seconds_per_step for one in all_of_them),
         busy_seconds=(),
         ranks=tuple(_reading(one) for one in all_of_them),
@@ -102,15 +103,15 @@ def _measured(results: Sequence[ProbeResult], outer_bytes: int) -> ProbeResult:
 
 
 def _profiled(results: Sequence[ProfileResult]) -> ProfileResult:
-    """Return the readings of the rank that waits least for the others, for it sets the pace; with the parts of all."""
+    """Return the readings of the rank that waits least for others, which sets the pace; with the parts of all."""
     if len(results) == 1:
         return results[0]
     ranks = tuple(one.parts for one in results)
     waits = waits_of(ranks)
     last = min(range(len(results)), key=waits.__getitem__)
-    # Ranks that are as fast as another take turns at that: rank 0 is whom people look at.
+    # Equally fast ranks take turns at waiting least: then rank 0 is shown, which people expect.
     chosen = last if waits[0] - waits[last] > LEAST_LATE * results[0].seconds else 0
-    # A search of graphs that one rank needs, all of them need.
+    # If one rank needs to look for graph breaks, all need it.
     needless = [{one.place for one in each.slow_lines if one.kind == "graph search"} for each in results]
     return replace(
         results[chosen], rank=chosen, ranks=ranks, samples=sum(one.samples for one in results),
@@ -126,7 +127,7 @@ def _of_all(alone: Alone | None, factor: float) -> Alone | None:
 
 
 def _memory(peaks: Sequence[MemoryPeak], outer_bytes: int) -> MemoryPeak:
-    """Return the sum of all processes of the host, and the peaks of the GPU that has most."""
+    """Return the sum over all processes of the host, and the peaks of the GPU with the highest."""
     fullest = max(peaks, key=lambda one: one.bytes)
     retries = [one.allocator_retries for one in peaks if one.allocator_retries is not None]
     return replace(
@@ -151,8 +152,8 @@ def _least(values: Iterable[float | None]) -> float | None:
 
 
 def _mean_run(runs: Sequence[LossRun]) -> LossRun:
-    """Return the run of all ranks: losses are their mean, and gradients, which ranks share, are those of rank 0."""
-    first, losses = runs[0], tuple(zip(*(run.losses for run in runs), strict=False))  # as long as the shortest
+    """Return the run of all ranks: mean losses, and the gradients of rank 0, which are equal on all ranks."""
+    first, losses = runs[0], tuple(zip(*(run.losses for run in runs), strict=False))  # as long as the shortest of them
     return replace(
         first,
         losses=tuple(None if None in each else fmean(loss for loss in each if loss is not None) for each in losses),
@@ -163,9 +164,9 @@ def _mean_run(runs: Sequence[LossRun]) -> LossRun:
 
 
 def failure_that_caused_the_others(results: Mapping[int, ResultT], count: int, has_died: bool) -> ResultT | None:
-    """Return the failed result that explains the others, by rank; None where the death of another rank does.
+    """Return the failed result that explains the others; None if the death of another rank explains it.
 
-    What ran out of memory comes first, then a death, then what does not only complain that another rank is gone.
+    Running out of memory comes first, then the death of a rank, then errors other than that another rank has ended.
     """
     failed = {number: one for number, one in results.items() if one.failure is not None}
     order = {number: (not one.outcome.out_of_memory, _misses_another(one)) for number, one in failed.items()}
@@ -175,7 +176,7 @@ def failure_that_caused_the_others(results: Mapping[int, ResultT], count: int, h
     result, failure = failed[cause], failed[cause].failure
     assert failure is not None, "it failed"
     said = {one.failure.message for one in failed.values() if one.failure}
-    if len(failed) == count and len(said) == 1:  # all the same: it does not matter in which
+    if len(failed) == count and len(said) == 1:  # all ranks have the same error: any of them will do
         return result
     return replace(result, failure=replace(failure, message=f"{_called(cause, count)}{failure.message}"))
 
@@ -190,10 +191,10 @@ def _called(number: int, count: int) -> str:
 
 
 def hung(request: Request[ResultT], stacks: Mapping[int, str], phase: str) -> ResultT:
-    """Return the result of ranks that gave no sign of life: which ranks do not wait for another, and where they are."""
+    """Return the result of silent ranks: it names the ranks that do not wait for another, and where they are."""
     frames = {number: _frames(text) for number, text in stacks.items()}
     busy = [number for number, found in frames.items() if not _is_waiting(found)]
-    culprits = busy or list(stacks)  # where all of them wait, each shows the line that does
+    culprits = busy or list(stacks)  # if all of them wait, each is named with its waiting line
     named = " and ".join(f"rank {number}{_place(frames[number])}" for number in culprits)
     others = [number for number in stacks if number not in culprits]
     message = f"{named} gave no sign of life" + (f"; rank {others[0]} waits for it" if others else "")
@@ -203,7 +204,7 @@ def hung(request: Request[ResultT], stacks: Mapping[int, str], phase: str) -> Re
 
 
 def _frames(stacks: str) -> list[tuple[str, str, str]]:
-    """Return file, line and function of the script's thread, innermost first; none where it did not say."""
+    """Return file, line and function of each frame of the script's thread, innermost first; empty without stacks."""
     return stack_frames(next((thread for thread in stacks.split("\n\n") if MAIN_THREAD in thread), ""))
 
 
@@ -212,7 +213,7 @@ def _is_waiting(frames: Sequence[tuple[str, str, str]]) -> bool:
 
 
 def _place(frames: Sequence[tuple[str, str, str]]) -> str:
-    """Return where the program of a rank is, as ` in train.py:12 (main)`; empty: it did not say."""
+    """Return the place of a rank's program, as ` in train.py:12 (main)`; empty: unknown."""
     if not frames:
         return ""
     own = next((one for one in frames if is_users(Path(one[0]))), frames[0])
@@ -220,13 +221,13 @@ def _place(frames: Sequence[tuple[str, str, str]]) -> str:
 
 
 def died(request: Request[ResultT], number: int, count: int, phase: str) -> ResultT:
-    """Return the result of a rank that ended without one, and nobody tells how."""
+    """Return the result for a rank that ended without a result and without a known exit status."""
     message = f"{_called(number, count)}ended without a result"
     return request.failed(Outcome.CRASHED, Failure(phase=phase, message=message, evidence="its process is gone"))
 
 
 def exit_status(pid: int) -> int | None:
-    """Return how a rank ended, by the log of its launch: minus the signal, as `subprocess` has it."""
+    """Return the exit status of rank process `pid` from the launcher's log, or minus its signal; None: not logged."""
     log = own_log_tail()
     if found := re.findall(_ELASTIC.format(pid=pid), log):
         return int(found[-1])
@@ -235,7 +236,7 @@ def exit_status(pid: int) -> int | None:
 
 
 def other_ranks(launch: Launch, started: int) -> TargetError:
-    """Return the error of a distributed launcher that started other ranks than its command says."""
+    """Return the error for a distributed launcher that started another number of ranks than its command says."""
     return TargetError(
         f"{launch.label} started {started} process{'es' * (started != 1)}, and the command says {launch.ranks}. The "
         f"number probably comes from a configuration file, a variable, or the devices there are. Write "
@@ -244,7 +245,7 @@ def other_ranks(launch: Launch, started: int) -> TargetError:
 
 
 def failed_to_start(label: str, status: int | None) -> TargetError:
-    """Return the error of a distributed launcher that ended before it had started a rank."""
+    """Return the error for a distributed launcher that ended before it had started a rank."""
     return TargetError(with_last_lines(
         f"{label} ended with exit status {status} and started no rank. Its options are probably not what it takes. "
         f"Run the command by itself, and correct it."

@@ -1,1 +1,1 @@
-"""What is done in the process of a profile: passes over the steps, and what they watch."""
+"""The measurements in the process of a profile: passes over the steps, and the instruments that they use."""

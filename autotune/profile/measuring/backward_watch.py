@@ -22,11 +22,11 @@ FEWEST_GROWING_STEPS = 6  # each with more nodes than the one before
 
 
 class BackwardWatch:
-    """Watches `backward`, `step` and `zero_grad` of the optimizers that a step is handed."""
+    """Watches `backward`, `step` and `zero_grad` of the optimizers that a user's step gets."""
 
     def __init__(self, optimizers: Callable[[], Iterable[Optimizer]]) -> None:
         self._optimizers = optimizers
-        self._fresh: dict[int, set[UserLine]] = {}  # lines whose gradients an optimizer has of another's backward pass
+        self._fresh: dict[int, set[UserLine]] = {}  # lines whose backward pass, of another optimizer, gave it gradients
         self._nodes: dict[UserLine, list[int]] = {}
         self._unused = Counter[UserLine]()
         self._owners: dict[UserLine, str] = {}
@@ -64,8 +64,8 @@ class BackwardWatch:
     def growing(self, steps_before: float, backward_seconds: float) -> SlowLine | None:
         """Return the line whose graphs grow; None: there is none.
 
-        `backward_seconds` is what backward passes took in a step, so many steps before the first that was watched: the
-        share of it that went to graphs of earlier steps is theirs.
+        `backward_seconds` are those of backward passes in a step, `steps_before` steps before the first watched one:
+        the line's seconds are the share that went to graphs of earlier steps.
         """
         for line, nodes in self._nodes.items():
             more = (nodes[-1] - nodes[0]) / max(1, len(nodes) - 1)
@@ -111,7 +111,7 @@ def _version(parameter: Tensor) -> tuple[int, int] | None:
 
 
 def _count_nodes(loss: Tensor) -> int:
-    """Return the number of operations that a backward pass of `loss` goes through, up to `MOST_NODES`."""
+    """Return the number of operations in the backward pass of `loss`, at most `MOST_NODES`."""
     seen, ahead = set[Any](), [loss.grad_fn]
     while ahead and len(seen) < MOST_NODES:
         node = ahead.pop()

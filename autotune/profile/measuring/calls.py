@@ -1,7 +1,7 @@
 """The calls of the user's code that make the host wait, copy, write or clean up, each with its line and its time.
 
 Functions are replaced while steps are watched: where they are defined, and in the user's modules that imported them by
-name (`from copy import deepcopy`). Hooks of the user's are replaced in the modules and parameters that call them.
+name (`from copy import deepcopy`). The user's hooks are replaced in the modules and parameters that call them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from autotune.targets.own_step import StepOptimizer
 
 _READS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__")
 _SHOWN = {"__float__": "float(tensor)", "__int__": "int(tensor)", "__bool__": "bool(tensor)", "__index__": "an index"}
-Watched = tuple[Any, str, Slowness, str]  # whose, its name, what it is, and how it is shown
+Watched = tuple[Any, str, Slowness, str]  # owner, name, kind, and name that is shown
 CALLS: tuple[Watched, ...] = (
     *((Tensor, name, "host read", _SHOWN.get(name, f".{name}()")) for name in _READS),
     *((torch, name, "host tensor", f"torch.{name}()") for name in ("tensor", "as_tensor", "from_numpy")),
@@ -46,8 +46,8 @@ CALLS: tuple[Watched, ...] = (
     *((distributed, name, "collective", f"torch.distributed.{name}()") for name in COLLECTIVES),
     *((kind, name, "collective", ".wait() of an asynchronous exchange") for kind, name in WAITS),
 )
-# Of an accelerator: how many values there are is known when they are computed, and the host waits for that; it waits
-# while memory is locked, too.
+# On an accelerator: the number of resulting values is known only when they are computed, and the host waits for that;
+# it also waits while memory is page-locked.
 SELECTIONS: tuple[Watched, ...] = (
     *((owner, "nonzero", "host read", "nonzero()") for owner in (torch, Tensor)),
     *((owner, "masked_select", "host read", "masked_select()") for owner in (torch, Tensor)),
@@ -59,7 +59,7 @@ SELECTIONS: tuple[Watched, ...] = (
 _METRICS = ("Metric", "MetricCollection")
 _MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
-LONG_LIST_SECONDS = 0.001  # of making a list, from which on freeing it is measured, too
+LONG_LIST_SECONDS = 0.001  # of making a list: for longer ones the time of freeing is measured, too
 
 
 def metrics() -> list[Watched]:
@@ -88,12 +88,12 @@ class Calls:
         self._of_step = list[tuple[UserLine, Slowness, str, float]]()
         self._evaluation: tuple[UserLine, float] | None = None  # where, and when it began
         self.is_inside = False  # a call that is counted
-        self.sets_to_none = False  # whatever the user asked zero_grad for
-        self.after: Callable[[], None] = lambda: None  # done at the end of each call
+        self.sets_to_none = False  # ignore the user's argument of zero_grad
+        self.after: Callable[[], None] = lambda: None  # called at the end of each watched call
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Replace what is watched by what counts and times it by line, until the `with` block ends."""
+        """Replace the watched functions by ones that count and time them by line, until the `with` block ends."""
         with ExitStack() as stack:
             for owner, name, kind, what in self._watched:
                 call = getattr(owner, name)
@@ -104,7 +104,8 @@ class Calls:
             for hooks, key, hook, line in hooks_of_users(self._model):
                 hooks[key] = self._watching(hook, "hook", line.function, line)
                 stack.callback(hooks.__setitem__, key, hook)
-            # The model's call is not replaced: operations within would be called by ours. A copy would have its hooks.
+            # The model's call is not replaced: operations inside would then be called from our code. A copy would keep
+            # its hooks.
             stack.callback(register_module_forward_pre_hook(self._evaluation_begins).remove)
             stack.callback(register_module_forward_hook(self._evaluation_ends).remove)
             yield
@@ -117,7 +118,7 @@ class Calls:
         self._of_step.clear()
 
     def result(self, steps: int) -> list[SlowLine]:
-        """Return what was called in so many steps."""
+        """Return the slow lines of the calls in `steps` steps."""
         return [
             SlowLine(
                 kind=one.kind, place=line.place, code=line.text, what=one.what, count=one.count / steps,
@@ -129,12 +130,12 @@ class Calls:
     def _watching(
         self, call: Callable[..., Any], kind: Slowness, what: str, always: UserLine | None = None
     ) -> Callable[..., Any]:
-        """Return what does the same, and counts for the line that calls it, or for `always`."""
+        """Return a function that calls `call`, and counts it for the calling line, or if that is given for `always`."""
 
         def watching(*arguments: Any, **options: Any) -> Any:
             if kind == "zeroing" and self.sets_to_none and not _sets_to_none(arguments, options):
                 return call(arguments[0])
-            # Samples are made of arrays and read from tensors: what that takes is the time of loading.
+            # Calls while a sample is made are not counted: their time is that of loading.
             is_elsewhere = self.is_inside or not self._stopwatch.is_here or self._stopwatch.current == "data"
             if is_elsewhere or not _counts(what, arguments, options):
                 return call(*arguments, **options)
@@ -175,7 +176,7 @@ class Calls:
 
 
 def _counts(what: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:
-    """Return whether a call with these arguments is what is looked for."""
+    """Return whether a call with these arguments is to be counted."""
     if what.startswith("zero_grad("):
         return not _sets_to_none(arguments, options)
     if what == "a boolean mask":

@@ -1,11 +1,11 @@
-"""What several ranks wait for one another: behind a backward pass, before a forward pass, and in calls in between.
+"""Times how long ranks wait for one another: after a backward pass, before a forward pass, and in calls between.
 
     forward: communication, buffers or weights of all are there ─► forward
     backward: gradients of this rank are there ─► communication: those of all are ─► optimizer
     a line of the user's, or a library's, calls torch.distributed.all_reduce() ─► communication
 
-An exchange that goes on while gradients are still computed costs nothing, and belongs to the backward pass: what is
-told apart is exposed. It includes waiting for ranks that are late.
+An exchange during the backward pass takes no extra time and belongs to it: only the exposed exchange is counted. It
+includes waiting for late ranks.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from autotune.profile.measuring.user_lines import UserLine, calling_line, known_
 from autotune.profile.records import SlowLine
 from autotune.targets.commands.distributed import world_size
 
-# What waits for all ranks, and what for one of them, as far as this build of torch has it.
+# Functions that wait for all ranks, and for one of them, as far as this build of torch has them.
 COLLECTIVES = tuple(
     name
     for name in (
@@ -38,7 +38,7 @@ COLLECTIVES = tuple(
     )
     if hasattr(distributed, name)
 )  # fmt: skip
-# What waits for an exchange that was begun with async_op=True, isend() or irecv().
+# Functions that wait for an exchange begun with async_op=True, isend() or irecv().
 WAITS: tuple[tuple[Any, str], ...] = ((distributed.Work, "wait"),) if hasattr(distributed, "Work") else ()
 _SEARCH = "DistributedDataParallel(find_unused_parameters=True)"
 _PAIRWISE = tuple(name for name in ("recv", "send") if hasattr(distributed, name))
@@ -46,7 +46,7 @@ _PAIRWISE = tuple(name for name in ("recv", "send") if hasattr(distributed, name
 
 @contextmanager
 def exchange_told_apart(stopwatch: Stopwatch) -> Iterator[None]:
-    """Tell `stopwatch` of communication, until the end; with one rank there is none."""
+    """Mark the part communication on `stopwatch`, until the end; with one rank do nothing."""
     if world_size() == 1:
         yield
         return
@@ -64,7 +64,7 @@ def exchange_told_apart(stopwatch: Stopwatch) -> Iterator[None]:
 
 
 def _inner_waits() -> Iterator[tuple[Any, str]]:
-    """Yield what torch waits in by itself, around a forward pass, as far as this torch has it.
+    """Yield the functions around a forward pass in which torch itself waits, as far as this torch has them.
 
     DDP sends buffers, such as BatchNorm's, from rank 0 to all; `fully_shard` gathers weights (torch 2.13).
     """
@@ -107,7 +107,7 @@ def _backward(backward: Callable[..., None], stopwatch: Stopwatch) -> Callable[.
 
 
 def _collective(call: Callable[..., Any], stopwatch: Stopwatch) -> Callable[..., Any]:
-    """Return what does the same, and is communication where the user's code or a library calls it."""
+    """Return a function that calls `call`, and counts as communication if the user's code or a library calls it."""
     timed = stopwatch.during("communication", call)
 
     def calling(*arguments: Any, **options: Any) -> Any:
@@ -119,7 +119,7 @@ def _collective(call: Callable[..., Any], stopwatch: Stopwatch) -> Callable[...,
 
 
 def who_waits(caller: FrameType, options: Mapping[str, Any]) -> str:
-    """Return whose code waits in a collective that it called with these options, as `owner` has it; empty: nobody.
+    """Return the owner (see `owner`) of the code that waits in a collective called with these options; empty: none.
 
     What a library calls is the library's: a line of the user's that runs a whole training says nothing of it.
     """
@@ -175,7 +175,7 @@ class GraphSearches:
             yield
 
     def result(self, steps: int) -> list[SlowLine]:
-        """Return those that were searched in so many steps, where every parameter got a gradient every time."""
+        """Return the models that were searched in `steps` steps although every parameter always got a gradient."""
         return [
             SlowLine(
                 kind="graph search", place=line.place if line else "", code=line.text if line else "", what=_SEARCH,
@@ -197,7 +197,7 @@ class _Wrapper:
         self._is_open = False  # a search was not followed by a backward pass yet
 
     def searched(self, seconds: float) -> None:
-        """One graph was searched: gradients are exchanged in the backward pass that follows."""
+        """Note that one graph was searched: gradients are exchanged in the next backward pass."""
         self.searches, self.seconds, self._is_open = self.searches + 1, self.seconds + seconds, True
         self._got.clear()
 

@@ -1,4 +1,4 @@
-"""Times steps with and without something in turn, and says by what share they are shorter without it."""
+"""Times steps with and without something in turn, and computes by which share they are shorter without it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import NamedTuple
 from autotune.child.clock import clock_for
 from autotune.targets.base import Step
 
-# Of two steps with and two without; the second of each two counts. Then as many again, while unsure.
+# Rounds of two steps with and two without; the second of each two counts. While unsure, as many rounds again.
 USUAL_COMPARISONS = 12
 # Steps of 13 ms that differ by 15 % by themselves show 12 % in 24 to 48 (measured).
 MOST_COMPARISONS = 5 * USUAL_COMPARISONS
-FEWEST_COMPARISONS = 3  # where these take long
-MEDIAN_CONFIDENCE = 0.95  # of the interval of a median; of fewer than 6 rounds it is all there were, with less
-LeavingOut = Callable[[bool], None]  # leave it out from now on, or do so no more
+FEWEST_COMPARISONS = 3  # rounds, if they take long
+MEDIAN_CONFIDENCE = 0.95  # of the interval of a median; with fewer than 6 rounds it spans all, with less confidence
+LeavingOut = Callable[[bool], None]  # called with True: leave it out from now on; False: no more
 
 
 class TurnSeconds(NamedTuple):
@@ -29,10 +29,10 @@ class TurnSeconds(NamedTuple):
     computed: list[float]
 
     def share(self, *, is_on_host: bool) -> float:
-        """Return the share that steps are shorter by without it; 0.0 if the rounds do not agree that they are.
+        """Return the share by which steps are shorter without it; 0.0 if the rounds do not agree.
 
-        `is_on_host`: the time that this process computes counts, too. Others that share the cores make steps longer by
-        chance, and that time hardly.
+        `is_on_host`: the processor time of this process counts, too, because other processes make steps longer by
+        chance, but hardly change that time.
         """
         share = agreed_share(self.seconds)
         return share or (agreed_share(self.computed) if is_on_host else 0.0)
@@ -67,7 +67,7 @@ def compare(
 
 
 def agreed_share(seconds: list[float]) -> float:
-    """Return the share that steps are shorter by without something, of (with, without, with, ...); 0.0 if unsure."""
+    """Return the share by which steps are shorter without it, from (with, without, with, ...); 0.0 if unsure."""
     gains = gained(seconds)
     return median(gains) if median_interval(gains)[0] > 0 else 0.0
 
@@ -78,7 +78,7 @@ def _is_sure(gains: list[float]) -> bool:
 
 
 def gained(seconds: list[float]) -> list[float]:
-    """Return the share that each step is shorter by than the one before it, of (with, without, with, ...)."""
+    """Return the shares by which each step without it is shorter than its neighbour with it."""
     return [1 - without / usual for usual, without in zip(seconds[::2], seconds[1::2], strict=True)]
 
 
@@ -100,7 +100,7 @@ def median_interval(values: list[float]) -> tuple[float, float]:
 
 @contextmanager
 def again(leave_out: LeavingOut) -> Iterator[None]:
-    """At the end nothing is left out, also where a step raised."""
+    """Undo leaving out at the end, also if a step raised."""
     try:
         yield
     finally:

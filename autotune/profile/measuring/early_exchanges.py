@@ -26,7 +26,7 @@ from autotune.targets.commands.distributed import world_size
 
 
 class _Exchange(NamedTuple):
-    """One backward pass that exchanged gradients."""
+    """One backward pass that exchanged gradients: its line, and the seconds of waiting."""
 
     line: UserLine | None
     seconds: float  # that it waited for other ranks
@@ -43,7 +43,7 @@ class EarlyExchanges:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Watch until the end; with one rank there is nothing to see."""
+        """Watch until the end; with one rank do nothing."""
         if world_size() == 1:
             yield
             return
@@ -101,7 +101,7 @@ class _Waiting:
         self._since: float | None = None  # when it began; None: another part goes on
 
     def tell(self) -> None:
-        """The part that goes on has changed."""
+        """Note that the current part has changed."""
         now = time.perf_counter()
         if self._since is not None:
             self.seconds += now - self._since

@@ -18,14 +18,14 @@ from autotune.targets.loop import Training
 PEAK_SECONDS = 0.5  # of products, of which the fastest counts
 FEWEST_PRODUCTS = 5
 SIZES = {"cpu": 1024}  # of the square matrices; a product of these takes milliseconds on one core
-LARGE_SIZE = 8192  # elsewhere: what fills a data-centre GPU
+LARGE_SIZE = 8192  # on other devices: it fills a data-centre GPU
 
 
 @contextmanager
 def operations_counted(device: str) -> Iterator[FlopCounterMode]:
     """Count the floating-point operations that are done meanwhile.
 
-    On a CPU attention is computed by the math kernel, for the counter knows no other there (torch 2.13).
+    On a CPU attention is computed by the math kernel, because the counter knows no other there (torch 2.13).
     """
     with ExitStack() as stack:
         if device == "cpu":
@@ -37,7 +37,7 @@ def _convolution_backward(
     gradient: list[int], inputs: list[int], weight: list[int], bias: Any, stride: Any, padding: Any, dilation: Any,
     transposed: bool, output_padding: Any, groups: int, wanted: list[bool], **of_result: Any,
 ) -> int:  # fmt: skip
-    """Return what the gradients of inputs and weight take: each as much as the forward pass.
+    """Return the operations of the gradients of inputs and weight: each takes as many as the forward pass.
 
     torch 2.13 counts that of the weight as often as there are groups. `wanted`: of inputs, weight and bias.
     """
@@ -57,7 +57,7 @@ def uncountable(training: Training) -> str:
 
 
 def work_of(training: Training, flops: int | None) -> Work:
-    """Return the operations of a step beside the rate that this machine reaches: of one product, measured now."""
+    """Return the operations of a step, and the peak rate of this machine: of one product, measured now."""
     device, dtype = training.plan.device, computing_dtype(training)
     size = SIZES.get(device, LARGE_SIZE)
     return Work(

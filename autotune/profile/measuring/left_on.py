@@ -33,7 +33,7 @@ SETTINGS = (
 
 
 class LeftOn:
-    """Knows which lines switched `SETTINGS` on; watches from before the user's code is imported to the end."""
+    """Finds the lines that switched `SETTINGS` on; watches from before the import of the user's code to the end."""
 
     def __init__(self) -> None:
         self.lines: dict[str, UserLine] = {}  # that put it on last, by what is shown of a setting
@@ -50,7 +50,7 @@ class LeftOn:
             yield
 
     def forget(self) -> None:
-        """From now on it counts what is put on: by the user's steps."""
+        """Forget settings so far: from now on only those count that the user's steps switch on."""
         self._put_on.clear()
 
     def found(self) -> list[str]:
@@ -58,7 +58,7 @@ class LeftOn:
         return [one.shown for one in SETTINGS if one.is_on() or one.shown in self._put_on]
 
     def without(self, shown: str) -> Callable[[bool], None]:
-        """Return a function that holds the setting off if it is given True, and else puts it back as it is now."""
+        """Return a function that, given True, keeps the setting off, and, given False, restores its present state."""
         (one,) = (one for one in SETTINGS if one.shown == shown)
         was_on, options = one.is_on(), one.options()
 

@@ -1,6 +1,6 @@
-"""The passes over the steps of any training: parts timed alone, then calls, then what is between operations.
+"""The passes over the steps of any training: first parts are timed, then calls, then the time between operations.
 
-A pass is a generator: each `yield` is one optimizer step. What it puts into the training it takes out at its end.
+A pass is a generator: each `yield` is one optimizer step. At its end it removes all hooks that it set.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ MOST_TIMES = 10  # as many seconds as were asked for, likewise
 
 
 class FromTheStart(NamedTuple):
-    """What watches from before the user's code is imported."""
+    """The instruments that watch from before the import of the user's code."""
 
     left_on: LeftOn
     searches: GraphSearches
 
 
 class LinePasses:
-    """Those passes, and what they found."""
+    """The passes over one training, and their results so far."""
 
     PYTHON_IN: tuple[Part, ...] = ("forward", "optimizer")  # the parts in which Python outside of torch is looked at
     CALLS: tuple[Watched, ...] = CALLS
@@ -78,7 +78,7 @@ class LinePasses:
     def _steps(
         self, *, least: int, enough: int, seconds: float, each: Callable[[Step], None] = lambda step: None
     ) -> Generator[None, Step, int]:
-        """Take `enough` steps and for so many seconds, but only `least` where that takes too long; return the count."""
+        """Take `enough` steps for at least `seconds`, but only `least` if that takes too long; return their number."""
         began = time.perf_counter()
         for count in range(1, MOST_PASS_STEPS + 1):
             each((yield))
@@ -89,7 +89,7 @@ class LinePasses:
         return count
 
     def _agreed(self, is_so: bool) -> bool:
-        """Return what holds for all ranks that take these steps together."""
+        """Return the decision for all ranks that take these steps together."""
         return is_so
 
     def _time_parts(self) -> Passing:
@@ -120,7 +120,7 @@ class LinePasses:
         self._between = taken // 2
 
     def _timing(self, is_on: bool) -> None:
-        """Do what has to be done as parts begin to be timed, or end; by default nothing."""
+        """Called with True when parts begin to be timed, with False at the end; does nothing by default."""
 
     def _watch_lines(self) -> Passing:
         yield from self._watch_calls()
@@ -174,7 +174,7 @@ class LinePasses:
         self._add(*self._growth(operations))
 
     def _growth(self, operations: Operations) -> list[SlowLine]:
-        """Memory that grows: by the graphs of earlier steps, where those do, else by tensors that stay."""
+        """Return lines at which memory grows: by graphs of earlier steps if those grow, else by tensors that stay."""
         if len(self._track.readings) < FEWEST_READINGS:
             self._leave_out("Whether memory grows is not known: there was time for too few steps.")
         growth, kept = memory_growth(self._track.readings), operations.kept()
@@ -195,7 +195,7 @@ class LinePasses:
         return []
 
     def _free_bytes(self) -> int:
-        """Return the bytes that training may still take, beside what a step takes at its peak."""
+        """Return the bytes that training may still take, in addition to a step's peak."""
         peak = max(used for _, used in self._track.readings)
         if self._device.startswith("cuda"):  # readings are of the ends of steps, where activations are freed
             peak = torch.cuda.max_memory_allocated(self._device)
@@ -216,5 +216,5 @@ class LinePasses:
 
 
 def _counts(step: Step) -> bool:
-    """Return whether nothing was in it that is no part of steps, such as an evaluation."""
+    """Return whether the step counts: it contained no other work, such as an evaluation."""
     return not step.paused_seconds

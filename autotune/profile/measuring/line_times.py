@@ -29,7 +29,7 @@ TIMER_TICK_SECONDS = 0.00025  # of the timer: a line that takes a hundredth of a
 
 @dataclass
 class LineSeconds:
-    """The seconds of one part of all steps together."""
+    """The seconds by line of one part, over all steps together."""
 
     total: float = 0.0  # of what was looked at
     unseen: float = 0.0  # after the last look of a part, up to its end
@@ -39,12 +39,12 @@ class LineSeconds:
 
     @property
     def factor(self) -> float:
-        """What times of lines are multiplied by: what was not seen is taken to be spread as what was."""
+        """The factor of all times: unseen time is assumed to be distributed like the seen time."""
         return 1 + self.unseen / self.total if self.total else 1.0
 
 
 class LineTimes:
-    """Counts from its entering to its end, in the parts that it is told; enter it in the main thread."""
+    """Times the lines in the given parts while it is entered; to be entered in the main thread."""
 
     def __init__(self, stopwatch: Stopwatch, parts: tuple[Part, ...]) -> None:
         self._stopwatch, self._part = stopwatch, ""
@@ -73,7 +73,7 @@ class LineTimes:
                 signal.signal(signal.SIGALRM, before)
 
     def restart(self) -> None:
-        """What was done since the last look is not counted: another part of a step, or what others count."""
+        """Drop the time since the last look: it belongs to another part of a step, or is counted elsewhere."""
         self._last = None
         part = self._stopwatch.current
         self._part = part if part in self.parts else ""
@@ -86,9 +86,9 @@ class LineTimes:
         self.restart()
 
     def look(self, frame: FrameType | None) -> None:
-        """The time since the last look belongs to the line that runs.
+        """Count the time since the last look for the running line.
 
-        The timer may interrupt this: it finds no last look then, for the same time would count twice, or below zero.
+        The timer may interrupt this function: it then finds no last look, so that no time counts twice or negatively.
         """
         if self._last is None or self.is_counted_elsewhere():
             return
@@ -106,12 +106,12 @@ class LineTimes:
 
 
 def _now() -> tuple[float, float, int]:
-    """Return the time, the time that this thread had a core, and how often it gave it up itself."""
+    """Return the time, this thread's processor time, and the number of its voluntary context switches."""
     return time.perf_counter(), time.thread_time(), resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
 
 
 def by_function(lines: Counter[UserLine]) -> dict[UserLine, float]:
-    """Return the seconds of every function, by the line of it that took most."""
+    """Return the seconds of every function, under the line of it that took most."""
     functions = defaultdict[tuple[str, str], Counter[UserLine]](Counter)
     for line, seconds in lines.items():
         functions[line.file, line.function][line] = seconds

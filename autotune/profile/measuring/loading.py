@@ -1,4 +1,4 @@
-"""The user's lines that make samples and batches: what each costs a step that waits for them."""
+"""The user's lines that make samples and batches: the seconds of each in a step that waits for them."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ AGAIN_SHARE = 0.5  # of the samples, at least, for which one file is opened: it 
 
 
 class LoadedLines:
-    """The time of lines in `dataset()` and what joins its samples, for one step."""
+    """The time per step of the user's lines that make samples and join them into batches."""
 
     def __init__(self, source: Source | None, stopwatch: Stopwatch) -> None:
         self._loader = source.loader if isinstance(source, Epochs) else None
@@ -56,7 +56,7 @@ class LoadedLines:
             yield
 
     def stepped(self, steps: int) -> None:
-        """Add so many steps to those that readings are averages of."""
+        """Add `steps` to the number of steps over which readings are averaged."""
         self._steps += steps
 
     def result(self, samples: float, waiting: float, step: float) -> list[SlowLine]:
@@ -126,7 +126,7 @@ class LoadedLines:
         return next((Path(path).name for path, count in counts.most_common(1) if count >= AGAIN_SHARE * samples), "")
 
     def _read_beside(self, samples: float) -> None:
-        """Make a batch here, where the training left that to its workers: those are other processes."""
+        """Make a batch in this process, because the training's workers are other processes."""
         assert self._loader is not None
         if not hasattr(self._loader.dataset, "__getitem__") or not self._loader.batch_size:
             return
@@ -150,7 +150,7 @@ def _gain(loading: float, own: float, computing: float) -> float:
 
 
 def _is_made(given: Any) -> bool:
-    """Return whether it is an array or a tensor already, or a list of such."""
+    """Return whether it is already an array or a tensor, or a list of these."""
     if isinstance(given, list | tuple) and given:
         return _is_made(given[0])
     return isinstance(given, np.ndarray | torch.Tensor)

@@ -33,7 +33,7 @@ FEWEST_PLAIN_STEPS, MOST_PLAIN_STEPS, MOST_PLAIN_SECONDS = 3, 12, 1.0
 
 
 class MemoryPass:
-    """Made before the first step, when the process holds the model and what comes before it."""
+    """Measures memory; to be made before the first step, when the process holds only the model and its libraries."""
 
     def __init__(self, training: Training, stopwatch: Stopwatch) -> None:
         self._training, self._stopwatch, self._device = training, stopwatch, training.plan.device
@@ -47,7 +47,7 @@ class MemoryPass:
         self._padding = Padding(training.model)
 
     def steps(self) -> Generator[None, Step, int]:
-        """Take the steps; return how many."""
+        """Take the steps of this pass; return their number."""
         devices.synchronize(self._device)
         meter, began, count = MemoryMeter(self._device), time.perf_counter(), 0
         with self._told_of_batches(self._padding.note):
@@ -65,7 +65,7 @@ class MemoryPass:
         return count
 
     def result(self) -> MemoryUse | None:
-        """Return what was found; None if no step was taken."""
+        """Return the readings; None if no step was taken."""
         if self._peak is None or self._training.update is None:
             return None
         optimizers = self._training.update.optimizers
@@ -84,7 +84,7 @@ class MemoryPass:
         )
 
     def _heap(self) -> HeapUse | None:
-        """Return what is held beside tensors; None also where another malloc is loaded, which glibc's knows not of."""
+        """Return the memory besides tensors; None without glibc's malloc, or if another malloc is loaded."""
         before, then = self._before, self._at_peak
         if before is None or then is None or self._tensors is None or then.used < self._tensors.bytes:
             return None

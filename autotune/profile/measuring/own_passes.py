@@ -30,7 +30,7 @@ LEFT_OUT = (
 
 
 class UserLoopPasses(LinePasses):
-    """All passes over one training, and what they found."""
+    """All passes over one training, and their results."""
 
     PYTHON_IN: tuple[Part, ...] = ("forward", "optimizer", "other")  # what a loop does besides is the user's, too
     CALLS: tuple[Watched, ...] = (*CALLS, (Optimizer, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"))
@@ -60,13 +60,13 @@ class UserLoopPasses(LinePasses):
                 self._leave_out(why)
 
     def ended(self) -> bool:
-        """The loop has come to its end before the passes have; return whether enough was measured."""
+        """Note that the loop ended before the passes; return whether enough was measured."""
         if self._found.parts:
             self._leave_out("It ended before all was looked at: let it train for more steps.")
         return bool(self._found.parts)
 
     def result(self) -> ProfileResult:
-        """Return what was found."""
+        """Return the readings of all passes so far."""
         self._add(*self._loading.result(self._found.samples, self._part_seconds()["data"], self._found.seconds))
         if self._session.observed().workers:
             self._leave_out("What loader workers load is not looked at: they are other processes.")

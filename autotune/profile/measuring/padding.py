@@ -32,7 +32,7 @@ class Padding:
         return self._padding / self._tokens if self._tokens else None
 
     def _padded(self, batch: Any) -> torch.Tensor | None:
-        """Return True for padding, (samples, tokens)."""
+        """Return a mask that is True for padding, (samples, tokens); None: the batch does not show it."""
         if isinstance(batch, Mapping):
             mask = next((batch[key] for key in MASKS if key in batch), None)
             if isinstance(mask, torch.Tensor) and mask.dim() == TOKEN_DIMENSIONS and mask.numel():

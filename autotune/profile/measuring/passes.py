@@ -38,7 +38,7 @@ OF_RANKS = "With several ranks memory, operations of a step, storage, and steps 
 
 
 class OurLoopPasses(LinePasses):
-    """All passes over one training, and what they found."""
+    """All passes over one training, and their results."""
 
     def __init__(
         self, training: Training, made_at: list[UserLine], from_the_start: FromTheStart, asked: ProfileRequest
@@ -88,7 +88,7 @@ class OurLoopPasses(LinePasses):
             yield from self._try_slow_lines(self._without)
 
     def broke(self, error: Exception) -> bool:
-        """Return whether what the training raised is because slow lines were tried; say so beside them then."""
+        """Return whether the error is due to trying slow lines; if so, note that at these lines."""
         if self._verifying is None:
             return False
         told = f"{type(error).__name__}: {error}".partition("\n")[0]
@@ -102,7 +102,7 @@ class OurLoopPasses(LinePasses):
         return True
 
     def result(self) -> ProfileResult:
-        """Return what was found; reads samples beside the training, and measures the peak rate of the device."""
+        """Return the readings; this reads further samples, and measures the peak rate of the device."""
         if self._extent == "captured":
             return self._found
         if self._verifying is None:  # else they were tried, too
@@ -134,7 +134,7 @@ class OurLoopPasses(LinePasses):
         self.samples.is_on = is_on
 
     def _agreed(self, is_so: bool) -> bool:
-        """Return what rank 0 says: ranks that take another number of steps would wait for each other for ever."""
+        """Return rank 0's value: ranks that take different numbers of steps would wait for each other for ever."""
         if not self._has_others:
             return is_so
         with self.stopwatch.paused():
@@ -155,7 +155,7 @@ class OurLoopPasses(LinePasses):
         self._flops = counter.get_total_flops()
         try:
             self._add(*products.slower_than_larger(self._flops, self._found.seconds, self._device))
-        except Exception as error:  # such as memory that the training has: the profile is worth more
+        except Exception as error:  # such as out of memory: the rest of the profile is still useful
             self._leave_out(f"Sizes of products were not timed: {type(error).__name__}: {error}".partition("\n")[0])
 
     def _try_without(self) -> Passing:
@@ -164,7 +164,7 @@ class OurLoopPasses(LinePasses):
         self._found, self._without = replace(self._found, slow_lines=tuple(found)), trying
 
     def _try_slow_lines(self, without: Without) -> Passing:
-        """Try what costs enough to be told, after all that others look at."""
+        """Try the slow lines that are expensive enough, after all other passes."""
         self._find_loading()
         self._verifying = Verifying(
             self._training, self._source, without, self._found.seconds, self._most_seconds / VERIFYING_SHARE

@@ -23,7 +23,7 @@ from autotune.targets.loop import Training
 
 
 class StepsGiven(NamedTuple):
-    """The result of some steps: each loss, and a checksum of all weights and buffers at their end."""
+    """The result of some steps: their losses, and a checksum of all weights and buffers after them."""
 
     losses: tuple[bytes, ...]
     weights: int  # those that are averaged, too
@@ -31,7 +31,7 @@ class StepsGiven(NamedTuple):
 
 
 class Replay:
-    """Takes steps again; each `yield` is one."""
+    """Repeats steps from a kept state; each `yield` is one step."""
 
     def __init__(self, training: Training) -> None:
         assert training.feed is not None, "steps have been taken"
@@ -40,7 +40,7 @@ class Replay:
         self._back: Callable[[], None] = lambda: None
 
     def keep(self) -> None:
-        """Keep the next batches, and where the training is."""
+        """Keep the next batches, and the state of the training."""
         count = REPLAYED_STEPS * self._training.plan.micro_batches_per_step
         self._batches = [copy.deepcopy(self._feed.unused()) for _ in range(count)]
         self._back = _state_of(self._training)
@@ -75,7 +75,7 @@ def _held(training: Training) -> list[Tensor]:
 
 
 def _state_of(training: Training) -> Callable[[], None]:
-    """Return what puts the training back to where it is now."""
+    """Return a function that restores the training's present state."""
     update, model = training.update, training.model
     assert update is not None, "steps have been taken"
     held = _held(training)
@@ -99,7 +99,7 @@ def _state_of(training: Training) -> Callable[[], None]:
 
 
 def _chance(device: str) -> Callable[[], None]:
-    """Return what lets everything that draws by chance go on from here."""
+    """Return a function that restores the present random states."""
     host, python, arrays = torch.get_rng_state(), random.getstate(), np.random.get_state()
     beside = torch.cuda.get_rng_state(device) if device.startswith("cuda") else None
 

@@ -1,4 +1,4 @@
-"""What the user's lines cost, from what was watched within steps."""
+"""Computes the time of the user's lines from the readings of watched steps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class SlowLines:
         self._passes = parts["forward"] + parts["backward"]
 
     def all(self) -> list[SlowLine]:
-        """Return what was seen, whatever it costs."""
+        """Return all slow lines that were seen, however little time they take."""
         loops = self._loops()
         within = {one.place.partition(" in ")[2] for one in loops}
         python = [one for one in self._python() if one.place.partition(" in ")[2] not in within]
@@ -41,7 +41,7 @@ class SlowLines:
         return max(0.0, seconds - count * WATCHING_SECONDS) / self._steps
 
     def _python(self) -> list[SlowLine]:
-        """What lines compute, or wait, outside of torch: not what others had their core."""
+        """Return lines that compute or wait outside of torch, without time in which others had their core."""
         found = []
         for part, seconds in self._lines.parts.items():
             own = Counter[UserLine]()
@@ -54,7 +54,7 @@ class SlowLines:
         return found
 
     def _loops(self) -> list[SlowLine]:
-        """A line's share of both passes is that of the forward pass."""
+        """Return loops over small operations; a line's share of both passes is taken from the forward pass."""
         lines, between = self._operations.loops(), self._lines.parts["forward"].all
         counts = Counter[UserLine]()
         for line, (_, called) in lines.items():
@@ -68,7 +68,7 @@ class SlowLines:
         ]  # fmt: skip
 
     def _doubles(self) -> list[SlowLine]:
-        """Their share of both passes is that of the operations; float32 is taken to be as much faster as a product."""
+        """Return the line of float64; float32 is assumed to be as much faster as in a matrix product."""
         line, inside = self._operations.doubling(), self._operations.inside["forward"]
         share = self._operations.doubled.total() / inside if inside else 0.0
         if line is None or share < LEAST_SLOW_LINE_SHARE:
@@ -79,7 +79,7 @@ class SlowLines:
         return [self._line("float64", line, "", 1.0, self._passes * share * max(0.0, 1 - double / single))]
 
     def _casts(self) -> list[SlowLine]:
-        """Only where the way back is in the same steps: one way may be what the model needs."""
+        """Return casts that are undone in the same steps: a cast in one direction may be needed."""
         found, casts = [], self._operations.casts
         for (source, made), lines in casts.items():
             back = casts.get((made, source))

@@ -26,7 +26,7 @@ from autotune.targets.update import Update
 
 
 class Stopwatch:
-    """Knows which part of a step is going on, and, between `start` and `stop`, for how long each did."""
+    """Knows the current part of a step, and, between `start` and `stop`, the seconds of each part."""
 
     def __init__(self, device: str) -> None:
         self._device = device
@@ -41,22 +41,22 @@ class Stopwatch:
 
     @property
     def is_here(self) -> bool:
-        """Whether this thread takes the steps: what others do meanwhile is no part of one."""
+        """Whether this thread takes the steps: work of other threads is no part of a step."""
         return threading.get_ident() == self._thread
 
     @property
     def current(self) -> Part:
-        """The part that is going on."""
+        """The current part of the step."""
         return self._open[-1]
 
     def start(self) -> None:
-        """Begin to measure: between two steps."""
+        """Begin to measure; to be called between two steps."""
         self._clock, self._marked, self._ends, self._left_out = clock_for(self._device), [], [], set()
         self._is_on = True
         self.step()
 
     def step(self, *, counts: bool = True) -> None:
-        """One optimizer step has ended; without `counts` its time is none of a step's, for something else was in it."""
+        """Note that one optimizer step has ended; without `counts` its time is dropped, because it had other work."""
         self._thread = threading.get_ident()
         if not counts:
             self._left_out.add(len(self._ends) - 1)
@@ -78,7 +78,7 @@ class Stopwatch:
         return seconds, tuple(steps)
 
     def during(self, part: Part, work: Callable[..., Any]) -> Callable[..., Any]:
-        """Return `work`, which is that part of a step."""
+        """Return a function that does `work` and counts its time for `part`."""
 
         def timed(*arguments: Any, **options: Any) -> Any:
             self.begin(part)
@@ -90,18 +90,18 @@ class Stopwatch:
         return timed
 
     def begin(self, part: Part) -> None:
-        """A part begins, within the one that goes on."""
+        """Begin a part inside the current one."""
         self._open.append(part)
         self._changed()
 
     def end(self) -> None:
-        """The part that began last has ended."""
+        """End the part that began last."""
         self._open.pop()
         self._changed()
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Measure nothing until the end: what goes on is part of no step."""
+        """Measure nothing until the end: the time is part of no step."""
         self._is_paused = True
         self._changed()
         try:

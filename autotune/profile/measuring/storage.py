@@ -35,7 +35,7 @@ _Read = tuple[float, OpenedFiles]  # when a batch was there, and what it opened
 
 
 class _Told:
-    """A dataset that tells with each batch what its samples opened, also in a worker."""
+    """A dataset that reports with each batch the files that its samples opened, also in a worker."""
 
     def __init__(self, loader: DataLoader[Any], kept: Path, *, drops: bool) -> None:
         self._dataset, self._collate, self._kept, self._drops = loader.dataset, loader.collate_fn, kept, drops
@@ -52,7 +52,7 @@ class _Told:
 
 
 def read_storage(source: Any, kept: Path, seed: int, caches: int, beat: Callable[[], None]) -> StorageUse | None:
-    """Return what reading took; None where there is nothing to tell: no dataset with keys, or samples without files.
+    """Return the readings; None if there are none: for a dataset without keys, or samples that open no file.
 
     Files in `kept` are those of `caches` of fsspec, which were made anew. `beat` is called with every batch.
     """
@@ -84,7 +84,7 @@ def read_storage(source: Any, kept: Path, seed: int, caches: int, beat: Callable
 
 
 class _Again:
-    """Keys, again and again."""
+    """A sampler that repeats the given keys endlessly."""
 
     def __init__(self, keys: Sequence[Any]) -> None:
         self._keys = keys
@@ -96,7 +96,7 @@ class _Again:
 def _timed(
     loader: Iterable[tuple[Any, OpenedFiles]], fewest: int, seconds: float, beat: Any, *, ends: bool
 ) -> list[_Read]:
-    """Return when batches were there; `ends`: with the first one, where it opened nothing."""
+    """Return the arrival times of batches; `ends`: stop after the first one if it opened no file."""
     read, began = list[_Read](), time.perf_counter()
     for _, opened in loader:
         passed = time.perf_counter() - began

@@ -35,12 +35,12 @@ _UNUSED: tuple[Slowness, ...] = ("host read", "python", "waiting")  # where the 
 
 
 def gives_up(one: SlowLine) -> str:
-    """Return what is lost without it, whatever it costs; empty: nothing is known to be."""
+    """Return what is lost by leaving the line out, whatever its cost; empty: nothing known."""
     return _GIVES_UP.get(one.kind, "") or (_GIVES_UP.get(one.what, "") if one.kind == "switch" else "")
 
 
 class Stub:
-    """Stands in for what one slow line calls."""
+    """Replaces the calls of one slow line by their last results."""
 
     def __init__(self, one: SlowLine) -> None:
         self._place, self._kind = one.place, one.kind
@@ -51,12 +51,12 @@ class Stub:
         self._varied = self._has_graph = False
 
     def set(self, is_on: bool) -> None:
-        """Stand in from now on, or do so no more."""
+        """Replace the calls from now on, or no more."""
         self.is_on = is_on
 
     @property
     def doubt(self) -> str:
-        """Return why it may not be left out after all, once steps were taken with it and without; empty: it may."""
+        """Return, after steps with and without it, why the line may not be left out; empty: it may."""
         if not self.stood_in and self._has_graph:
             return "the backward pass needs what it gives"
         if not self.stood_in:
@@ -98,7 +98,7 @@ class Stub:
 
 @contextmanager
 def left_out(stub: Stub, one: SlowLine, model: torch.nn.Module) -> Iterator[bool]:
-    """Let `stub` stand in until the end; yield whether there is anything that it can."""
+    """Let `stub` replace calls until the end; yield whether it can replace any."""
     with ExitStack() as stack:
         yield any([_put(stack, *each) for each in _places(stub, one, model)])
 

@@ -27,7 +27,7 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2
         self.bytes = self.calls = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """Do the operation, and count it."""
+        """Do the operation, and count its bytes and the call."""
         made = func(*args, **(kwargs or {}))
         if not func.is_view:
             self.calls += 1
@@ -37,7 +37,7 @@ class Traffic(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 2
 
 
 def bounds_of(traffic: Traffic, device: str) -> Bounds:
-    """Return what was counted beside the rates that this machine reaches now."""
+    """Return the counts, and the rates that this machine reaches now."""
     return Bounds(
         moved_bytes=traffic.bytes, bytes_per_second=_copy_rate(device), calls=traffic.calls,
         call_seconds=_call_seconds(device),

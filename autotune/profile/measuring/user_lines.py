@@ -1,4 +1,4 @@
-"""The line of the user's code that something is called from, found fast enough to be asked thousands of times."""
+"""Finds the line of the user's code from which a function is called, fast enough for thousands of calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHARDING = f"{_TORCH}/distributed/fsdp/"
 
 
 class UserLine(NamedTuple):
-    """One line of the user's code."""
+    """One line of the user's code, with its file and function."""
 
     file: str
     function: str  # "Net.forward"
@@ -88,7 +88,7 @@ def line_number(frame: FrameType) -> int:
 
 
 def user_modules() -> list[ModuleType]:
-    """Return the imported modules of the user's."""
+    """Return all imported modules that are the user's own."""
     return [one for one in list(sys.modules.values()) if owner(getattr(one, "__file__", None) or "<none>") == "user"]
 
 

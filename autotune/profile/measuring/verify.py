@@ -48,7 +48,7 @@ class Verifying:
     def try_each(
         self, found: list[SlowLine], tell: Callable[[SlowLine, SlowLine], None]
     ) -> Generator[None, Step, None]:
-        """Try what was found; `tell` what it was before and after."""
+        """Try each slow line; `tell` is called with the line before and after."""
         self._replay.keep()
         usual = yield from self._replay.again()
         self._why_not = "" if (yield from self._replay.again()) == usual else NOT_REPEATED
@@ -82,7 +82,7 @@ class Verifying:
     def _try_alike(
         self, one: SlowLine, leave_out: LeavingOut, usual: StepsGiven, doubt: Callable[[], str] = lambda: ""
     ) -> Tried:
-        """Measure it if the same steps without it give the same, bit for bit."""
+        """Return the measured gain, if the same steps without the line give equal results, bit for bit."""
         with _held(leave_out):
             given = yield from self._replay.again()
         if why := doubt() or ("" if given == usual else CHANGES):

@@ -23,7 +23,7 @@ Trying = Generator[None, Step, list[SlowLine]]
 
 
 class Without:
-    """Tries what was found, one after another: each `yield` is one optimizer step."""
+    """Measures steps without each slow line in turn: each `yield` is one optimizer step."""
 
     def __init__(
         self, training: Training, calls: Calls, backward: BackwardWatch, left_on: LeftOn, made_at: list[UserLine],
@@ -62,7 +62,7 @@ class Without:
             yield
 
     def way(self, one: SlowLine) -> LeavingOut | None:
-        """Return what leaves a slow line out within `watched`; None: it is not tried here."""
+        """Return a function that leaves a slow line out inside `watched`; None: it is not tried here."""
         if one.kind == "zeroing":
             return self._set_to_none
         return self._ways.get((one.kind, one.place, one.what))
@@ -97,7 +97,7 @@ class Without:
         }
 
     def _compare(self, leave_out: LeavingOut) -> Generator[None, Step, float]:
-        """Return the seconds by which a step is shorter without it; 0.0 if the rounds do not agree that it is."""
+        """Return the seconds by which a step is shorter without it; 0.0 if the rounds do not agree."""
         device = self._training.plan.device
         with self.watched():
             compared = yield from compare(leave_out, device, self._most_seconds)

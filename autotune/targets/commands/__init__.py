@@ -1,1 +1,1 @@
-"""Commands as targets: what people type to train, with the words in it that are knobs."""
+"""Commands as targets: the command line that starts a training, in which some words are knobs."""

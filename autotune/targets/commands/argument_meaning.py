@@ -1,4 +1,4 @@
-"""Which knob the name of an argument means."""
+"""Finds the knob that the name of an argument means."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ NOT_TRAINING = frozenset({"eval", "evaluation", "val", "valid", "validation", "t
 
 @dataclass(frozen=True, kw_only=True)
 class Meaning:
-    """The knob that an argument is taken for."""
+    """The meaning of an argument: the knob that it sets, and how."""
 
     name: str  # of the placeholder: a knob's, a switch's or OUTPUT_DIR
     knob: Knob | None = None  # None: OUTPUT_DIR
     format: str = ""  # that the user asked for
     is_doubtful: bool = False
     is_negated: bool = False  # the argument switches it off
-    is_gate: bool = False  # a flag that says whether there is any value; another argument says which
+    is_gate: bool = False  # a flag that says whether there is a value; another argument says which
 
     @property
     def owner(self) -> str:
@@ -33,22 +33,22 @@ class Meaning:
 
     @property
     def is_switch(self) -> bool:
-        """Whether it says yes or no to one value."""
+        """Whether it switches one value of the knob on or off."""
         return self.knob is not None and self.name in self.knob.value_names
 
     @property
     def is_of_step(self) -> bool:
-        """Whether it may be the batch of an optimizer step, from which a script derives its accumulation."""
+        """Whether it may set the batch of an optimizer step, from which a script derives its accumulation."""
         return self.is_doubtful and self.name == "batch_size"
 
     @property
     def is_truth(self) -> bool:
-        """Whether it can be a flag."""
+        """Whether it takes yes or no, so that it can be a flag."""
         return self.is_switch or self.is_gate or (self.knob is not None and self.knob.is_truth)
 
 
 def meaning_of(name: str) -> Meaning | None:
-    """Return what an argument is taken for by its name alone."""
+    """Return the meaning of an argument by its name alone; None: it means no knob."""
     whole = normal(name)
     *context, last = whole.split(".")
     if NOT_TRAINING & {part for one in context for part in re.split(r"[_/@]", one)}:
@@ -67,7 +67,7 @@ def meaning_of(name: str) -> Meaning | None:
 
 
 def meant(key: str) -> Meaning:
-    """Return what the left side of a correction names. Raises `TargetError`."""
+    """Return the meaning that the left side of a correction (`--map KEY=...`) names. Raises `TargetError`."""
     name, _, format_name = key.partition(":")
     if name == OUTPUT_DIR:
         return Meaning(name=OUTPUT_DIR)

@@ -39,7 +39,7 @@ from autotune.targets.commands.placeholder import (
 from autotune.targets.commands.script.argument_names import normal
 
 ACCUMULATION = "gradient_accumulation_steps"
-PREFIX = "-- "  # of a target that is a command
+PREFIX = "-- "  # begins the text of a target that is a command
 NO_COMMAND = "There is no command after `--`. Type it as you run it: -- python train.py --epochs 3."
 
 
@@ -53,13 +53,13 @@ Word = tuple[str | Placeholder, ...]
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """A command, word by word."""
+    """A command: its words, with placeholders for the values of knobs."""
 
     words: tuple[Word, ...]
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Return the command that a target's text is, quoted as in a shell. Raises `TargetError`."""
+        """Return the command of a target's text, which is quoted as in a shell. Raises `TargetError`."""
         return cls.of(cls.split(text))
 
     @staticmethod
@@ -83,7 +83,7 @@ class Command:
             beside = (other for other in found.placeholders if other.knob is one.knob)
             if one.is_gate and one.knob is not None and all(other.is_gate for other in beside):
                 raise too_many_values(one.text, one.knob)
-        found.baseline  # noqa: B018  # which finds what contradicts itself
+        found.baseline  # noqa: B018  # raises if words contradict each other
         return found
 
     @property
@@ -105,7 +105,7 @@ class Command:
 
     @property
     def placeholders(self) -> tuple[Placeholder, ...]:
-        """All of them, from left to right."""
+        """All placeholders, from left to right."""
         return tuple(part for word in self.words for part in word if isinstance(part, Placeholder))
 
     @property
@@ -123,27 +123,27 @@ class Command:
 
     @property
     def derives_accumulation(self) -> bool:
-        """Whether it says a micro-batch and a global batch, from which its script derives the accumulation."""
+        """Whether it sets a micro-batch and a global batch, from which its script derives the accumulation."""
         says_both = "batch_size" in self.knobs and any(one and one.is_of_step for one in map(meaning_of, self._options))
         return says_both and ACCUMULATION not in self.knobs
 
     def says(self, option: str) -> bool:
-        """Return whether it has an argument of that name, however it is spelt."""
+        """Return whether it has an argument of that name, with `-` or `_`."""
         return option in map(normal, self._options)
 
     @property
     def takes_output_dir(self) -> bool:
-        """Whether what a probe writes can be told where to go."""
+        """Whether the output of a probe can be sent to a folder of its own."""
         return any(one.knob is None for one in self.placeholders)
 
     @property
     def lacks_output_dir(self) -> bool:
-        """Whether it is unknown where its outputs go today: `line` says OUTPUT_DIR there."""
+        """Whether today's output folder is unknown: the recommended command then has OUTPUT_DIR in its place."""
         return any(one.knob is None and not one.today for one in self.placeholders)
 
     @property
     def baseline(self) -> dict[str, Value]:
-        """The command's values of today, by knob name. Raises `TargetError` where it says two things at once."""
+        """The values that the command has today, by knob name. Raises `TargetError` if words contradict each other."""
         said: dict[str, Value] = {}
         for one in self.placeholders:
             if one.knob is None or one.today is None or one.is_gate:
@@ -167,7 +167,7 @@ class Command:
         return [word[0].partition("=")[0] for word in self.words if isinstance(word[0], str)]
 
     def can_take(self, name: str, value: Value) -> bool:
-        """Return whether the command can be given this value of a knob that it carries."""
+        """Return whether the command can carry this value of one of its knobs."""
         of_it = [one for one in self.placeholders if one.knob is not None and one.knob.name == name]
         stated = {one.stands_for for one in of_it if one.is_switch}
         if value is not None and stated and value not in stated and all(one.is_switch for one in of_it):
@@ -177,7 +177,7 @@ class Command:
     def filled(self, values: Mapping[str, Value], output_dir: str | PathLike[str]) -> list[str]:
         """Return the command's words for `values` by knob name.
 
-        Raises `ValueError` for a value that cannot be said; see `can_take`.
+        Raises `ValueError` for a value that cannot be written; see `can_take`.
         """
         for name in self.knobs:
             if not self.can_take(name, values[name]):
@@ -185,12 +185,12 @@ class Command:
         return self._filled(values, lambda _: fspath(output_dir))
 
     def present(self) -> list[str]:
-        """Return the command's words as far as they are known without a configuration: knobs have their defaults."""
+        """Return the command's words without a configuration: knobs have their values of today or their defaults."""
         values = {one.knob.name: one.knob.default for one in self.placeholders if one.knob} | self.baseline
         return [word for word in (_filled(word, values, lambda _: "") for word in self.words) if word is not None]
 
     def recommended(self, values: Mapping[str, Value]) -> list[str]:
-        """Return the command's words for `values` as a person types them; its outputs go where they go today."""
+        """Return the command's words for `values` as a person types them, with the output folder of today."""
         return self._filled(values, lambda folder: folder.today or "OUTPUT_DIR")
 
     def _filled(self, values: Mapping[str, Value], folder: Callable[[Placeholder], str]) -> list[str]:

@@ -17,25 +17,25 @@ PYTHON = re.compile(r"python(\d+(\.\d+)?)?$")
 HARMLESS_OPTIONS = ("-u", "-B")  # of Python; probes have them anyway
 _MODULE, _MACHINES = ("-m", "--module"), ("--nnodes", "--num-machines")
 _ONE_MACHINE = ("1", "1:1")
-# What a distributed launcher is told to run instead of a Python file or module in a process of its own.
+# Options that make a distributed launcher run something else than a Python file or module in its own process.
 _ELSEWHERE = ("--no-python", "--run-path")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DistributedLauncher:
-    """One program that starts ranks. Its options may be written with `_` for `-`, as its own parser has it."""
+    """One program that starts ranks. Its options may be written with `_` for `-`, as its own parser allows."""
 
     names: tuple[tuple[str, ...], ...]  # the words that start it; that of Python is left out
-    module: str  # that does it: `python -m MODULE` is the same program
+    module: str  # `python -m MODULE` is the same program
     ranks_option: str  # the option that says how many ranks
     flags: frozenset[str]  # options without a value
     refused: Mapping[str, str] = field(default_factory=dict)  # options, and what they would need
     knob_options: Mapping[str, Any] = field(default_factory=dict)  # options that may be knobs, with their defaults
-    script_call: str = ""  # what takes them up: the script has to call it, and not with the same keyword
+    script_call: str = ""  # the call that uses them: the script must make it, and not pass the same keyword
 
     @property
     def label(self) -> str:
-        """The name in messages."""
+        """The name of the program in messages."""
         return " ".join(self.names[0])
 
     def arguments(self, script: Script) -> tuple[Argument, ...]:
@@ -53,7 +53,7 @@ class Launch:
     """The part of a command that starts ranks."""
 
     distributed: DistributedLauncher
-    options: tuple[str, ...]  # its own, without that which says that a module follows
+    options: tuple[str, ...]  # its own options, without the one that says that a module follows
     options_at: int  # position of the first of them
     script_at: int  # position of the file or module that it starts
     is_module: bool
@@ -61,7 +61,7 @@ class Launch:
 
     @property
     def label(self) -> str:
-        """The name in messages."""
+        """The name of the program in messages."""
         return self.distributed.label
 
 
@@ -104,19 +104,19 @@ LAUNCHER_NAMES = frozenset((
 ))  # fmt: skip
 
 
-# What torchrun says by itself (torch 2.13): log lines, and a word on threads between lines of asterisks.
+# Lines that torchrun itself prints (torch 2.13): log lines, and a word on threads between lines of asterisks.
 SAID_BY_LAUNCHERS = re.compile(
     r"^(?:[WEI]\d{4} .*torch/distributed/.*|\*{20,}|Setting OMP_NUM_THREADS environment variable .*)\n?", re.MULTILINE
 )
 
 
 def world_size() -> int:
-    """Return how many processes train together, this one being a rank; 1 where no launch was watched to start it."""
+    """Return how many processes train together, if this one is a rank of a watched launch; else 1."""
     return int(os.environ.get("WORLD_SIZE") or 1) if LEADER in os.environ else 1
 
 
 def launch_of(words: Sequence[str]) -> Launch | None:
-    """Return what of a command starts ranks; None: nothing does. Raises `TargetError` for a form not understood."""
+    """Return the part of a command that starts ranks; None: none. Raises `TargetError` for an unknown form."""
     module_at = _module_of_python(words)
     for distributed in LAUNCHERS:
         if module_at and words[module_at] == distributed.module:
@@ -128,7 +128,7 @@ def launch_of(words: Sequence[str]) -> Launch | None:
 
 
 def _module_of_python(words: Sequence[str]) -> int:
-    """Return the position of the module that Python is to run; 0: there is none."""
+    """Return the position of the module that Python runs by `-m`; 0: there is none."""
     at = 1
     while PYTHON.match(Path(words[0]).name) and words[at : at + 1] and words[at] in HARMLESS_OPTIONS:
         at += 1

@@ -11,11 +11,11 @@ from autotune.core.requests import Request
 from autotune.machine.nvml import VISIBLE_DEVICES
 from autotune.targets.commands.command import is_command
 
-INJECTED = str(Path(__file__).with_name("injected"))  # what every Python process loads first that is started
+INJECTED = str(Path(__file__).with_name("injected"))  # loaded first by every Python process that is started
 OUTPUT = "_AUTOTUNE_OUTPUT"  # environment variable: the folder for what the command writes
-OUTPUT_FOLDER = "output"  # in a probe's folder, taken away after it
-RANKS_FOLDER = "ranks"  # the same, for what the ranks of a distributed launcher tell
-QUIET = {  # nothing is reported to anybody, whatever the user's own settings say
+OUTPUT_FOLDER = "output"  # in a probe's folder, removed after the probe
+RANKS_FOLDER = "ranks"  # the same, for the reports of a distributed launcher's ranks
+QUIET = {  # nothing is sent to any service, whatever the user's settings say
     "WANDB_MODE": "disabled",
     "WANDB_SILENT": "true",
     "COMET_MODE": "disabled",
@@ -38,18 +38,18 @@ def environ(request: Request[Any]) -> dict[str, str]:
 
 
 def python_path() -> str:
-    """Return PYTHONPATH with what every Python that is started loads first (`injected/sitecustomize.py`)."""
+    """Return PYTHONPATH, beginning with the folder of `injected/sitecustomize.py`, which every Python loads first."""
     return os.pathsep.join(filter(None, (INJECTED, os.environ.get("PYTHONPATH"))))
 
 
 def contain(folder: Path) -> None:
-    """Have what the command of this process writes go into `folder`, as far as it lets others say where."""
+    """Send the output of this process's command into `folder`, as far as variables and settings allow."""
     os.environ[OUTPUT] = str(folder / OUTPUT_FOLDER)
     os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{folder / OUTPUT_FOLDER}/mlflow.db"
 
 
 def output_folder() -> Path:
-    """The folder for what the command writes, made if it is not there."""
+    """Return the folder for the command's output, which is made if it does not exist."""
     folder = Path(os.environ.get(OUTPUT) or tempfile.mkdtemp(prefix="autotune-"))
     folder.mkdir(parents=True, exist_ok=True)
     return folder

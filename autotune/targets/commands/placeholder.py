@@ -1,4 +1,4 @@
-"""One placeholder of a command: the place that a knob's value is put into, in the words of the command."""
+"""One placeholder of a command: the place of a knob's value, written in the words of the command."""
 
 from __future__ import annotations
 
@@ -18,32 +18,32 @@ OUTPUT_DIR = "output_dir"
 NAMES = (OUTPUT_DIR, *(one.name for one in OURS), *(name for one in OURS for name in one.value_names))
 FLAG, NO_FLAG = "flag", "noflag"
 ON_OFF: Mapping[Value, str] = {True: "true", False: "false"}
-OFF_ON: Mapping[Value, str] = {True: "false", False: "true"}  # of a flag that says no
+OFF_ON: Mapping[Value, str] = {True: "false", False: "true"}  # of a flag that switches off
 PLACEHOLDER = re.compile(r"(\{*)(\{([A-Za-z_]\w*)(?::([^{}=\s]*))?(?:=([^{}]*))?\})(\}*)")
 
 WHOLE = re.compile(r"(?:[^{}]*=)?(\{([A-Za-z_]\w*)(?::([^{}=\s]*))?(?:=[^{}]*)?\})")  # a word, or what it sets
-OPEN = re.compile(r"(?:[^{}]*=)?(\{([A-Za-z_]\w*)[:=]([^{}\s]*))")  # the same without an end
-NEAR_NAME_RATIO = 0.8  # difflib's ratio of names that are probably one; {epoch} is nobody's
+OPEN = re.compile(r"(?:[^{}]*=)?(\{([A-Za-z_]\w*)[:=]([^{}\s]*))")  # the same without a closing brace
+NEAR_NAME_RATIO = 0.8  # difflib's ratio from which two names are probably the same; {epoch} is like none
 
 
 @dataclass(frozen=True, kw_only=True)
 class Placeholder:
-    """A place in a word that a knob's value, or the folder for what a probe writes, is put into."""
+    """A place in a word for a knob's value, or for the folder of a probe's output."""
 
     text: str  # as it was written
     name: str  # of a knob, of a switch, or OUTPUT_DIR
     knob: Knob | None  # None: the folder
-    words: Mapping[Value, str] | None  # of the values that can be written; None: as they are
+    words: Mapping[Value, str] | None  # words by value, for values that can be written; None: as they are
     stands_for: Value = None  # of a switch: the value that it asks for
     is_switch: bool = False
     is_flag: bool = False
     is_negated: bool = False  # a flag that is there where the value is not
     is_gate: bool = False  # a flag that says whether there is any value but None; another placeholder says which
-    today: str | None = None  # what the command says today
+    today: str | None = None  # the text that stands there today
 
     @classmethod
     def parse(cls, text: str, name: str, format_name: str | None, today: str | None) -> Self:
-        """Return what the three parts of a placeholder mean. Raises `TargetError`."""
+        """Return the placeholder with these three parts. Raises `TargetError`."""
         if name == OUTPUT_DIR:
             return cls(text=text, name=name, knob=None, words=None, today=today)
         owner = owner_of(name)
@@ -84,7 +84,7 @@ class Placeholder:
         return cls(text=text, name=name, knob=DeclaredKnob(declared), words=by_value, today=today or words[0])
 
     def value(self) -> Value | None:
-        """Return the knob's value that the command has today, or the truth of a switch. Raises `TargetError`."""
+        """Return the value that the command has today; for a switch, whether it is on. Raises `TargetError`."""
         assert self.knob is not None and self.today is not None, "asked of what says nothing"
         for value, word in (self.words or {}).items():
             if word == self.today:
@@ -99,7 +99,7 @@ class Placeholder:
             ) from error
 
     def word(self, values: Mapping[str, Value]) -> str | None:
-        """Return what stands there for `values` by knob name; None: this cannot be said there."""
+        """Return the word for `values` by knob name; None: the value cannot be written there."""
         assert self.knob is not None, "asked of the folder"
         value = values[self.knob.name]
         if self.is_switch:
@@ -112,7 +112,7 @@ class Placeholder:
 
 
 def names_a_knob(word: str) -> bool:
-    """Return whether a word that a person typed has a placeholder in it: text in braces need not be one."""
+    """Return whether a typed word contains a placeholder: other text in braces is none."""
     return any(
         (found[3] == OUTPUT_DIR or owner_of(found[3])) and not (found[1] and found[6])
         for found in PLACEHOLDER.finditer(word)
@@ -120,12 +120,12 @@ def names_a_knob(word: str) -> bool:
 
 
 def is_declaration(name: str, format_name: str | None) -> bool:
-    """Return whether it declares a knob of the user's own: no name of ours, or one mistyped, and a list of values."""
+    """Return whether it declares a user's knob: it lists values, and its name is not, and is not like, one of ours."""
     return owner_of(name) is None and "/" in (format_name or "") and not is_mistyped(name, NAMES)
 
 
 def unfinished(word: str) -> str:
-    """Return what a placeholder that was probably meant lacks, in a sentence; empty: there is none."""
+    """Return a sentence about what a probable placeholder lacks; empty: the word has none."""
     if (found := OPEN.fullmatch(word)) and (owner_of(found[2]) or "/" in found[3]):
         return f"{found[1]} has no closing brace, and is given to the script as it stands"
     if (found := WHOLE.fullmatch(word)) is None:
@@ -136,12 +136,12 @@ def unfinished(word: str) -> str:
     told = f"{text} is no placeholder, and is given to the script as it stands"
     if near := difflib.get_close_matches(name, NAMES, n=1, cutoff=NEAR_NAME_RATIO):
         return f"{told} (did you mean {text.replace(name, near[0], 1)}?)"
-    is_number = format_name is not None and not format_name[:1].isalpha()  # {loss:.3f} is for the script to fill
+    is_number = format_name is not None and not format_name[:1].isalpha()  # the script itself fills {loss:.3f}
     return "" if is_number else f"{told} (a knob of yours is written with its values: {{{name}:a/b}})"
 
 
 def escaped(word: str) -> str:
-    """Return a word as it was typed, with its braces doubled but for those that declare a knob of the user's own."""
+    """Return a typed word with its braces doubled, except braces that declare a user's knob."""
 
     def doubled(found: re.Match[str]) -> str:
         is_bare = not (found[1] or found[6])
@@ -151,12 +151,12 @@ def escaped(word: str) -> str:
 
 
 def owner_of(name: str) -> Knob | None:
-    """Return the knob with that name or alias, or with a switch of that name; None: there is none."""
+    """Return the knob with this name, alias or switch name; None: there is none."""
     return next((one for one in OURS if name in (one.name, one.alias, *one.value_names)), None)
 
 
 def literal(text: str) -> str:
-    """Return `text` as it is written where it is no placeholder."""
+    """Return `text` escaped, so that it is no placeholder."""
     return PLACEHOLDER.sub(lambda found: f"{{{found[0]}}}", text)
 
 
@@ -190,7 +190,7 @@ def _words(text: str, owner: Knob, format_name: str, *, is_switch: bool) -> Mapp
 
 
 def too_many_values(text: str, owner: Knob) -> TargetError:
-    """Return that a flag cannot say all values of the knob."""
+    """Return the error that a flag cannot express all values of the knob."""
     return TargetError(
         f"{text} asks for a word that is there or not, and {owner.name} has more than two values. {_switches(owner)}"
     )

@@ -1,4 +1,4 @@
-"""The program that the words of a command run: a Python file or a module, in this interpreter. Imports no torch."""
+"""The program that a command runs: a Python file or a module, in this interpreter. Imports no torch."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Program:
     file: Path | None = None
     module: str = ""
     arguments: tuple[str, ...]
-    launch: Launch | None = None  # what starts it in processes of its own; None: nothing does
+    launch: Launch | None = None  # the launch that starts it in processes of its own; None: there is none
 
     @property
     def label(self) -> str:
@@ -45,7 +45,7 @@ class Program:
 
     @contextmanager
     def shown(self) -> Iterator[None]:
-        """Make the process look as if it had been started for the program, until the end."""
+        """Set `sys.argv` and `sys.path` as if the process had been started for the program, until the end."""
         before = sys.argv, list(sys.path), sys.modules["__main__"]
         sys.argv = [str(self.file or self.module), *self.arguments]
         sys.path.insert(0, str(self.root))
@@ -55,7 +55,7 @@ class Program:
             sys.argv, sys.path[:], sys.modules["__main__"] = before
 
     def run(self) -> None:
-        """Run it as `__main__`."""
+        """Run the program as `__main__`. Raises what it raises, `SystemExit` too."""
         if self.file:
             runpy.run_path(str(self.file), run_name="__main__")
         else:
@@ -63,7 +63,7 @@ class Program:
 
 
 def read(words: Sequence[str]) -> Program:
-    """Return the program that these words start. Raises `TargetError` for what does not run in this interpreter."""
+    """Return the program that these words start. Raises `TargetError` for one that this interpreter cannot run."""
     first, *rest = words
     if re.match(r"[A-Za-z_]\w*=", first):
         raise TargetError(
@@ -85,7 +85,7 @@ def starts_ranks(target: str) -> bool:
     """Return whether a command begins with a distributed launcher; False for one that cannot be read."""
     try:
         return is_command(target) and launch_of(Command.parse(target).present()) is not None
-    except TargetError:  # which the process says that is to run it
+    except TargetError:  # reported by the process that is going to run it
         return False
 
 
@@ -106,7 +106,7 @@ def configured(command: Command, config: Config | None) -> Program:
 
 
 def _check_installed(first: str) -> Path:
-    """Return where the command lies. Raises `TargetError` if it is not there, or is none of this interpreter."""
+    """Return the path of the command. Raises `TargetError` if it does not exist or belongs to another interpreter."""
     if PYTHON.match(Path(first).name):
         _check_interpreter(first)
         return Path(first)
@@ -156,7 +156,7 @@ def _refuse_unsupported(name: str) -> None:
 
 
 def _check_interpreter(python: str) -> None:
-    """Raise `TargetError` for another Python than this one, by path or version; a bare `python` means this one."""
+    """Raise `TargetError` for a Python of another path or version; a bare `python` means this one."""
     version = re.search(r"3\.(\d+)$", python)
     is_ours = os.sep not in python or Path(python).parent.resolve() == Path(sys.executable).parent.resolve()
     if is_ours and (version is None or int(version[1]) == sys.version_info.minor):
@@ -168,7 +168,7 @@ def _check_interpreter(python: str) -> None:
 
 
 def _shebang(file: Path) -> str | None:
-    """The Python that the file names as its interpreter; None: it names none."""
+    """Return the Python that the file's first line names as its interpreter; None: it names none."""
     with file.open("rb") as opened:
         start = opened.read(_SHEBANG_BYTES).decode("utf-8", "replace")
     lines = start.splitlines()[:2]

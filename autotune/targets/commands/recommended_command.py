@@ -1,4 +1,4 @@
-"""The recommendation of a command as a command."""
+"""The recommendation for a target that is a command: the command to run instead."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ class RecommendedCommand:
 
     words: tuple[str, ...]
     variables: Mapping[str, str]  # environment variables, to be set for it
-    unset: tuple[str, ...]  # settings that it has no argument for: the script has to say them
-    written: Mapping[str, Any]  # arguments of the TrainingArguments that the script writes, which differ from today's
+    unset: tuple[str, ...]  # settings without an argument of the command: the script must set them
+    written: Mapping[str, Any]  # changed arguments of the TrainingArguments that the script writes
 
     @property
     def environ(self) -> dict[str, str]:
-        """All variables of the process that `autotune run` starts: those that set what the script writes, too."""
+        """All variables of the process that `autotune run` starts, including the one that changes TrainingArguments."""
         told = {"PYTHONPATH": python_path(), ARGUMENTS_VARIABLE: json.dumps(in_all_versions(self.written))}
         return {**self.variables, **(told if self.written else {})}
 
@@ -39,24 +39,24 @@ class RecommendedCommand:
 
     @property
     def unsaid(self) -> str:
-        """The sentence on the settings that the command has no argument for; empty where it says all."""
+        """A sentence on settings without an argument of the command; empty if there are none."""
         it = "it" if len(self.unset) == 1 else "them"
         return f"The command has no argument for {', '.join(self.unset)}: set {it} in the script." if self.unset else ""
 
     @property
     def missing(self) -> str:
-        """All sentences on what the script has to say; empty where the command says all."""
+        """All sentences on settings that the script must set; empty if there are none."""
         written = f"Write in the script: TrainingArguments(..., {', '.join(self.arguments)})." if self.written else ""
         return " ".join(filter(None, (written, self.unsaid)))
 
     @property
     def arguments(self) -> list[str]:
-        """Return the changes to the script's TrainingArguments, as Python; none: it writes none, or the best."""
+        """Return the changes to the script's TrainingArguments, as Python; empty: it writes none, or the best ones."""
         return [f"{name}={python(value)}" for name, value in self.written.items()]
 
     @property
     def line(self) -> str:
-        """The words for a shell, without what comes before them."""
+        """The words for a shell, without variables."""
         return shlex.join(self.words)
 
 
@@ -65,7 +65,7 @@ def recommended_command(
 ) -> RecommendedCommand | None:
     """Return the command `target` with the settings `params`, by knob name; None for a target that is no command.
 
-    `facts` of the target say what its script writes itself; None: an earlier version, which left that alone.
+    `facts` of the target have the arguments that its script writes; None: the study is of an earlier version.
     """
     if not is_command(target):
         return None

@@ -1,4 +1,4 @@
-"""The kinds of targets, each a way to read the user's module. A new kind is one file with a `read`, and one entry."""
+"""The kinds of targets, each a way to read the user's module. A new kind is a file with `read`, and one entry."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from autotune.targets.own_loop import OwnLoop
 from autotune.targets.ranks.world import world
 from autotune.targets.reference import TargetPlace
 
-# Asked in this order, until one does not answer None. Each is given the module, imported, and what its functions may
-# ask for (`named_arguments.py`): batch_size, num_workers, device, knobs.
+# They are called in this order, until one does not return None. Each gets the imported module, and the arguments that
+# its functions may ask for (`named_arguments.py`): batch_size, num_workers, device, knobs.
 KINDS: tuple[Callable[[Loaded, Mapping[str, Any]], Contract | OwnLoop | None], ...] = (lightning, trainer, functions)
 
 
 def load(reference: TargetPlace, offered: Mapping[str, Any], phase: Callable[[str], None]) -> Contract | OwnLoop:
-    """Import the target and recognise its kind. `phase` is told `load` and `build`. Raises `TargetError`."""
+    """Import the target and read it by its kind. `phase` is called with `load` and `build`. Raises `TargetError`."""
     return _load(reference, offered, phase, None)[0]
 
 
 def load_declaring(
     reference: TargetPlace, offered: Mapping[str, Any], phase: Callable[[str], None], asked: Sequence[Declaration]
 ) -> tuple[Contract | OwnLoop, tuple[Declaration, ...]]:
-    """Do the same, and return the knobs that the target declares, with those of `asked`, which its functions take.
+    """Do the same; also return the knobs that the target or `asked` declares and its functions take.
 
-    They have their defaults where `offered` does not say more.
+    Those that `offered` does not set have their defaults.
     """
     return _load(reference, offered, phase, asked)
 

@@ -1,4 +1,4 @@
-"""The plain kind of target: a file or module of functions with agreed names, or what one function in it returns."""
+"""The plain kind of target: a file or module of functions with agreed names, or the dict that one of them returns."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from autotune.targets.loaded import Loaded
 
 
 def read(loaded: Loaded, offered: Mapping[str, Any]) -> Contract:
-    """The contract of any target: this kind is asked last, and says what is missing. Raises `TargetError`."""
+    """Return the contract of any target: this kind is tried last. Raises `TargetError`, which names missing parts."""
     names = loaded.names if loaded.is_whole_module else _built_names(loaded.value, loaded.label)
     if "model" not in names and loaded.is_whole_module:
         raise TargetError(_no_model(loaded.module, loaded.label))

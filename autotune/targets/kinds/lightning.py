@@ -1,8 +1,8 @@
-"""A LightningModule and its data: trained by its Trainer where it needs one, else read as a contract.
+"""A LightningModule and its data: trained by its Trainer if it needs one, else read as a contract.
 
     training_step ─► loss · configure_optimizers ─► optimizer · train_dataloader ─► dataset, collate, sampler, baseline
 
-What our loop takes as a step then is the same step; what a Trainer would run besides is named in `check`.
+Our loop then takes the same step; `check` names the code that a Trainer would run in addition.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from autotune.targets.loaded import Loaded
 from autotune.targets.user_errors import blaming
 
 OURS = (*DATA, *OF_A_STEP, "loss", "optimizer", "collate", "sampler", "samples", "validation", "worst_batch")
-CHANGING = (  # hooks that our loop would take another step without: a Trainer has to call them
+CHANGING = (  # hooks without which our loop would take another step: a Trainer must call them
     "backward", "optimizer_step", "on_before_batch_transfer", "transfer_batch_to_device",
 )  # fmt: skip
-ADDING = (  # hooks that a step has besides, or prepares for
+ADDING = (  # hooks that add to a step, or prepare it
     "configure_callbacks", "configure_gradient_clipping", "optimizer_zero_grad", "on_fit_start", "on_train_start",
     "on_train_epoch_start", "on_train_batch_start", "on_before_zero_grad", "on_before_backward", "on_after_backward",
     "on_before_optimizer_step", "on_train_batch_end",
 )  # fmt: skip
-BETWEEN = ("lr_scheduler_step", "on_train_epoch_end", "validation_step")  # hooks that are no part of what a step costs
+BETWEEN = ("lr_scheduler_step", "on_train_epoch_end", "validation_step")  # hooks that add nothing to the time of a step
 WITH_TRAINER = f"def {NAME}(): return Trainer()"
 
 
 def read(loaded: Loaded, offered: Mapping[str, Any]) -> Contract | LightningTrainer | None:
-    """The contract of the one LightningModule there is, or its Trainer; None where there is none, or a `model`.
+    """Return the contract of the file's LightningModule, or its Trainer; None if it has none, or a `model`.
 
-    Agreed names beside it (`optimizer`, `dataloader`, `worst_batch`, ...) replace what it would give to our loop.
-    Raises `TargetError`.
+    Agreed names in the file (`optimizer`, `dataloader`, `worst_batch`, ...) replace the parts of the module. Raises
+    `TargetError`.
     """
     parts = None if "model" in loaded.names else find(loaded, offered)
     if parts is None:
@@ -70,7 +70,7 @@ def _contract(parts: Parts, offered: Mapping[str, Any]) -> Contract:
     ready, name = [module], parts.name
 
     def model() -> Any:
-        if not ready:  # a shape run builds more of them, one for every arm
+        if not ready:  # a shape run builds one for every arm
             ready.append(made(kind, loaded, offered))
             _prepare(ready[0], ready[0], loaded)
         return ready.pop()
@@ -96,7 +96,7 @@ def _contract(parts: Parts, offered: Mapping[str, Any]) -> Contract:
 
 
 def _prepare(module: Any, source: Any, loaded: Loaded) -> None:
-    """Call what a Trainer calls before it asks for a loader."""
+    """Call the hooks that a Trainer calls before it asks for a loader."""
     owners = (source,) if source is module else (source, module)
     for hook, arguments in (("prepare_data", ()), ("setup", ("fit",)), ("configure_model", ())):
         for owner in owners:
@@ -106,7 +106,7 @@ def _prepare(module: Any, source: Any, loaded: Loaded) -> None:
 
 
 def _loader(source: Any, loaded: Loaded) -> DataLoader[Any]:
-    """The user's own training loader, which will be made again with other arguments. Raises `TargetError`."""
+    """Return the user's own training loader, which will be made again with other arguments. Raises `TargetError`."""
     asked = f"{type(source).__name__}.train_dataloader()"
     with blaming(asked, loaded.root):
         loader = source.train_dataloader()
@@ -114,7 +114,7 @@ def _loader(source: Any, loaded: Loaded) -> DataLoader[Any]:
 
 
 def _data(loader: DataLoader[Any]) -> dict[str, Any]:
-    """Return what the user's loader says about samples, by agreed name."""
+    """Return the dataset, collate, sampler and baseline of the user's loader, by agreed name."""
     found: dict[str, Any] = {"dataset": lambda: loader.dataset}
     if loader.collate_fn is not default_collate:
         found["collate"] = loader.collate_fn
@@ -124,7 +124,7 @@ def _data(loader: DataLoader[Any]) -> dict[str, Any]:
 
 
 def _loss(module: Any, source: Any) -> Callable[[Any, Any], Any]:
-    """`training_step` as the loss of a batch, after what the user does to a batch on the device."""
+    """Return `training_step` as the loss of a batch, with the user's batch hooks on the device before it."""
     counts, asked = itertools.count(), len(inspect.signature(module.training_step).parameters)
     name, arrival = type(module).__name__, "on_after_batch_transfer"
     changes = next((one for one in (source, module) if defines(one, arrival)), None)
@@ -149,7 +149,7 @@ def _loss(module: Any, source: Any) -> Callable[[Any, Any], Any]:
 
 
 def _optimizer(model: Any, name: str) -> Any:
-    """The one optimizer of `configure_optimizers`, in whatever form it is returned. Raises `TargetError`."""
+    """Return the only optimizer of `configure_optimizers`, whatever the form of its result. Raises `TargetError`."""
     asked = f"{name}.configure_optimizers"
     try:
         given = model.configure_optimizers()
@@ -168,7 +168,7 @@ def _optimizer(model: Any, name: str) -> Any:
 
 
 def _explain(error: RuntimeError, asking: str) -> None:
-    """Raise `TargetError` if the user's code asked for its Trainer (lightning 2.6, `LightningModule.trainer`)."""
+    """Raise `TargetError` if `error` shows a use of the Trainer (lightning 2.6, `LightningModule.trainer`)."""
     if "not attached to a `Trainer`" in str(error):
         raise TargetError(
             f"{asking} asks for its Trainer, and there is none: the loop of autotune trains. What it calls in other "
@@ -177,7 +177,7 @@ def _explain(error: RuntimeError, asking: str) -> None:
 
 
 def _notes(parts: Parts, *, has_baseline: bool) -> tuple[Finding, ...]:
-    """Return what `check` says of the Trainer that does not run."""
+    """Return findings for `check` about the Trainer, which does not run."""
     hooks = [name.partition(".")[2] for name in parts.defined((*ADDING, *BETWEEN))]
     text = "not run: the loop of autotune trains, without callbacks, loggers, schedulers and clipping"
     left_out = f"; nor are {', '.join(hooks)}" if hooks else ""

@@ -1,4 +1,4 @@
-"""The arguments that a probe makes a Trainer of Lightning with: the user's, apart from what writes, tells or stops."""
+"""The arguments of a probe's Lightning Trainer: the user's, except those that write, report or stop."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from autotune.errors import TargetError
 
 INSTEAD = "tune the command that runs your Trainer: autotune search -- python train.py"
 GIVEN = "_given_to_autotune"  # attribute of a Trainer: the user's arguments
-QUIET = {  # a probe writes nothing, tells nobody and does not stop by itself; it trains on one device
+QUIET = {  # a probe writes and reports nothing, does not stop by itself, and trains on one device
     "enable_checkpointing": False, "enable_progress_bar": False, "enable_model_summary": False,
     "num_sanity_val_steps": 0, "limit_val_batches": 0, "val_check_interval": None, "check_val_every_n_epoch": 1,
     "profiler": None, "fast_dev_run": False, "max_time": None,
     "num_nodes": 1, "strategy": "auto", "default_root_dir": tempfile.gettempdir(),
 }  # fmt: skip
-LEFT_OUT = (  # callbacks; the last one passes over data without training at the end of a training
+LEFT_OUT = (  # callbacks; the last one reads data without training at the end of a training
     "Checkpoint", "ProgressBar", "ModelSummary", "EarlyStopping", "Timer", "LearningRateFinder",
     "StochasticWeightAveraging",
 )  # fmt: skip
-REFUSED = {  # callbacks, and what they do
+REFUSED = {  # callbacks, and their effect
     "BatchSizeFinder": "changes the batch size by itself",
     "GradientAccumulationScheduler": "changes the accumulation between epochs",
 }
 RANKS = ", or tune the command that starts its ranks: autotune search -- torchrun --nproc-per-node 2 train.py"
 SEVERAL = ("fsdp", "deepspeed", "parallel", "xla")  # parts of the names of strategies that divide a model
-# What `precision` may be for autotune to set another one (lightning 2.6, `_convert_precision_to_unified_args`), and the
-# dtype of autocast that it means. Others also change the weights.
+# Values of `precision` that autotune may replace (lightning 2.6, `_convert_precision_to_unified_args`), with the dtype
+# of autocast that each means. Other values also change the weights.
 PRECISIONS = {
     None: None, 32: None, "32": None, "32-true": None, "bf16": "bfloat16", "bf16-mixed": "bfloat16",
     16: "float16", "16": "float16", "16-mixed": "float16",
@@ -41,7 +41,7 @@ PRECISIONS = {
 
 
 def require_new_enough(library: ModuleType) -> None:
-    """Raise `TargetError` before 2.0, which has other loops, other callbacks and other words for precision."""
+    """Raise `TargetError` before version 2.0, which has other loops, callbacks and values of `precision`."""
     if int(library.__version__.partition(".")[0]) < 2:
         raise TargetError(
             f"A probe of a Trainer needs {library.__name__} 2.0 or later, and {library.__version__} is installed. "
@@ -52,14 +52,14 @@ def require_new_enough(library: ModuleType) -> None:
 def changed_arguments(
     given: Mapping[str, Any], library: ModuleType, device: str, asked: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """The arguments of a probe, where the user gives `given` and a configuration asks for `asked`.
+    """Return the arguments of a probe's Trainer, if the user gives `given` and a configuration asks for `asked`.
 
-    Raises `TargetError` for what no probe can do.
+    Raises `TargetError` for arguments that no probe supports.
     """
     strategy = given.get("strategy", "auto")
     name = strategy if isinstance(strategy, str) else type(strategy).__name__
     if any(part in name.lower() for part in SEVERAL):
-        ranks = "deepspeed" not in name.lower()  # a command with FSDP 2 was tried, none with DeepSpeed
+        ranks = "deepspeed" not in name.lower()  # tested: a command with FSDP 2; none with DeepSpeed
         raise TargetError(
             f"The Trainer has the strategy {name}, which divides a model among devices. A probe trains on one device. "
             f"Leave the strategy out{RANKS if ranks else '.'}"
@@ -72,13 +72,13 @@ def changed_arguments(
 
 
 def taken(asked: Mapping[str, Any], given: Mapping[str, Any], library: ModuleType) -> dict[str, Any]:
-    """Those of the `asked` arguments that a Trainer takes: no precision where the user's own stays."""
+    """Return the `asked` arguments that a Trainer takes: no precision if the user's own stays."""
     own = has_own_precision(given, library)
     return {name: value for name, value in asked.items() if name != "precision" or not own}
 
 
 def has_own_precision(given: Mapping[str, Any], library: ModuleType) -> bool:
-    """Whether the user's precision is one that cannot be exchanged for an autocast, or given by a plugin."""
+    """Return whether the user's precision comes from a plugin, or cannot be replaced by an autocast."""
     plugins = given.get("plugins") or []
     plugins = plugins if isinstance(plugins, list | tuple) else [plugins]
     own = any(isinstance(one, library.plugins.Precision) for one in plugins)
@@ -86,7 +86,7 @@ def has_own_precision(given: Mapping[str, Any], library: ModuleType) -> bool:
 
 
 def kept(callbacks: Any, library: ModuleType) -> list[Any]:
-    """Those of the callbacks that a probe runs. Raises `TargetError`."""
+    """Return the callbacks that a probe runs. Raises `TargetError`."""
     found = list(callbacks) if isinstance(callbacks, list | tuple) else [callbacks] if callbacks is not None else []
     for name, does in REFUSED.items():
         if any(isinstance(one, getattr(library.callbacks, name)) for one in found):
@@ -100,7 +100,7 @@ def kept(callbacks: Any, library: ModuleType) -> list[Any]:
 
 @contextmanager
 def making(trainer: type, change: Callable[[dict[str, Any]], dict[str, Any]]) -> Iterator[None]:
-    """Make all objects of `trainer` with changed arguments until the end; the user's are kept in their `GIVEN`."""
+    """Make all objects of the class `trainer` with changed arguments until the end; `GIVEN` keeps the user's."""
     original = trainer.__init__  # type: ignore[misc]  # of this very class
 
     @wraps(original)
@@ -116,7 +116,7 @@ def making(trainer: type, change: Callable[[dict[str, Any]], dict[str, Any]]) ->
 
 
 def replace_result(owner: Any, method: str, change: Callable[[Any], Any]) -> None:
-    """Have `owner.method` return what `change` makes of its result."""
+    """Make `owner.method` return `change(result)`."""
     original = getattr(owner, method)
 
     @wraps(original)
@@ -127,12 +127,12 @@ def replace_result(owner: Any, method: str, change: Callable[[Any], Any]) -> Non
 
 
 def _silent(library: ModuleType) -> Any:
-    """A logger that takes everything, as the user's does, and keeps nothing."""
+    """Return a logger that accepts all calls, as the user's does, and stores nothing."""
     return import_module(f"{library.__name__}.loggers.logger").DummyLogger()
 
 
 def _on(device: str) -> dict[str, Any]:
-    """The arguments for one device. Raises `TargetError` for one that Lightning does not know."""
+    """Return the arguments for one device. Raises `TargetError` for a device that Lightning does not know."""
     kind, _, index = device.partition(":")
     if kind not in ("cpu", "cuda", "mps"):
         raise TargetError(

@@ -1,7 +1,7 @@
-"""A Trainer of Lightning that goes on over as many epochs as a probe needs, and tells of them.
+"""Makes a Lightning Trainer go on for as many epochs as a probe needs, and report them.
 
-The user's own number of epochs or steps makes the schedule of learning rates; when it is reached, the rates stay.
-Not covered: schedulers that a module steps itself, in manual optimization.
+The user's own number of epochs or steps determines the learning-rate schedule; after it, the rates stay constant. Not
+covered: schedulers that a module steps itself, in manual optimization.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from autotune.targets.own_loop import LoopReport
 
 
 def make_endless(trainer: Any) -> None:
-    """Have its loops pass over `max_epochs` and `max_steps`, whose values stay (lightning 2.6, `_FitLoop.done`)."""
+    """Make its loops ignore `max_epochs` and `max_steps`, whose values stay (lightning 2.6, `_FitLoop.done`)."""
     fit, epoch = trainer.fit_loop, trainer.fit_loop.epoch_loop
 
     class EndlessFit(type(fit)):  # type: ignore[misc]  # Lightning may be absent
@@ -35,7 +35,7 @@ def make_endless(trainer: Any) -> None:
 def telling_of(
     library: ModuleType, report: LoopReport, begin: Callable[[Any], None], batch_end: Callable[[], None]
 ) -> Any:
-    """A callback that tells `report` of epochs, and leaves out what has no meaning beyond the user's own end.
+    """Return a callback that reports epochs to `report`, and skips work without meaning beyond the user's own end.
 
     `begin` is called with the module before it trains, `batch_end` after every batch.
     """
@@ -50,7 +50,7 @@ def telling_of(
             begin(module)
 
         def on_train_epoch_start(self, trainer: Any, module: Any) -> None:
-            _cut(trainer)  # a Trainer that loads its data anew counts its batches anew
+            _cut(trainer)  # a Trainer that reloads its data counts its batches again
             if trainer.current_epoch and math.isfinite(trainer.fit_loop.max_batches):  # else the loader's end is seen
                 report.epoch()
             if 0 <= trainer.max_epochs <= trainer.current_epoch:
@@ -78,6 +78,6 @@ def _cut(trainer: Any) -> None:
 
 
 def _hold_rates(trainer: Any, module: Any) -> None:
-    """Step no scheduler any more: some raise an error beyond their end."""
+    """Step the schedulers no more: some raise an error beyond their end."""
     if module.automatic_optimization:
         trainer.strategy.lr_scheduler_configs = []

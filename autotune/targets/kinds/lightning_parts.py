@@ -1,4 +1,4 @@
-"""The LightningModule and the LightningDataModule of a file: found, made, and asked what they define and read."""
+"""The LightningModule and the LightningDataModule of a file: finds and makes them, and finds the hooks they define."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from autotune.targets.user_errors import blaming
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")  # one library under two names, each with classes of its own
 OF_WORKERS = ("worker_init_fn", "multiprocessing_context", "timeout")  # of a loader, kept where there are workers
-_THEIRS = ("lightning", "pytorch_lightning", "lightning_fabric", "torch")  # packages whose hooks are no user's
-# What a module knows of its Trainer (lightning 2.6, `LightningModule`): without one the first two raise an error, and
-# the others stay 0 or raise one.
+_THEIRS = ("lightning", "pytorch_lightning", "lightning_fabric", "torch")  # packages whose hooks are not the user's
+# Attributes by which a module reads its Trainer (lightning 2.6, `LightningModule`): without one the first two raise an
+# error, and the others stay 0 or raise one.
 _OF_A_TRAINER = {"trainer", "optimizers", "lr_schedulers", "global_step", "current_epoch"}
-_NOT_OF_A_STEP = (  # beginnings of the names of methods that no training step calls
+_NOT_OF_A_STEP = (  # name prefixes of methods that no training step calls
     "validation_", "test_", "predict_", "val_dataloader", "on_validation_", "on_test_", "on_predict_",
     "on_train_epoch_end", "on_train_end", "on_fit_end", "on_save_", "on_load_",
 )  # fmt: skip
@@ -32,13 +32,13 @@ _NOT_OF_A_STEP = (  # beginnings of the names of methods that no training step c
 
 @dataclass(frozen=True, kw_only=True)
 class Parts:
-    """The module that is trained, and what gives its data."""
+    """The module that is trained, and the object that gives its data."""
 
     loaded: Loaded
     kind: Any  # the class, or the object that the user named
     data_kind: Any  # the same of the LightningDataModule; None: there is none
     module: Any
-    source: Any  # whose `train_dataloader` is asked: the data module, or the module
+    source: Any  # gives `train_dataloader`: the data module, or the module
     library: ModuleType  # the package that the module's class comes from
 
     @property
@@ -53,7 +53,7 @@ class Parts:
 
     @property
     def has_own_sizes(self) -> bool:
-        """Whether batch size and workers of its loader are those of today, and not what autotune gave to a class."""
+        """Whether batch size and workers of its loader are the user's of today, not arguments that autotune gave."""
         return not any(
             isinstance(kind, type) and not takes_nothing(kind) and takes(kind, "batch_size")
             for kind in (self.kind, self.data_kind)
@@ -66,15 +66,15 @@ class Parts:
         return list(dict.fromkeys(found))
 
     def reading_trainer(self) -> list[str]:
-        """Return the methods of the user that read something of a Trainer and may be called in a training step.
+        """Return the user's methods that read from a Trainer and may be called in a training step.
 
-        Not covered: what other classes and functions read, which are given the module.
+        Not covered: other classes and functions that get the module.
         """
         return list(dict.fromkeys(name for one in (self.module, self.source) for name in _reading(type(one))))
 
 
 def find(loaded: Loaded, offered: Mapping[str, Any]) -> Parts | None:
-    """The one LightningModule there is, and its data; None where there is none. Raises `TargetError`."""
+    """Return the only LightningModule, and its data; None if there is none. Raises `TargetError`."""
     kind = _only("LightningModule", loaded)
     if kind is None:
         return None
@@ -87,25 +87,25 @@ def find(loaded: Loaded, offered: Mapping[str, Any]) -> Parts | None:
 
 
 def made(kind: Any, loaded: Loaded, offered: Mapping[str, Any]) -> Any:
-    """The object; of a class one with its own defaults, or with what it asks for where it has none."""
+    """Return the object, made if it is a class: with the class's own defaults, or arguments that autotune offers."""
     if not isinstance(kind, type):
         return kind
     with blaming(f"{kind.__name__}()", loaded.root):
-        # Its own defaults where it has them, but for what only its user can mean: the values of a knob of theirs.
+        # The class's own defaults have precedence, except for knobs that the user declares.
         asked = {name: value for name, value in declared_values(offered).items() if name not in TAKEN}
         return bind(kind, kind.__name__, asked if takes_nothing(kind) else offered)(**offered)
 
 
 def defines(owner: Any, hook: str) -> bool:
-    """Whether the user's class defines it, rather than Lightning's."""
+    """Return whether the user's class defines the hook, and not only Lightning's."""
     function = getattr(type(owner), hook, None)
     return function is not None and not _is_theirs(function)
 
 
 def checked_loader(loader: Any, asked: str, instead: str) -> DataLoader[Any]:
-    """The loader that the user's `asked` returned, if it can be made again with other arguments.
+    """Return the loader that the user's method `asked` gave, if it can be made again with other arguments.
 
-    Raises `TargetError`, which ends with `instead`.
+    Raises `TargetError` otherwise; the message ends with `instead`.
     """
     if not isinstance(loader, DataLoader):
         raise TargetError(
@@ -121,7 +121,7 @@ def checked_loader(loader: Any, asked: str, instead: str) -> DataLoader[Any]:
 
 
 def _only(kind: str, loaded: Loaded) -> Any:
-    """The one class of Lightning's `kind` that the file defines, or what the user named. Raises `TargetError`."""
+    """Return the only class of Lightning's `kind` in the file, or the one that the user named. Raises `TargetError`."""
     bases = tuple(getattr(sys.modules[package], kind) for package in PACKAGES if package in sys.modules)
     given = loaded.value if isinstance(loaded.value, tuple) else (loaded.value,)
     named = next((value for value in given if isinstance(value, bases)), None)
@@ -140,7 +140,7 @@ def _only(kind: str, loaded: Loaded) -> Any:
 
 
 def _is_theirs(thing: Any) -> bool:
-    """Whether a class or function is one of Lightning's or torch's."""
+    """Return whether a class or function belongs to Lightning or torch."""
     return thing.__module__.partition(".")[0] in _THEIRS
 
 
@@ -156,7 +156,7 @@ def _reading(kind: type) -> Iterator[str]:
 
 
 def _names(code: CodeType) -> Iterator[str]:
-    """The attributes and globals that a function reads, and the functions in it."""
+    """Yield the attributes and globals that a function reads, also in functions inside it."""
     yield from code.co_names
     for constant in code.co_consts:
         if isinstance(constant, CodeType):
@@ -164,7 +164,7 @@ def _names(code: CodeType) -> Iterator[str]:
 
 
 def count_samples(loader: DataLoader[Any]) -> int | None:
-    """Return the samples of an epoch, as its sampler draws them; None where they are not known before they are read."""
+    """Return the number of samples that the sampler draws in an epoch; None if it is unknown before reading them."""
     if isinstance(loader.dataset, IterableDataset):
         return None
     drawn = (loader.sampler, loader.dataset)

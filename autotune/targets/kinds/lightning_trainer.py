@@ -2,8 +2,8 @@
 
     Trainer(...), as it is made ─► with the values of the knobs ─► fit ─► train_dataloader ─► its loader, made again
 
-What watches commands watches it, too (`commands/watching/witness.py`).
-Not covered: a knob that adds a forward context and has no argument in `Knob.wording`.
+The hooks that watch commands watch it, too (`commands/watching/witness.py`). Not covered: a knob that adds a forward
+context and has no argument in `Knob.wording`.
 """
 
 from __future__ import annotations
@@ -56,10 +56,10 @@ _OF_A_LOADER = ("batch_size", "num_workers", "pin_memory", "prefetch_factor", "p
 
 
 class LightningTrainer(OwnLoop):
-    """One run of `Trainer.fit`."""
+    """The user's `Trainer.fit`, run by a probe with the values of the knobs."""
 
     def __init__(self, parts: Parts, offered: Mapping[str, Any], reasons: Sequence[str]) -> None:
-        """`reasons`: what takes a Trainer, in words."""
+        """`reasons`: why the module needs a Trainer, in words."""
         self.label, self.root = parts.loaded.label, parts.loaded.root
         self._parts, self._offered, self._reasons = parts, offered, reasons
         self._plan, self._is_today = Plan(device="cpu"), True
@@ -103,17 +103,17 @@ class LightningTrainer(OwnLoop):
             pass
 
     def observed(self) -> Observed:
-        """The settings that its hooks saw; none where the file says that today's are others than the code's."""
+        """Return the settings that the hooks saw; none if the file's `baseline` differs from the code's settings."""
         says_other = self._is_today and "baseline" in self._parts.loaded.names
         return self._witness.observed() if self._witness and not says_other else Observed()
 
     def loss_scale(self) -> float | None:
-        """The factor of the gradient scaler of its precision plugin."""
+        """Return the loss scale of its precision plugin; None without a gradient scaler."""
         scaler = getattr(self._trainer.precision_plugin, "scaler", None)
         return float(scaler.get_scale()) if scaler is not None and scaler.is_enabled() else None
 
     def facts(self) -> TargetFacts:
-        """The facts that its first step showed."""
+        """Return the facts that its first step showed."""
         parts, witness, loader = self._parts, self._witness, self._loader
         assert witness is not None and loader is not None, "asked after a step"
         samples = count_samples(loader)
@@ -142,7 +142,7 @@ class LightningTrainer(OwnLoop):
         )
 
     def _begin(self, module: Any) -> None:
-        """Change the module as the plan says, on its device and with its layers. Raises `TargetError`."""
+        """Change the module as the plan says, once it is on its device and has its layers. Raises `TargetError`."""
         lazy = [name for name, one in module.named_parameters() if isinstance(one, UninitializedParameter)]
         if lazy:
             raise TargetError(
@@ -157,20 +157,20 @@ class LightningTrainer(OwnLoop):
         optimizer_implementations.choose(self._trainer.optimizers, self._plan.optimizer_options)
 
     def _end_batch(self) -> None:
-        """A step is over when a batch is, in which an optimizer stepped: whichever, and however often."""
+        """Report a step at the end of each batch in which any optimizer stepped, however often."""
         assert self._witness is not None, "trains"
         if self._witness.updates == self._updates:
             return
         self._updates = self._witness.updates
-        while self._hooks:  # the first step tells which parameters have a gradient
+        while self._hooks:  # the first step shows which parameters have a gradient
             self._hooks.pop().remove()
         telling.step()
 
-    # -- what it trains with
+    # -- the arguments that it trains with
 
     @property
     def _given(self) -> dict[str, Any]:
-        """The arguments that the user gives the Trainer."""
+        """Return the arguments that the user gives the Trainer."""
         given: dict[str, Any] = vars(self._trainer)[GIVEN]
         return given
 
@@ -179,13 +179,13 @@ class LightningTrainer(OwnLoop):
         return not self._parts.module.automatic_optimization
 
     def _asked(self, config: Config) -> dict[str, Any]:
-        """The arguments of a configuration; a Trainer refuses accumulation where the module steps by itself."""
+        """Return a configuration's arguments, without accumulation if the module steps itself: a Trainer refuses it."""
         words = (one.wording(config[one.name], Framework.LIGHTNING, self._plan.device) for one in KNOBS)
         named = {name: value for word in words for name, value in word.arguments.items()}
         return named if self._is_manual else {**named, "accumulate_grad_batches": self._plan.accumulation_steps}
 
     def _check(self, asked: Mapping[str, Any]) -> None:
-        """Raise `TargetError` unless there is a Trainer that will do what was asked for."""
+        """Raise `TargetError` unless a Trainer was made that will use the arguments that were asked for."""
         trainer, library = self._trainer, self._parts.library
         if not isinstance(trainer, library.Trainer):
             raise TargetError(
@@ -210,9 +210,9 @@ class LightningTrainer(OwnLoop):
         return tensor
 
     def _made_again(self, loader: Any) -> DataLoader[Any]:
-        """The user's loader with the options of the configuration, without its last partial batch.
+        """Return the user's loader with the options of the configuration, without its last partial batch.
 
-        An object of the same class, with its attributes. Raises `TargetError`.
+        It is an object of the same class, with the same attributes. Raises `TargetError`.
         """
         asked = f"{type(self._parts.source).__name__}.train_dataloader()"
         self._loader = own = checked_loader(loader, asked, INSTEAD)
@@ -234,10 +234,10 @@ class LightningTrainer(OwnLoop):
         )
         return again
 
-    # -- what is told of it
+    # -- the facts that are reported
 
     def _today(self, loader: DataLoader[Any]) -> dict[str, Value]:
-        """The values of knobs that the user trains with, as the loader and the Trainer have them, or as was seen."""
+        """Return the knob values of today, from the loader and the Trainer, or as observed."""
         assert self._witness is not None, "asked after a step"
         seen, given, has_sizes = self._witness.observed(), self._given, self._parts.has_own_sizes
         is_seen = self._is_today or has_own_precision(given, self._parts.library)
@@ -253,7 +253,7 @@ class LightningTrainer(OwnLoop):
         return {one.name: values[0] for one in KNOBS if (values := one.seen(today))}
 
     def _done_by_itself(self) -> list[str]:
-        """The names of the knobs whose work the module does itself."""
+        """Return the names of the knobs whose work the module does itself."""
         if not self._is_today or self._witness is None:
             return []
         seen = self._witness.observed()
@@ -261,7 +261,7 @@ class LightningTrainer(OwnLoop):
         return [one.name for one in KNOBS if True in one.seen(of_model)]
 
     def _fixed(self) -> dict[str, Finding]:
-        """The knobs that cannot be set, by name, with the reason."""
+        """Return the knobs that cannot be set, by name, with the reason."""
         fixed: dict[str, str] = {}
         if self._is_manual:
             fixed[ACCUMULATION] = f"{self._parts.name} optimizes manually, and decides itself when it steps"
@@ -289,11 +289,11 @@ class LightningTrainer(OwnLoop):
 
 
 class _Enough(BaseException):
-    """The watch has enough. Not an `Exception`: code of the user's that catches those shall not catch it."""
+    """Raised when the watch has enough. It is no `Exception`, so that user code does not catch it by accident."""
 
 
 class _Leaving(Guest):
-    """The place of a training that is run by ours: it is left by raising."""
+    """Leaves a training that our code runs: by raising `_Enough`."""
 
     def leave(self, error: BaseException | None = None) -> NoReturn:
         """Leave `Trainer.fit`, which ends its workers."""

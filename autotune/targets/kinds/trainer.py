@@ -2,8 +2,8 @@
 
     TrainingArguments, as they are made ─► with the values of the knobs ─► trainer.train() ─► a callback that reports
 
-The values are set in `TrainingArguments.__post_init__`, which every subclass calls: the user's code passes nothing on.
-Not covered: a knob that adds a forward context and has no argument in `Knob.wording`.
+The values are set in `TrainingArguments.__post_init__`, which every subclass calls: user code need not change. Not
+covered: a knob that adds a forward context and has no argument in `Knob.wording`.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from autotune.targets.user_errors import blaming
 
 NAME = "trainer"
 GIVEN = "_given_to_autotune"  # attribute of TrainingArguments, and so of their copies
-SINCE = "4.49"  # has `Trainer.set_initial_training_values`; its accelerate may be 0.34
-ENDLESS_EPOCHS = 10**9  # epochs: the watch ends a probe
-QUIET = {  # a probe writes nothing and tells nobody
+SINCE = "4.49"  # the first with `Trainer.set_initial_training_values`; its accelerate may be 0.34
+ENDLESS_EPOCHS = 10**9  # the watch ends a probe, not the number of epochs
+QUIET = {  # a probe writes and reports nothing
     "save_strategy": "no", "eval_strategy": "no", "logging_strategy": "no", "report_to": "none", "disable_tqdm": True,
     "load_best_model_at_end": False, "push_to_hub": False, "eval_on_start": False,
     "output_dir": tempfile.gettempdir(),
     "deepspeed": None, "fsdp": False,  # which cannot start in one process: `REFUSED` says it in our words
 }  # fmt: skip
-REFUSED = {  # of the user's arguments, and why
+REFUSED = {  # arguments of the user, and why they are refused
     "auto_find_batch_size": "changes the batch size by itself after running out of memory",
     "deepspeed": "trains on several devices by DeepSpeed",
     "fsdp": "trains on several devices",
@@ -53,7 +53,7 @@ RANKS = ", or tune the command that starts its ranks: autotune search -- torchru
 
 
 def read(loaded: Loaded, offered: Mapping[str, Any]) -> HuggingFaceTrainer | None:
-    """The loop, if the file has a function `trainer` and not the agreed names of a loop of ours."""
+    """Return the loop, if the file has a function `trainer` and not the agreed names for our loop; else None."""
     has_names = "model" in loaded.names and any(name in loaded.names for name in DATA)
     function = vars(loaded.module).get(NAME)
     if not loaded.is_whole_module or has_names or not inspect.isfunction(function):
@@ -77,7 +77,7 @@ class HuggingFaceTrainer(OwnLoop):
             asked["use_cpu"] = True
         if config is not None:
             asked |= all_arguments(config.values, plan)
-        os.environ["ACCELERATE_TORCH_DEVICE"] = plan.device  # else it takes the first of its kind
+        os.environ["ACCELERATE_TORCH_DEVICE"] = plan.device  # otherwise it takes the first device of its kind
         function = bind(getattr(self._loaded.module, NAME), NAME, self._offered)
         blamed = blaming(f"{NAME}()", self._loaded.root)
         with blamed, as_a_script(self.label, f"{NAME}() ran"), _overriding({**QUIET, **asked}):
@@ -106,7 +106,7 @@ class HuggingFaceTrainer(OwnLoop):
         def fetched(*arguments: Any, **named: Any) -> Any:
             asked = time.perf_counter()
             batches, items = fetch(*arguments, **named)
-            if len(batches) < trainer.args.gradient_accumulation_steps:  # at the end of the data: no whole step
+            if len(batches) < trainer.args.gradient_accumulation_steps:  # at the end of the data: an incomplete step
                 batches = []
             report.fetched(batches, trainer.args.per_device_train_batch_size, time.perf_counter() - asked)
             return batches, items
@@ -126,23 +126,23 @@ class HuggingFaceTrainer(OwnLoop):
                     control.should_training_stop = True
 
         trainer.get_batch_samples, trainer.training_step = fetched, stepped
-        # The user's own number of steps makes the schedule of learning rates; epochs go on until there is enough.
+        # The user's own number of steps determines the learning-rate schedule; epochs go on until the watch has enough.
         trainer.set_initial_training_values = lambda *given, **named: (ENDLESS_EPOCHS, *begin(*given, **named)[1:])
         trainer.add_callback(Telling())
         trainer.train()
 
     def observed(self) -> Observed:
-        """Torch's switches, and what its optimizer says; its arguments were checked when it was built."""
+        """Return torch's switches and its optimizer's settings; its arguments were checked when it was built."""
         made = self._trainer.optimizer
         return Observed(**switches.standing([_unwrapped(made)] if made is not None else []))
 
     def loss_scale(self) -> float | None:
-        """The factor of Accelerate's gradient scaler."""
+        """Return the loss scale of Accelerate's gradient scaler; None without one."""
         scaler = self._trainer.accelerator.scaler
         return float(scaler.get_scale()) if scaler is not None and scaler.is_enabled() else None
 
     def facts(self) -> TargetFacts:
-        """The facts of its model, its data and its arguments."""
+        """Return the facts of its model, its data and its arguments."""
         trainer, loaded = self._trainer, self._loaded
         settings = read_settings(Contract(label=loaded.label, root=loaded.root, names=loaded.names))
         of_model = model_facts(trainer.model)
@@ -170,9 +170,9 @@ class HuggingFaceTrainer(OwnLoop):
         )
 
     def _check(self, asked: Mapping[str, Any]) -> dict[str, Any]:
-        """The values that the user gave its TrainingArguments.
+        """Return the values that the user gave its TrainingArguments.
 
-        Raises `TargetError` unless there is a Trainer that will do what was asked for.
+        Raises `TargetError` unless the Trainer will use the arguments that were asked for.
         """
         from transformers import Trainer
 
@@ -208,7 +208,7 @@ class HuggingFaceTrainer(OwnLoop):
 
 
 def _require_new_enough() -> None:
-    """Raise `TargetError` where the loop of `Trainer` has no place to be watched at."""
+    """Raise `TargetError` if transformers is older than `SINCE`: its loop cannot be watched."""
     import transformers
 
     if not hasattr(transformers.Trainer, "set_initial_training_values"):
@@ -225,7 +225,7 @@ def _count(dataset: Any) -> int | None:
 
 @contextmanager
 def _overriding(values: Mapping[str, Any]) -> Iterator[None]:
-    """Make all `TrainingArguments` with `values` until the end; what the user gave is kept in their `GIVEN`."""
+    """Make all `TrainingArguments` with `values` until the end; their `GIVEN` keeps the user's values."""
     from transformers import TrainingArguments
 
     original = TrainingArguments.__post_init__
@@ -234,7 +234,7 @@ def _overriding(values: Mapping[str, Any]) -> Iterator[None]:
         given = {name: value for name, value in vars(self).items() if name != GIVEN}
         vars(self).update({GIVEN: given, **values})
         original(self)
-        if self.n_gpu > 1:  # it would train on all of them, by DataParallel
+        if self.n_gpu > 1:  # it would train on all GPUs, by DataParallel
             self._n_gpu = 1
 
     TrainingArguments.__post_init__ = changed
@@ -250,7 +250,7 @@ def _unwrapped(optimizer: Any) -> Any:
 
 
 def _change_optimizer(trainer: Any, plan: Plan) -> None:
-    """Have the optimizer compute as the plan says, as soon as the Trainer has made it or was given it."""
+    """Make the optimizer compute as the plan says, as soon as the Trainer has it."""
     create = trainer.create_optimizer
 
     def created(*arguments: Any, **named: Any) -> Any:
@@ -262,7 +262,7 @@ def _change_optimizer(trainer: Any, plan: Plan) -> None:
 
 
 def _change_batches(trainer: Any, plan: Plan) -> None:
-    """Have the plan's transforms applied to every tensor that came to the device."""
+    """Apply the plan's transforms to every tensor of a batch on the device."""
     prepare = trainer._prepare_inputs
 
     def change(tensor: Tensor) -> Tensor:

@@ -1,1 +1,1 @@
-"""Several processes that train one model together, as one of them sees it: its share, and what they exchange."""
+"""Several processes (ranks) that train one model together, as seen by one of them: its share, and the exchange."""

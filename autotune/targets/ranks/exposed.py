@@ -1,4 +1,4 @@
-"""Measures, in the inspection, the share of a micro-step that ranks spend on nothing but the exchange of gradients."""
+"""Measures, in the inspection, the share of a micro-step that ranks spend on the exchange of gradients alone."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from autotune.targets.base import Order, Step, Watch
 from autotune.targets.loop import Training
 from autotune.targets.ranks import world
 
-FEWEST_STEP_PAIRS, MOST_STEP_PAIRS = 3, 30  # the first is left out: DDP arranges its buckets after a first step
-PAIRS_SECONDS = 0.5  # after which no further pair is begun
+FEWEST_STEP_PAIRS, MOST_STEP_PAIRS = 3, 30  # the first pair is left out: DDP arranges its buckets after a first step
+PAIRS_SECONDS = 0.5  # after these no further pair is begun
 
 
 def exposed_share(training: Training) -> float | None:
-    """Return that share, 0..1, of a model that took one step already; None where no gradients are exchanged.
+    """Return that share, 0..1, for a model that has taken one step; None if no gradients are exchanged.
 
-    Every rank has to call it. What a probe measures later counts for its own configuration (`Communication`).
+    Every rank has to call it. For other configurations the probe's own measurement counts (`Communication`).
     """
     if not training.exchanges:
         return None
@@ -46,7 +46,7 @@ class _Pairs(Watch):
             exchanges and pairs >= FEWEST_STEP_PAIRS and (sum(self.seconds) > PAIRS_SECONDS or pairs >= MOST_STEP_PAIRS)
         )
         is_over = world.agreed(enough)
-        self._last = time.perf_counter()  # all begin the next one together
+        self._last = time.perf_counter()  # all ranks begin the next one together
         return Order.STOP if is_over else Order.EXCHANGE
 
     def _now(self) -> float:

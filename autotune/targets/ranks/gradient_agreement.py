@@ -24,26 +24,27 @@ REMEDY = (
 
 
 class Agreement:
-    """Watches one optimizer step of a model that ranks have copies of; shares of weights agree by themselves.
+    """Watches one optimizer step of a model of which each rank has a copy. Sharded weights need no check.
 
-    First a micro-batch is tried without an exchange: a rank that lacks a gradient would let the others wait for ever.
+    Before it, a micro-batch is tried without an exchange: a rank that lacks a gradient would make the others wait for
+    ever.
     """
 
     def __init__(self, model: nn.Module, called: nn.Module) -> None:
-        """`called` is what a step of the user's calls, or the loss of a batch: the model in its wrapper, or itself."""
+        """`called` is the module that a user's step or the loss of a batch calls: the model, in its wrapper or not."""
         self._called, self._is_called = called, False
         self._names, self._parameters = list[str](), list[nn.Parameter]()
         for name, one in model.named_parameters() if world.world().size > 1 else ():
             if one.requires_grad and not isinstance(one, DTensor):
                 self._names.append(name)
                 self._parameters.append(one)
-        self._gradients: list[int] | None = None  # their checksums; None: not looked at
+        self._gradients: list[int] | None = None  # checksums of gradients; None: not computed
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Note whether the model is called as a whole meanwhile, and the gradients that are stepped with first.
+        """Note whether the whole model is called until the end, and the gradients of the first optimizer step.
 
-        Of one rank nothing is noted: a ScriptModule has no hooks.
+        With one rank nothing is noted, because a ScriptModule has no hooks.
         """
         if not self._parameters:
             yield
@@ -62,7 +63,7 @@ class Agreement:
             yield
 
     def try_alone(self, compute: Callable[[], None], *, finds_unused: bool) -> None:
-        """Compute gradients by `compute`, which exchanges none, and forget them; every rank has to call it.
+        """Compute gradients by `compute`, which exchanges none, and drop them. Every rank must call it.
 
         Raises `TargetError` if a parameter gets none on some rank, unless DDP looks for such (`finds_unused`).
         """
@@ -78,7 +79,7 @@ class Agreement:
             raise _unused(lacking, "" if len(some) == len(by_rank) else f" on rank {' and '.join(map(str, some))}")
 
     def check(self) -> None:
-        """Compare all ranks; every rank has to call it. Raises `TargetError` with the parameters that differ."""
+        """Compare all ranks. Every rank must call it. Raises `TargetError` with the parameters that differ."""
         if not self._parameters:
             return
         count, own = len(self._parameters), list(map(tensor_checksum, self._parameters))
@@ -94,14 +95,14 @@ class Agreement:
 
 
 def tensor_checksum(tensor: Tensor) -> int:
-    """Return the sum of a tensor's bits, read as whole numbers: another one where values differ, but for accidents."""
+    """Return the sum of a tensor's elements, read as integers: different values nearly always give different sums."""
     values = tensor.detach().to_dense() if tensor.layout != torch.strided else tensor.detach()
     values = torch.view_as_real(values) if values.is_complex() else values
     return int(values.contiguous().view(_WORDS[values.element_size()]).sum(dtype=torch.int64))
 
 
 def explained(error: Exception, model: nn.Module) -> TargetError | None:
-    """Return what an error of torch's means that only ranks have; None for any other."""
+    """Return a `TargetError` that explains an error of torch's that only ranks have; None for any other error."""
     text = str(error)
     if "Expected to have finished reduction in the prior iteration" in text:
         names = [name for name, one in model.named_parameters() if one.requires_grad]

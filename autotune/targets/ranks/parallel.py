@@ -1,4 +1,4 @@
-"""One model trained by several ranks: wrapped once it is built, and told which micro-batch ends with an exchange.
+"""One model trained by several ranks: it is wrapped, and told which micro-batches end with an exchange.
 
     "ddp"    every rank has all of the model; gradients are averaged while the backward pass goes on
     "zero2"  each has a share of weights, gradients and optimizer state; weights are gathered once for each step
@@ -7,8 +7,9 @@
 The update is that of one process with the batches of all ranks (decisions/0071). Gradients are exchanged in the last
 micro-batch of an optimizer step only, which for DDP has to be known before its forward pass.
 
-What is wrapped is the loss of a batch, so that a loss may call parts of the model, or methods of it as a
-LightningModule's `training_step` (decisions/0082). A step of the user's own, which goes back within, calls the model.
+The loss of a batch is wrapped, not the model, so that a loss may call parts or methods of the model, as a
+LightningModule's `training_step` (decisions/0082). A user's own `step`, which runs the backward pass itself, calls the
+wrapped model.
 """
 
 from __future__ import annotations
@@ -37,27 +38,27 @@ UNUSED = "find_unused_parameters"  # agreed name of a file, and DDP's argument
 
 
 class OneRank:
-    """The model of one rank, or of ranks that the user's own code wraps: nothing is done with it."""
+    """The model of one rank, or of ranks that the user's own code wraps: it is left unchanged."""
 
     def __init__(self, model: nn.Module, loss: Loss) -> None:
-        self.model = self.called = model  # as the user made it; as a step of the user's calls it
+        self.model = self.called = model  # the user's model; the module that a user's step calls
         self.loss: Callable[[Any], Any] = partial(loss, model)  # of a batch that is trained on
         self.validation_loss: Callable[[Any], Any] = self.loss
 
-    sync: Any = None  # called with whether gradients are exchanged, before a micro-batch's forward pass
+    sync: Any = None  # called before a micro-batch's forward pass, with whether gradients are exchanged
 
     def everybody(self, ready: bool) -> bool:
-        """Whether all ranks are ready for what they have to do together."""
+        """Return whether all ranks are ready for work that they do together."""
         return ready
 
     @contextmanager
     def explaining(self) -> Iterator[None]:
-        """Say what an error of ranks means, which torch says in terms of its own."""
+        """Raise errors that only ranks have with an explanation in the user's terms."""
         yield
 
 
 class _LossOf(nn.Module):
-    """The loss of a batch as a module that has the model's parameters."""
+    """A module with the model's parameters, whose forward is the loss of a batch."""
 
     def __init__(self, model: nn.Module, loss: Loss) -> None:
         super().__init__()
@@ -74,17 +75,14 @@ class Replicated(OneRank):
     called: Any
 
     def __init__(self, model: nn.Module, loss: Loss, options: Mapping[str, Any], *, has_step: bool) -> None:
-        """`options` are arguments of `DistributedDataParallel`; `has_step`: a step of the user's calls the model."""
+        """`options` are arguments of `DistributedDataParallel`; `has_step`: a user's `step` calls the model."""
         super().__init__(model, loss)
         self.called, self._has_begun = _Wrapper(model if has_step else _LossOf(model, loss), **options), False
         if not has_step:
             self.loss = self.called
 
     def sync(self, exchanges: bool) -> None:
-        """As `no_sync` does, without a context. With a static graph torch learns it in the first backward pass.
-
-        That one has to exchange gradients then, or torch fails an assertion (torch 2.13, reducer.cpp).
-        """
+        """Switch the exchange on or off, as `no_sync` does; a static graph is recorded in the first backward pass."""
         self.called.require_backward_grad_sync = exchanges or (self.called.static_graph and not self._has_begun)
         self._has_begun = True
 
@@ -99,25 +97,25 @@ class Replicated(OneRank):
             raise
 
     def everybody(self, ready: bool) -> bool:
-        """Whether all ranks are ready: a backward pass waits for all of them."""
+        """Return whether all ranks are ready, because a backward pass waits for all of them."""
         return min(world.gathered(ready)) == 1
 
 
 class Sharded(Replicated):
-    """A model of which every rank has a share, in place: the names of parameters stay as they are."""
+    """A model of which every rank has a share, sharded in place: the names of parameters stay."""
 
     def __init__(self, model: nn.Module, loss: Loss, plan: Plan, *, has_step: bool) -> None:
         """Share the weights among the ranks, from now on."""
         OneRank.__init__(self, model, loss)
-        with torch.no_grad():  # each rank is going to have a share of its own weights: they have to be alike before
+        with torch.no_grad():  # each rank keeps a share of its own weights, so they must be equal before
             for tensor in (*model.parameters(), *model.buffers()):
                 distributed.broadcast(tensor, src=0)
-        for one in model.parameters():  # such as weights in channels_last, which it refuses (torch 2.13)
+        for one in model.parameters():  # for example, `fully_shard` refuses weights in channels_last (torch 2.13)
             one.data = one.data.contiguous()
         mesh = _mesh(plan.device.partition(":")[0])
         if not has_step:
             self.called = self.loss = self.validation_loss = _LossOf(model, loss)
-        # Left to torch, the root keeps what it gathered: its backward pass comes first.
+        # By default the root keeps its gathered weights, because its backward pass comes first.
         options: dict[str, Any] = {"reshard_after_forward": False} if plan.strategy == ZERO2 else {}
         for part in (*blocks(model), self.called):
             fully_shard(part, mesh=mesh, **options)
@@ -128,7 +126,7 @@ class Sharded(Replicated):
 
 
 class _Wrapper(DistributedDataParallel):
-    """DDP, whose other attributes are the model's: `model.config` is read by steps that are not to be rewritten."""
+    """DDP with the model's attributes, so that a user's step can still read `model.config`."""
 
     def __getattr__(self, name: str) -> Any:
         try:
@@ -143,7 +141,7 @@ def _mesh(kind: str) -> DeviceMesh:
 
 
 def wrapped(contract: Contract, model: nn.Module, loss: Loss, plan: Plan) -> OneRank:
-    """Return the model as the ranks train it together. Raises `TargetError` for what they cannot train."""
+    """Return the model as the ranks train it together. Raises `TargetError` for a model that they cannot train."""
     if world.world().size == 1:
         return OneRank(model, loss)
     strategy, has_step = plan.strategy or DDP, "step" in contract
@@ -155,7 +153,7 @@ def wrapped(contract: Contract, model: nn.Module, loss: Loss, plan: Plan) -> One
 
 
 def finds_unused(contract: Contract) -> bool:
-    """Whether the file says that a batch may leave parameters without a gradient. Raises `TargetError`."""
+    """Return whether the file says that a batch may leave parameters without a gradient. Raises `TargetError`."""
     value = contract.make(UNUSED, {}) if UNUSED in contract else False
     if not isinstance(value, bool):
         raise TargetError(

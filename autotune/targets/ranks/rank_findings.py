@@ -1,4 +1,4 @@
-"""Findings about a target that matter where several ranks train it: they are reported, and nothing is changed."""
+"""Findings about a target that matter if several ranks train it: they are reported only."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from autotune.targets.ranks.parallel import UNUSED
 from autotune.units import counted
 
 _STATISTICS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-_OTHERS = {  # by the name of the package: what it would do, and what takes its place
+_OTHERS = {  # by package: its work, and what replaces it here
     "horovod": "Horovod starts and synchronises ranks by itself",
     "fairscale": "FairScale shares out weights by itself, and torch's FSDP2 has taken its place",
     "apex": "Apex synchronises and casts by itself, and torch's DDP and autocast have taken its place",
@@ -25,7 +25,7 @@ _SPAWN = "ddp_spawn"  # a strategy of Lightning
 
 
 def findings(model: nn.Module, *, all_got_gradients: bool, finds_unused: bool) -> Iterator[Finding]:
-    """Yield what belongs to the ranks; `all_got_gradients`: every trainable parameter of this rank did."""
+    """Yield findings for ranks; `all_got_gradients`: every trainable parameter of this rank got one."""
     size = world.world().size
     if any(isinstance(part, nn.DataParallel) for part in model.modules()):
         text = (
@@ -57,7 +57,7 @@ def _statistics(model: nn.Module, size: int) -> Iterator[Finding]:
 
 
 def others(file: Path | None) -> Iterator[Finding]:
-    """Yield what the user's file uses to train on several devices that is not tuned here; nothing of other targets."""
+    """Yield findings about packages for several devices in the user's file that are not tuned here."""
     names = set[str]()
     with suppress(OSError, SyntaxError, ValueError):
         for node in ast.walk(ast.parse(file.read_text("utf-8", "replace"))) if file else ():

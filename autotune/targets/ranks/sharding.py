@@ -22,17 +22,17 @@ _SEEDS = 2**32  # as many as numpy has
 
 
 class SharedOut(Sampler[Any]):
-    """Every N-th index of a sampler, beginning with that of this rank; what fills no whole round is left out.
+    """Every N-th index of a sampler, from this rank's number on, for N ranks; an incomplete last round is left out.
 
-    On all ranks the sampler draws the same numbers, epoch by epoch, whatever was drawn before: only then do its shares
-    not overlap. They are drawn when an epoch begins, all at once where the sampler has a length.
+    On all ranks the sampler draws the same indices in an epoch, whatever was drawn before: only so the shares do not
+    overlap. They are drawn when an epoch begins, all at once if the sampler has a length.
     """
 
     def __init__(self, sampler: Any, seed: int) -> None:
         self._sampler, self._seed, self._epoch = sampler, seed, 0
 
     def set_epoch(self, epoch: int) -> None:
-        """Draw as in that epoch, counted from 0."""
+        """Draw the indices of that epoch, counted from 0."""
         self._epoch = epoch
         if hasattr(self._sampler, "set_epoch"):
             self._sampler.set_epoch(epoch)
@@ -51,9 +51,9 @@ class SharedOut(Sampler[Any]):
 
 
 def loader_options(dataset: Any, sampler: Any) -> dict[str, Any]:
-    """Return the options of a DataLoader by which this rank has its share; `sampler`: the user's, or None to shuffle.
+    """Return the DataLoader options that give this rank its share; `sampler`: the user's, or None to shuffle.
 
-    A `DistributedSampler` of the user's has shared the data already. Every rank has to call it.
+    A user's `DistributedSampler` has divided the data already. Every rank must call it.
     """
     own = world.world()
     if own.size == 1:
@@ -69,7 +69,7 @@ def loader_options(dataset: Any, sampler: Any) -> dict[str, Any]:
 
 
 def findings(kind: str, batch: Any, batches: int) -> list[Finding]:
-    """Return what ranks that share their data by themselves do not: every rank has to call it.
+    """Return findings about ranks whose own division of the data seems wrong. Every rank must call it.
 
     `kind` is that of `Data`, `batch` the first that this rank loaded, `batches` those of an epoch; 0: not known.
     """
@@ -113,7 +113,7 @@ def batch_checksum(batch: Any) -> int:
 
 @contextmanager
 def _drawing(seed: int) -> Iterator[None]:
-    """Draw by that seed, from torch, numpy and Python alike, and put back what they would have drawn."""
+    """Seed torch, numpy and Python until the end, and then restore their random states."""
     before = random.getstate(), np.random.get_state()
     with torch.random.fork_rng([]):
         random.seed(seed)

@@ -1,11 +1,11 @@
-"""The ranks that train one model together, as one of them sees them: who it is, and what all of them agree on.
+"""The ranks that train one model together, as seen by one of them: its number, and values that all agree on.
 
     world()            ─► rank, size          from the environment that whoever started the ranks gives each of them
     join(device)                              the group for gradients, and one on the host for a few numbers
     agreed(value)      ─► rank 0's value      gathered(value) ─► everybody's
 
-Only ranks that this package started itself count: those of a distributed launcher in a command are the user's, whose
-script makes their group. Where there is one rank nothing here does anything. Imports torch only where there are more.
+Only ranks that autotune started itself count: for ranks of a distributed launcher in a command, the user's script makes
+the group. With one rank all functions here do nothing. Torch is imported only if there are more.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 RANKS_FOLDER_VARIABLE = "AUTOTUNE_RANKS_FOLDER"  # the folder in which ranks that were started here meet
-STORE = "store"  # file in that folder by which the ranks find one another: no port that others may take
+STORE = "store"  # file in that folder by which the ranks find one another; a port could be taken by others
 _host_group: Any = None  # of gloo, once this process has joined
 
 
@@ -27,11 +27,11 @@ class World:
 
     rank: int = 0
     size: int = 1
-    folder: Path | None = None  # in which they meet; None: one rank, or ranks that somebody else started
+    folder: Path | None = None  # in which they meet; None: one rank, or ranks that autotune did not start
 
 
 def world() -> World:
-    """Return the place of this process, by RANK and WORLD_SIZE; alone where they are not of our making."""
+    """Return the place of this process, by RANK and WORLD_SIZE; alone if autotune did not start the ranks."""
     folder = os.environ.get(RANKS_FOLDER_VARIABLE)
     if not folder:
         return World()
@@ -39,23 +39,24 @@ def world() -> World:
 
 
 def join(device: str) -> None:
-    """Meet the other ranks, once in a process; waits for all of them. `device`: "cpu" by gloo, "cuda:0" by NCCL.
+    """Join the group of ranks, once in a process; waits for all of them. `device`: "cpu" by gloo, "cuda:0" by NCCL.
 
-    Nobody leaves by `destroy_process_group`, which may wait for ranks that are gone: a process simply ends.
+    The group is never left by `destroy_process_group`, which may wait for ranks that have ended: a process simply ends.
     """
     if world().size > 1:
         _joined(device)
 
 
 def agreed(value: int) -> int:
-    """Return what rank 0 says, on all ranks: the value itself where there is one rank. Every rank has to call it."""
+    """Return rank 0's value on all ranks; with one rank the value itself. Every rank must call it."""
     return gathered(value)[0]
 
 
 def gathered(*values: int) -> tuple[int, ...]:
-    """Return what every rank says, in the order of ranks. Every rank has to call it; each within 64 bits.
+    """Return the values of all ranks, in the order of ranks. Every rank must call it; values have 64 bits.
 
-    Of several values all that rank 0 says, then all that rank 1 says, and so on: each rank has to give as many.
+    If there are several values, all of rank 0 come first, then all of rank 1, and so on: each rank must give equally
+    many.
     """
     if world().size == 1:
         return values
@@ -70,7 +71,7 @@ def gathered(*values: int) -> tuple[int, ...]:
 
 @cache
 def _joined(device: str) -> None:
-    """Make both groups. A group on the host beside that of NCCL: numbers then never wait for what a GPU computes."""
+    """Make both groups: one for gradients, and one on the host, so that numbers never wait for a GPU."""
     global _host_group
     import torch
     from torch import distributed

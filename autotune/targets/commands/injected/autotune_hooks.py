@@ -1,6 +1,6 @@
 """Hooks in modules as they are imported: in a watched program, in processes that it starts, and by `autotune run`.
 
-Imported as `autotune_hooks` by `sitecustomize.py` beside it: nothing but the standard library is imported here.
+`sitecustomize.py` beside it imports it as `autotune_hooks`: only the standard library is imported here.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ ARGUMENTS_MODULE = "transformers.training_args"  # the module that defines Train
 
 
 class Finder:
-    """Finds a module as the other finders do, and calls a function with it when it was imported for the first time."""
+    """A finder that asks the other finders for one module, and calls a function with it when it is first imported."""
 
     def __init__(self, watched: str, then: Callable[[ModuleType], object]) -> None:
         self._watched, self._then = watched, then
 
     def find_spec(self, name: str, _path: object = None, _target: object = None, /) -> ModuleSpec | None:
-        """Return what the other finders find, with the call; None for all other modules."""
+        """Return the spec that the other finders give, with the call added to its loader; None for other modules."""
         if name != self._watched:
             return None
         sys.meta_path.remove(self)
@@ -45,9 +45,9 @@ class Finder:
 
 
 def change_arguments(module: Any, changes: Callable[[Any], Mapping[str, Any]]) -> Callable[[], None]:
-    """Let `changes` replace values of every TrainingArguments that is made, of subclasses too; it is given the object.
+    """Make `changes`, called with each new TrainingArguments (or subclass) object, return values to replace in it.
 
-    Names that the object lacks are left out. Returns a function that undoes this.
+    Names that the object lacks are left out. Return a function that undoes this.
     """
     made, original = module.TrainingArguments, module.TrainingArguments.__post_init__
 
@@ -61,6 +61,6 @@ def change_arguments(module: Any, changes: Callable[[Any], Mapping[str, Any]]) -
 
 
 def change_as_environment_says(module: ModuleType) -> None:
-    """Replace the values that `ARGUMENTS_VARIABLE` names."""
+    """Replace the values of TrainingArguments in `module` that the environment variable names, if it is set."""
     values = json.loads(os.environ[ARGUMENTS_VARIABLE])
     change_arguments(module, lambda _: values)

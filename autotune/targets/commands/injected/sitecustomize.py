@@ -1,8 +1,9 @@
 """Imported by every Python that a watched program or `autotune run` starts.
 
-For the first it reports the first optimizer step of such a process, for the second it sets TrainingArguments. The
-folder of this file stands first in PYTHONPATH meanwhile (`ExitHooks.heard`). It may be another Python with its own
-packages: nothing but the standard library is imported here. Whatever goes wrong, the program must not notice it.
+For a watched program it reports the first optimizer step of such a process; for `autotune run` it sets
+TrainingArguments. The folder of this file is first in PYTHONPATH meanwhile (`ExitHooks.heard`). The Python may be
+another one with its own packages, so only the standard library is imported here. Errors here must never reach the
+program.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from types import ModuleType
 import autotune_hooks as hooks  # type: ignore[import-not-found]  # beside this file
 
 WATCHED = "torch.optim.optimizer"
-TRAINS = "_AUTOTUNE_TRAINS"  # environment variable: where to say that this process trains
-MOST_CHARACTERS = 1000  # of its words: more would not be written at once
+TRAINS = "_AUTOTUNE_TRAINS"  # environment variable: the pipe on which to report that this process trains
+MOST_CHARACTERS = 1000  # of its command line: more might not be written in one piece
 
 
 def _hook(module: ModuleType) -> None:
@@ -46,4 +47,4 @@ with suppress(Exception):
     try:
         import_module("sitecustomize")  # of the environment, which this one hid
     finally:
-        sys.modules.setdefault("sitecustomize", own)  # whoever imports it now looks for it there
+        sys.modules.setdefault("sitecustomize", own)  # importers look for it there

@@ -1,1 +1,1 @@
-"""What a person typed as a command: which of its words are knobs."""
+"""Finds the words of a typed command that are knobs."""

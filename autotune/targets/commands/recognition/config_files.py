@@ -1,4 +1,4 @@
-"""Files that say what the arguments of a command are today, so that the defaults in its script may not."""
+"""Finds files that set arguments of a command, so that the defaults in its script may not be in effect."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _OPTION = re.compile(r"(\w+_)?(config|cfg|conf|recipe|hparams|settings)(_(file|p
 
 
 def config_file(words: Sequence[str], start: int, given: Sequence[Given]) -> str:
-    """Return the word from position `start` on that names a file of arguments; empty: none does."""
+    """Return the first word from position `start` on that names a file of arguments; empty: there is none."""
     values = {one.at + (not one.inline): one for one in given if one.value is not None}
     for at in range(start, len(words)):
         option = values.get(at)
@@ -31,9 +31,9 @@ def config_file(words: Sequence[str], start: int, given: Sequence[Given]) -> str
 
 
 def launch_file(words: Sequence[str], launch: Launch, given: Sequence[Given]) -> str:
-    """Return the file that says options of the distributed launcher; empty: none does.
+    """Return the file that sets options of the distributed launcher; empty: there is none.
 
-    Accelerate 1.15 reads its own without being told, `accelerate.commands.config.config_args`.
+    Accelerate 1.15 reads its default file even if it is not named (`accelerate.commands.config.config_args`).
     """
     named = config_file(words[: launch.options_at + len(launch.options)], launch.options_at, given)
     cache = os.environ.get("HF_HOME") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "huggingface"

@@ -1,4 +1,4 @@
-"""The doubts about an argument that may mean a knob, or was mistyped, and was left alone."""
+"""Sentences about arguments that were left alone: they may mean a knob, or be mistyped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from autotune.targets.commands.placeholder import NEAR_NAME_RATIO
 
 
 def doubt(option: str, meaning: Meaning, *, is_flag: bool, certain: Sequence[str] = ()) -> str:
-    """Return that an argument may be a knob, and the corrections that say so.
+    """Return a sentence that an argument may be a knob, with the corrections that would make it one.
 
     `certain`: arguments that are that knob without doubt.
     """
@@ -28,7 +28,7 @@ def doubt(option: str, meaning: Meaning, *, is_flag: bool, certain: Sequence[str
 
 
 def valueless(option: str, meaning: Meaning) -> str:
-    """Return that a flag cannot be what takes a value, and of which values it can be the switch."""
+    """Return a sentence that a flag takes no value, with the values that it may switch."""
     names = switches(meaning.knob) if meaning.knob else ()
     return f"{option} takes no value, so it cannot be {meaning.name}" + (
         f"; say {_ways(option, names)}" if names else ""
@@ -36,13 +36,13 @@ def valueless(option: str, meaning: Meaning) -> str:
 
 
 def unread(name: str, file: str) -> str:
-    """Return that an argument is not tuned because its value of today is not known; `file` may say it (empty: none)."""
+    """Return a sentence that an argument is not tuned, because today's value is unknown; `file`, if any, may set it."""
     reason = f"{file} may say what it is today" if file else "what it is today cannot be read from the script"
     return f"{name} of the script is left alone: {reason}; type it with that value to have it tuned"
 
 
 def unplaced(name: str) -> str:
-    """Return that an argument is not tuned because it may belong before the subcommand, or to another one."""
+    """Return a sentence that an argument is not tuned: it may belong before the subcommand, or to another one."""
     return (
         f"{name} of the script is left alone: the script has subcommands, and where it belongs cannot be read; type it "
         f"with its value of today to have it tuned"
@@ -54,7 +54,7 @@ def _ways(option: str, names: Sequence[str]) -> str:
 
 
 def switches(knob: Knob) -> tuple[str, ...]:
-    """Return what a correction can call a flag: the shortest switch of each value."""
+    """Return the names that a correction can use for a flag: the shortest switch name of each value."""
     shortest: dict[Any, str] = {}
     for name, value in knob.value_names.items():
         shortest.setdefault(value, name)
@@ -62,11 +62,11 @@ def switches(knob: Knob) -> tuple[str, ...]:
 
 
 def mistyped(options: Iterable[str], declared: Collection[str], of_script: Collection[str]) -> dict[str, str]:
-    """Return the options that nobody declares, each with the one of the script that is much like it."""
+    """Return the options that are not declared, each with the similar one that the script declares."""
     unknown = (option for option in options if option.startswith("--") and option not in declared)
     return {
         option: near[0]
         for option in unknown
-        if not any(name.startswith(option) for name in declared)  # argparse takes a beginning of a name
+        if not any(name.startswith(option) for name in declared)  # argparse accepts the beginning of a name
         and (near := get_close_matches(option, of_script, n=1, cutoff=NEAR_NAME_RATIO))
     }

@@ -1,4 +1,4 @@
-"""The words in which an argument takes the values of a knob, and the flag that has to stand beside it."""
+"""Finds the words in which an argument takes a knob's values, and the flag that must accompany it."""
 
 from __future__ import annotations
 
@@ -10,16 +10,13 @@ from autotune.targets.commands.argument_meaning import meaning_of
 from autotune.targets.commands.script.argument_names import normal
 from autotune.targets.commands.script.declared_arguments import UNKNOWN, Argument
 
-# Formats that share words: which one is meant by an argument of this name.
+# Formats that share words: the argument names that decide for one.
 PREFERRED = {"accelerate": "mixed_precision", "digits": "trainer.precision", "torch": "dtype"}
 _AFFIRMING = re.compile(r"(use|enable|no|disable|without)_")
 
 
 def format_of(argument: Argument | None, name: str, knob: Knob, value: str, *, is_gated: bool) -> str | None:
-    """Return the format that has this word; where the script lists its choices, exactly those of them.
-
-    `is_gated`: a flag beside it says none (`gates`), and it stands at `value` then, whatever that is.
-    """
+    """Return the format with this word: its name, or, if the script lists its choices, exactly these words."""
     order = sorted(knob.formats.get("", ()), key=lambda said: said is None)
     choices = argument.choices if argument is not None else ()
     fitting = [one for one, words in knob.formats.items() if one and value in words.values()]
@@ -40,9 +37,9 @@ def format_of(argument: Argument | None, name: str, knob: Knob, value: str, *, i
 
 
 def gates(arguments: Collection[Argument], typed: Mapping[str, str | None]) -> dict[str, str]:
-    """Return the flags that switch on what another argument names: `--amp` beside `--amp-dtype bfloat16`.
+    """Return the flags that switch on the value of another argument: `--amp` for `--amp-dtype bfloat16`.
 
-    By the names of both; `typed`: the values that stand in the command. Whether it is so a probe checks.
+    They are found by the names of both; `typed` are the values in the command. A probe later checks the guess.
     """
     return dict(pair for flag in arguments if flag.is_flag and not flag.off for pair in _gated(flag, arguments, typed))
 

@@ -13,17 +13,17 @@ _KEY = re.compile(r"(?:\+\+?)?([A-Za-z_][\w.@/-]*)=(.*)", re.DOTALL)
 
 @dataclass(frozen=True, kw_only=True)
 class Given:
-    """One argument as it stands in the command."""
+    """One argument as it is written in the command."""
 
     option: str  # as it was typed, without a value
-    name: str  # the longest name that the script knows it by
+    name: str  # the longest of its names in the script
     value: str | None  # None: a flag
     at: int  # position of its first word
     inline: bool  # `--name=value`, `-b64`: one word
 
 
 def given(words: Sequence[str], start: int, declared: Mapping[str, Argument]) -> Iterator[Given]:
-    """Yield the arguments of a command, from left to right; none behind a word `--`."""
+    """Yield the arguments of a command, from left to right, up to a word `--`."""
     at = start
     while at < len(words) and words[at] != "--":
         word, following = words[at], words[at + 1] if at + 1 < len(words) else None
@@ -47,14 +47,14 @@ def given(words: Sequence[str], start: int, declared: Mapping[str, Argument]) ->
 
 
 def _is_attached(word: str, declared: Mapping[str, Argument]) -> bool:
-    """Whether the word is a short option with its value: `-b64`."""
+    """Return whether the word is a short option with its value: `-b64`."""
     if word.startswith("--") or word.partition("=")[0] in declared or word[:2] not in declared:
         return False
     return len(word) > 2 and word[2] != "=" and not declared[word[:2]].is_flag
 
 
 def _declared(option: str, declared: Mapping[str, Argument]) -> Argument | None:
-    """Return the argument that an option is, also by the beginning of its name, as argparse has it."""
+    """Return the declared argument of an option, also by the beginning of its name, as in argparse; None: none."""
     if option in declared or not option.startswith("--"):
         return declared.get(option)
     begun = {one for name, one in declared.items() if name.startswith(option)}

@@ -1,4 +1,4 @@
-"""The grammars in which programs take arguments: one row for each grammar, in the order in which they are asked for."""
+"""The grammars in which programs take arguments: one row for each, in the order in which they are tried."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from autotune.targets.commands.script.declared_arguments import UNKNOWN, Argumen
 
 @dataclass(frozen=True, kw_only=True)
 class Grammar:
-    """The form in which one family of programs takes an argument that the command does not mention yet."""
+    """The form in which one family of programs takes arguments that the command does not contain yet."""
 
     marks: frozenset[str] = frozenset()  # one of them in the script, or as the program's name, shows this grammar
     written: tuple[str, ...] = ("{option}", "{value}")  # the words of one argument
     truth: str = "true/false"  # how it writes a truth value that is no flag
     has_flags: bool = True  # a truth value is a word that is there or not
-    reads_files: bool = False  # a word without an equals sign is a file of globals, which are the defaults then
+    reads_files: bool = False  # a word without an equals sign is a file of globals, which replace the defaults
     known: Mapping[str, Any] = field(default_factory=dict)  # its own arguments with their defaults, or `UNKNOWN`
 
     @property

@@ -1,4 +1,4 @@
-"""Recognises the arguments of a command that are knobs, by their names; what is not sure is said and left alone."""
+"""Recognises arguments of a command that are knobs, by their names; doubtful ones are reported and left alone."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ TRUTHS = ("true/false", "True/False", "TRUE/FALSE", "1/0", "yes/no", "on/off", "
 
 @dataclass(kw_only=True)
 class Recognition:
-    """A command whose arguments were looked at."""
+    """A command whose knobs were recognised, and what was found about its other arguments."""
 
     command: Command
     taken: list[tuple[str, str]] = field(default_factory=list)  # (the argument as it is today, what it is taken for)
-    left: list[str] = field(default_factory=list)  # sentences about what was left alone
+    left: list[str] = field(default_factory=list)  # sentences about arguments that were left alone
     declared: frozenset[str] = frozenset()  # all options that the script itself declares; none: they are not known
     mistyped: dict[str, str] = field(default_factory=dict)  # an option that is none of these, and the one that is meant
-    file: str = ""  # that the command names, and that may say what arguments are today
+    file: str = ""  # a file that the command names and that may set arguments
 
 
 def recognise(words: Sequence[str], corrections: Mapping[str, str] | None = None) -> Recognition:
@@ -64,7 +64,7 @@ def recognise(words: Sequence[str], corrections: Mapping[str, str] | None = None
 
 
 class _Reader:
-    """One reading of a command: every argument is looked at once."""
+    """One pass over the arguments of a command."""
 
     def __init__(
         self, words: list[str], program: Program, script: Script, grammar: Grammar, corrections: dict[str, str]
@@ -73,20 +73,20 @@ class _Reader:
         self._precisions, self._has_subcommands = script.precisions, script.has_subcommands
         self._of_launch = own = launch.distributed.arguments(script) if launch else ()
         self._declared = declared = {n: one for one in (*own, *grammar.arguments, *script.arguments) for n in one.words}
-        self._script_at = launch.script_at - launch.is_module if launch else len(words)  # where its options end
+        self._script_at = launch.script_at - launch.is_module if launch else len(words)  # end of the launcher's options
         before = list(given(words[: self._script_at], 1, declared)) if launch else []
         named = {normal(name) for name in (*(word for one in own for word in one.words), *corrections.values())}
         self._given = [one for one in before if normal(one.option) in named]
         at = len(words) - len(program.arguments)
         self._given += given(words, at, declared)
         file = "" if grammar.reads_files else config_file(words, at, self._given)
-        self._unread = dict.fromkeys(declared.values(), file)  # the files that may say what they are today
+        self._unread = dict.fromkeys(declared.values(), file)  # unknown defaults, with the files that may set them
         self._unread |= dict.fromkeys(own, launch_file(words, launch, before) if launch else "")
         self._alone = {meant(key).owner for key, value in corrections.items() if value == NOT_AN_ARGUMENT}
         self._corrections = {normal(name): meant(key) for key, name in corrections.items() if name != NOT_AN_ARGUMENT}
         self._mapped = {meaning.name for meaning in self._corrections.values()}
         self._gates = gates(set(declared.values()), {one.name: one.value for one in self._given})
-        self._texts: dict[int, str | None] = {}  # words that are replaced, by position; None: that one goes
+        self._texts: dict[int, str | None] = {}  # new words by position; None: the word is removed
         self._added, self._added_before = list[str](), list[str]()  # behind the command; behind what launches it
         of_script = () if grammar.known else (name for one in script.arguments for name in one.words)
         self._result = Recognition(command=Command(words=()), declared=frozenset(of_script), file=file)
@@ -94,7 +94,7 @@ class _Reader:
         self._check(corrections)
 
     def read(self) -> Recognition:
-        """Look at what is typed, then at what the script has besides."""
+        """Recognise the typed arguments, then those that only the script declares."""
         by_knob = self._typed_ones()
         for argument in dict.fromkeys(self._declared.values()):
             self._offer(argument, by_knob)
@@ -105,12 +105,12 @@ class _Reader:
 
     def _typed_ones(self) -> dict[str, set[str]]:
         """Replace the values that are typed; return the names of arguments taken, by placeholder."""
-        last = {one.name: one for one in self._given}  # of an argument that stands there twice the last one counts
+        last = {one.name: one for one in self._given}  # if an argument is given twice, the last counts
         meanings = {name: self._meaning(name) for name in last}
         taken: dict[str, set[str]] = {}
         for name, one in last.items():
             meaning = meanings[name]
-            if meaning is not None and meaning.is_doubtful:  # it has a name of its own, and a sentence
+            if meaning is not None and meaning.is_doubtful:  # it gets a sentence instead
                 self._result.mistyped.pop(one.option, None)
             if meaning is None or one.option in self._result.mistyped:
                 continue
@@ -145,7 +145,7 @@ class _Reader:
         return taken
 
     def _offer(self, argument: Argument, taken: dict[str, set[str]]) -> None:
-        """Add an argument that the script has and the command does not mention, with its default."""
+        """Add an argument that the script declares and the command does not contain, with its default."""
         if any(argument is self._declared.get(one.name) for one in self._given) or "--" in self._words:
             return
         if argument in self._of_launch and argument.default is UNKNOWN:
@@ -187,7 +187,7 @@ class _Reader:
         return [one for one, its in meanings.items() if its and its.name == name and not its.is_doubtful]
 
     def _says_otherwise(self, meaning: Meaning, taken: dict[str, set[str]]) -> bool:
-        """Whether a precision is already said by name, where switches would say it a second time."""
+        """Return whether a precision is already set by name, so that a switch would set it a second time."""
         if meaning.knob is None:
             return False
         if meaning.is_switch:
@@ -198,7 +198,7 @@ class _Reader:
         return any(name in taken for name in (knob.name, *knob.value_names))
 
     def _written(self, argument: Argument, meaning: Meaning) -> list[str] | None:
-        """Return the words for an argument at its default; None: its default cannot be read, or be written."""
+        """Return the words for an argument at its default; None: the default cannot be read or written."""
         default, name = argument.default, literal(argument.name)
         if default is UNKNOWN or default is None or self._unread[argument]:
             return None
@@ -213,7 +213,7 @@ class _Reader:
         return None if text is None else [word.format(option=name, value=text) for word in self._grammar.written]
 
     def _placeholder(self, one: Given, meaning: Meaning) -> str | None:
-        """Return the placeholder for the value of an argument; None if that is no value of what it means."""
+        """Return the placeholder for an argument's value; None if this is no value of its knob."""
         value = one.value
         if meaning.knob is None:
             return f"{{{OUTPUT_DIR}={value}}}" if value and not set("{}") & set(value) else None
@@ -260,7 +260,7 @@ class _Reader:
         return self._as_coded(replace(found, is_negated=_is_negated(name, argument)), argument, name)
 
     def _as_coded(self, found: Meaning, argument: Argument | None, name: str) -> Meaning:
-        """Return the switch that a doubtful flag is, where the script's own code says which value it has."""
+        """Return a doubtful flag's meaning as a switch, if the script's code shows the value; else `found`."""
         is_flag = argument.is_flag if argument else any(one.name == name and one.value is None for one in self._given)
         if not found.is_doubtful or found.knob is None or not is_flag or self._precisions is None:
             return found
@@ -279,7 +279,7 @@ class _Reader:
 
 
 def _is_negated(name: str, argument: Argument | None) -> bool:
-    """Return whether a flag says no: `--no-amp`, or one that argparse stores as false."""
+    """Return whether a flag switches off: `--no-amp`, or one that argparse stores as false."""
     return is_negative(name) or bool(argument and argument.is_negated)
 
 
@@ -288,7 +288,7 @@ def _flag(meaning: Meaning, *, is_there: bool) -> str:
 
 
 def _pair(argument: Argument, meaning: Meaning, *, is_on: bool) -> str:
-    """Return the placeholder for one of two flags, of which one always stands there."""
+    """Return the placeholder for a pair of flags, of which one is always written."""
     on, off = argument.name[2:], argument.off[2:]
     return f"--{{{meaning.name}:{on}/{off}={on if is_on else off}}}"
 

@@ -1,4 +1,4 @@
-"""The words after `--` that only a shell could run."""
+"""Finds the Python program in the words after `--`, and refuses words that only a shell could run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from autotune.targets.commands.program import Program, read
 
 OPERATORS = ("&&", "||", "|", ";", "&", ">", ">>", "<", "2>&1")
 SHELLS = ("sh", "bash", "zsh", "dash", "fish", "ksh", "csh", "tcsh", "pwsh")
-# What brings an environment of its own and trains in a child process.
+# Programs that have an environment of their own and train in a child process.
 WRAPPERS = ("uv", "poetry", "conda", "mamba", "micromamba", "pipenv", "hatch", "pixi", "rye", "env", "nohup", "nice",
             "time", "numactl", "taskset", "sudo", "docker", "ssh")  # fmt: skip
 
 
 def program_of(words: Sequence[str]) -> Program:
-    """Return the Python program that a command runs. Raises `TargetError` where it is none, or more than one."""
+    """Return the Python program that a command runs. Raises `TargetError` if there is none or more than one."""
     if not words:
         raise TargetError(NO_COMMAND)
     first = Path(words[0]).name
@@ -51,7 +51,7 @@ def program_of(words: Sequence[str]) -> Program:
 
 
 def script_of(program: Program) -> Path | None:
-    """Return the file of a program, to be read; None for an installed module, which only an import would find."""
+    """Return the file of a program, for reading; None for an installed module, which only an import would find."""
     place = program.file or Path(*program.module.split("."))
     candidates = (place, place.with_suffix(".py"), place / "__main__.py")
     return next((one for one in candidates if one.is_file()), None)

@@ -1,4 +1,4 @@
-"""The target that a person typed, which may be a command: the text that a study records, and what stands for what."""
+"""Turns the words that a person typed into a target: its text for the study, and remarks on recognised arguments."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class TypedTarget:
     """A target as a study records it."""
 
     text: str
-    remarks: tuple[str, ...] = ()  # sentences: what was taken for what, and what was left alone
+    remarks: tuple[str, ...] = ()  # sentences about recognised arguments, and about those left alone
 
 
 def typed_target(
     words: Sequence[str], corrections: Mapping[str, str], *, is_typed_command: bool, options: Collection[str] = ()
 ) -> TypedTarget:
-    """Return the target that `words` name: a file or a module alone, or the words of a command.
+    """Return the target that `words` name: a file, a module, or a command.
 
-    A file that trains when it is run is taken as the command that runs it. `options`: our own, which may have been
-    typed behind the command by mistake. Raises `TargetError`.
+    A file that trains when it is run becomes the command that runs it. `options` are autotune's own, which may have
+    been typed after the command by mistake. Raises `TargetError`.
     """
     if is_typed_command:
         return _of_command(words, corrections, (), options)
@@ -78,9 +78,9 @@ def _of_command(
 
 
 def _is_unnamed(option: str, words: Sequence[str]) -> bool:
-    """Whether an option of several words stands nowhere in the script, whose own options are not known.
+    """Return whether an option of several words occurs nowhere in the script, whose own options are unknown.
 
-    One of a single word (`--seed`) may be read by a library that the script calls.
+    False for an option of a single word (`--seed`), which a library that the script calls may read.
     """
     texts = [
         Path(word).read_text("utf-8", "replace")

@@ -1,1 +1,1 @@
-"""The script of a command, read from its text: nothing of it is run."""
+"""Reads the script of a command from its text, without running it."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-NEGATIVE = re.compile(r"(no|disable|without)_")  # how the name of an argument that switches something off begins
+NEGATIVE = re.compile(r"(no|disable|without)_")  # beginnings of names of arguments that switch something off
 
 
 def normal(name: str) -> str:
@@ -13,5 +13,5 @@ def normal(name: str) -> str:
 
 
 def is_negative(name: str) -> bool:
-    """Return whether an argument is called after what it switches off: `--no-bf16`."""
+    """Return whether the name of an argument says that it switches something off: `--no-bf16`."""
     return NEGATIVE.match(normal(name)) is not None

@@ -1,4 +1,4 @@
-"""The dtypes of a script's autocasts, read from its syntax tree: what its flag for mixed precision means."""
+"""Reads the dtypes of a script's autocasts from its syntax tree: they show what its flag for mixed precision means."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from autotune.targets.commands.script.syntax import calls, keywords
 
 HALVES = {"float16": "float16", "half": "float16", "bfloat16": "bfloat16"}
-OF_DEVICE = {"cuda": "float16", "cpu": "bfloat16"}  # what autocast takes where no dtype is given (torch 2.13)
+OF_DEVICE = {"cuda": "float16", "cpu": "bfloat16"}  # autocast's dtype where none is given (torch 2.13)
 
 
 def autocast_dtypes(tree: ast.Module) -> Iterator[str | None]:
@@ -22,7 +22,7 @@ def autocast_dtypes(tree: ast.Module) -> Iterator[str | None]:
 
 
 def _device(call: ast.Call, named: ast.expr | None) -> str:
-    """Return the kind of device; empty where it is computed."""
+    """Return the kind of device of an autocast call; empty if it is computed at run time."""
     if ast.unparse(call.func).endswith(("cuda.amp.autocast", "cpu.amp.autocast")):
         return ast.unparse(call.func).split(".")[-3]
     node = named or (call.args[0] if call.args else None)
@@ -30,7 +30,7 @@ def _device(call: ast.Call, named: ast.expr | None) -> str:
 
 
 def _dtype(node: ast.expr, tree: ast.Module) -> str | None:
-    if isinstance(node, ast.Name):  # a variable that is set once
+    if isinstance(node, ast.Name):  # a variable that is assigned once
         set_to = [
             one.value
             for one in ast.walk(tree)

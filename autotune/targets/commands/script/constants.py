@@ -1,4 +1,4 @@
-"""Constants of a script, read from its syntax trees: what `default=DEFAULTS.batch` is, where its text tells it."""
+"""Replaces constants of a script, such as `default=DEFAULTS.batch`, by their values, if its text shows them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DECLARING = ("add_argument", "option", "set_defaults")  # calls whose arguments 
 
 
 def put_in(trees: Sequence[ast.Module]) -> None:
-    """Replace constants by what they stand for, in place, in the calls that declare arguments.
+    """Replace constants by their values, in place, in the calls that declare arguments.
 
     A constant is bound once, at the top of one of the files: `BATCH = 64`, `class Defaults: batch = 64`, and the
     entries of a dict or a call with keywords. Not covered: what `setattr`, `globals()` or another file changes.
@@ -33,7 +33,7 @@ def put_in(trees: Sequence[ast.Module]) -> None:
 
 
 def _named(tree: ast.Module) -> Iterator[tuple[str, ast.expr]]:
-    """Yield what is named at the top of a file, as it is written where it is used."""
+    """Yield the names that are bound at the top of a file, as they are written where used, with their expressions."""
     fields: dict[str, dict[str, ast.expr]] = {}
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
@@ -61,10 +61,10 @@ def _assigned(body: Sequence[ast.stmt]) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _bound(tree: ast.Module) -> Iterator[str]:
-    """Yield all that is bound outside of functions, or from within them by `global`, attribute or index."""
+    """Yield all names bound outside of functions, or inside them by `global`, attribute or index."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute | ast.Subscript) and isinstance(node.ctx, ast.Store):
-            yield from [ast.unparse(node)] * 2  # twice: it was something else before
+            yield from [ast.unparse(node)] * 2  # twice, because it had another value before
         elif isinstance(node, ast.Global):
             yield from (name for name in node.names for _ in range(2))
     yield from _bound_here(tree)

@@ -1,4 +1,4 @@
-"""The arguments that a script declares, read from its syntax tree: nothing of it is run."""
+"""Reads the arguments that a script declares from its syntax tree, without running it."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from autotune.targets.commands.script.autocasts import autocast_dtypes
 from autotune.targets.commands.script.constants import put_in
 from autotune.targets.commands.script.syntax import called, calls, keywords
 
-UNKNOWN = object()  # a default that only running the script would tell
+UNKNOWN = object()  # a default that is known only when the script runs
 DEEPEST_IMPORT = 2  # imports that are followed: a script often keeps its parser in a file beside it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Argument:
-    """One argument that a script takes."""
+    """One argument that a script declares: its names, default and kind."""
 
     names: tuple[str, ...]  # `-b`, `--batch-size`; without dashes where it is written `key=value`
     default: Any = field(default=UNKNOWN, hash=False)  # a list or a dict, too
     is_flag: bool = False  # given without a value
-    is_negated: bool | None = False  # a flag that switches off what it is called after; None: its name says otherwise
-    off: str = ""  # of a pair of flags, the one that says no
+    is_negated: bool | None = False  # a flag that switches off what its name says; None: the name tells
+    off: str = ""  # of a pair of flags, the one that switches off
     choices: tuple[Any, ...] = field(default=(), hash=False)
-    subcommand: str = ""  # the word that has to stand in the command for it; empty: none
+    subcommand: str = ""  # the subcommand word that it needs in the command; empty: none
 
     @property
     def name(self) -> str:
-        """The longest of its names."""
+        """The longest of the argument's names."""
         return max(self.names, key=len)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words that may be typed for it."""
+        """All words that may be typed for it."""
         return (*self.names, *([self.off] if self.off else ()))
 
 
@@ -45,19 +45,19 @@ class Script:
     """The arguments that the syntax tree of a script declares."""
 
     arguments: tuple[Argument, ...] = ()
-    # Names that it imports or calls, calls with their keywords as `Adam(lr)`, and texts that it opens.
+    # Names that the script imports or calls, calls with their keywords as `Adam(lr)`, and texts that it opens.
     marks: frozenset[str] = frozenset()
-    has_subcommands: bool = False  # an argument without its subcommand then belongs to an unknown parser
+    has_subcommands: bool = False  # then an argument without a subcommand belongs to an unknown parser
     precisions: frozenset[str] | None = None  # dtypes of its autocasts; None: it has none, or computes one
 
     def of_subcommand(self, words: Collection[str]) -> Script:
-        """Return it without arguments of subcommands that do not stand among `words`."""
+        """Return the script without arguments of subcommands that are not among `words`."""
         mine = (one for one in self.arguments if not one.subcommand or one.subcommand in words)
         return replace(self, arguments=tuple(mine))
 
 
 def read_script(path: Path | None) -> Script:
-    """Return what the script in `path` declares; nothing for a file that cannot be read or is no Python."""
+    """Return the script in `path`; an empty one for a file that cannot be read or is not Python."""
     trees = list(_trees(path, DEEPEST_IMPORT)) if path is not None else []
     put_in(trees)
     found: dict[tuple[str, ...], Argument] = {}
@@ -77,7 +77,7 @@ def read_script(path: Path | None) -> Script:
 
 
 def with_globals(script: Script, files: Iterable[Path]) -> Script:
-    """Return what `script` declares with the defaults that these files of globals set, the last one last."""
+    """Return `script` with the defaults that these files of globals set; later files win."""
     arguments = {one.name: one for one in script.arguments}
     for tree in (tree for file in files for tree in _trees(file, 1)):
         for name, node in _globals(tree):
@@ -197,7 +197,7 @@ def _click(tree: ast.Module) -> Iterator[Argument]:
 
 
 def _configurator(tree: ast.Module) -> Iterator[Argument]:
-    """Yield the globals of a script that is configured as nanoGPT is: `exec(open('configurator.py').read())`."""
+    """Yield the globals of a script that is configured like nanoGPT: `exec(open('configurator.py').read())`."""
     for node in tree.body:
         if "configurator.py" in ast.unparse(node) and any(calls(node, "exec")):
             return

@@ -1,4 +1,4 @@
-"""Calls in a syntax tree: who is called, and with which keywords."""
+"""Finds calls in a syntax tree, their names and their keywords."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def calls(tree: ast.AST, name: str) -> Iterator[ast.Call]:
 
 
 def called(node: ast.Call) -> str:
-    """Return the last part of the name that is called; empty where it is computed."""
+    """Return the last part of the name of the called function; empty if it is computed at run time."""
     return node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
 
 

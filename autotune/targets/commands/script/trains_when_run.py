@@ -1,4 +1,4 @@
-"""Whether a file is a script that trains when it is run, and not a file of functions; by its syntax tree alone."""
+"""Tells, by its syntax tree, whether a file is a script that trains when it is run, and not a file of functions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-AGREED = {"model", "trainer"}  # the names that a file of functions cannot do without
+AGREED = {"model", "trainer"}  # a file of functions has one of these names
 LIGHTNING = "LightningModule"
-TRAINS = {"backward", "step", "zero_grad", "trainer"}  # what is called at the top to train
-TRAINS_WITHIN = "backward"  # what a function calls that trains: scalers and schedules have a `fit` and a `step`, too
+TRAINS = {"backward", "step", "zero_grad", "trainer"}  # names of calls at the top level that train
+TRAINS_WITHIN = "backward"  # call of a function that trains: scalers and schedules have `fit` and `step`, too
 
 
 def trains_when_run(path: Path) -> bool:
-    """Return whether the file in `path` trains when it is run, and gives nothing that could be built otherwise.
+    """Return whether the file in `path` trains when it is run, and has no parts that autotune could build itself.
 
     It calls something at its end or behind `if __name__ == "__main__":` and has neither `model` nor `trainer` nor a
     LightningModule; or it trains at its top level, whatever its variables are called.
@@ -33,7 +33,7 @@ def trains_when_run(path: Path) -> bool:
 
 
 def _trains(called: str) -> bool:
-    """Return whether what is called by this name trains; of all that can `fit` and `train`, a scaler say, a trainer."""
+    """Return whether a call by this name trains: only a trainer's `fit` and `train` count, not those of a scaler."""
     return called in TRAINS or (called.endswith((".fit", ".train")) and "trainer" in called.lower())
 
 
@@ -43,7 +43,7 @@ def _is_guard(node: ast.stmt) -> bool:
 
 
 def _called(node: ast.AST) -> Iterator[str]:
-    """Yield what is called, `one` and also `one.method` and `method`; nothing inside functions and classes."""
+    """Yield the called names (`one`, `one.method`, `method`), without those inside functions and classes."""
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda):
         return
     if isinstance(node, ast.Call):
@@ -55,10 +55,10 @@ def _called(node: ast.AST) -> Iterator[str]:
 
 
 def _trains_within(tree: ast.Module, run_always: list[ast.stmt]) -> bool:
-    """Return whether functions of the file that are called at its top, or by those, train."""
+    """Return whether functions train that are called at the top of the file, directly or by one another."""
     functions = {node.name: node for node in tree.body if isinstance(node, ast.FunctionDef)}
     names = [name for node in run_always for name in _called(node)]
-    for name in names:  # which grows meanwhile
+    for name in names:  # the list grows meanwhile
         if name == TRAINS_WITHIN:
             return True
         function = functions.pop(name, None)

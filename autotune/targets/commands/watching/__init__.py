@@ -1,1 +1,1 @@
-"""A command while it trains, in the process of the probe: run as it is, and watched by hooks in torch."""
+"""Runs a command in the process of the probe, unchanged, and watches its training by hooks in torch."""

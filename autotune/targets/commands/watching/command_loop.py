@@ -2,9 +2,9 @@
 
     words ─► Program ─► run as __main__ in the main thread ─► a Witness reports, and leaves it when there is enough
 
-Nothing in it changes. What its arguments carry (`Command`) is tuned by them, what a process or a DataLoader
-takes as defaults from outside, what it writes into TrainingArguments where it makes them (`ScriptArguments`), the
-rest not at all.
+The script is not changed. These settings are tuned: arguments of the command (`Command`), defaults of the process or of
+a DataLoader that are set from outside, and values that the script writes into TrainingArguments, changed when it makes
+them (`ScriptArguments`). Other settings are not tuned.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import LoopReport, OwnLoop
 from autotune.units import counted
 
-LONGEST_LAST_LINE = 160  # characters of it in the first line of a message
+LONGEST_LAST_LINE = 160  # characters of the program's last line in a message's first line
 
 
 class CommandLoop(OwnLoop):
-    """One run of the command."""
+    """A command that trains: one run of it in the probe's process."""
 
     def __init__(self, command: Command) -> None:
         self.label, self.root, self._command = command.label, Path.cwd(), command
@@ -55,29 +55,29 @@ class CommandLoop(OwnLoop):
         self._transforms: list[Callable[[Any], Any]] = []
         self._asked: int | None = None
         self._is_today = True
-        self.going_on = ExitStack()  # what stays in a script that goes on until the process is killed
+        self.going_on = ExitStack()  # hooks that stay in a script that runs on until the process is killed
 
     def build(self, config: Config | None, plan: Plan) -> None:
-        """Fill in the command's words; its model comes with its run. Raises `TargetError`."""
+        """Fill in the command's words. The model is not there before it runs, so return None. Raises `TargetError`."""
         self._program, self._plan, self._is_today = configured(self._command, config), plan, config is None
         own = [] if config is None else plan_of(config.values, plan.device).model_transforms
-        self._transforms = plan.model_transforms[len(own) :]  # what a knob does to a model is the script's own doing
+        self._transforms = plan.model_transforms[len(own) :]  # the script itself changes the model for a knob
         self._script_arguments = ScriptArguments(self._command, config, plan.settable)
         self._check_ranks(self._program, plan)
         asked = self._command.baseline if config is None else config.values
         self._asked = Config(values=dict(asked)).batch_size if "batch_size" in self._command.knobs else None
-        variables.show()  # torch compiles in its own time: no variable of the user's
+        variables.show()  # variables that torch.compile sets are no change by the user
         carried = self._command.knobs
         options, defaults = {} if config is None else plan.loader_options, dict[str, Any]()
-        if options.get(WORKERS) and WORKERS not in carried:  # none is what a loader has by itself
+        if options.get(WORKERS) and WORKERS not in carried:  # without workers is a loader's default
             defaults = {name: value for name, value in options.items() if name != "batch_size"}
         asked = {name: options[name] for name in plan.loader_asked & options.keys() if name not in carried}
         self._loader_defaults = LoaderDefaults(defaults, asked)
 
     def run(self, report: LoopReport) -> None:
-        """Run the command until the watch has enough. Raises what it raises, and `TargetError` if it ends before.
+        """Run the command until the watch has enough. Raises what it raises, and `TargetError` if it ends too early.
 
-        One that comes to its normal end with enough steps measured has not ended before.
+        A normal end with enough measured steps is not too early.
         """
         assert self._program is not None and self._plan is not None, "built"
         guest, program, plan = Guest(goes_on=world_size() > 1), self._program, self._plan
@@ -91,7 +91,7 @@ class CommandLoop(OwnLoop):
         )
 
         def body() -> None:
-            if ":" in plan.device:  # of a thread, like the number of threads that it computes with
+            if ":" in plan.device:  # a setting of the thread, like its number of threads
                 torch.accelerator.set_device_index(plan.device)
             for prepare in plan.setup:
                 prepare()
@@ -113,7 +113,7 @@ class CommandLoop(OwnLoop):
                     f"question. Give the answer as an argument."
                 ) from error
             if guest.goes_on:
-                self.going_on = to_end.pop_all()  # what is dropped is taken out, under a script that runs
+                self.going_on = to_end.pop_all()  # otherwise the hooks would be removed while the script runs
         if not report.stopped and (status not in (0, None) or not report.ended()):
             raise TargetError(_ended_early(self.label, witness, status, report.asks_for_more))
         self._check_device(witness, plan)
@@ -121,7 +121,7 @@ class CommandLoop(OwnLoop):
     def observed(self) -> Observed:
         """The settings that its hooks saw.
 
-        Without what the command does to its model unasked: that is part of it, and may differ from step to step.
+        Changes that the command itself makes to its model are left out: they are part of it, and may differ by step.
         """
         seen = self._witness.observed() if self._witness else Observed()
         if self._is_today:
@@ -132,7 +132,7 @@ class CommandLoop(OwnLoop):
         return dataclasses.replace(seen, **dict.fromkeys(own))
 
     def facts(self) -> TargetFacts:
-        """The facts that its first step showed: model, data, and which knobs can be set."""
+        """Return the facts that its first step showed: model, data, and which knobs can be set."""
         witness = self._witness
         assert witness is not None and self._program is not None, "asked after a step"
         model, seen = witness.trained.model(), witness.observed()
@@ -192,7 +192,7 @@ class CommandLoop(OwnLoop):
             )
 
     def _check_device(self, witness: Witness, plan: Plan) -> None:
-        """Raise `TargetError` if it trained elsewhere than is measured."""
+        """Raise `TargetError` if the command trained on another device than the measured one."""
         trained = witness.trained.device
         if trained and torch.device(trained).type != torch.device(plan.device).type:
             raise TargetError(
@@ -207,7 +207,7 @@ def _facts_without_model(witness: Witness) -> dict[str, Any]:
 
 
 def _ended_early(label: str, witness: Witness, status: object, asks_for_more: str) -> str:
-    """Return why there was not enough to measure, in three sentences and the program's own last lines."""
+    """Return why there were too few steps to measure, in three sentences and the program's own last lines."""
     ended = f"{label} ended with exit status {status if status is not None else 0}"
     # On the first line of the message, which tables show.
     said = last_lines().splitlines()[-1:] if isinstance(status, int) and status else []

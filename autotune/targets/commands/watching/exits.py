@@ -1,4 +1,4 @@
-"""Ways out of a training that a probe must not take: other processes, restarts, the end of this process."""
+"""Stops a program from leaving the measured training: by other processes, restarts, or the end of this process."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from autotune.targets.commands.distributed import LAUNCHER_NAMES
 from autotune.targets.commands.hygiene import OUTPUT, python_path
 from autotune.targets.commands.watching.main_thread import Guest
 
-_RESTARTING = "accelerate/utils/memory.py"  # whose frames are those of `find_executable_batch_size`
+_RESTARTING = "accelerate/utils/memory.py"  # file of `find_executable_batch_size`
 _SPAWNS = (
     "{} trains in processes that it starts itself. A probe watches one process, or those that torchrun and accelerate "
     "launch start. Start its ranks with one of these, or let it train in its own process, with one device."
@@ -39,19 +39,19 @@ _CLOSES = (
     "daemons do. Leave that out where it is tuned."
 )
 
-TRAINS = "_AUTOTUNE_TRAINS"  # environment variable of theirs: where to say that they train
-_MOST_BYTES = 2**16  # of what they say: a pipe holds no more
+TRAINS = "_AUTOTUNE_TRAINS"  # environment variable for them: the pipe on which to report that they train
+_MOST_BYTES = 2**16  # of their reports: a pipe holds no more
 
 _STARTED = re.compile(r"(^|/)python[\d.]* (-[uB] )*(-m [\w.]+|\S+\.py)( |$)")
 
 
 class ExitHooks:
-    """Replacements of calls that would leave this process: the probe ends with the reason instead."""
+    """Replacements of calls that would leave this process: instead the probe ends with the reason."""
 
     def __init__(self, label: str, guest: Guest) -> None:
         self._label, self._guest, self._process = label, guest, os.getpid()
         self.started = ""  # the last Python program that it started, as it was written; empty: none
-        self._trained_read, self._trained_write = os.pipe()  # by processes that it forked
+        self._trained_read, self._trained_write = os.pipe()  # a pipe for processes that the program forked
         os.set_blocking(self._trained_write, False)
         self.replacements: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
             (sys.modules["torch.multiprocessing.spawn"], "start_processes", self._spawning),
@@ -60,7 +60,7 @@ class ExitHooks:
         )
 
     def refuse_restarts(self) -> None:
-        """Raise `TargetError` if the caller is run by what tries one batch size after the other."""
+        """Raise `TargetError` if the caller runs inside a function that tries one batch size after the other."""
         frame: FrameType | None = sys._getframe(1)
         while frame is not None:
             if frame.f_code.co_filename.replace(os.sep, "/").endswith(_RESTARTING):
@@ -69,10 +69,10 @@ class ExitHooks:
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """End the probe meanwhile if a process that the program started says that it trains.
+        """End the probe if a process that the program started reports that it trains.
 
-        One that it forked has our hooks. Any other Python loads `injected/sitecustomize.py`, where there is /proc by
-        which it can open our pipe, and unless it was started without our variables.
+        A forked process has our hooks. Any other Python loads `injected/sitecustomize.py`, unless it was started
+        without our variables; it reports through /proc, where that exists, by which it opens our pipe.
         """
         told = {"PYTHONPATH": python_path(), TRAINS: f"/proc/{self._process}/fd/{self._trained_write}"}
         before = {name: os.environ.get(name) for name in told}
@@ -92,13 +92,13 @@ class ExitHooks:
                 raise TargetError(_CLOSES.format(self._label)) from error
 
     def trains(self) -> None:
-        """Say that this process trains, if the program forked it."""
+        """Report that this process trains, if the program forked it."""
         if self._is_elsewhere:
-            with suppress(OSError):  # the probe is over, or was told often enough
+            with suppress(OSError):  # the probe has ended, or the pipe is full of reports
                 os.write(self._trained_write, b"\0")
 
     def _listen(self) -> None:
-        """Wait for the words that a process was started with, which trains; none of one that was forked."""
+        """Wait for the report of a process that trains, with the words that started it (none if forked), and end."""
         with suppress(OSError), FileIO(self._trained_read) as trained:  # the program may close it
             if said := trained.read(_MOST_BYTES):
                 self._guest.end(TargetError(self._of_a_child(said.decode("utf-8", "replace").split("\0")[1:])))
@@ -145,6 +145,6 @@ class ExitHooks:
 
 
 def _typed(line: str) -> str:
-    """Return a command line as a person would type it: the folder of a probe is gone after it."""
+    """Return a command line as a person would type it, without the probe's folder, which is removed later."""
     folder = os.environ.get(OUTPUT)
     return line.replace(folder, "OUTPUT_DIR") if folder else line

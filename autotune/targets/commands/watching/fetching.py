@@ -1,6 +1,6 @@
-"""The fetching of batches, seen at the iterators of DataLoaders: how many samples, how long, by how many workers.
+"""Watches the iterators of DataLoaders: how many samples they fetch, how long that takes, by how many workers.
 
-Batches wait here until a backward pass follows: those of an evaluation are fetched, too, and never counted.
+A batch counts only when a backward pass follows it, because an evaluation fetches batches, too.
 """
 
 from __future__ import annotations
@@ -21,27 +21,27 @@ from torch.utils.data import dataloader as loading
 from autotune.targets.batches import are_tensors, count_tokens, first_dimension
 from autotune.targets.own_loop import LoopReport
 
-_MOST = 1024  # batches that wait: a Trainer fetches all of a step before it begins, and an evaluation fetches many
-_MOST_BETWEEN_STEPS = 8  # Accelerate is one ahead; more were never trained on
+_MOST = 1024  # batches that wait: a Trainer first fetches all of a step, and an evaluation fetches many
+_MOST_BETWEEN_STEPS = 8  # Accelerate is one batch ahead; older ones were never trained on
 
 
 @dataclass(frozen=True, kw_only=True)
 class Fetched:
-    """A batch that was fetched."""
+    """A batch that a DataLoader gave: its samples, tokens and waiting time."""
 
     samples: int
     tokens: int
-    seconds: float  # that the training waited
+    seconds: float  # that the training waited for it
 
 
 class Fetching:
-    """The batches of all loaders, of which one feeds the training."""
+    """The batches of all loaders, and the one loader that feeds the training."""
 
     def __init__(self, report: LoopReport, going_on: Callable[[], None]) -> None:
         """`going_on` is called when the next batch to train on is asked for."""
         self.data: Any = None  # the dataset that is trained on; None: there is no DataLoader, or no backward pass yet
-        self.workers: int | None = None  # of its loader
-        self.options: dict[str, Any] = {}  # of it: what goes with workers, and with an accelerator
+        self.workers: int | None = None  # workers of its loader
+        self.options: dict[str, Any] = {}  # its options for workers and for an accelerator
         self.watching_seconds = 0.0  # spent on looking at batches
         self.thread: threading.Thread | None = None  # that trains: only its waits count
         self.replacements: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
@@ -50,11 +50,11 @@ class Fetching:
         )
         self._report, self._going_on, self._process = report, going_on, os.getpid()
         self._here = threading.local()  # `is_busy`: the data of a loader may come from another loader
-        self._waiting: dict[int, deque[Fetched]] = {}  # by the identity of their dataset
+        self._waiting: dict[int, deque[Fetched]] = {}  # batches by the identity of their dataset
         self._latest: Any = None  # the dataset of the batch that was fetched last
-        self._with_gradients: set[int] = set()  # datasets: batches fetched where none are had evaluate them
-        self._is_cut: dict[int, bool] = {}  # by dataset: whether the first dimension is another than the samples'
-        self._asked = 0.0  # when an iterator was asked for that has given nothing yet
+        self._with_gradients: set[int] = set()  # datasets: their batches fetched without gradients evaluate
+        self._is_cut: dict[int, bool] = {}  # by dataset: whether the first dimension is not that of the samples
+        self._asked = 0.0  # time at which an iterator was made that has given nothing yet
 
     @property
     def is_busy(self) -> bool:
@@ -63,11 +63,11 @@ class Fetching:
 
     @property
     def has_fetched(self) -> bool:
-        """Whether there is a loader at all."""
+        """Whether any DataLoader has given a batch."""
         return bool(self._waiting)
 
     def take(self) -> Fetched | None:
-        """Return the oldest batch that waits to be trained on, now that one is; None: it was taken before."""
+        """Return the oldest waiting batch, because one was trained on; None: none waits."""
         latest = self._waiting.get(id(self._latest))
         if latest:
             self.data = self._latest
@@ -76,7 +76,7 @@ class Fetching:
         return own.popleft() if own else None
 
     def step(self) -> None:
-        """A step is over: forget what was fetched long ago."""
+        """Note that a step is over: forget batches that were fetched long ago."""
         own = self._waiting.get(id(self.data))
         while own and len(own) > _MOST_BETWEEN_STEPS:
             own.popleft()
@@ -96,7 +96,7 @@ class Fetching:
         def fetch(iterator: Any) -> Any:
             if self.is_busy or os.getpid() != self._process:
                 return original(iterator)
-            is_own = iterator._dataset is self.data and torch.is_grad_enabled()  # it may be evaluated, too
+            is_own = iterator._dataset is self.data and torch.is_grad_enabled()  # an evaluation may use it, too
             if is_own:
                 self._going_on()
             self._here.is_busy = True
@@ -104,7 +104,7 @@ class Fetching:
             try:
                 batch = original(iterator)
             except StopIteration:
-                if is_own and not self._report.stopped:  # of ranks, one that goes on
+                if is_own and not self._report.stopped:  # with several ranks, one may go on
                     self._report.epoch()
                 raise
             finally:
@@ -127,7 +127,7 @@ class Fetching:
             return
         self._latest = data
         first, cut = _first_dimension(batch), getattr(iterator._index_sampler, "batch_size", None)
-        # A first dimension larger than what the loader cuts is of time steps or nodes, not of samples.
+        # A first dimension above the loader's batch size is that of time steps or nodes, not of samples.
         is_cut = self._is_cut.setdefault(id(data), isinstance(cut, int) and (first is None or first > cut))
         samples = int((cut if is_cut else first) or cut or 1)
         fetched = Fetched(samples=samples, tokens=count_tokens(batch), seconds=seconds)
@@ -140,7 +140,7 @@ class Fetching:
 
 
 def _options(iterator: Any) -> dict[str, Any]:
-    """Return the options of a DataLoader that do something in this iterator."""
+    """Return the options of a DataLoader that have an effect in this iterator."""
     found: dict[str, Any] = {}
     if iterator._num_workers:
         found |= {"prefetch_factor": iterator._prefetch_factor, "persistent_workers": iterator._persistent_workers}
@@ -150,7 +150,7 @@ def _options(iterator: Any) -> dict[str, Any]:
 
 
 def _first_dimension(batch: Any) -> int | None:
-    """`first_dimension`, in a fifth of the time for a pair of tensors of as many samples, as most batches are."""
+    """Return `first_dimension(batch)`, in a fifth of the time for a pair of equally long tensors, the usual batch."""
     if are_tensors(batch) and len(batch) == 2 and batch[0].dim() and batch[1].dim():
         one, other = len(batch[0]), len(batch[1])
         if one == other:

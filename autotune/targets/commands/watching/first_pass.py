@@ -1,4 +1,4 @@
-"""The first forward pass of a model that learns: what it was given."""
+"""The inputs of the first forward pass of a model that learns."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ from autotune.targets.batches import first_dimension, tensors
 
 @dataclass(frozen=True, kw_only=True)
 class FirstPass:
-    """The model of that pass, and what is known of its inputs; nothing before it came."""
+    """The model of that pass, and what is known of its inputs; both are unset before the pass."""
 
-    model: Callable[[], nn.Module | None] = lambda: None  # weakly
+    model: Callable[[], nn.Module | None] = lambda: None  # a weak reference
     samples: int | None = None
-    channels_last: bool | None = None  # the memory format of image inputs; None: there are none that tell
+    channels_last: bool | None = None  # whether image inputs are channels_last; None: no input shows it
 
     @classmethod
     def of(cls, model: nn.Module, inputs: list[Any], asked: int | None) -> Self:
-        """Return what `inputs` tell, where a micro-batch of `asked` samples was asked for."""
+        """Return the first pass with `inputs`, where a micro-batch of `asked` samples was asked for."""
         formats = is_channels_last(tensors(inputs))
         return cls(model=weakref.ref(model), samples=_samples_of(inputs, asked), channels_last=formats)
 
 
 def is_channels_last(candidates: Iterable[Tensor]) -> bool | None:
-    """Return whether most tensors that have one of the two formats of images, and not both, are channels_last."""
+    """Return whether most tensors that have exactly one of the two image formats are channels_last; None: no such."""
     images = [one for one in candidates if one.dim() == IMAGE_DIMENSIONS]
     found = [one.is_contiguous(memory_format=torch.channels_last) for one in images]
     told = [last for one, last in zip(images, found, strict=True) if last != one.is_contiguous()]
@@ -38,9 +38,9 @@ def is_channels_last(candidates: Iterable[Tensor]) -> bool | None:
 
 
 def _samples_of(inputs: list[Any], asked: int | None) -> int | None:
-    """Return the first dimension, or the second where all tensors have as many samples as were asked for there.
+    """Return the first dimension, or the second if it is the number of samples asked for in all tensors.
 
-    Recurrent networks are given (time, samples), without a DataLoader.
+    The second is for recurrent networks, which take (time, samples) and no DataLoader.
     """
     first, shapes = first_dimension(inputs), [one.shape for one in tensors(inputs)]
     is_second = asked != first and shapes and all(len(shape) > 1 and shape[1] == asked for shape in shapes)

@@ -1,4 +1,4 @@
-"""Arguments of DataLoaders, set from outside where whoever makes them leaves them out."""
+"""Sets arguments of DataLoaders from outside, if the code that makes the DataLoader leaves them out."""
 
 from __future__ import annotations
 
@@ -10,33 +10,33 @@ from typing import Any
 
 from torch.utils.data import DataLoader
 
-_SIGNATURE = inspect.signature(DataLoader.__init__)  # as torch has it, whoever else has wrapped it
+_SIGNATURE = inspect.signature(DataLoader.__init__)  # torch's own, even if other code has wrapped it
 WORKERS = "num_workers"  # DataLoader's name; others go with it
-_OF_WORKERS = ("prefetch_factor", "persistent_workers")  # which DataLoader refuses without them
+_OF_WORKERS = ("prefetch_factor", "persistent_workers")  # options that DataLoader refuses without workers
 
 
 class LoaderDefaults:
-    """Other defaults for `DataLoader(...)`: what its maker gives is never changed."""
+    """Other defaults for `DataLoader(...)`: arguments that are given are never changed."""
 
     def __init__(
         self, options: Mapping[str, Any] = MappingProxyType({}), asked: Mapping[str, Any] = MappingProxyType({})
     ) -> None:
-        """`options` are set where no workers were given, all of them; `asked` wherever each was not given itself."""
+        """`options` are all set if `num_workers` was not given; each of `asked` is set if it was not given."""
         self._options, self._asked = dict(options), dict(asked)
-        self._open: dict[int, set[str]] = {}  # by dataset: what a loader of it was made without a word on
+        self._open: dict[int, set[str]] = {}  # by dataset: the arguments that its loader was made without
 
     def reach(self, data: Any, option: str) -> bool:
-        """Whether that option of a loader of this dataset can be changed."""
+        """Return whether that option of a loader of this dataset can be changed."""
         return option in self._open.get(id(data), ())
 
     def making(self, original: Callable[..., None]) -> Callable[..., None]:
-        """`DataLoader.__init__` with these defaults."""
+        """Return `DataLoader.__init__` with these defaults."""
 
         @wraps(original)
         def make(loader: Any, *arguments: Any, **named: Any) -> None:
             try:
                 given = _SIGNATURE.bind(loader, *arguments, **named).arguments
-            except TypeError:  # which the original says better
+            except TypeError:  # the original raises a better error
                 return original(loader, *arguments, **named)
             self._open.setdefault(id(given["dataset"]), set()).update(_SIGNATURE.parameters.keys() - given.keys())
             named |= {name: value for name, value in self._wanted(given).items() if name not in given}

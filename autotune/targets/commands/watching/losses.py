@@ -1,4 +1,4 @@
-"""The losses that a program computes: unscaled, and the precisions that autocast was entered with."""
+"""The losses that a program computes, unscaled, and the precisions of its autocasts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Losses:
     """The losses that gradient scalers were given, and the precisions of autocast."""
 
     def __init__(self) -> None:
-        self.precisions: set[str] = set()  # of autocast, where gradients were to be had
+        self.precisions: set[str] = set()  # of autocasts entered with gradients on
         self.replacements: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
             (torch.amp.GradScaler, "scale", self._scaling),
             (torch.amp.autocast_mode.autocast, "__enter__", self._casting),

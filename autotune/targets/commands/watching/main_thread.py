@@ -1,10 +1,10 @@
-"""The main thread, for a program that was not written to be led: our own work waits for it in another thread.
+"""Runs a program that autotune cannot control in the main thread, while autotune's own work waits in another.
 
     main thread   the program ──► a hook: it is enough ─ ─ ─ (never returns into the program)
     ours          waits ─────────────────────────────► reads the instruments, writes the result, ends the process
 
 So nothing that the program does when it is interrupted (it catches every exception, runs `finally`, exits) can spoil
-what was measured; and it has the thread that signal handlers and forked loader workers need.
+the measurement; and it has the thread that signal handlers and forked loader workers need.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _is_lent = False
 
 
 def lend(work: Callable[[], object]) -> NoReturn:
-    """Run `work`, which ends the process, in a second thread; this thread then runs what `Guest.run` is given."""
+    """Run `work`, which ends the process, in a second thread; this thread then runs the body given to `Guest.run`."""
     global _is_lent
     _is_lent = True
     threading.Thread(target=work, name="autotune", daemon=True).start()
@@ -29,25 +29,25 @@ def lend(work: Callable[[], object]) -> NoReturn:
 
 
 class Guest:
-    """A program that runs in the main thread (or, where that is not lent, in one of its own)."""
+    """A program that runs in the main thread or, if that was not lent, in one of its own."""
 
     def __init__(self, *, goes_on: bool = False) -> None:
-        """`goes_on`: it returns into the program when it is enough, because others wait for what it does."""
+        """`goes_on`: `finish` returns into the program, because other ranks wait for its steps."""
         self.goes_on = goes_on
-        self.is_over = False  # it was enough
+        self.is_over = False  # the measurement is complete
         self._ended: SimpleQueue[BaseException | None] = SimpleQueue()
 
     def run(self, body: Callable[[], None]) -> None:
-        """Wait until `body` returns, or calls `leave`. Raises what it raises, or left with."""
+        """Wait until `body` returns, or calls `leave`. Raises what `body` raises or gives to `leave`."""
         born = os.getpid()
 
         def whole() -> None:
             error: BaseException | None = None
             try:
                 body()
-            except BaseException as raised:  # of any kind: it is raised again where it is waited for
+            except BaseException as raised:  # of any kind: it is raised again in the waiting thread
                 error = raised
-            if os.getpid() != born:  # a process that the program forked came to the program's end, too
+            if os.getpid() != born:  # a process that the program forked also reaches its end
                 os._exit(0)
             self._ended.put(error)
 
@@ -59,7 +59,7 @@ class Guest:
             raise error
 
     def end(self, error: BaseException) -> None:
-        """End the waiting for the program, from any other thread; the program goes on until the process ends."""
+        """End `run`, from any other thread; the program goes on until the process ends."""
         self._ended.put(error)
 
     def finish(self) -> None:
@@ -70,12 +70,12 @@ class Guest:
         self._ended.put(None)
 
     def leave(self, error: BaseException | None = None) -> NoReturn:
-        """End the waiting for the program from within it, and never return to it."""
+        """End `run` from within the program, and never return to it."""
         self._ended.put(error)
         held = threading.Lock()
         held.acquire()
         while True:
             try:
-                held.acquire()  # a signal handler of the program's may run meanwhile, and raise
-            except BaseException:  # whatever that handler raises: this thread must never go on
+                held.acquire()  # a signal handler of the program may run meanwhile and raise
+            except BaseException:  # whatever that handler raises: this thread must never return to the program
                 continue

@@ -1,9 +1,9 @@
-"""Evaluations and checkpoints between two steps of a training: they are seen, and are no part of a step.
+"""Detects evaluations and checkpoints between two steps of a training, which are no part of a step.
 
     step ─► model.eval() ── no_grad, another loader ──► model.train(), or the next batch to train on ─► step
     step ─► torch.save ──► step
 
-A pause in every step belongs to the step: an accuracy that is computed after each, say.
+A pause in every step belongs to the step: for example, an accuracy that is computed after each.
 """
 
 from __future__ import annotations
@@ -19,23 +19,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-OWN_SHARE = 0.5  # of the trained parameters that a module has whose eval() begins an evaluation: not a frozen layer
+OWN_SHARE = 0.5  # of the trained parameters: eval() of a module with less, such as a frozen layer, begins no evaluation
 
 
 class Pauses:
-    """The pauses of one training."""
+    """The pauses of one training: their seconds since its last step."""
 
     def __init__(self) -> None:
-        self.thread: threading.Thread | None = None  # that trains
-        self.parameters: Sequence[Tensor] = ()  # that are trained; none yet: no step was taken
+        self.thread: threading.Thread | None = None  # the thread that trains
+        self.parameters: Sequence[Tensor] = ()  # the trained ones; empty before the first step
         self._began: float | None = None
         self._is_saving = False
-        self._seconds = 0.0  # since the last step
+        self._seconds = 0.0  # of pauses since the last step
         self._was_in_last_step = False
 
     @property
     def replacements(self) -> tuple[tuple[Any, str, Callable[[Any], Any]], ...]:
-        """The functions that are replaced while the program runs."""
+        """Return the functions to replace while the program runs: owner, name, and maker of the replacement."""
         files = [import_module("safetensors.torch")] if find_spec("safetensors") else []
         return (
             (nn.Module, "eval", self._evaluating),
@@ -51,13 +51,13 @@ class Pauses:
         return 0.0 if is_usual else seconds
 
     def end(self) -> None:
-        """End the evaluation that goes on, if one does, and add its seconds to the pauses."""
+        """End a running evaluation, if there is one, and add its seconds to the pauses."""
         if self._began is not None and not self._is_saving and self._is_here:
             self._seconds += self._now() - self._began
             self._began = None
 
     def cancel(self) -> None:
-        """Forget the evaluation that seemed to begin: the model was trained in that mode."""
+        """Forget the running evaluation: the model trains in evaluation mode."""
         self._began = None
 
     @property
@@ -65,14 +65,14 @@ class Pauses:
         return threading.current_thread() is self.thread
 
     def _begin(self) -> bool:
-        """Return whether a pause begins here, and not within another."""
+        """Begin a pause; return False if one is running already."""
         if self._began is not None or not self.parameters or not self._is_here:
             return False
         self._began = self._now()
         return True
 
     def _now(self) -> float:
-        """The host's clock, once the device has done what was issued."""
+        """Return the seconds of the host's clock, once the device has done all issued work."""
         if self.parameters[0].device.type != "cpu":
             torch.accelerator.synchronize(self.parameters[0].device)
         return time.perf_counter()

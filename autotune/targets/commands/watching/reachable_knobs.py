@@ -1,4 +1,4 @@
-"""The knobs that can be set in a command, and the values that it trains with today."""
+"""The knobs that can be set in a command, and the values with which it trains today."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Reachable:
     model: Any
 
     def baseline(self) -> dict[str, Value]:
-        """The settings that the command trains with today: as it says, or as was seen."""
+        """The settings of the command today: as its words say, or as they were observed."""
         said = self.command.baseline
         return {one.name: said.get(one.name, self._today(one)) for one in KNOBS if self._is_known(one)}
 
@@ -44,12 +44,12 @@ class Reachable:
 
     @property
     def written(self) -> tuple[str, ...]:
-        """The names of those that can be set where the script makes its TrainingArguments."""
+        """The names of knobs that can be set where the script makes its TrainingArguments."""
         return tuple(one.name for one in KNOBS if self._is_written(one) and not self._is_refused(one))
 
     @property
     def findings(self) -> Iterator[Finding]:
-        """What the script writes itself, and why some of it cannot be set."""
+        """Yield the settings that the script writes itself, and why some of them cannot be changed."""
         if self.written:
             names = ", ".join(one.label for one in KNOBS if one.name in self.written)
             yield Finding(name="arguments", text=f"TrainingArguments of the script: {names} are set as it makes them")
@@ -61,7 +61,7 @@ class Reachable:
         return knob.name in self.command.knobs
 
     def _is_refused(self, knob: Knob) -> bool:
-        """Whether transformers refuses it: bf16 without a GPU needs `--use_cpu` (5.23, `TrainingArguments`)."""
+        """Return whether transformers refuses it: bf16 without a GPU needs `--use_cpu` (5.23, `TrainingArguments`)."""
         takes_bf16 = getattr(sys.modules.get("transformers.training_args"), "is_torch_bf16_gpu_available", lambda: True)
         asks = any(one.knob is knob and one.name == "bf16" for one in self.command.placeholders)
         needs_cpu = asks and not self.command.says("use_cpu")
@@ -72,7 +72,7 @@ class Reachable:
         return self.arguments.can_set(knob, self.seen, self.model)
 
     def _is_reached(self, knob: Knob) -> bool:
-        if knob.name == ACCUMULATION:  # seen to accumulate by no argument of its own: it follows from the micro-batch
+        if knob.name == ACCUMULATION:  # observed without an argument: it follows from the micro-batch
             return self.command.derives_accumulation and (self.seen.micro_batches or 1) > 1
         if knob.reach is Reach.LOADER:
             data = self.witness.batches.data

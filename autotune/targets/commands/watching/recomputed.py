@@ -1,4 +1,4 @@
-"""Recomputed activations, seen as torch does it: whether a training calls `torch.utils.checkpoint`."""
+"""Detects recomputed activations: whether a training calls `torch.utils.checkpoint`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.utils import checkpoint
 
 
 class Recomputed:
-    """Replacements of the two ways that `checkpoint` has (torch 2.8 to 2.13), which programs import by name."""
+    """Replacements in both implementations of `checkpoint` (torch 2.8 to 2.13), which programs import by name."""
 
     def __init__(self) -> None:
         self._was_called = False
@@ -23,7 +23,7 @@ class Recomputed:
 
     @property
     def seen(self) -> bool | None:
-        """Whether activations were recomputed; None: compiled code may do so unseen."""
+        """Whether activations were recomputed; None: unknown, because compiled code may do so unseen."""
         return True if self._was_called else None if _has_compiled() else False
 
     def _calling(self, original: Callable[..., Any]) -> Callable[..., Any]:

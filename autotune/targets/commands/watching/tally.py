@@ -1,4 +1,4 @@
-"""The count of what a training did: micro-batches, backward passes and optimizer steps, with the loss of the first."""
+"""Counts micro-batches, backward passes and optimizer steps of a training, and keeps the loss of the first step."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from autotune.targets.own_loop import LoopReport
 
 
 class Tally:
-    """Counts, and tells the report of every micro-batch."""
+    """The counts of one training; it also passes every micro-batch to the report."""
 
     def __init__(self, report: LoopReport) -> None:
         self.steps = self.backwards = 0
         self.of_step = self.backwards_of_step = 0  # micro-batches and backward passes since the last step
         self.last: int | None = None  # samples of the micro-batch that was counted last
-        self.seconds = 0.0  # of the first step
+        self.seconds = 0.0  # that the first step took
         self._report, self._began = report, 0.0
         self._sizes: Counter[int] = Counter()
-        self._counts: Counter[int] = Counter()  # micro-batches of steps
-        self._first_loss: Tensor | None = None  # of the first step: the sum of what its micro-batches add
+        self._counts: Counter[int] = Counter()  # how many steps had a number of micro-batches
+        self._first_loss: Tensor | None = None  # of the first step: the sum of its micro-batches' shares
 
     @property
     def micro_batch(self) -> int | None:
-        """Samples of most micro-batches."""
+        """The most common number of samples in a micro-batch; None: no micro-batch yet."""
         return _most(self._sizes)
 
     @property
     def micro_batches(self) -> int | None:
-        """Micro-batches of most steps."""
+        """The most common number of micro-batches in a step; None: no step yet."""
         return _most(self._counts)
 
     def loss(self) -> float | None:
@@ -42,7 +42,7 @@ class Tally:
         return value if math.isfinite(value) else None
 
     def begin(self) -> None:
-        """Start the clock of the first step, anew where what came before was no part of it."""
+        """Start the clock of the first step, again if the work so far was no part of it."""
         self._began = time.perf_counter()
 
     def backward(self) -> None:
@@ -55,11 +55,11 @@ class Tally:
         self._first_loss = loss if self._first_loss is None else self._first_loss + loss
 
     def set_loss(self, shares: Sequence[Tensor]) -> None:
-        """Take these shares for the loss of the first step."""
+        """Replace the loss of the first step by the sum of these shares."""
         self._first_loss = sum(shares[1:], shares[0])
 
     def add(self, fetched: Fetched, loss: Tensor) -> None:
-        """Count a micro-batch that was trained on."""
+        """Count a micro-batch that was trained on, with its share of the loss."""
         self._report.counted(fetched.samples, fetched.tokens, fetched.seconds)
         self._report.micro_batch(loss)
         self.last = fetched.samples
@@ -67,11 +67,11 @@ class Tally:
         self.of_step += 1
 
     def forget(self) -> None:
-        """Begin the next step: what came before it belongs to no step that counts."""
+        """Begin the next step, and drop the counts since the last: they belong to no counted step."""
         self.of_step = self.backwards_of_step = 0
 
     def step(self) -> None:
-        """Count a step of all that came since the last."""
+        """Count a step, of all micro-batches since the last."""
         if not self.steps:
             self.seconds = time.perf_counter() - self._began
         self.steps += 1

@@ -1,6 +1,6 @@
-"""Steps that a program tells by `autotune.step`: where it calls that, they are the truth, and no hook's guess counts.
+"""Steps that a program reports by `autotune.step`: if it calls that, they count, and steps seen by hooks do not.
 
-Whether it will call it is looked up before the first step: a GAN's critic may step five times before the first call.
+The code is searched for the call before the first step: a GAN's critic may step five times before the first call.
 """
 
 from __future__ import annotations
@@ -23,33 +23,33 @@ from autotune.targets.commands.script.syntax import calls
 from autotune.targets.commands.watching.fetching import Fetched, Fetching
 from autotune.targets.installed import is_installed
 
-MOST_STEPS_WITHOUT_CALL = 50  # of an optimizer: the program does not call it after all
+MOST_STEPS_WITHOUT_CALL = 50  # of an optimizer: after so many the program is taken not to call it
 _OTHERS = {
     *(sys.stdlib_module_names - {"__main__"}),
     "autotune",
     "torch",
     "numpy",
-}  # where no training loop of the user's is
+}  # modules without a training loop of the user's
 _IMPORT = re.compile(r"(?:^|[;:])[ \t]*(?:from\s+([\w.]+)\s+)?import\s+(?:\(([^)]*)\)|([^\n(;]+))", re.MULTILINE)
 _COMMENT = re.compile(r"#.*")
 
-MicroBatch = tuple[Fetched, Tensor]  # and its share of the loss
+MicroBatch = tuple[Fetched, Tensor]  # a batch and its share of the loss
 
 
 class ToldSteps:
-    """The steps that a program tells, and the micro-batches since it did."""
+    """The steps that a program reports, and the micro-batches since its last report."""
 
     def __init__(self, label: str, batches: Fetching, *, is_told: bool = False) -> None:
-        """`is_told`: it is known that they will be told."""
+        """`is_told`: it is known that the program reports its steps."""
         self.skipped = False  # a gradient scaler left out a step since the last call
         self._label, self._batches = label, batches
-        self._patience: int | None = None  # steps that a call is waited for; None: not looked up yet
+        self._patience: int | None = None  # steps to wait for a call; None: the code was not searched yet
         self._is_heard = is_told
         self._held: list[MicroBatch] = []
 
     @property
     def are_awaited(self) -> bool:
-        """Whether steps are those that the program tells."""
+        """Whether only steps that the program reports count."""
         if self._is_heard:
             return True
         if self._patience is None:
@@ -57,11 +57,11 @@ class ToldSteps:
         return self._patience > 0
 
     def hold(self, fetched: Fetched, loss: Tensor) -> None:
-        """Keep a micro-batch for the step that it will belong to."""
+        """Keep a micro-batch until the program reports its step."""
         self._held.append((fetched, loss))
 
     def stepped(self, *, skipped: bool) -> None:
-        """Take note of an optimizer's step: one too many without a call, and hooks count again."""
+        """Note an optimizer's step: after too many without a call, steps seen by hooks count again."""
         self.skipped |= skipped
         if not self._is_heard:
             self._patience = (self._patience or 0) - 1
@@ -69,9 +69,9 @@ class ToldSteps:
                 self._held = []
 
     def end(self, loss: Any, samples: Any) -> list[MicroBatch]:
-        """Return the micro-batches of the step that was told. Raises `TargetError` for what cannot be meant."""
+        """Return the micro-batches of the reported step. Raises `TargetError` if the report cannot be right."""
         self._is_heard, held, self._held = True, self._held, []
-        if not held:  # no backward pass: gradients are had in another way
+        if not held:  # no backward pass: gradients are computed in another way
             nothing = torch.full((), float("nan"))
             while (fetched := self._batches.take()) is not None:
                 held.append((fetched, nothing))
@@ -112,11 +112,11 @@ class ToldSteps:
 
 
 def _of_the_program() -> Iterator[ast.Module]:
-    """Yield the code of `__main__`, and of what it and its own modules name or import, as far as that can call us.
+    """Yield the code of `__main__` and of modules that it uses, directly or not, as far as they can call autotune.
 
-    Installed packages are many and large: of them what holds us by name at the top of a module. Those that a program
-    uses from a folder of its own are as large (1,700 modules for `run_clm.py` of transformers): only what names us is
-    parsed.
+    Installed packages are many and large: only their modules that import autotune at the top count. Packages in the
+    program's own folder may be as large (1,700 modules for `run_clm.py` of transformers): only files that name autotune
+    are parsed.
     """
     left, found, package = ["__main__"], {"__main__"}, sys.modules["autotune"]
     while left:
@@ -153,7 +153,7 @@ def _parsed(text: str) -> ast.Module:
 
 
 def _imported(text: str) -> Iterator[str]:
-    """Yield what is imported by an absolute name, within functions too, and what only looks like it."""
+    """Yield the absolute names that a text imports, also inside functions, and words that only look like it."""
     for module, several, plain in _IMPORT.findall(_COMMENT.sub("", text)):
         names = [name.split()[0] for name in (several or plain).split(",") if name.strip()]
         yield from (f"{module}.{name}" for name in names) if module else names
@@ -161,7 +161,7 @@ def _imported(text: str) -> Iterator[str]:
 
 
 def _names_it(tree: ast.Module) -> bool:
-    """Whether it imports `step` of ours, or calls it, wherever that stands."""
+    """Return whether the code imports or calls `autotune.step` anywhere."""
     ours = set[str]()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module == "autotune":

@@ -1,4 +1,4 @@
-"""The parameters that an optimizer trains, and the model that has them."""
+"""Finds the parameters that an optimizer trains, and the model that has them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 from autotune.targets.batches import dtype_name
 from autotune.targets.commands.watching.first_pass import is_channels_last
 
-MOST_VAIN_STEPS = 50  # in a row without a gradient: the optimizer changes parameters in another way
+MOST_VAIN_STEPS = 50  # in a row without a gradient: then the optimizer does not use gradients
 _HALVES = ("bfloat16", "float16")
 
 
@@ -23,19 +23,19 @@ class Trained:
     """The model and the parameters that a step is about to change."""
 
     parameters: tuple[Tensor, ...] = ()
-    with_gradient: int = 0  # of the parameters, when the first step was over
-    precisions: frozenset[str] = frozenset()  # below float32
+    with_gradient: int = 0  # number of parameters with a gradient after the first step
+    precisions: frozenset[str] = frozenset()  # dtypes of parameters below float32
     device: str = ""
-    channels_last: bool | None = None  # the memory format of weights; None: no weight is the same in one format alone
+    channels_last: bool | None = None  # whether weights are channels_last; None: no weight shows it
 
     @classmethod
     def of(cls, optimizer: Optimizer) -> Self:
-        """Return what of the optimizer's parameters is trained, as it is before the step."""
+        """Return the trained ones of the optimizer's parameters, and their model, as they are before the step."""
         return cls.among(one for group in optimizer.param_groups for one in group["params"])
 
     @classmethod
     def among(cls, candidates: Iterable[Tensor]) -> Self:
-        """Return what of `candidates` is trained: those that require a gradient."""
+        """Return the trained ones of `candidates`: those that require a gradient."""
         parameters = tuple(one for one in candidates if one.requires_grad)
         return cls(
             parameters=parameters,
@@ -59,7 +59,7 @@ class Trained:
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:
-    """Return what `torch.compile` or a data-parallel wrapper holds."""
+    """Return the module inside a wrapper of `torch.compile` or of data parallelism."""
     for name in ("_orig_mod", "module"):
         inner = getattr(module, name, None)
         if isinstance(inner, nn.Module) and len(list(module.children())) == 1:
@@ -68,13 +68,13 @@ def _unwrapped(module: nn.Module) -> nn.Module:
 
 
 class VainSteps:
-    """The steps that change nothing, for want of a gradient: Lightning's where `training_step` returns None."""
+    """Steps that change nothing, because no parameter has a gradient: Lightning's if `training_step` returns None."""
 
     def __init__(self) -> None:
         self._in_a_row = 0
 
     def has(self, optimizer: Optimizer, backwards: int) -> bool:
-        """Return whether the step that ends is one, after so many backward passes; not after many such in a row."""
+        """Return whether the ending step, after `backwards` backward passes, is one; False after many such in a row."""
         parameters = (one for group in optimizer.param_groups for one in group["params"])
         is_vain = not backwards and all(one.grad is None for one in parameters)
         self._in_a_row = self._in_a_row + 1 if is_vain else 0
@@ -82,9 +82,10 @@ class VainSteps:
 
 
 def is_inner_step(optimizer: Optimizer) -> bool:
-    """Return whether its class calls the `step` of its base class, and this hook is of that: one step, told of twice.
+    """Return whether this hook call is for a base class's `step`, which the class's own `step` called.
 
-    Called by the hook, which torch's wrapper of `step` calls (torch 2.13, `Optimizer.profile_hook_step`).
+    Then one step is reported twice. To be called by the hook, which torch's wrapper of `step` calls (torch 2.13,
+    `Optimizer.profile_hook_step`).
     """
     wrapper = sys._getframe(2)
     code, frame = wrapper.f_code, wrapper.f_back

@@ -2,8 +2,8 @@
 
     TrainingArguments(...) or a subclass ─► __post_init__ ─► what the script wrote, with the knobs that differ from it
 
-A setting that is not to be changed stays as it was written, with all that goes with it. Where the command has the
-arguments of TrainingArguments, these carry the settings, and nothing is done here.
+A setting that is not to be changed stays as written, with all its consequences. If the command has the arguments of
+TrainingArguments, these set the values, and nothing is done here.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from autotune.targets.commands.command import Command
 from autotune.targets.commands.hygiene import output_folder
 from autotune.targets.commands.injected.autotune_hooks import ARGUMENTS_MODULE, Finder, change_arguments
 
-OWN_ARGUMENT = "per_device_train_batch_size"  # of a command whose TrainingArguments are made of its arguments
+OWN_ARGUMENT = "per_device_train_batch_size"  # of a command that makes its TrainingArguments from its arguments
 
 
 class ScriptArguments:
-    """The TrainingArguments that a script makes; of several, those that it made last before its first step."""
+    """The TrainingArguments that a script makes; if several, the last ones before its first step."""
 
     def __init__(self, command: Command, config: Config | None, settable: tuple[str, ...] | None) -> None:
-        """`config`: to be run, None: the script's own; `settable`: knob names that an inspection found can be set."""
+        """`config` is the one to run; None: the script's own. `settable`: names of knobs that can be set."""
         self.uses_cpu = False
-        # What the script's TrainingArguments say of knobs that no command argument sets, by knob name.
+        # The script's values in TrainingArguments of knobs that no command argument sets, by knob name.
         self.values: dict[str, Value] = {}
         self._command = command
         self._config, self._settable = config, settable
 
     @property
     def asked(self) -> dict[str, Value]:
-        """The values to be set there, by knob name: none of what cannot be set, or if there is no configuration."""
+        """The values to set there, by knob name, without those that cannot be set; empty without a configuration."""
         if self._config is None or self._settable is None:
             return {}
         return {name: self._config[name] for name in self.values if name in self._settable}
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Change every TrainingArguments made meanwhile; transformers is not imported for it."""
+        """Change every TrainingArguments object made until the end, without importing transformers."""
         ends: list[Callable[[], None]] = []
         if self._command.says(OWN_ARGUMENT):
             yield
@@ -63,7 +63,7 @@ class ScriptArguments:
                 end()
 
     def can_set(self, knob: Knob, seen: Observed, model: Any) -> bool:
-        """Return whether they can set this knob: what they say is what was seen, and the model can do it."""
+        """Return whether they can set this knob: their value is the observed one, and the model supports it."""
         if knob.name not in self.values or self.values[knob.name] not in knob.seen(seen):
             return False
         return knob.name != RECOMPUTE or _can_recompute(model)
@@ -77,5 +77,5 @@ class ScriptArguments:
 
 
 def _can_recompute(model: Any) -> bool:
-    """Return whether transformers knows how: where it does not, a Trainer that is asked for it fails (5.23)."""
+    """Return whether transformers can recompute this model; if not, a Trainer that is asked to fails (5.23)."""
     return bool(getattr(model, "supports_gradient_checkpointing", False))

@@ -1,7 +1,7 @@
-"""The parts of a training that hooks cannot see: from when on, and in sentences. `{}`: the script."""
+"""The parts of a training that hooks cannot see: limits from which they are reported, and the sentences."""
 
-MOST_OTHER_STEPS = 50  # of another optimizer without one of those that count: the program went on with that one
-MOST_BACKWARDS_WITHOUT_OPTIMIZER = 20  # its updates are written by hand then, and may go on for hours
+MOST_OTHER_STEPS = 50  # of another optimizer without a counted step: the program has switched to it
+MOST_BACKWARDS_WITHOUT_OPTIMIZER = 20  # then its updates are written by hand, and may go on for hours
 BY_HAND = (
     "{} computes gradients and steps no optimizer of torch.optim. Its updates are probably written by hand. Write "
     "autotune.step(loss=loss, samples=len(batch)) after each, which does nothing in other runs."

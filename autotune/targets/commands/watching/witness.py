@@ -1,10 +1,10 @@
-"""Hooks in torch that watch a training which was not written to be watched, and report it.
+"""Hooks in torch that watch and report a training which was not written for autotune.
 
     DataLoader ─► a batch is there   backward ─► it was trained on   optimizer.step ─► a step ─► report ─► enough: leave
 
-A step is one of the optimizer that steps first; others (of a GAN, say) belong to it. Where the program calls
-`autotune.step`, that is a step. A batch counts when a backward pass follows it: those of an evaluation do not. Where
-there is no DataLoader, a batch is what the first forward pass of a model was given.
+A step is a step of the optimizer that steps first; steps of others (in a GAN, for example) belong to it. If the program
+calls `autotune.step`, each call is a step. A batch counts if a backward pass follows it: batches of an evaluation do
+not count. Without a DataLoader, a batch is the input of a model's first forward pass.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 
 class Witness:
-    """The witness of one training: notes what its hooks see."""
+    """The hooks of one training, and what they have seen."""
 
     def __init__(
         self, label: str, report: LoopReport, guest: Guest, *, loader_defaults: LoaderDefaults,
@@ -56,29 +56,29 @@ class Witness:
     ) -> None:  # fmt: skip
         """Prepare the hooks, which `installed` installs.
 
-        `transforms`: they change the model in place as soon as it has an optimizer. `asked`: the micro-batch that is
-        asked for. `is_told`: steps will be told.
+        `transforms` change the model in place as soon as it has an optimizer. `asked` is the micro-batch that is asked
+        for. `is_told`: the program reports its steps.
         """
         self.tally = Tally(report)
-        self.trained = Trained()  # what the first step trained
+        self.trained = Trained()  # the parameters that the first step trained
         self.pauses = Pauses()
         self.batches = Fetching(report, self.pauses.end)
         self.defaults = loader_defaults
         self._told = ToldSteps(label, self.batches, is_told=is_told)
         self._label, self._report, self._guest, self._transforms = label, report, guest, list(transforms)
         self.exits, self._process = ExitHooks(label, guest), os.getpid()
-        self._counted: Optimizer | None = None  # whose steps count
-        self._others: Counter[int] = Counter()  # steps of each optimizer since the last that counted
+        self._counted: Optimizer | None = None  # the optimizer whose steps count
+        self._others: Counter[int] = Counter()  # steps of each optimizer since the last counted step
         self._is_in_backward = self._is_stepping = self.has_optimizer = False
-        self._unfetched: list[MicroBatch] = []  # micro-batches since the last step, where there is no DataLoader
+        self._unfetched: list[MicroBatch] = []  # micro-batches since the last step, without a DataLoader
         self._asked = asked
-        self._first = FirstPass()  # tells the samples, where there is no DataLoader
+        self._first = FirstPass()  # shows the number of samples, without a DataLoader
         self._losses, self._recomputed, self._vain = Losses(), Recomputed(), VainSteps()
         self._has_stepped, self.updates = False, 0  # within a call of a gradient scaler; steps of any optimizer
         self._settings: dict[str, Any] = {}  # of the process and the optimizer that counts, as `Observed` has them
 
     def observed(self) -> Observed:
-        """The settings that it saw so far."""
+        """Return the settings that the hooks saw so far."""
         if not self.tally.steps:
             return Observed()
         return Observed(
@@ -100,7 +100,7 @@ class Witness:
 
     @contextmanager
     def installed(self) -> Iterator[None]:
-        """Install the hooks while the program runs: torch tells of what it does."""
+        """Install the hooks in torch until the end."""
         replacements: list[tuple[Any, str, Callable[[Any], Any]]] = [
             *self.batches.replacements,
             *self.pauses.replacements,
@@ -126,24 +126,24 @@ class Witness:
 
     @property
     def _is_elsewhere(self) -> bool:
-        """Whether this is not watched: another process (a loader worker has the hooks, too), or it is over."""
+        """Whether this call is not watched: in another process (a loader worker has the hooks, too), or too late."""
         return self._guest.is_over or os.getpid() != self._process
 
     def _forward(self, module: nn.Module, inputs: tuple[Any, ...]) -> None:
-        """Look at what the first model that learns is given; without a loader nothing else tells the batch."""
+        """Note the inputs of the first model that learns: without a loader only they show the size of the batch."""
         if self._is_elsewhere or self.batches.is_busy or not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return
         if not any(parameter.requires_grad for parameter in module.parameters()):
             return
         self._first_forward.remove()
-        self.tally.begin()  # imports, data and an evaluation that come before are no part of a step
+        self.tally.begin()  # imports, data and an evaluation before it are no part of a step
         named = sys._getframe(1).f_locals.get("kwargs")
         self._first = FirstPass.of(module, [*inputs, named if isinstance(named, dict) else {}], self._asked)
 
     def _backward(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)
         def backward(tensors: Any, *arguments: Any, **named: Any) -> Any:
-            if self._is_elsewhere or self._is_in_backward:  # checkpointing has backward passes in a backward pass
+            if self._is_elsewhere or self._is_in_backward:  # checkpointing runs backward passes inside a backward pass
                 return original(tensors, *arguments, **named)
             self._is_in_backward = True
             try:
@@ -174,7 +174,7 @@ class Witness:
             self._hold(self._losses.of(tensors))
 
     def _hold(self, loss: Tensor) -> None:
-        """Keep what no loader gave until it is known whose step it belongs to; LBFGS takes it many times in one."""
+        """Keep a batch that no loader gave until its step is known; LBFGS uses it many times in one step."""
         fetched = Fetched(samples=self._first.samples or 0, tokens=0, seconds=0.0)
         if self._told.are_awaited:
             self._told.hold(fetched, loss)
@@ -204,7 +204,7 @@ class Witness:
         return make
 
     def _stepping(self, optimizer: Optimizer, *_: Any) -> None:
-        """A step begins; before the first, look at what it will change."""
+        """Note that a step begins; before the first, find the parameters that it will change."""
         if self._is_elsewhere:
             self.exits.trains()
             return
@@ -219,7 +219,7 @@ class Witness:
             return
         self._is_stepping = False
         if self._vain.has(optimizer, self.tally.backwards_of_step):
-            self.batches.take()  # that the program left out
+            self.batches.take()  # a batch that the program skipped
             return
         self.updates += 1
         self._others[id(optimizer)] += 1
@@ -271,7 +271,7 @@ class Witness:
             self.batches.step()
             self.tally.forget()
             return
-        if not self.tally.of_step:  # no new batch: of several that were fetched before, or without a backward pass
+        if not self.tally.of_step:  # no new batch: a part of one fetched before, or no backward pass
             self._early(variables.check)
             samples = self.tally.last if self.tally.last is not None else self._first.samples or 0
             loss = torch.full((), float("nan"))
@@ -281,7 +281,7 @@ class Witness:
 
     def _finish(self, *, skipped: bool) -> None:
         if not self.tally.steps:
-            # Looked at here: with a closure, as Lightning's, gradients came within the step.
+            # Checked here, because with a closure, as Lightning's, gradients are computed within the step.
             self.trained = replace(self.trained, with_gradient=self.trained.count_gradients())
             self._settings = {"threads": torch.get_num_threads(), **switches.standing(filter(None, [self._counted]))}
         self.tally.step()
@@ -293,7 +293,7 @@ class Witness:
             self._guest.finish()
 
     def _early(self, check: Callable[[], T]) -> T:
-        """Make a check whose error the program is not to see."""
+        """Return the result of a check; an error ends the training without reaching the program."""
         try:
             return check()
         except Exception as error:
