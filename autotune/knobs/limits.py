@@ -38,11 +38,19 @@ def full_name(name: str) -> str:
     try:
         return knob(name).name
     except KeyError:
+        if heading := heading_hint(name):
+            raise ValueError(f"there is no knob {name!r}. {heading}") from None
         called = {k.label: k.name for k in KNOBS} | {one: one for k in KNOBS for one in (k.name, k.alias)}
         near = difflib.get_close_matches(name, called, n=1)
         there = ", ".join(k.name if k.alias == k.name else f"{k.name} ({k.alias})" for k in KNOBS)
         hint = f"Did you mean {called[near[0]]}?" if near else f"Use one of {there}."
         raise ValueError(f"there is no knob {name!r}. The name was probably mistyped. {hint}") from None
+
+
+def heading_hint(name: str) -> str:
+    """Return which knob has `name` as the heading of its column, in sentences; empty: none has."""
+    found = next((one.name for one in KNOBS if name == one.label), "")
+    return f"It is the heading of a column in the table of probes. Did you mean {found}?" if found else ""
 
 
 def asked_name(name: str, may_declare: Callable[[str], bool]) -> str:

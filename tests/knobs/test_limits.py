@@ -60,6 +60,11 @@ def test_a_knob_is_found_by_both_names_and_guessed_from_a_third():
         full_name("speed")
 
 
+def test_the_heading_of_a_column_leads_to_its_knob():
+    with pytest.raises(ValueError, match=r"no knob 'optim'\. It is the heading of .* Did you mean fused_optimizer"):
+        full_name("optim")
+
+
 def test_the_options_that_errors_advise_exist():
     typed = inspect.signature(search).parameters
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
+from autotune.knobs.limits import heading_hint
 from autotune.targets.commands.placeholder import NAMES, OUTPUT_DIR, owner_of
 from autotune.targets.commands.script.argument_names import NEGATIVE, is_negative, normal
 
@@ -74,6 +75,5 @@ def meant(key: str) -> Meaning:
     if knob := owner_of(name):
         is_switch = name in knob.value_names
         return Meaning(name=name if is_switch else knob.name, knob=knob, format="" if is_switch else format_name)
-    raise TargetError(
-        f"--map {key}=...: there is no knob {name}. It was probably mistyped. There are {', '.join(NAMES)}."
-    )
+    hint = heading_hint(name) or f"It was probably mistyped. There are {', '.join(NAMES)}."
+    raise TargetError(f"--map {key}=...: there is no knob {name}. {hint}")
