@@ -68,6 +68,12 @@ class RaceRun:
                 self.summaries[at] = with_round(self.summaries[at], number, self._probed(at))
             self.summaries = without_outliers(self.summaries, self._again)
             self._tell_round(number)
+            if number + 1 < FEWEST_ROUNDS and not self._affords(self._owed):
+                self._tell(
+                    f"The time budget is too short: {FEWEST_ROUNDS} rounds always run, or there is no interval. About "
+                    f"{self._seconds(self._owed):.0f} s are still needed, {max(0.0, self._left_seconds()):.0f} s are "
+                    f"left."
+                )
             if self._stops_early and number + 1 >= SURE_ROUNDS and self._is_decided():
                 return "decided"
         return "rounds"
@@ -134,9 +140,13 @@ class RaceRun:
         return max(FEWEST_ROUNDS, math.ceil(begun / contestants)) * contestants - begun
 
     def _affords(self, probes: int) -> bool:
-        """Whether there is time for so many more probes that take as long as those before."""
+        """Whether there is time for so many more probes."""
+        return self._seconds(probes) <= self._left_seconds()
+
+    def _seconds(self, probes: int) -> float:
+        """Return what so many more probes take, in seconds, if each takes as long as those before."""
         ran = [trial.result.elapsed_seconds for trial in self.trials]
-        return probes * sum(ran) / len(ran) <= self._left_seconds()
+        return probes * sum(ran) / len(ran)
 
     def _tell_round(self, number: int) -> None:
         rates = [

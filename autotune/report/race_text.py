@@ -59,9 +59,16 @@ def notes(result: RaceResult) -> list[str]:
         if one.unstable
     ]
     if result.with_interference:
+        rounds = [rate for one in result.standings for rate in one.rounds]
+        is_mended = result.probes > len(rounds) or None in rounds
         found.append(
             f"{result.with_interference} of {counted(result.probes, 'probe')} had interference: others used the "
-            f"machine. These were repeated, or left out where the others could decide."
+            f"machine. "
+            + (
+                "Where there was time they were repeated, or left out where the others could decide."
+                if is_mended
+                else "None was repeated, for want of time or of a quiet machine: all of them count."
+            )
         )
     if result.verdict == "undecided":
         more = "--time-budget" if result.ended == "time" else "--rounds"

@@ -92,9 +92,16 @@ def test_labels_and_numbers_are_whole_however_long_the_labels_are(result, tmp_pa
 
 
 def test_probes_with_interference_are_told(result, tmp_path):
-    ended, _ = told(tmp_path, replace(result, probes=9, with_interference=2))
+    rounds = sum(len(one.rounds) for one in result.standings)
 
-    assert "2 of 9 probes had interference: others used the machine." in ended.stdout
+    ended, _ = told(tmp_path, replace(result, probes=rounds + 2, with_interference=2))
+    single, _ = told(tmp_path, replace(result, probes=rounds, with_interference=2))
+
+    said = (
+        f"2 of {rounds + 2} probes had interference: others used the machine. Where there was time they were repeated"
+    )
+    assert said in ended.stdout
+    assert "None was repeated, for want of time or of a quiet machine: all of them count." in single.stdout
 
 
 def test_json_is_the_result(result, tmp_path):

@@ -84,6 +84,15 @@ def test_what_the_rounds_cannot_tell_in_time_is_undecided_and_the_budget_is_kept
     assert result.seconds <= 60
 
 
+def test_a_budget_that_two_rounds_do_not_fit_into_is_told(tmp_path, capsys):
+    machine = Simulated({"a.py": 0.0, "b.py": 0.0}, noise=0.004, seed=0)
+
+    result = _race(tmp_path / "race", machine, RaceSettings(time_budget_seconds=8))
+
+    assert result.seconds > 8
+    assert "The time budget is too short: 2 rounds always run" in capsys.readouterr().out
+
+
 def test_the_number_of_rounds_can_be_limited(tmp_path):
     machine = Simulated({"a.py": 0.0, "b.py": 0.02}, noise=0.05, seed=0)
 
@@ -117,13 +126,14 @@ def test_a_probe_with_interference_is_repeated_and_does_not_count(tmp_path):
     assert result.standings[1].ratio == pytest.approx(1.0, abs=0.03)
 
 
-def test_repeats_leave_time_for_the_rounds(tmp_path):
+def test_repeats_leave_time_for_the_rounds(tmp_path, capsys):
     machine = Interference({"a.py": 0.0, "b.py": 0.0}, noise=0.004, seed=0)
 
     result = _race(tmp_path, machine, RaceSettings(time_budget_seconds=25))
 
     assert len(result.standings[0].trials) == 2
     assert result.seconds <= 25
+    assert "too short" not in capsys.readouterr().out
 
 
 class Thrashing(Simulated):
