@@ -95,7 +95,6 @@ def _measured(request: ProfileRequest, progress: Progress, from_the_start: FromT
 def _watched(session: OwnSession, profiling: UserLoopPasses, progress: Progress) -> ProfileResult:
     """Return the result of the user's loop. Its thread stops inside a step: the passes stay as they are then."""
     progress.phase("warm-up")
-    session.asks_for_more = "Let it train for more steps or epochs, which a profile ends by itself."
     passes = profiling.passes(progress.phase)
     _unfinished.append(passes)  # closing it in another thread would end its watching there
     with ExitStack() as to_end:

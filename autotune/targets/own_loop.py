@@ -25,11 +25,6 @@ from autotune.targets.base import Order, Step, Watch
 from autotune.targets.batches import Shapes, count_tokens, describe, first_dimension
 from autotune.targets.loop import BEAT_SECONDS
 
-SEARCH_ASKS_FOR_MORE = (
-    "Let it train for more steps or epochs, which a probe ends by itself, and search with --fresh: the changed command "
-    "is another study."
-)
-
 
 @dataclass
 class _Block:
@@ -49,9 +44,8 @@ class _Block:
 class LoopReport:
     """Collects the reports of a loop, and passes them to a watch in blocks of the size that the watch asks for."""
 
-    def __init__(self, watch: Watch, label: str, asks_for_more: str = SEARCH_ASKS_FOR_MORE) -> None:
-        """`asks_for_more`: advice to the user if the loop ends before enough was measured."""
-        self.shapes, self.stopped, self._label, self.asks_for_more = Shapes(), False, label, asks_for_more
+    def __init__(self, watch: Watch, label: str) -> None:
+        self.shapes, self.stopped, self._label = Shapes(), False, label
         self._watch, self._block = watch, _Block()
         self._is_first, self._late = True, 0.0
 
@@ -176,13 +170,13 @@ class OwnSession:
     epoch_batches = 0
 
     def __init__(self, loop: OwnLoop) -> None:
-        self._loop, self.asks_for_more = loop, SEARCH_ASKS_FOR_MORE
+        self._loop = loop
         self._report: LoopReport | None = None
         self.loss_scale, self.observed, self.label = loop.loss_scale, loop.observed, loop.label
 
     def train(self, watch: Watch) -> None:
-        """Run the loop until the watch says `STOP`. Raises `TargetError` if it ends before enough was measured."""
-        self._report = report = LoopReport(watch, self._loop.label, self.asks_for_more)
+        """Let the loop run until the watch says `STOP`. Raises `TargetError` if it ends before enough was measured."""
+        self._report = report = LoopReport(watch, self._loop.label)
         self._loop.run(report)
         if not report.ended():
             raise TargetError(

@@ -112,7 +112,8 @@ def test_a_command_that_ends_with_a_status_had_an_error_of_its_own(tmp_path, wor
 def test_a_command_that_trains_for_too_few_steps_is_asked_for_more_of_them(tmp_path):
     _, error = failed(tmp_path, "sys.exit()", WAYS["command"])
 
-    assert "has probably too little to do. Let it train for more steps or epochs, which a profile ends" in error
+    assert "has probably too little to do. Let it train for more steps or epochs: autotune ends it by itself." in error
+    assert "--fresh" not in error, "the advice for a search, which is given for a race and a profile, too"
 
 
 @pytest.mark.parametrize("way", ["file", "command"])

@@ -115,7 +115,7 @@ class CommandLoop(OwnLoop):
             if guest.goes_on:
                 self.going_on = to_end.pop_all()  # otherwise the hooks would be removed while the script runs
         if not report.stopped and (status not in (0, None) or not report.ended()):
-            raise TargetError(_ended_early(self.label, witness, status, report.asks_for_more))
+            raise TargetError(_ended_early(self.label, witness, status))
         self._check_device(witness, plan)
 
     def observed(self) -> Observed:
@@ -206,8 +206,8 @@ def _facts_without_model(witness: Witness) -> dict[str, Any]:
     return {"parameter_count": count, "has_convolution": False, "has_batch_norm": False}
 
 
-def _ended_early(label: str, witness: Witness, status: object, asks_for_more: str) -> str:
-    """Return why there were too few steps to measure, in three sentences and the program's own last lines."""
+def _ended_early(label: str, witness: Witness, status: object) -> str:
+    """Return why there was not enough to measure, in three sentences and the program's own last lines."""
     ended = f"{label} ended with exit status {status if status is not None else 0}"
     # On the first line of the message, which tables show.
     said = last_lines().splitlines()[-1:] if isinstance(status, int) and status else []
@@ -215,7 +215,7 @@ def _ended_early(label: str, witness: Witness, status: object, asks_for_more: st
     elsewhere = f": it started {witness.exits.started}" if witness.exits.started else ""
     if witness.tally.steps:
         text = f"{ended} after {witness.tally.steps} optimizer steps, before it was measured. {last}" + (
-            f"It has probably too little to do. {asks_for_more}"
+            "It has probably too little to do. Let it train for more steps or epochs: autotune ends it by itself."
             if status in (0, None)
             else "It probably met an error of its own. Run it by itself, and correct what ends it."
         )
