@@ -191,7 +191,9 @@ class TerminalReporter:
             assert measured is not None, "only what was measured is feasible"
             rate = samples_per_second(measured.samples_per_second)
             what = configuration_phrase(best.config.values, view.knobs)
-            lines.append(f"Best so far, measured once: {rate} with {what}.")
+            is_alone = all(trial.config == view.request.baseline for _, trial in usable)
+            title = "Only the baseline was measured so far" if is_alone else "Best so far, measured once"
+            lines.append(f"{title}: {rate} with {what}.")
         lines.append(f"Go on with: {resume_command}")
         for line in lines:
             self._console.print(Text(plain(line)), soft_wrap=True)

@@ -127,6 +127,18 @@ def test_an_interruption_is_told_even_if_quiet() -> None:
     assert text.endswith("Go on with: autotune search model.py\n")
 
 
+def test_a_baseline_with_nothing_beside_it_is_not_the_best_so_far() -> None:
+    def told(*trials: Trial) -> str:
+        stream = io.StringIO()
+        TerminalReporter(Console(file=stream)).interrupted(view(trials), "autotune search model.py")
+        return stream.getvalue()
+
+    baseline = trial(0, view(()).request.baseline, measured(152.0), "baseline")
+
+    assert "Only the baseline was measured so far: 152 samples/s with batch " in told(baseline)
+    assert "Best so far, measured once: 152 samples/s with" in told(baseline, trial(1, config(128), measured(100.0)))
+
+
 def test_an_error_message_cannot_steer_the_terminal() -> None:
     hostile = trial(0, config(), failed(Outcome.CRASHED, "\x1b[2J\x1b]0;gone\x07 gone\rover"))
 
