@@ -1,4 +1,4 @@
-"""`autotune export`: the recommendation in the words of a framework."""
+"""`autotune export`: the recommendation in the words of a framework, or as the user's own command."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ WITH_KEYS = (Framework.HUGGING_FACE, Framework.DEEPSPEED)  # whose settings are 
 def export(
     study: StudyArgument = None,
     to: Annotated[
-        str,
+        str | None,
         typer.Option(
             help="torch, hf (TrainingArguments), lightning, accelerate, deepspeed (JSON), torchtitan (arguments); or "
-            "by knob name: json, yaml, env."
+            "by knob name: json, yaml, env. [default: torch; of a command the command to train with]"
         ),
-    ] = Framework.TORCH.value,
+    ] = None,
     global_batch: GlobalBatch = None,
     output: Annotated[str | None, typer.Option("--output", "-o", help="A file. [default: standard output]")] = None,
     into: Annotated[
@@ -52,7 +52,8 @@ def export(
 ) -> None:
     """Print the recommendation as code for your framework.
 
-    Where a framework has no argument for a setting, the line of code stands beside it.
+    Of a command it is the command to train with. Where a framework has no argument for a setting, the line of code
+    stands beside it.
     """
     from autotune.cli.options import one_of
     from autotune.cli.output import say, write
@@ -60,7 +61,10 @@ def export(
     from autotune.export.merging import merged
     from autotune.export.programs import exported_text
     from autotune.export.recipe import on_devices, recipe
+    from autotune.study.recommendation import command_of
+    from autotune.targets.commands.command import is_command
 
+    is_usual, to = to is None, to or Framework.TORCH.value
     one_of("--to", to, (*Framework, *PLAIN))
     if check and to not in CHECKED:
         raise UsageError(
@@ -75,13 +79,18 @@ def export(
         write(Path(into), merged(Path(into), _values(params, found, framework)))
         say(f"wrote the settings into {into}", stderr=True)
         return
-    text = _plain(to, params, found) if framework is None else exported_text(framework, found)
+    if is_usual and is_command(best.target):
+        command = command_of(on_devices(best, world_size))
+        text, remarks = f"{command.text}\n", iter([command.missing] if command.missing else [])
+    else:
+        text = _plain(to, params, found) if framework is None else exported_text(framework, found)
+        remarks = _remarks(framework, found, check=check)
     if output is None:
         sys.stdout.write(text)
     else:
         write(Path(output), text)
         say(f"wrote {output}", stderr=True)
-    for line in _remarks(framework, found, check=check):
+    for line in remarks:
         say(line, stderr=True)
 
 

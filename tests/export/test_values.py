@@ -216,6 +216,19 @@ def test_of_a_command_the_settings_are_exported_and_nothing_that_its_script_does
     assert ("persistent_workers" in text) == (workers == "")
 
 
+def test_of_a_command_the_command_is_exported_unless_a_framework_is_named(tmp_path):
+    best = recommendation(
+        target="-- python train.py --batch-size {batch_size=64}", params=config(32, amp_dtype="bfloat16").values
+    )
+    written(tmp_path / "study", whole(), best)
+
+    usual, named = (run_here(tmp_path, "export", "study", *words) for words in ((), ("--to", "torch")))
+
+    assert usual.stdout == "python train.py --batch-size 32\n"
+    assert "amp_dtype bf16: set them in the script" in usual.stderr
+    assert "for epoch in range(epochs):" in named.stdout
+
+
 def test_the_loop_of_a_command_leaves_batches_and_loss_to_the_script():
     best = recommendation(
         target="-- python train.py --batch-size {batch_size=64}", params=config(64, amp_dtype="bfloat16").values
