@@ -81,8 +81,14 @@ def _measure(view: StudyView, best: Recommendation, asked: list[ValueWorth], sec
     from autotune.races.race import race
     from autotune.races.settings import RaceSettings
     from autotune.report.explain import FOLDER
+    from autotune.units import counted, format_seconds
 
     interrupts.heed()
+    say(
+        f"Measuring {counted(len(asked), 'setting')} beside the recommendation for up to {format_seconds(seconds)} "
+        f"(--time-budget), less if it is decided sooner.",
+        stderr=True,
+    )
     first = named_training(str(view.folder))
     others = [first.with_changed_values(one.against if one.is_change else one.values) for one in asked]
     place = view.folder / FOLDER
