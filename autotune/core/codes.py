@@ -154,7 +154,8 @@ class Code(NumberedCode):
 
     # 5xx: what is known of the configurations that were not tried
     ALL_MEASURED = ("all-measured", 501,
-        "all candidates measured: {measured:counted configuration}; no other in the space could fit and be {better}")
+        "all candidates measured: {measured:counted configuration}[, without {left_out:,} that rules exclude]; no "
+        "other in the space could fit and be {better}")
     BOUNDED = "bounded", 502, "untried configurations: at most {rest:.0%} {better} (90% confidence, model estimate)"
     SAMPLED = "sampled", 503, "{measured:,} of {total:counted configuration} tried; no estimate for the rest"
 

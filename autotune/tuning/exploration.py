@@ -210,7 +210,8 @@ def bound(measured: int, remaining: int, rest: float | None, better: str = "fast
     `space`: all configurations, as the head of the search counts them.
     """
     if not remaining:
-        return notice(Code.ALL_MEASURED, measured=measured, better=better)
+        left_out = max(0, space - measured) or None
+        return notice(Code.ALL_MEASURED, measured=measured, left_out=left_out, better=better)
     if rest is None or rest >= UNBELIEVABLE_GAIN:
         return notice(Code.SAMPLED, measured=measured, total=max(space, measured + remaining))
     return notice(Code.BOUNDED, rest=max(rest, LEAST_PROGRESS), better=better)

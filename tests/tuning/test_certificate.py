@@ -18,6 +18,12 @@ def test_where_nothing_is_left_all_were_measured():
     assert (found.code, found.numbers) == (Code.ALL_MEASURED, {"measured": 1234, "better": "faster"})
 
 
+def test_what_a_rule_excludes_is_not_counted_as_measured():
+    found = bound(9, 0, None, space=18)
+
+    assert found.text.startswith("all candidates measured: 9 configurations, without 9 that rules exclude; no other")
+
+
 def test_a_believable_bound_is_given_with_its_share():
     found = bound(9, 100, 0.042)
 
