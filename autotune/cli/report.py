@@ -52,6 +52,11 @@ def report(
             "--markdown and --chart do not go together. One is a text, the other a picture. "
             "Give one of the two, and run the command again for the other."
         )
+    if output is not None and output.suffix.lower() == ".md" and not markdown and chart is None:
+        raise UsageError(
+            f"{output} would hold HTML: without --markdown the report is a page. Markdown was probably meant. Give "
+            f"--markdown, or name a file .html."
+        )
     view = load_view(find(study))
     if markdown and output is None:
         sys.stdout.write(_markdown(view))

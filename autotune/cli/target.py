@@ -17,6 +17,7 @@ from autotune.errors import UsageError
 TARGET = "Your training code: model.py, pkg.train, model.py:function, or the command that trains, behind `--`."
 # Similarity (difflib) from which it is an option, and no argument of a script as `--batch-size` is.
 MISTYPED = 0.85
+MOST_LISTED_OPTIONS = 12  # options that a message lists
 PAIR_OPTIONS = {"--fix", "--baseline", "--config", "--map"}  # of `name=value,...`, which may be repeated
 Words = Annotated[list[str] | None, typer.Argument(help=TARGET, metavar="TARGET | -- COMMAND ARGUMENT...")]
 Map = Annotated[
@@ -67,7 +68,26 @@ class OneOfEach(TyperCommand):
                     f"probably edited. Write it once; what takes several values has commas between them."
                 )
             ours = _as_one(ours, one.opts)
-        return super().parse_args(ctx, [*ours, *args[end:]])
+        try:
+            return super().parse_args(ctx, [*ours, *args[end:]])
+        except Exception as error:
+            if type(error).__name__ != "NoSuchOption":  # by name: typer has had click, and now has a copy of it
+                raise
+            raise self.unknown(ctx, getattr(error, "option_name", ""), args) from error
+
+    def unknown(self, ctx: Any, typed_option: str, words: list[str]) -> UsageError:
+        """Return the error that says which option was probably meant by `typed_option`, or which there are."""
+        flags = [flag for one in self.get_params(ctx) for flag in one.opts if flag.startswith("--")]
+        near = difflib.get_close_matches(typed_option, flags, n=1, cutoff=MISTYPED)
+        there = (
+            f"There are {', '.join(flags)}."
+            if len(flags) <= MOST_LISTED_OPTIONS
+            else f"`autotune {ctx.info_name} --help` lists them."
+        )
+        return UsageError(
+            f"autotune {ctx.info_name} has no option {typed_option}. It was probably mistyped. "
+            + (f"Did you mean {near[0]}?" if near else there)
+        )
 
 
 def _as_one(words: list[str], names: Sequence[str]) -> list[str]:
@@ -97,31 +117,19 @@ class CommandWithScript(OneOfEach):
             with formatter.section(title):
                 formatter.write_dl(records)
 
-    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words that were typed."""
-        words = list(args)
-        try:
-            return super().parse_args(ctx, args)
-        except Exception as error:
-            script = next((at for at, word in enumerate(words) if word.endswith(".py")), None)
-            # By name: typer has had click, and now has a copy of it.
-            is_unknown = type(error).__name__ == "NoSuchOption"
-            typed_option = getattr(error, "option_name", "")
-            known = [flag for one in self.get_params(ctx) for flag in one.opts]
-            if is_unknown and (near := difflib.get_close_matches(typed_option, known, n=1, cutoff=MISTYPED)):
-                raise UsageError(
-                    f"autotune {ctx.info_name} has no option {typed_option}. It was probably mistyped. Did you mean "
-                    f"{near[0]}?"
-                ) from error
-            if is_unknown and script is not None and "--" not in words:
-                first = script - (words[script - 1 : script] in (["python"], ["python3"]))
-                typed = shlex.join(["autotune", ctx.info_name, *words[:first]])
-                command = shlex.join(["python", *words[script:]])
-                raise UsageError(
-                    f"autotune {ctx.info_name} has no option {typed_option}. It is probably an "
-                    f"argument of {words[script]}. Arguments of your script go behind `--`: {typed} -- {command}"
-                ) from error
-            raise
+    def unknown(self, ctx: Any, typed_option: str, words: list[str]) -> UsageError:
+        """Return the error; an option behind the name of a script, and unlike ours, is probably the script's."""
+        told = super().unknown(ctx, typed_option, words)
+        script = next((at for at, word in enumerate(words) if word.endswith(".py")), None)
+        if script is None or "--" in words or "Did you mean" in str(told):
+            return told
+        first = script - (words[script - 1 : script] in (["python"], ["python3"]))
+        typed = shlex.join(["autotune", ctx.info_name, *words[:first]])
+        command = shlex.join(["python", *words[script:]])
+        return UsageError(
+            f"autotune {ctx.info_name} has no option {typed_option}. It is probably an argument of {words[script]}. "
+            f"Arguments of your script go behind `--`: {typed} -- {command}"
+        )
 
 
 def target_text(

@@ -218,7 +218,7 @@ def test_a_fresh_dry_run_says_which_study_a_search_would_move_where(
 
 
 def test_the_usage_line_names_the_command_however_it_was_started(tmp_path: Path) -> None:
-    ended = subprocess.run([sys.executable, "-m", "autotune", "best", "--nothing"], capture_output=True, text=True)
+    ended = subprocess.run([sys.executable, "-m", "autotune", "best", "one", "two"], capture_output=True, text=True)
 
     assert ended.stderr.startswith("Usage: autotune best ")
 

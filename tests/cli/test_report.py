@@ -55,6 +55,8 @@ def test_the_help_names_every_chart(home: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "remedy"),
     [
+        (("--to", "md"), "autotune report has no option --to. It was probably mistyped. There are --output, --chart, "),
+        (("-o", "report.md"), "Give --markdown"),
         (("--chart", "throughputs"), "--chart finalists, step, ranks, settings"),
         (("--chart", "timeline"), "settings, throughput, precision, history, card."),
         (("--chart", "throughput", "-o", "curve.gif"), "-o curve.svg"),
