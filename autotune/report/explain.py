@@ -14,6 +14,7 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
@@ -37,7 +38,7 @@ from autotune.sampler.space import canonical, held_by_a_rank
 from autotune.study import disk
 from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary, window_noise
-from autotune.study.view import StudyView, summaries
+from autotune.study.view import AGAIN, StudyView, summaries
 
 FOLDER = disk.EXPLAINED
 
@@ -110,7 +111,8 @@ class Evidence:
 
     @cached_property
     def _effects(self) -> Effects:
-        return Effects([one for one in self._summaries.values() if one.feasible])
+        explored = replace(self._view, recommendation=None)  # without rounds, which ran in other minutes
+        return Effects([one for one in summaries(explored) if one.feasible])
 
     def of_change(self, names: Sequence[str]) -> ValueWorth:
         """Return the gain of one change of the recommendation."""
@@ -181,6 +183,8 @@ class Evidence:
         is_race = a.compared is not None
         if is_race != (b.compared is not None):
             return None  # a lucky probe is not compared with rounds
+        if not is_race and len({trial.purpose in AGAIN for it in (a, b) for trial in it.trials}) > 1:
+            return None  # a probe of the search and rounds ran in other minutes, maybe beside other work
         least = 0.0 if is_race else MOST_PROBE_NOISE
         spread = math.hypot(*(max(least, it.relative_half_width or MOST_PROBE_NOISE) for it in (a, b)))
         ratio = a.score / b.score

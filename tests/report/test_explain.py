@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.notices import notice
-from autotune.report.explain import Explanation, ValueWorth, explain
+from autotune.report.explain import Evidence, Explanation, ValueWorth, explain
 from autotune.report.explain_text import explain_block, notes, sentences_of, unmeasured
 from autotune.report.gain import Gain, gain_phrase
 from autotune.report.page import render
@@ -75,6 +75,37 @@ def test_what_single_probes_say_is_called_so() -> None:
     assert (found.inside.ratio, found.inside.by) == (2.0, "probes")
     assert found.inside.low is not None
     assert found.inside.low < 1.9  # two probes differ by more than their windows show
+
+
+def test_a_probe_of_a_quiet_minute_is_not_compared_with_rounds_beside_other_work() -> None:
+    best = recommendation()
+    without = config(**{**best.params, "channels_last": False})
+    trials = (
+        trial(0, config(**best.baseline), measured(152), "baseline"),
+        trial(1, config(**best.params), measured(2000)),
+        trial(2, without, measured(500), "ablation"),
+    )
+
+    found = explained(view(trials, best))["channels_last"]
+
+    assert found.inside is None
+
+
+def test_an_estimate_goes_by_the_probes_of_the_search_alone() -> None:
+    best, busy = recommendation(), 0.25
+    values = [
+        {**best.params, "channels_last": nhwc, "num_threads": threads} for nhwc in (True, False) for threads in (1, 2)
+    ]
+    probes = tuple(trial(number, config(**one), measured(1000)) for number, one in enumerate(values))
+    rounds = tuple(
+        trial(10 + number, config(**one), measured(1000 * busy), "ablation") for number, one in enumerate(values[:2])
+    )
+
+    before, after = (Evidence(view(trials, best), best)._effects for trials in (probes, probes + rounds))
+
+    assert after.between({"channels_last": True}, {"channels_last": False}) == before.between(
+        {"channels_last": True}, {"channels_last": False}
+    )
 
 
 def test_what_was_never_probed_was_not_measured() -> None:
