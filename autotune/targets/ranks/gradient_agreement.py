@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -9,7 +10,7 @@ from contextlib import ExitStack, contextmanager
 import torch
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
-from torch.optim.optimizer import register_optimizer_step_pre_hook
+from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from autotune.errors import TargetError
 from autotune.targets.ranks import world
@@ -38,7 +39,9 @@ class Agreement:
             if one.requires_grad and not isinstance(one, DTensor):
                 self._names.append(name)
                 self._parameters.append(one)
-        self._gradients: list[int] | None = None  # checksums of gradients; None: not computed
+        self._gradients: list[int] | None = None  # their checksums; None: not looked at
+        self._known = set(map(id, model.parameters()))
+        self._outside = list[tuple[Tensor, int]]()  # trained, and not of the model, with the checksum of the gradient
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -46,16 +49,20 @@ class Agreement:
 
         With one rank nothing is noted, because a ScriptModule has no hooks.
         """
-        if not self._parameters:
+        if world.world().size == 1:
             yield
             return
 
         def call(*_: object) -> None:
             self._is_called = True
 
-        def step(*_: object) -> None:
+        def step(optimizer: Optimizer, *_: object) -> None:
+            every = (one for group in optimizer.param_groups for one in group["params"])
+            trained = [one for one in every if one.requires_grad and not isinstance(one, DTensor)]
+            self._outside += [(one, _of_gradient(one)) for one in trained if id(one) not in self._known]
+            self._known |= set(map(id, trained))
             if self._gradients is None:
-                self._gradients = [0 if one.grad is None else tensor_checksum(one.grad) for one in self._parameters]
+                self._gradients = list(map(_of_gradient, self._parameters))
 
         with ExitStack() as stack:
             stack.callback(self._called.register_forward_pre_hook(call).remove)
@@ -79,7 +86,8 @@ class Agreement:
             raise _unused(lacking, "" if len(some) == len(by_rank) else f" on rank {' and '.join(map(str, some))}")
 
     def check(self) -> None:
-        """Compare all ranks. Every rank must call it. Raises `TargetError` with the parameters that differ."""
+        """Compare all ranks; every rank has to call it. Raises `TargetError` with the parameters that differ."""
+        self._check_outside()
         if not self._parameters:
             return
         count, own = len(self._parameters), list(map(tensor_checksum, self._parameters))
@@ -93,12 +101,28 @@ class Agreement:
         if differing:
             raise _disagreement(list(dict.fromkeys(differing)), len(by_rank), is_called=self._is_called)
 
+    def _check_outside(self) -> None:
+        if not self._outside:
+            return
+        by_rank = _by_rank([tensor_checksum(one) ^ gradient for one, gradient in self._outside])
+        if differing := [one for (one, _), *sums in zip(self._outside, *by_rank, strict=True) if len(set(sums)) > 1]:
+            raise TargetError(
+                f"after one optimizer step the {len(by_rank)} ranks have different values of "
+                f"{_named(list(map(_name_outside, differing)))}. The optimizer trains them, and the model that "
+                f"model() returned does not have them, so that nothing averages their gradients. Make what has them "
+                f"a part of that model."
+            )
+
 
 def tensor_checksum(tensor: Tensor) -> int:
     """Return the sum of a tensor's elements, read as integers: different values nearly always give different sums."""
     values = tensor.detach().to_dense() if tensor.layout != torch.strided else tensor.detach()
     values = torch.view_as_real(values) if values.is_complex() else values
     return int(values.contiguous().view(_WORDS[values.element_size()]).sum(dtype=torch.int64))
+
+
+def _of_gradient(parameter: Tensor) -> int:
+    return 0 if parameter.grad is None else tensor_checksum(parameter.grad)
 
 
 def explained(error: Exception, model: nn.Module) -> TargetError | None:
@@ -143,6 +167,16 @@ def _unused(names: list[str], where: str = "") -> TargetError:
         f"{_named(names)} got no gradient in a step{where}, and all ranks wait for one before they average gradients. "
         f"The loss probably does not depend on every part of the model. {REMEDY}."
     )
+
+
+def _name_outside(parameter: Tensor) -> str:
+    """Return the class that has a parameter with its name there, such as `Linear.weight`, or its shape."""
+    for one in gc.get_objects():
+        if issubclass(type(one), nn.Module):  # isinstance would ask proxies
+            for name, own in vars(one).get("_parameters", {}).items():
+                if own is parameter:
+                    return f"{type(one).__name__}.{name}"
+    return f"a parameter of shape {tuple(parameter.shape)}"
 
 
 def _named(names: list[str]) -> str:

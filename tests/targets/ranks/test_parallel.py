@@ -184,6 +184,11 @@ def loss(model, batch):
     with torch.no_grad(): model.last.bias.add_(rank)
     return nn.functional.mse_loss(model(batch[0]), batch[1])
 """
+OUTSIDE = """
+side = nn.Linear(3, 3)
+def loss(model, batch): return nn.functional.mse_loss(side(model(batch[0])), batch[1])
+def optimizer(model): return torch.optim.SGD([*model.parameters(), *side.parameters()], lr=0.01)
+"""
 PARALLEL = "def model(): return nn.DataParallel(Net())"
 def looked(name, text, **values):
     from autotune.core.records import Config
@@ -202,6 +207,9 @@ looked("unused on one", BIGGER.replace("CONDITION", "rank == 0"))
 looked("looked for", BIGGER.replace("CONDITION", "rank == 0") + "find_unused_parameters = True")
 looked("unused, shared out", BIGGER.replace("CONDITION", "False"), strategy="zero2")
 looked("drawn", DRAWN)
+looked("outside", OUTSIDE)
+looked("outside, rate 0", OUTSIDE + STILL)
+looked("outside, shared out", OUTSIDE, strategy="fsdp")
 looked("DataParallel", PARALLEL)
 looked("averaged", "def ema(model): return torch.optim.swa_utils.AveragedModel(model)", strategy="zero2")
 tried("later", text=BIGGER.replace("CONDITION", "len(x) == 0"))
@@ -219,6 +227,8 @@ tried("later", text=BIGGER.replace("CONDITION", "len(x) == 0"))
     assert first["unused on one"].startswith("extra.weight, extra.bias got no gradient in a step on rank 1, ")
     assert first["unused, shared out"] == [16]
     assert "different values of last.bias. Probably" in first["drawn"]
+    for name in ("outside", "outside, rate 0", "outside, shared out"):
+        assert "different values of Linear.weight, Linear.bias. The optimizer trains them" in first[name]
     assert "Return the module that is in it." in first["DataParallel"]
     assert "Use strategy ddp." in first["averaged"]
     assert first["later"].startswith("extra.weight, extra.bias got no gradient"), "without an inspection, by torch"
