@@ -9,7 +9,7 @@ from autotune.export.recipe import Recipe, loader
 
 
 def text(found: Recipe) -> str:
-    """JSON for `deepspeed.initialize(config=...)`; the train batch size follows from it and the devices."""
+    """JSON for `deepspeed.initialize(config=...)`; that of several devices refuses another number of them."""
     return as_json(values(found))
 
 
@@ -18,6 +18,11 @@ def values(found: Recipe) -> dict[str, Any]:
     return {
         "train_micro_batch_size_per_gpu": found.loader["batch_size"],
         "gradient_accumulation_steps": found.accumulation_steps,
+        **(
+            {"train_batch_size": found.loader["batch_size"] * found.accumulation_steps * found.world_size}
+            if found.world_size > 1
+            else {}
+        ),
         **found.arguments,
     }
 

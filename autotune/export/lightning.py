@@ -37,7 +37,7 @@ def arguments(found: Recipe) -> dict[str, Any]:
         )
     return {
         "accelerator": found.device,
-        "devices": 1,
+        "devices": found.world_size,
         **found.arguments,
         "accumulate_grad_batches": found.accumulation_steps,
     }

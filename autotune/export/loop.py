@@ -16,9 +16,11 @@ def text(found: Recipe) -> str:
     """Python about `model`, `dataset`, `loss_fn`, `optimizer` and `epochs`, and what else the target's file brings."""
     return assembled(
         found,
-        (DATA_LOADER,),
+        (DATA_LOADER, "from torch.nn.parallel import DistributedDataParallel"),
+        *found.ranks,
         f"model = model.to({python(found.device)})" * (found.data.kind != "script"),
         *found.model,
+        found.wrapped,
         loader(found),
         f"scaler = torch.amp.GradScaler({python(found.device)})" * found.scaler,
         found.optimizer_line,

@@ -45,6 +45,8 @@ class Recipe:
     contexts: tuple[str, ...]
     scaler: bool
     world_size: int = 1  # devices that train together
+    ranks: tuple[str, ...] = ()  # statements of a loop that starts as one of several processes, before the model moves
+    wrapped: str = ""  # the model as these processes train it together, where a knob has not wrapped it
     optimizer: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of the optimizer
     optimizers: tuple[str, ...] = ()  # the classes of the target's own
 
@@ -75,9 +77,11 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
     said = [_worded(knob, best, framework, device) for knob in KNOBS]
     copies = framework is Framework.TORCH and device != "cpu"  # other frameworks copy by themselves
     pinned = bool(plan.loader_options.get("pin_memory"))
+    count = 1 if is_command(best.target) else world_size or ranks_of(best)
+    is_replicated = count > 1 and plan.strategy is None
     function, batch = data.arrival(device if copies else "", _all(said, "images"), pinned=pinned)
     return Recipe(
-        remarks=_remarks(best, world_size),
+        remarks=_remarks(best, world_size, framework),
         device=device,
         data=data,
         loader=_loader_options(best, plan),
@@ -90,6 +94,8 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
         contexts=tuple(one.context for one in said if one.context),
         scaler=any(one.scaler for one in said),
         world_size=world_size or ranks_of(best),
+        ranks=_joining(device) if count > 1 else (),
+        wrapped=_wrapped(plan) * is_replicated,
         optimizer=plan.optimizer_options,
         optimizers=best.facts.optimizer.names if best.facts and best.facts.optimizer else (),
     )
@@ -210,7 +216,18 @@ def _compared(best: Recommendation) -> str:
     return "" if best.speedup is None else f", {format_speedup(best.speedup)}× {baseline}"
 
 
-def _remarks(best: Recommendation, world_size: int | None) -> tuple[str, ...]:
+def _joining(device: str) -> tuple[str, ...]:
+    """Return the statements by which a process joins the others that train with it, on a device of its own."""
+    own = ("torch.cuda.set_device(torch.distributed.get_node_local_rank())",) * (device == "cuda")
+    return (*own, "torch.distributed.init_process_group()")
+
+
+def _wrapped(plan: Plan) -> str:
+    options = "".join(f", {name}={python(value)}" for name, value in plan.parallel_options.items())
+    return f"model = DistributedDataParallel(model{options})"
+
+
+def _remarks(best: Recommendation, world_size: int | None, framework: Framework) -> tuple[str, ...]:
     where = f"{best.environment.device_name}, torch {best.environment.torch}, {best.measured_at[:10]}"
     change = best.global_batch_change
     ranks = ranks_of(best)
@@ -223,7 +240,7 @@ def _remarks(best: Recommendation, world_size: int | None) -> tuple[str, ...]:
         *((change.text,) if change else ()),
         f"{best.model}: {format_rate(best.samples_per_second)} samples/s{_compared(best)}; measured on {where}",
         f"Global batch {best.global_batch_size} on {devices}.",
-        *_of_ranks(best, world_size or ranks),
+        *_of_ranks(best, world_size or ranks, framework),
         *(ASSUMED,) * (best.facts is None and not is_command(best.target)),
         *_of_a_step(() if best.facts is None else best.facts.update),
         *(f"Before Python starts: export {name}={shell_word(text)}" for name, text in environ(best.params).items()),
@@ -231,13 +248,22 @@ def _remarks(best: Recommendation, world_size: int | None) -> tuple[str, ...]:
     return tuple(map(plain, said))
 
 
-def _of_ranks(best: Recommendation, count: int) -> tuple[str, ...]:
+def _of_ranks(best: Recommendation, count: int, framework: Framework) -> tuple[str, ...]:
     """Return a remark about the processes that a file of functions does not start itself; none for one process."""
     if count == 1 or is_command(best.target):
         return ()
-    return (
-        f"Start {count} of this by torchrun --nproc-per-node {count}, each with a DistributedSampler of the dataset.",
-    )
+    start, is_shared = f"torchrun --nproc-per-node {count}", " Each gets its share of the dataset there."
+    match framework:
+        case Framework.LIGHTNING:
+            return (f"Its Trainer starts {count} processes, and gives each its share of the dataset.",)
+        case Framework.ACCELERATE if best.environment.device_kind == "cuda":  # on a CPU it starts one (1.15)
+            start = f"accelerate launch --multi_gpu --num_processes {count}"
+        case Framework.TORCH | Framework.DEEPSPEED:
+            is_shared = ""
+            start += ", each with a DistributedSampler of the dataset in the place of shuffle"
+    if framework is Framework.TORCH and Config(values=best.params).gradient_accumulation_steps > 1:
+        start += ", and model.no_sync() around all micro-batches of a step but the last"
+    return (f"Start {count} of this by {start}.{is_shared}",)
 
 
 def _of_a_step(names: tuple[str, ...]) -> tuple[str, ...]:

@@ -33,8 +33,8 @@ class DdpKnob(Knob):
             return NOTHING
         if framework is Framework.HUGGING_FACE and self.name == "bucket_cap_mb":
             return Wording(arguments={"ddp_bucket_cap_mb": value})
-        if framework in (Framework.DEEPSPEED, Framework.TORCHTITAN):
-            return NOTHING  # they do not wrap the model in it
+        if framework in (Framework.TORCH, Framework.DEEPSPEED, Framework.TORCHTITAN):
+            return NOTHING  # of a loop the export itself wraps the model; the others do not wrap it in it
         return Wording(model=(f"# DistributedDataParallel(model, {self.name}={value})",))
 
     def apply(self, value: Value, plan: Plan) -> None:
