@@ -116,6 +116,7 @@ def _contract(
             *sharding.findings(data.kind, first.batch, first.batches),
             *rank_findings.findings(
                 training.model,
+                reference.file,
                 all_got_gradients=facts.parameters_with_gradient == facts.trainable_parameters,
                 finds_unused=parallel.finds_unused(contract),
             ),

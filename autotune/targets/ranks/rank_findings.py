@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from torch import nn
 
 from autotune.core.records import Finding
+from autotune.targets.commands.script.syntax import called
 from autotune.targets.contract import NAMES
 from autotune.targets.ranks import world
 from autotune.targets.ranks.parallel import UNUSED
@@ -21,24 +22,25 @@ _OTHERS = {  # by package: its work, and what replaces it here
     "fairscale": "FairScale shares out weights by itself, and torch's FSDP2 has taken its place",
     "apex": "Apex synchronises and casts by itself, and torch's DDP and autocast have taken its place",
 }
-_SPAWN = "ddp_spawn"  # a strategy of Lightning
+_SPAWN, _PARALLEL = "ddp_spawn", "DataParallel"  # a strategy of Lightning; torch's class
+_ONE_PROCESS = (
+    "torch.nn.DataParallel: one process feeds all devices, and copies the model to them in every step. One process for "
+    "each device is faster"
+)
 
 
-def findings(model: nn.Module, *, all_got_gradients: bool, finds_unused: bool) -> Iterator[Finding]:
-    """Yield findings for ranks; `all_got_gradients`: every trainable parameter of this rank got one."""
-    size = world.world().size
+def findings(model: nn.Module, file: Path | None, *, all_got_gradients: bool, finds_unused: bool) -> Iterator[Finding]:
+    """Yield what belongs to the ranks; `all_got_gradients`: every trainable parameter of this rank did."""
+    size, lines = world.world().size, _lines(file)
     if any(isinstance(part, nn.DataParallel) for part in model.modules()):
-        text = (
-            "torch.nn.DataParallel: one process feeds all devices, and copies the model to them in every step. One "
-            "process for each device is faster: return the module in it, and search with --devices all"
-        )
+        text = f"{_ONE_PROCESS}: return the module in it, and search with --devices all{_at(lines, _PARALLEL)}"
         yield Finding(name="ranks", text=text, override=NAMES["model"], needs_attention=True)
     if size == 1:
         return
     yield Finding(name="ranks", text=f"{size} ranks train one model, and the batch is that of one of them")
     if finds_unused and all_got_gradients:
         text = f"{UNUSED} looks through the graph in every step, and every parameter got a gradient: leave it out"
-        yield Finding(name="ranks", text=text, needs_attention=True)
+        yield Finding(name="ranks", text=text + _at(lines, UNUSED), needs_attention=True)
     yield from _statistics(model, size)
 
 
@@ -56,18 +58,43 @@ def _statistics(model: nn.Module, size: int) -> Iterator[Finding]:
         yield Finding(name="BatchNorm", text=text, needs_attention=True)
 
 
-def others(file: Path | None) -> Iterator[Finding]:
-    """Yield findings about packages for several devices in the user's file that are not tuned here."""
-    names = set[str]()
+def others(file: Path | None, *, is_script: bool = False) -> Iterator[Finding]:
+    """Yield what the user's file uses to train on several devices that is not tuned here, with the line that does.
+
+    `is_script`: it starts its ranks itself, and its model is not at hand.
+    """
+    start = "start the ranks by torchrun" if is_script else "let --ranks or --devices start the ranks"
+    said = _OTHERS | {_SPAWN: "ddp_spawn starts ranks by pickling the model, and Lightning itself advises against it"}
+    lines = _lines(file)
+    for name in said.keys() & lines.keys():
+        text = f"{said[name]}. It is not tuned: leave it out of the file, and {start}"
+        yield Finding(name="ranks", text=text + _at(lines, name), needs_attention=True)
+    if is_script and _PARALLEL in lines:
+        text = f"{_ONE_PROCESS}: wrap the model in DistributedDataParallel, and {start}"
+        yield Finding(name="ranks", text=text + _at(lines, _PARALLEL), needs_attention=True)
+
+
+def _at(lines: Mapping[str, str], name: str) -> str:
+    """Return the line in brackets, behind a text; nothing where another file has it."""
+    return f" ({lines[name]})" if name in lines else ""
+
+
+def _lines(file: Path | None) -> dict[str, str]:
+    """Return where the file first names each of these, such as `train.py:12`; nothing of what is no Python."""
+    found = dict[str, str]()
     with suppress(OSError, SyntaxError, ValueError):
         for node in ast.walk(ast.parse(file.read_text("utf-8", "replace"))) if file else ():
+            names = list[str]()
             if isinstance(node, ast.Import):
-                names |= {one.name.partition(".")[0] for one in node.names}
-            elif isinstance(node, ast.ImportFrom) and node.module:
-                names.add(node.module.partition(".")[0])
+                names = [one.name.partition(".")[0] for one in node.names]
+            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                names = [node.module.partition(".")[0]]
             elif isinstance(node, ast.Constant) and str(node.value).startswith(_SPAWN):
-                names.add(_SPAWN)
-    said = _OTHERS | {_SPAWN: "ddp_spawn starts ranks by pickling the model, and Lightning itself advises against it"}
-    for name in said.keys() & names:
-        text = f"{said[name]}. It is not tuned: leave it out of the file, and let --ranks or --devices start the ranks"
-        yield Finding(name="ranks", text=text, needs_attention=True)
+                names = [_SPAWN]
+            elif isinstance(node, ast.Call) and called(node) == _PARALLEL:
+                names = [_PARALLEL]
+            elif isinstance(node, ast.Assign) and any(getattr(one, "id", "") == UNUSED for one in node.targets):
+                names = [UNUSED]
+            for name in names:
+                found.setdefault(name, f"{file and file.name}:{getattr(node, 'lineno', 0)}")
+    return found

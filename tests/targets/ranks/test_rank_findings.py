@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.ranks import on_ranks
-from tests.targets_support import COMPLETE, inspect
+from tests.targets_support import COMPLETE, inspect, look
 
 NORMED = """
 import torch
@@ -31,6 +31,23 @@ def test_other_ways_to_train_on_several_devices_are_recognised(tmp_path: Path) -
     for word in ("DataParallel: one process feeds", "Horovod", "Apex", "FairScale", "ddp_spawn"):
         assert [one for one in found if word in one.text], word
     assert len(found) == 5
+    assert all("(model.py:" in one.text for one in found)
+
+
+@pytest.mark.slow
+def test_they_are_recognised_in_a_script_with_its_line(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\nfrom torch import nn\ntry: import horovod.torch\nexcept ImportError: pass\n"
+        "net = nn.DataParallel(nn.Linear(4, 2))\noptimizer = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "for batch in torch.utils.data.DataLoader(torch.randn(400, 4), 8):\n"
+        "    net(batch).sum().backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
+    )
+
+    found = [one for one in look(f"-- python {script}").findings if one.name == "ranks"]
+
+    assert [one.text.rpartition(" ")[2] for one in found] == ["(train.py:3)", "(train.py:5)"]
+    assert "wrap the model in DistributedDataParallel, and start the ranks by torchrun" in found[1].text
 
 
 def test_a_plain_target_of_one_rank_is_told_nothing_of_ranks(tmp_path: Path) -> None:
@@ -47,5 +64,6 @@ def test_batch_norm_and_a_needless_search_for_unused_parameters_are_told(tmp_pat
     texts = [text for name, text in first["found"] if name in ("ranks", "BatchNorm")]
     assert texts[0].startswith("2 ranks train one model")
     assert texts[1].startswith("find_unused_parameters looks through the graph in every step")
+    assert texts[1].endswith("(model.py:6)")
     assert texts[2].startswith("1 layer with the statistics of one rank's micro-batch, not of all 2")
     assert all(0 <= one["exposed"] <= 1 for one in (first, second))

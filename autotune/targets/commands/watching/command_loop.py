@@ -37,6 +37,7 @@ from autotune.targets.commands.watching.unseen_parts import BY_HAND
 from autotune.targets.commands.watching.witness import Witness
 from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import LoopReport, OwnLoop
+from autotune.targets.ranks import rank_findings
 from autotune.units import counted
 
 LONGEST_LAST_LINE = 160  # characters of the program's last line in a message's first line
@@ -174,6 +175,7 @@ class CommandLoop(OwnLoop):
                 name="ranks",
                 text=f"{counted(launch.ranks, 'rank')}, started by {launch.label}; batch_size is that of one",
             )
+        yield from rank_findings.others(self._program.file if self._program else None, is_script=True)
         if not (self._command.takes_output_dir or self._script_arguments.values):
             yield Finding(
                 name="outputs",
