@@ -195,6 +195,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     has_batch_norm: bool
     data: Literal["dataset", "iterable", "dataloader", "batch"]
     dataset_samples: int | None  # None: unknown (iterable) or synthetic
+    has_data_parallel: bool = False  # torch.nn.DataParallel around the model
     baseline: dict[str, Value] | None = None
     space: dict[str, Limit] = {}
     global_batch_size: int | None = None

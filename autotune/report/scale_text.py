@@ -62,6 +62,14 @@ def _notes(result: ScaleResult) -> list[str]:
         found.append(
             f"BatchNorm sees the micro-batch of a rank, which is {told}: what is learned differs with their number."
         )
+    first, last = result.points[0], result.points[-1]
+    if result.has_data_parallel and first.ranks == 1 and last is not first:
+        rates = [format_rate(one.samples_per_second) for one in (first, last)]
+        found.append(
+            f"One rank is torch.nn.DataParallel on all devices that it sees: {rates[0]} samples/s. "
+            f"DistributedDataParallel by {last.ranks} ranks: {rates[1]}. Compare them where {last.ranks} devices are "
+            f"visible; on a CPU DataParallel does nothing."
+        )
     if result.environment.device == "cpu" and most > cores:
         found.append(f"{most} ranks share {counted(cores, 'core')}: a machine with a core for each has another curve.")
     if (most_of := max(one.efficiency_low or 0.0 for one in result.points)) > BEYOND_LINEAR:

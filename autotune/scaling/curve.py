@@ -41,6 +41,7 @@ def scale(
         target=named.label,
         global_batch_size=whole,
         has_batch_norm=request.facts.has_batch_norm,
+        has_data_parallel=request.facts.has_data_parallel,
         points=points_of(result, counts),
         environment=result.environment,
         folder=result.folder,

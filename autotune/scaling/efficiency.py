@@ -41,6 +41,7 @@ class ScaleResult(Record, frozen=True, kw_only=True):
     target: str
     global_batch_size: int  # held
     has_batch_norm: bool
+    has_data_parallel: bool = False  # one rank then is torch.nn.DataParallel on all devices that it sees
     points: tuple[ScalePoint, ...]
     environment: Environment
     folder: str  # of the race

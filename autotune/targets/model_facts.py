@@ -22,5 +22,6 @@ def model_facts(model: nn.Module) -> dict[str, Any]:
         "has_convolution": any(isinstance(module, _IMAGE_CONVOLUTIONS) for module in modules)
         or any(parameter.dim() == IMAGE_DIMENSIONS for parameter in model.parameters()),
         "has_batch_norm": any(isinstance(module, _BATCH_NORMS) for module in modules),
+        "has_data_parallel": isinstance(model, nn.DataParallel),
         "checkpointable_blocks": checkpointable_blocks(model),
     }

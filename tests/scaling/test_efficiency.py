@@ -1,6 +1,7 @@
 """The efficiency of a number of ranks, by a race of them with the global batch held."""
 
 import pytest
+from msgspec.structs import replace
 
 from autotune.errors import UsageError
 from autotune.races.records import RaceResult, Standing
@@ -73,6 +74,14 @@ def test_an_interval_around_nine_tenths_leaves_it_undecided():
     result = _result(_standing(64, 100.0), _standing(32, 190.0, 1.9, 0.1), counts=(1, 2))
 
     assert "undecided whether 2 ranks reach 90% efficiency" in scale_lines(result)[0]
+
+
+def test_data_parallel_and_what_takes_its_place_are_told_with_both_rates():
+    lines = "\n".join(scale_lines(replace(_result(*CURVE), has_data_parallel=True)))
+
+    assert "torch.nn.DataParallel on all devices that it sees: 100 samples/s" in lines
+    assert "DistributedDataParallel by 4 ranks: 300." in lines
+    assert "DataParallel" not in "\n".join(scale_lines(_result(*CURVE)))
 
 
 def test_batch_norm_few_cores_and_interference_are_said():

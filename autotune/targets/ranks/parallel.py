@@ -145,6 +145,7 @@ def wrapped(contract: Contract, model: nn.Module, loss: Loss, plan: Plan) -> One
     if world.world().size == 1:
         return OneRank(model, loss)
     strategy, has_step = plan.strategy or DDP, "step" in contract
+    model = model.module if isinstance(model, nn.DataParallel) else model  # which one process would feed all devices by
     _check(contract, model, strategy)
     if strategy != DDP:
         return Sharded(model, loss, plan, has_step=has_step)
@@ -167,8 +168,8 @@ def _check(contract: Contract, model: nn.Module, strategy: str) -> None:
     many = f"{world.world().size} ranks train {contract.label}"
     if any(isinstance(part, nn.DataParallel) for part in model.modules()):
         raise TargetError(
-            f"{many}, and model() has a torch.nn.DataParallel, which is one process with all devices. It would copy "
-            f"the model to every device once more in each of them. Return the module that is in it."
+            f"{many}, and a part of model() is a torch.nn.DataParallel, which is one process with all devices. It "
+            f"would copy the model to every device once more in each of them. Return the module that is in it."
         )
     if any(isinstance(part, DistributedDataParallel) for part in model.modules()):
         raise TargetError(

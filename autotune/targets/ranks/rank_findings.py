@@ -33,7 +33,12 @@ def findings(model: nn.Module, file: Path | None, *, all_got_gradients: bool, fi
     """Yield what belongs to the ranks; `all_got_gradients`: every trainable parameter of this rank did."""
     size, lines = world.world().size, _lines(file)
     if any(isinstance(part, nn.DataParallel) for part in model.modules()):
-        text = f"{_ONE_PROCESS}: return the module in it, and search with --devices all{_at(lines, _PARALLEL)}"
+        text = (
+            f"{_ONE_PROCESS}: return the module in it, and search with --devices all; autotune scale --ranks 1,N "
+            f"measures both on N devices{_at(lines, _PARALLEL)}"
+        )
+        if size > 1:
+            text = f"torch.nn.DataParallel is left out: the ranks train the module in it{_at(lines, _PARALLEL)}"
         yield Finding(name="ranks", text=text, override=NAMES["model"], needs_attention=True)
     if size == 1:
         return

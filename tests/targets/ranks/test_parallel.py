@@ -189,7 +189,8 @@ side = nn.Linear(3, 3)
 def loss(model, batch): return nn.functional.mse_loss(side(model(batch[0])), batch[1])
 def optimizer(model): return torch.optim.SGD([*model.parameters(), *side.parameters()], lr=0.01)
 """
-PARALLEL = "def model(): return nn.DataParallel(Net())"
+AROUND = "def model(): return nn.DataParallel(Net())"
+PARALLEL = "def model(): return nn.Sequential(nn.DataParallel(Net()))"
 def looked(name, text, **values):
     from autotune.core.records import Config
     from autotune.knobs import defaults
@@ -211,6 +212,8 @@ looked("outside", OUTSIDE)
 looked("outside, rate 0", OUTSIDE + STILL)
 looked("outside, shared out", OUTSIDE, strategy="fsdp")
 looked("DataParallel", PARALLEL)
+looked("DataParallel around it", AROUND)
+looked("DataParallel, shared out", AROUND, strategy="fsdp")
 looked("averaged", "def ema(model): return torch.optim.swa_utils.AveragedModel(model)", strategy="zero2")
 tried("later", text=BIGGER.replace("CONDITION", "len(x) == 0"))
 '''
@@ -229,6 +232,7 @@ tried("later", text=BIGGER.replace("CONDITION", "len(x) == 0"))
     assert "different values of last.bias. Probably" in first["drawn"]
     for name in ("outside", "outside, rate 0", "outside, shared out"):
         assert "different values of Linear.weight, Linear.bias. The optimizer trains them" in first[name]
+    assert first["DataParallel around it"] == first["DataParallel, shared out"] == [16]
     assert "Return the module that is in it." in first["DataParallel"]
     assert "Use strategy ddp." in first["averaged"]
     assert first["later"].startswith("extra.weight, extra.bias got no gradient"), "without an inspection, by torch"
