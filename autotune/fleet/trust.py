@@ -5,6 +5,7 @@ Whoever may write into the database may choose configurations and budgets; what 
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,7 @@ from msgspec.structs import replace
 from autotune.core.measurements import decode
 from autotune.core.records import PROTOCOL_VERSION, Environment
 from autotune.core.requests import ProbeRequest, Request
-from autotune.errors import StudyError
+from autotune.errors import StudyError, TargetError
 from autotune.fleet.records import QueuedStudy
 from autotune.knobs import KNOBS
 from autotune.profile.records import ProfileRequest
@@ -55,7 +56,9 @@ def own_target(study: QueuedStudy, given: str | None) -> str:
 
 def _in_this_folder(study: QueuedStudy) -> str:
     """Return the study's target if that is a file in the working folder; nothing else is taken from the database."""
-    reference = None if is_command(study.target) else parse(study.target)
+    reference = None
+    with suppress(TargetError):  # there is no such file here
+        reference = None if is_command(study.target) else parse(study.target)
     file = reference.file if reference is not None else None
     if file is None or not file.is_relative_to(Path.cwd()):
         raise StudyError(

@@ -51,12 +51,19 @@ def test_a_file_that_differs_is_refused(checkout):
         own_target(checkout, None)
 
 
-@pytest.mark.parametrize("target", ["-- python model.py", "os.path", "/etc/passwd.py", "../model.py", "missing.py"])
+@pytest.mark.parametrize("target", ["-- python model.py", "os.path", "/etc/passwd.py", "../model.py"])
 def test_nothing_else_that_the_database_names_is_run(checkout, target):
     study = msgspec.structs.replace(checkout, target=target)
 
     with pytest.raises(AutotuneError, match=r"no file in this folder|[Tt]here is no|does not exist"):
         own_target(study, None)
+
+
+def test_a_worker_in_another_folder_is_told_what_the_study_trains(checkout):
+    Path("model.py").unlink()
+
+    with pytest.raises(StudyError, match=r"The study study trains model\.py, which is no file in this folder"):
+        own_target(checkout, None)
 
 
 def test_a_link_out_of_the_working_folder_is_no_file_in_it(checkout, tmp_path_factory):
