@@ -24,6 +24,7 @@ Key = tuple[int, int]  # of an advisory lock of the session
 FINAL = re.compile(r"FATAL: .*(does not exist|authentication failed|no pg_hba\.conf entry|permission denied)")
 FIRST_PATIENCE_SECONDS = 10.0  # with a server that has never answered: the address is probably wrong
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.1, 2.0
+TOLD_SECONDS = 5.0  # without an answer, until that is said: a restart takes less
 SILENT_MILLISECONDS = 90_000  # without an acknowledgement, until a connection counts as lost
 # The server gives a lease back two minutes after its machine vanished; a worker has stopped by then: see `Timing`.
 # Keepalives tell it of a silent connection, the other one of an answer that is never acknowledged: else 15 minutes.
@@ -42,9 +43,14 @@ class Database:
     lost while its transaction is committed.
     """
 
-    def __init__(self, url: str, *, patience_seconds: float) -> None:
-        """Connect when something is done; `patience_seconds`: with a server that has answered before."""
-        self._url, self._patience = checked_address(url), patience_seconds
+    def __init__(
+        self, url: str, *, patience_seconds: float, tell: Callable[[str], None] = lambda text: None
+    ) -> None:  # fmt: skip
+        """Connect when something is done; `patience_seconds`: with a server that has answered before.
+
+        `tell` is given what a person should know who waits meanwhile.
+        """
+        self._url, self._patience, self._tell = checked_address(url), patience_seconds, tell
         self._lock_key: Key | None = None
         self._mutex = threading.RLock()
         self._connection: psycopg.Connection[Any] | None = None
@@ -63,10 +69,13 @@ class Database:
         Raises `EnvironmentUnfit` when the server cannot be reached for too long.
         """
         with self._mutex:
-            began, pause = time.monotonic(), FIRST_PAUSE_SECONDS
+            began, pause, is_told = time.monotonic(), FIRST_PAUSE_SECONDS, False
             while True:
                 try:
-                    return self._once(action)
+                    found = self._once(action)
+                    if is_told:
+                        self._tell(f"{printable_address(self._url)} answers again.")
+                    return found
                 except LOST as error:
                     self._is_lost = True
                     self._drop()
@@ -74,6 +83,10 @@ class Database:
                     patience = FIRST_PATIENCE_SECONDS if self._confirmed is None else self._patience
                     if since > patience or (self._confirmed is None and FINAL.search(str(error))):
                         raise self._unreachable(error, since) from None
+                    if self._confirmed is not None and not is_told and time.monotonic() - began > TOLD_SECONDS:
+                        is_told = True
+                        text = f"does not answer: waiting for it for up to {self._patience:.0f} s."
+                        self._tell(f"{printable_address(self._url)} {text}")
                 except psycopg.Error as error:
                     raise self._refused(error) from None
                 time.sleep(pause * random.uniform(0.5, 1.5))  # so that a fleet does not come back all at once

@@ -53,7 +53,7 @@ class FleetLauncher:
     ) -> None:  # fmt: skip
         """`folder`: of the study; `is_fresh`: what an earlier search left in the queue is of no use."""
         self._timing = timing or Timing()
-        self.queue = SearchQueue(url, study.name, self._timing)
+        self.queue = SearchQueue(url, study.name, self._timing, tell)
         self._class, self._folder, self._is_fresh = study.environment, folder, is_fresh
         self._tell, self._step_timeout_seconds = tell, step_timeout_seconds
         self.expected = expected  # workers, with which the search begins

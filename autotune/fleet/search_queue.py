@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any
 from uuid import UUID
@@ -60,10 +60,12 @@ class Deadly(Exception):
 class SearchQueue:
     """The jobs of one search. Safe to use from several threads: one of those that wait polls for all."""
 
-    def __init__(self, url: str, name: str, timing: Timing) -> None:
+    def __init__(
+        self, url: str, name: str, timing: Timing, tell: Callable[[str], None] = lambda text: None
+    ) -> None:  # fmt: skip
         """Connect, and make the tables if there are none."""
         self.name, self.timing = name, timing
-        self.database = Database(url, patience_seconds=timing.patience)
+        self.database = Database(url, patience_seconds=timing.patience, tell=tell)
         self.is_stopped = False
         self._mutex = threading.Lock()
         self._waiting: set[UUID] = set()

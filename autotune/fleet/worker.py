@@ -31,7 +31,9 @@ from autotune.fleet.trust import accepted, check_class, own_target
 from autotune.fleet.worker_queue import WorkerQueue
 from autotune.launch.base import LOG, Launcher
 from autotune.launch.subprocess import SubprocessLauncher
+from autotune.sentences import first_few
 
+MOST_OTHERS = 5  # studies that are named beside the one that is waited for
 STUDY_SECONDS = 2.0  # between two looks at whether the search has ended, or begun
 MakeLauncher = Callable[[Isolation], AbstractContextManager[Launcher]]
 
@@ -56,9 +58,9 @@ class Worker:
         """`target`: None, the study's own file in the working folder; `tell` is given what a person should know."""
         self._name, self._target, self._device, self._tell = name, target, device, tell
         self._make_launcher, self._timing = make_launcher, timing or Timing()
-        database = Database(url, patience_seconds=self._timing.patience)
+        database = Database(url, patience_seconds=self._timing.patience, tell=tell)
         self._queue = WorkerQueue(database, study)
-        self._running = self._asked_to_stop = False
+        self._running, self._why_stopped = False, ""
 
     def serve(self) -> int:
         """Carry jobs out until the search has ended; return how many.
@@ -84,8 +86,10 @@ class Worker:
         """Wait until a search goes on with the study."""
         study, is_told = self._queue.study(), False
         while study is None or study.has_ended:
-            if not is_told:
-                self._tell(f"Waiting for the search of {self._queue.study_name}.")
+            if not is_told:  # with the others: the name may be mistyped, and nobody would come
+                others = self._queue.others()
+                there = f" Others in this database: {first_few(others, MOST_OTHERS)}." if others else ""
+                self._tell(f"Waiting for the search of {self._queue.study_name}.{there}")
             is_told = True
             time.sleep(STUDY_SECONDS)
             study = self._queue.study()
@@ -134,7 +138,7 @@ class Worker:
         """Run one job, and store its result; return whether it was stored."""
         folder.mkdir(parents=True)
         done = threading.Event()
-        self._asked_to_stop, self._running = False, True
+        self._why_stopped, self._running = "", True
         for watch, known in ((self._watch_job, (job, done)), (self._watch_lease, (done,))):
             threading.Thread(target=watch, args=known, daemon=True).start()
         try:
@@ -142,7 +146,7 @@ class Worker:
             self._running = False
         except Withdrawn:
             shutil.rmtree(folder, ignore_errors=True)  # the same job may come once more
-            self._tell(f"{job.place} was stopped: nobody waits for it here any more.")
+            self._tell(f"{job.place} was stopped: {self._why_stopped}.")
             return False
         finally:
             self._running = False
@@ -160,7 +164,7 @@ class Worker:
             except AutotuneError:  # the main thread meets it, too, and says so
                 return
             if not is_mine:
-                self._ask_to_stop()
+                self._ask_to_stop("nobody waits for it here any more")
                 return
 
     def _watch_lease(self, done: threading.Event) -> None:
@@ -170,12 +174,12 @@ class Worker:
         """
         while not done.wait(self._timing.poll):
             if self._queue.database.lost_seconds > self._timing.fence:
-                self._ask_to_stop()
+                self._ask_to_stop("the database has not answered for so long that another worker may begin it")
                 return
 
-    def _ask_to_stop(self) -> None:
-        if self._running and not self._asked_to_stop:
-            self._asked_to_stop = True
+    def _ask_to_stop(self, why: str) -> None:
+        if self._running and not self._why_stopped:
+            self._why_stopped = why
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGUSR1)
 
     def _stop(self, *_: object) -> None:

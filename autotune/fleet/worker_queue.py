@@ -52,6 +52,11 @@ class WorkerQueue:
             environment=known, has_ended=has_ended,
         )  # fmt: skip
 
+    def others(self) -> list[str]:
+        """Return the names of the other studies whose searches have not ended."""
+        query = "SELECT name FROM autotune_study WHERE ended_at IS NULL AND name <> %s ORDER BY name"
+        return self.database.run(lambda cursor: [row[0] for row in cursor.execute(query, (self.study_name,))])
+
     def namesake(self, name: str) -> str:
         """Return the host of a worker that is there under the same name; empty: there is none."""
         query = (

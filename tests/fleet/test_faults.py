@@ -161,7 +161,7 @@ def test_a_worker_that_comes_back_in_time_carries_its_probe_out_anew(fleet) -> N
     wire.cut()
 
     assert survived, fleet.log("one").read_text()
-    assert "was stopped" in fleet.log("one").read_text()
+    assert "was stopped: the database has not answered" in fleet.log("one").read_text()
     assert future.result().outcome is Outcome.OK
 
 
@@ -181,7 +181,7 @@ def test_a_worker_that_is_cut_off_stops_its_probe_before_another_begins_it(fleet
     wire.cut()
 
     assert state == "running"
-    assert "was stopped" in fleet.log("one").read_text()
+    assert "was stopped: the database has not answered" in fleet.log("one").read_text()
     fleet.launchers[0].stop()
     with pytest.raises(Stopped):
         future.result()
@@ -252,6 +252,36 @@ def test_a_server_that_never_answers_is_told_apart_from_one_that_went(fleet, mon
 
     assert "a-secret" not in str(found.value)
     assert "postgresql://autotune@127.0.0.1:1/" in str(found.value)
+
+
+def test_a_server_that_went_is_told_once_and_that_it_is_back(fleet, monkeypatch) -> None:
+    monkeypatch.setattr("autotune.fleet.database.TOLD_SECONDS", 0.0)
+    wire, said = Wire(fleet.server.port), []
+    url = fleet.url.replace(str(fleet.server.port), str(wire.port))
+    database = Database(url, patience_seconds=60, tell=said.append)
+    database.run(lambda cursor: None)
+
+    wire.cut()
+    with ThreadPoolExecutor() as pool:
+        waiting = pool.submit(database.run, lambda cursor: None)
+        until(lambda: said)
+        time.sleep(1.0)  # for several attempts
+        wire.mend()
+        waiting.result()
+    database.close()
+    wire.cut()
+
+    address = url.replace(":a-secret", "")
+    assert said == [f"{address} does not answer: waiting for it for up to 60 s.", f"{address} answers again."]
+
+
+def test_a_worker_that_waits_for_a_search_that_is_not_there_names_those_that_are(fleet) -> None:
+    fleet.launcher()
+    fleet.worker("one", study="stud")
+
+    until(lambda: fleet.log("one").read_text())
+
+    assert fleet.log("one").read_text() == "Waiting for the search of stud. Others in this database: study.\n"
 
 
 def test_threads_that_wait_are_answered_each_with_its_own(fleet) -> None:
