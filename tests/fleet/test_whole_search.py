@@ -1,16 +1,19 @@
 """A whole search on real workers of a simulated machine: killed and restarted, it comes to as good an answer."""
 
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from threading import Thread
 
 import pytest
 
 from autotune.core.records import Config
+from autotune.core.requests import ProbeRequest
 from autotune.fleet.records import QueuedStudy
 from autotune.preparation.settings import Settings
 from autotune.study.view import load_view
 from autotune.targets.source import digest_of
 from autotune.testing import FakeLauncher
+from autotune.testing.launcher_contract import example
 from autotune.tuning.engine import search
 from tests.fleet.fleet import until
 from tests.worlds import Listener
@@ -26,9 +29,12 @@ def asked(fleet, tmp_path, monkeypatch) -> Settings:
     return Settings(target="model.py", study=fleet.folder / "study", probes=16, time_budget_seconds=1e6)
 
 
+def queued() -> QueuedStudy:
+    return QueuedStudy(name="study", target="model.py", target_digest=digest_of("model.py"))
+
+
 def run(fleet, asked):
-    study = QueuedStudy(name="study", target="model.py", target_digest=digest_of("model.py"))
-    launcher = fleet.launcher(expected=len(WORKERS), study=study)
+    launcher = fleet.launcher(expected=len(WORKERS), study=queued())
     return search(asked, launcher, Listener(), pause=lambda seconds: None, foreign_cores=lambda seconds: 0.0)
 
 
@@ -59,3 +65,13 @@ def test_a_search_whose_workers_and_server_die_answers_as_well_as_one_in_peace(f
     )  # fmt: skip
     found, best = (machine.throughput(Config(values=one.params)) for one in (answer, peace))
     assert found >= 0.95 * best
+
+
+def test_only_the_servers_clock_counts(fleet, asked):
+    """A simulated machine has a clock of its own, which is months behind."""
+    fleet.worker("one", simulated="yes")
+
+    result = fleet.launcher(study=queued()).run(example(ProbeRequest, asked.target), fleet.place(0))
+
+    began, now = datetime.fromisoformat(result.started_at), datetime.now(UTC)
+    assert abs(now - began) < timedelta(hours=1)
