@@ -199,6 +199,14 @@ def test_every_decision_is_in_the_list() -> None:
     assert listed == sorted(path.name for path in (ROOT / "decisions").glob("0*.md"))
 
 
+def test_every_benchmark_is_in_the_list() -> None:
+    started_by_others = {"peer_searches", "plain_loop"}
+    commands = {path.stem for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text()}
+    listed = (ROOT / "benchmarks" / "README.md").read_text()
+
+    assert {one for one in commands - started_by_others if one not in listed} == set()
+
+
 def test_every_page_is_in_the_table_of_the_documents() -> None:
     listed = re.findall(r"^\| \[.*?\]\(([\w-]+\.md)\)", (ROOT / "docs" / "README.md").read_text(), re.M)
 
