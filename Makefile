@@ -31,7 +31,7 @@ docs:           ## the pages that are written from the code
 site:           ## the documents as pages; needs `pip install mkdocs-material`
 	mkdocs build --strict
 
-ray-test:       ## a search on a real Ray cluster of one node, which the gate does not install
+ray-test:       ## searches on real Ray clusters of one node and two, which the gate does not install
 	.venv/bin/pip install --quiet -c constraints.txt -e ".[dev,ray]"
 	.venv/bin/python -m pytest tests/fleet/test_ray.py
 

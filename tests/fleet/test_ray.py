@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
+import psycopg
 import pytest
 
+import autotune
 from autotune.errors import UsageError
 from autotune.fleet import on_ray
 from autotune.fleet.ray_placement import share
@@ -31,7 +33,13 @@ def dataset(): return TensorDataset(torch.randn(512, 8), torch.randint(2, (512,)
 baseline = {"batch_size": 64}
 space = {"batch_size": [64, 128], "amp_dtype": [None], "num_workers": [0]}
 """
-SEARCH = ("-t", "10s", "-n", "1", "--stability", "off", "--compile", "none", "--profile", "off", "--no-progress")
+# Enough configurations for two workers to explore.
+WIDER = TARGET.replace('[64, 128], "amp_dtype": [None], "num_workers": [0]', '[16, 32, 64], "num_workers": [0, 1]')
+HANGS_ON_NODE2 = """def model():
+    while os.uname().nodename == "node2" and os.path.exists("hang"): time.sleep(0.05)
+"""
+SHORT, LONGER = ("-t", "10s", "-n", "1"), ("-t", "120s", "-n", "16", "--workers-expected", "2")
+SEARCH = ("--stability", "off", "--compile", "none", "--profile", "off", "--no-progress")
 LONG_SECONDS = 240.0  # Ray starts its processes slowly where others work on the machine
 
 
@@ -43,17 +51,28 @@ def cluster() -> Iterator[RayCluster]:
 
 
 @pytest.fixture
-def search(cluster, fleet, tmp_path) -> Iterator:
+def pair() -> Iterator[RayCluster]:
+    """A cluster of two nodes, of which a test may kill one."""
+    started = RayCluster()
+    try:
+        started.add("node2")
+        yield started
+    finally:
+        started.close()
+
+
+@pytest.fixture
+def search(request, fleet, tmp_path) -> Iterator:
     """Begins searches as they are typed; those that are left are killed, and the cluster is free again after that."""
-    begun = []
+    begun, cluster = [], request.getfixturevalue("pair" if "pair" in request.fixturenames else "cluster")
     (tmp_path / "model.py").write_text(TARGET)
 
-    def start(*words: str, study: str = "model", device: str = "cpu", on: str = cluster.address):
+    def start(*words: str, study: str = "model", device: str = "cpu", on: str = cluster.address, budget=SHORT):
         given = ("--device", device) if device else ()
         with (tmp_path / f"{study}.txt").open("w") as out, (tmp_path / f"{study}.err").open("w") as err:
             begun.append(subprocess.Popen(
                 [sys.executable, "-m", "autotune", "search", "model.py", "--on", on, "--study", f"studies/{study}",
-                 *SEARCH, *given, *words],
+                 *SEARCH, *budget, *given, *words],
                 cwd=tmp_path, stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                 env={**os.environ, **PLAIN, "AUTOTUNE_STORAGE": fleet.url},
             ))  # fmt: skip
@@ -158,6 +177,49 @@ def test_a_search_whose_connection_dies_says_so_and_ends(cluster, search, tmp_pa
     assert searching.wait(LONG_SECONDS) == 3, told(tmp_path)
     assert "The connection to it was lost" in told(tmp_path)
     until(lambda: not cluster.actors() and not cluster.probes())
+
+
+def test_two_nodes_measure_for_one_search_and_a_node_that_dies_loses_nothing(pair, search, fleet, tmp_path):
+    """What node2 runs hangs, so that it certainly dies in the middle of a probe, which the head node then measures."""
+    (tmp_path / "model.py").write_text(WIDER.replace("def model():\n", HANGS_ON_NODE2))
+    (tmp_path / "hang").touch()
+    searching = search(budget=LONGER, on=pair.client_address)
+    until(lambda: "node2" in running(fleet) or searching.poll() is not None, LONG_SECONDS)
+    place = running(fleet)["node2"]
+
+    pair.kill("node2")
+
+    assert searching.wait(LONG_SECONDS) == 0, told(tmp_path)
+    study = tmp_path / "studies" / "model"
+    assert not [one for one in study.glob("*/*/request.json") if not one.with_name("result.json").exists()]
+    results = {one.parent.name: json.loads(one.read_text()) for one in study.glob("probes/*/result.json")}
+    assert {one["outcome"] for one in results.values()} == {"ok"}
+    assert json.loads((study / place / "result.json").read_text())["outcome"] == "ok"
+    assert {one["worker"] for one in results.values()} == {os.uname().nodename}
+
+
+def test_each_node_has_a_worker_and_the_one_that_asked_has_the_answer(pair, search, tmp_path):
+    (tmp_path / "model.py").write_text(WIDER)
+    searching = search(budget=LONGER)
+
+    assert searching.wait(LONG_SECONDS) == 0, told(tmp_path)
+
+    study = tmp_path / "studies" / "model"
+    results = [json.loads(one.read_text()) for one in study.glob("probes/*/result.json")]
+    assert {one["worker"] for one in results} == {os.uname().nodename, "node2"}
+    assert autotune.load_best(study)["batch_size"] in (16, 32, 64)
+
+
+def running(fleet) -> dict[str, str]:
+    """What each worker measures now."""
+    with psycopg.connect(fleet.url) as connection:
+        if connection.execute("SELECT to_regclass('autotune_job')").fetchone() == (None,):
+            return {}
+        rows = connection.execute(
+            "SELECT w.name, o.place FROM autotune_job o JOIN autotune_worker w ON w.id = o.worker "
+            "WHERE o.state = 'running'"
+        )
+        return dict(rows.fetchall())
 
 
 def test_a_cluster_that_is_busy_says_so(cluster, search, tmp_path):
