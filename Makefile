@@ -1,9 +1,9 @@
 .PHONY: try test test-long lint check format docs site ray-test gpu-test
 
-try:            ## a first answer: environment, pinned versions, a search of two minutes
+try:            ## a first answer: environment, pinned versions, a search of a minute
 	python3 -m venv .venv
 	.venv/bin/pip install --quiet -c constraints.txt -e ".[examples]"
-	.venv/bin/autotune search examples/digits_cnn.py --time-budget 2m
+	.venv/bin/autotune search examples/digits_cnn.py --time-budget 1m
 
 test:           ## the tests of minutes: environment, pinned versions, pytest
 	python3 -m venv .venv

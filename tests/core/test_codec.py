@@ -1,3 +1,5 @@
+import os
+
 import msgspec
 import pytest
 
@@ -138,3 +140,15 @@ def test_a_result_is_ok_exactly_if_it_has_a_measurement():
 def test_a_stored_goal_is_refused_if_it_is_out_of_bounds(field, value):
     with pytest.raises(msgspec.ValidationError, match=field):
         codec.decode(msgspec.json.encode({field: value}), Goal)
+
+
+def test_a_record_goes_into_a_pipe_and_does_not_take_its_place(tmp_path):
+    pipe, request = tmp_path / "pipe", InspectRequest(target="model.py")
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+
+    codec.write(pipe, request)
+
+    assert pipe.is_fifo()
+    assert decode(os.read(reader, 2**16)) == request
+    os.close(reader)
