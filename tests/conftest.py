@@ -42,7 +42,7 @@ LONG = {
     "profile", "slow", "fleet", "ranks", "browser", "test_profile", "test_profile_faults", "test_real_targets",
     "test_own_ranks", "test_ranks", "test_fork_servers", "test_interruptions", "test_race", "test_compiling",
     "test_declared_knobs", "test_memory_limit", "fuzz", "test_full_collections", "test_gpu_day", "test_isolation",
-    "test_free_global_batch", "test_mallocs", "test_bad_studies", "test_parents",
+    "test_free_global_batch", "test_mallocs", "test_bad_studies", "test_parents", "test_drifting_ranks",
 }  # fmt: skip
 # A slow line is what steps that were timed show, beside tests that want the cores. Elsewhere, processes race for these.
 RERUNS = {"profile": 5, "slow": 5}

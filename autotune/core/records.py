@@ -177,6 +177,22 @@ class StepFacts(Record, frozen=True, kw_only=True):
     trainable_parameters: int  # tensors, not elements
 
 
+class SteppedParameter(Record, frozen=True, kw_only=True):
+    """A parameter as one rank had it after an optimizer step."""
+
+    name: str  # in the outermost module that has it
+    shape: tuple[int, ...]
+    checksum: int | None  # None: it got no gradient, or each rank may have its own
+    is_wrapped: bool  # a `DistributedDataParallel` has it
+
+
+class RankFacts(Record, frozen=True, kw_only=True):
+    """The facts of one rank of a command, which are compared with those of the other ranks."""
+
+    stepped: tuple[SteppedParameter, ...] = ()  # empty: no second step began, or ranks need not be equal
+    epoch_batches: int = 0  # of its loader in one epoch; 0: unknown
+
+
 class OptimizerFacts(Record, frozen=True, kw_only=True):
     """Facts about the optimizers that stepped first: how torch can compute their update."""
 
@@ -213,6 +229,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     written: tuple[str, ...] = ()  # those of them that are set in the TrainingArguments that the script itself writes
     framework: OwnFramework = "torch"  # whose arguments the user's own object takes
     ranks: int = 1  # processes that train together, each with a micro-batch of its own
+    of_rank: RankFacts | None = None  # of a command's rank, until they are compared
     exposed_communication: float | None = None  # share of a micro-step that is an exchange of gradients alone, 0..1
     optimizer: OptimizerFacts | None = None  # None: an earlier version did not look, or none was seen to step
     attention: dict[str, tuple[str, ...]] = {}  # dtype -> kernels that take every call of it, beside torch's own

@@ -24,6 +24,7 @@ from autotune.targets.attention import Attention
 from autotune.targets.base import Order, Session, Step, Watch, check_effect
 from autotune.targets.batches import describe, layout
 from autotune.targets.build import assemble, common_arguments, run_setup
+from autotune.targets.commands.watching.stepped_parameters import SteppedParameters
 from autotune.targets.contract import OF_A_STEP, Contract
 from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
@@ -151,10 +152,11 @@ def _settable(contract: Contract) -> tuple[str, ...] | None:
 def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable[[str], None]) -> TargetFacts:
     """Return the facts of a user's own loop, after one step of `config` or of its settings of today."""
     plan = Plan(device=device) if config is None else _planned(config.values, device)
-    model, first = loop.build(config, plan), _FirstStep()
+    model, first, stepped = loop.build(config, plan), _FirstStep(), SteppedParameters()
     facts, session = None if model is None else loop.facts(), OwnSession(loop)
     phase("warm-up")
-    with blaming(first, loop.root):
+    first.goes_on = stepped.are_comparable
+    with blaming(first, loop.root), stepped.watched():
         step = _take_step(session, model, first, device)
     facts = facts or loop.facts()
     step = facts.step or step
@@ -163,6 +165,7 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable
     return replace(
         facts,
         step=step,
+        of_rank=facts.of_rank and replace(facts.of_rank, stepped=stepped.seen),
         optimizer=first.updates.facts(step.seconds),
         attention=first.attention.found(),
         calls_attention=first.attention.was_called,
@@ -180,12 +183,13 @@ def _name(model: nn.Module, reference: TargetPlace) -> str:
 
 @dataclass
 class _FirstStep(Watch):
-    """A watch that stops after one optimizer step, and keeps the step's input."""
+    """A watch that stops after one optimizer step, or a second one, and keeps the first one's input."""
 
     batch: Any = None
     batches: int = 0  # of an epoch; 0: its loader does not know
     asked_for_loader_worker: bool = False  # whether loading it called `torch.utils.data.get_worker_info`
     at_first: Callable[[Any], None] = lambda batch: None  # called with the first batch before the step
+    goes_on: Callable[[], bool] = lambda: False  # asked after the first step: whether a second one is needed
     reached: set[int] = field(default_factory=set)  # ids of the parameters that got a gradient
     steps: list[Step] = field(default_factory=list)
     updates: Updates = field(default_factory=Updates)
@@ -198,9 +202,16 @@ class _FirstStep(Watch):
         return f"the first training step, on a batch of {describe(self.batch)}"
 
     def step(self, step: Step) -> Order:
-        """Keep the step, and stop training."""
+        """Keep the step, and stop training, unless a second one is needed."""
         self.steps.append(step)
+        if len(self.steps) == 1 and self.goes_on():
+            self.updates.is_over = True
+            return Order.CONTINUE
         return Order.STOP
+
+    def ended(self) -> bool:
+        """Return whether a step was taken: a second one is not necessary."""
+        return bool(self.steps)
 
     def remembering(self, source: sources.Source) -> sources.Source:
         """Return `source`, changed to keep its first batch (on the host, as it was loaded)."""

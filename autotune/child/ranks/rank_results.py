@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
+from autotune.child.ranks.rank_comparison import check_parameters, uneven_epochs
 from autotune.core.requests import ProbeRequest, Request, ResultT
 from autotune.core.results import (
     Alone,
@@ -63,12 +64,18 @@ def merged(results: Sequence[ResultT], outer_bytes: int) -> ResultT:
     """Return the result of all ranks, none of which failed: the slowest sets the pace, and samples are added up.
 
     Losses that are compared are means over the ranks, for the steps that all of them took. Memory on the host is the
-    sum over all processes; `outer_bytes` are those of the distributed launcher.
+    sum over all processes; `outer_bytes` are those of the distributed launcher. Raises `TargetError` if ranks of a
+    command do not learn the same.
     """
     first: Any = results[0]
     if isinstance(first, Inspection):
-        used = [one.process_bytes for one in cast("Sequence[Inspection]", results)]
-        facts = first.facts and replace(first.facts, ranks=len(results))
+        inspections = cast("Sequence[Inspection]", results)
+        used = [one.process_bytes for one in inspections]
+        seen = [one.facts.of_rank for one in inspections if one.facts and one.facts.of_rank]
+        check_parameters(seen)
+        facts = first.facts and replace(
+            first.facts, ranks=len(results), of_rank=None, findings=(*first.facts.findings, *uneven_epochs(seen))
+        )
         total = None if None in used else sum(one or 0 for one in used) + outer_bytes
         return cast("ResultT", replace(first, facts=facts, process_bytes=total))
     if isinstance(first, PrecisionCheckResult):

@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
-from autotune.core.records import Config, Finding, StepFacts, TargetFacts
+from autotune.core.records import Config, Finding, RankFacts, StepFacts, TargetFacts
 from autotune.errors import TargetError
 from autotune.harmless import cropped
 from autotune.knobs import KNOBS, plan_of
@@ -153,6 +153,7 @@ class CommandLoop(OwnLoop):
             framework="hf" if reach.written else "torch",
             has_collate=True,
             owns_loop=True,
+            of_rank=RankFacts(epoch_batches=witness.batches.epoch_batches) if world_size() > 1 else None,
             step=StepFacts(
                 loss=witness.tally.loss(),
                 seconds=witness.tally.seconds,

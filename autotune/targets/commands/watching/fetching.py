@@ -10,8 +10,10 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import wraps
+from operator import length_hint
 from typing import Any
 
 import torch
@@ -19,6 +21,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as loading
 
 from autotune.targets.batches import are_tensors, count_tokens, first_dimension
+from autotune.targets.commands.distributed import world_size
 from autotune.targets.own_loop import LoopReport
 
 _MOST = 1024  # batches that wait: a Trainer first fetches all of a step, and an evaluation fetches many
@@ -52,7 +55,8 @@ class Fetching:
         self._here = threading.local()  # `is_busy`: the data of a loader may come from another loader
         self._waiting: dict[int, deque[Fetched]] = {}  # batches by the identity of their dataset
         self._latest: Any = None  # the dataset of the batch that was fetched last
-        self._with_gradients: set[int] = set()  # datasets: their batches fetched without gradients evaluate
+        # Datasets whose batches fetched without gradients evaluate, with the batches of an epoch; 0: unknown.
+        self._with_gradients: dict[int, int] = {}
         self._is_cut: dict[int, bool] = {}  # by dataset: whether the first dimension is not that of the samples
         self._asked = 0.0  # time at which an iterator was made that has given nothing yet
 
@@ -65,6 +69,11 @@ class Fetching:
     def has_fetched(self) -> bool:
         """Whether any DataLoader has given a batch."""
         return bool(self._waiting)
+
+    @property
+    def epoch_batches(self) -> int:
+        """The batches of the training loader in one epoch; 0: unknown, or one rank trains."""
+        return self._with_gradients.get(id(self.data), 0)
 
     def take(self) -> Fetched | None:
         """Return the oldest waiting batch, because one was trained on; None: none waits."""
@@ -120,7 +129,9 @@ class Fetching:
     def _note(self, iterator: Any, batch: Any, seconds: float, arrived: float) -> None:
         data = iterator._dataset
         if torch.is_grad_enabled() and id(data) not in self._with_gradients:
-            self._with_gradients.add(id(data))
+            self._with_gradients[id(data)] = 0
+            with suppress(Exception):  # of a sampler of the user's
+                self._with_gradients[id(data)] = length_hint(iterator) if world_size() > 1 else 0
             self._waiting.pop(id(data), None)
         elif not torch.is_grad_enabled() and id(data) in self._with_gradients:
             self._report.alive()

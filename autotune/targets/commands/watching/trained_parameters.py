@@ -55,15 +55,15 @@ class Trained:
         inner = {id(child) for one in modules for child in vars(one).get("_modules", {}).values() if child is not None}
         roots = [one for one in modules if id(one) not in inner and wanted & set(map(id, one.parameters()))]
         found = max(roots, key=lambda one: sum(id(part) in wanted for part in one.parameters()), default=None)
-        return None if found is None else _unwrapped(found)
+        return None if found is None else unwrapped(found)
 
 
-def _unwrapped(module: nn.Module) -> nn.Module:
+def unwrapped(module: nn.Module) -> nn.Module:
     """Return the module inside a wrapper of `torch.compile` or of data parallelism."""
     for name in ("_orig_mod", "module"):
         inner = getattr(module, name, None)
         if isinstance(inner, nn.Module) and len(list(module.children())) == 1:
-            return _unwrapped(inner)
+            return unwrapped(inner)
     return module
 
 
