@@ -20,7 +20,8 @@ if TYPE_CHECKING:
 
 PLAIN = ("json", "yaml", "env")  # the settings by knob name
 CHECKED = (Framework.HUGGING_FACE, Framework.LIGHTNING, Framework.ACCELERATE)  # classes that take arguments
-WITH_KEYS = (Framework.HUGGING_FACE, Framework.DEEPSPEED)  # whose settings are names with values, for a file
+# Whose settings are names with values, for a file:
+WITH_KEYS = (Framework.HUGGING_FACE, Framework.ACCELERATE, Framework.DEEPSPEED)
 
 
 def export(
@@ -141,8 +142,8 @@ def _values(params: Mapping[str, Value], found: Recipe, framework: Framework | N
         return dict(params)
     if framework not in WITH_KEYS:
         raise UsageError(
-            f"--to {framework} is code, and --write puts values into a file. Only json, yaml, "
-            f"{' and '.join(WITH_KEYS)} are values. Use --output for the code, or --to json."
+            f"--to {framework} is code, and --write puts values into a file. Only json, yaml, {', '.join(WITH_KEYS)} "
+            f"are values. Use --output for the code, or --to json."
         )
     values: dict[str, Any] = emitter(framework).values(found)
     return values

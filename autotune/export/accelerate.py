@@ -1,4 +1,4 @@
-"""The recommendation as an `Accelerator` and the loader for it."""
+"""The recommendation as an `Accelerator` and the loader for it, and as the file that starts its processes."""
 
 from __future__ import annotations
 
@@ -42,4 +42,19 @@ def arguments(found: Recipe) -> dict[str, Any]:
         **found.arguments,
         "gradient_accumulation_steps": found.accumulation_steps,
         **({"cpu": True} if found.device == "cpu" else {}),
+    }
+
+
+def values(found: Recipe) -> dict[str, Any]:
+    """Return what `accelerate launch --config_file` reads: how many processes start here, and their precision.
+
+    Without mpirun, MULTI_CPU starts one process (1.15); MULTI_GPU starts all, which `use_cpu` then keeps on the CPU.
+    """
+    return {
+        "distributed_type": "MULTI_GPU" if found.world_size > 1 else "NO",
+        "num_processes": found.world_size,
+        "num_machines": 1,
+        "machine_rank": 0,
+        "use_cpu": found.device == "cpu",
+        "mixed_precision": found.arguments["mixed_precision"],
     }

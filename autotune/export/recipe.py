@@ -256,8 +256,10 @@ def _of_ranks(best: Recommendation, count: int, framework: Framework) -> tuple[s
     match framework:
         case Framework.LIGHTNING:
             return (f"Its Trainer starts {count} processes, and gives each its share of the dataset.",)
-        case Framework.ACCELERATE if best.environment.device_kind == "cuda":  # on a CPU it starts one (1.15)
-            start = f"accelerate launch --multi_gpu --num_processes {count}"
+        case Framework.ACCELERATE:
+            if best.environment.device_kind == "cuda":  # on a CPU it starts one (1.15)
+                start = f"accelerate launch --multi_gpu --num_processes {count}"
+            start += ", or by accelerate launch --config_file and the file that --write makes"
         case Framework.TORCH | Framework.DEEPSPEED:
             is_shared = ""
             start += ", each with a DistributedSampler of the dataset in the place of shuffle"

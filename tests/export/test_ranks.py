@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from autotune.export import accelerate, deepspeed, lightning, loop
+from autotune.export.merging import merged
+from autotune.export.plain import as_yaml
 from autotune.knobs.wording import Framework
 from tests.exporting import TRAINERS, exported
 
@@ -73,6 +77,33 @@ def test_frameworks_that_share_the_data_out_are_given_no_sampler_for_it() -> Non
     on_gpus = accelerate.text(exported(Framework.ACCELERATE, device="cuda", ranks=2))
     assert "accelerate launch --multi_gpu --num_processes 2" in on_gpus
     assert lightning.arguments(exported(Framework.LIGHTNING, ranks=2))["devices"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(find_spec("accelerate") is None, reason="needs accelerate, which is tuned for and not needed")
+def test_accelerate_starts_two_processes_on_the_cpu_by_its_file(tmp_path: Path) -> None:
+    found = exported(Framework.ACCELERATE, {"amp_dtype": "bfloat16", "batch_size": 16}, ranks=2)
+    own = re.sub("# make the optimizer.*", OPTIMIZER, accelerate.text(found))
+    (tmp_path / "train.py").write_text(SCRIPT + own + END)
+    (tmp_path / "accelerate.yaml").write_text(as_yaml(accelerate.values(found)))
+
+    words = [sys.executable, "-m", "accelerate.commands.launch", "--config_file", "accelerate.yaml", "train.py"]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+
+    ranks = [place.read_text() if (place := tmp_path / f"rank{rank}").is_file() else "" for rank in range(2)]
+    assert ranks == ["DistributedDataParallel"] * 2, ended.stderr
+
+
+@pytest.mark.parametrize(("device", "ranks", "kind"), [("cuda", 2, "MULTI_GPU"), ("cpu", 1, "NO")])
+def test_accelerate_reads_the_file_that_is_written(tmp_path: Path, device: str, ranks: int, kind: str) -> None:
+    read = pytest.importorskip("accelerate.commands.config.config_args").load_config_from_file
+    found, file = exported(Framework.ACCELERATE, {"amp_dtype": "bfloat16"}, device, ranks=ranks), tmp_path / "a.yaml"
+    file.write_text(merged(file, accelerate.values(found)))
+
+    known = read(str(file))
+
+    assert (known.distributed_type, known.num_processes, known.num_machines) == (kind, ranks, 1)
+    assert (known.mixed_precision, known.use_cpu) == ("bf16", device == "cpu")
 
 
 def test_the_file_for_deepspeed_is_for_as_many_devices_as_the_global_batch_has() -> None:

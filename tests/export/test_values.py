@@ -135,6 +135,15 @@ def test_json_keeps_what_else_stands_there(home):
     assert (kept["train_micro_batch_size_per_gpu"], kept["gradient_accumulation_steps"]) == (64, 4)
 
 
+def test_the_file_that_accelerate_launch_reads_keeps_what_else_stands_there(home):
+    (home / "a.yaml").write_text("distributed_type: 'NO'\nmain_training_function: main\n")
+
+    _exported(home, "--to", "accelerate", "--world-size", "4", "--write", "a.yaml")
+
+    kept = (home / "a.yaml").read_text()
+    assert kept.startswith('distributed_type: "MULTI_GPU"\nmain_training_function: main\nnum_processes: 4\n')
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
