@@ -5,7 +5,7 @@
 #     sh benchmarks/gpu_day.sh questions 5 --only events,kill                     of benchmarks.gpu_questions
 #     sh benchmarks/gpu_day.sh targets 9 --targets resnet50 --time-budget 150s    of benchmarks.gpu_catalogue
 #     sh benchmarks/gpu_day.sh fidelity 5 --catalogue unet --steps 500            of benchmarks.fidelity
-#     sh benchmarks/gpu_day.sh ranks 5 --ranks 2                                  of benchmarks.communication; not run
+#     sh benchmarks/gpu_day.sh ranks 5 --ranks 2                                  autotune scale, benchmarks.communication; not run
 #
 # From the root of the repository: a slice, its minutes, and what its command is to be told besides. Whatever comes of it
 # lies in `studies/gpu` and in the archive. Unpacked in the same place, on this machine or on the next, the same line of
@@ -60,6 +60,8 @@ fidelity)
     run fidelity "$python" -m benchmarks.fidelity --device "$device" "$@"
     ;;
 ranks) # for machines with several GPUs: not run yet
+    run scale "$python" -m autotune scale benchmarks/targets/ranks/conv.py --device "$device" --ranks 1,2 \
+        --time-budget "$((seconds / 2))s" --folder "$place/scale-$now"
     run ranks "$python" -m benchmarks.communication --device "$device" --json "$place/ranks-$now.json" "$@"
     ;;
 *)

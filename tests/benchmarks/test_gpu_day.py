@@ -81,6 +81,7 @@ def test_a_slice_that_is_none_is_refused_with_those_there_are(tmp_path):
         (("questions", "2", "--only", "none"), "torch"),
         (("targets", "2", "--smoke", "--targets", "tabular_mlp", "--stages", "flops"), "| usual defaults |"),
         (("fidelity", "2", "--catalogue", "nonsense"), "no target is called nonsense"),
+        (("ranks", "2", "--models", "wide", "--rounds", "1"), "Racing 2 contestants"),
     ],
     ids=lambda words: words[0] if isinstance(words, tuple) else "",
 )
