@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any
+from typing import Any, TypeVar
 from uuid import UUID
 
 import msgspec
@@ -19,6 +19,7 @@ from autotune.fleet.database import Cursor, Database, LeaseTaken
 from autotune.fleet.records import FleetWorker, JobEnd, QueuedStudy, Timing
 from autotune.fleet.schema import SEARCH_LOCK, WORKER_LOCK, make_tables
 
+T = TypeVar("T")
 MOST_LOST_WORKERS = 2  # workers that are lost with one job: no third is risked
 STALE_SECONDS = 30.0  # that a worker leaves a job of its own in the queue: it is stopped, and another may take it
 
@@ -27,7 +28,7 @@ IS_HELD = f"""EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON l.database = 
     WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.granted
     AND l.classid = {WORKER_LOCK} AND l.objid = w.id AND l.objsubid = 2)"""
 LOOK_AT_LEASES = f"""
-SELECT w.id, {IS_HELD}, w.missing_since IS NOT NULL,
+SELECT w.id, w.name, {IS_HELD}, w.missing_since IS NOT NULL,
     extract(epoch FROM now() - greatest(w.missing_since, pg_postmaster_start_time())),
     extract(epoch FROM now() - pg_postmaster_start_time())
 FROM autotune_worker w WHERE w.study = %s AND w.left_at IS NULL"""
@@ -37,7 +38,7 @@ UPDATE autotune_job o SET losses = losses + 1, worker = NULL, wanted = NULL, tak
     evidence = evidence || CASE evidence WHEN '' THEN '' ELSE '; ' END ||
         format('worker %%s %%s, %%s s after it began', w.name, %s::text,
             round(extract(epoch FROM now() - o.taken_at)::numeric, 1))
-FROM autotune_worker w WHERE w.id = o.worker AND o.state = 'running' AND """
+FROM autotune_worker w WHERE w.id = o.worker AND o.state = 'running' AND {{}} RETURNING w.name, o.place, o.state"""
 ENDED = """
 SELECT o.token, o.result, o.log, w.name, to_char(o.taken_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS"+00:00"'),
     o.evidence
@@ -64,7 +65,7 @@ class SearchQueue:
         self, url: str, name: str, timing: Timing, tell: Callable[[str], None] = lambda text: None
     ) -> None:  # fmt: skip
         """Connect, and make the tables if there are none."""
-        self.name, self.timing = name, timing
+        self.name, self.timing, self._tell = name, timing, tell
         self.database = Database(url, patience_seconds=timing.patience, tell=tell)
         self.is_stopped = False
         self._mutex = threading.Lock()
@@ -147,7 +148,7 @@ class SearchQueue:
         with self._mutex:
             self._waiting.add(token)
             if time.monotonic() - self._looked >= self.timing.poll:
-                self.database.run(self._look)
+                self._reaped(self._look)
                 self._looked = time.monotonic()
             found = self._ended.pop(token, None)
             if found is not None:
@@ -173,13 +174,8 @@ class SearchQueue:
 
     def workers(self) -> tuple[FleetWorker, ...]:
         """Return the workers that are there, in the order in which they came."""
-
-        def read(cursor: Cursor) -> list[Any]:
-            self._reap(cursor)
-            return list(cursor.execute(WORKERS, (self.name,)).fetchall())
-
         with self._mutex:
-            return decoded_workers(self.database.run(read))
+            return decoded_workers(self._reaped(lambda cursor: cursor.execute(WORKERS, (self.name,)).fetchall()))
 
     def mark(self, worker: int, *, reference: float | None, quarantined: str) -> None:
         """Store the score of the baseline on a worker; see `Fleet.mark`."""
@@ -190,17 +186,24 @@ class SearchQueue:
             )
         )
 
+    def _reaped(self, read: Callable[[Cursor], T]) -> T:
+        """Give the jobs of lost workers back and say so; return what `read` then reads, in the same transaction."""
+        lost, found = self.database.run(lambda cursor: (self._reap(cursor), read(cursor)))
+        for text in lost:
+            self._tell(text)
+        return found
+
     def _look(self, cursor: Cursor) -> None:
-        self._reap(cursor)
         for token, result, log, worker, taken_at, evidence in cursor.execute(ENDED, ([*self._waiting],)).fetchall():
             if result is None:
                 self._ended[token] = Deadly(evidence)
             else:
                 self._ended[token] = JobEnd(result=result, log=bytes(log), worker=worker or "", taken_at=taken_at)
 
-    def _reap(self, cursor: Cursor) -> None:
-        """Give the jobs of lost workers back: those whose lease was free long enough, and is free now."""
-        for worker, is_held, was_missing, missing, uptime in cursor.execute(LOOK_AT_LEASES, (self.name,)).fetchall():
+    def _reap(self, cursor: Cursor) -> list[str]:
+        """Give the jobs of lost workers back: those whose lease was free long enough, and is free now; say which."""
+        said, leases = [], cursor.execute(LOOK_AT_LEASES, (self.name,)).fetchall()
+        for worker, name, is_held, was_missing, missing, uptime in leases:
             if is_held or not was_missing:
                 since = "NULL" if is_held else "now()"
                 if is_held == was_missing:
@@ -208,16 +211,25 @@ class SearchQueue:
             elif missing > self.timing.grace and uptime > self.timing.restarted:
                 cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", (WORKER_LOCK, worker))
                 if _first(cursor)[0]:  # held until this transaction ends: it cannot come back in between
-                    cursor.execute(f"{GIVE_BACK} w.id = %s", ("was lost", worker))
+                    jobs = cursor.execute(GIVE_BACK.format("w.id = %s"), ("was lost", worker)).fetchall()
+                    said += _given_back(jobs, "was lost") or [f"Worker {name} was lost: it measured nothing."]
                     cursor.execute("UPDATE autotune_worker SET left_at = now() WHERE id = %s", (worker,))
         late = "o.study = %s AND now() > o.taken_at + make_interval(secs => o.patience)"
-        cursor.execute(f"{GIVE_BACK} {late}", ("did not answer in time", self.name))
+        jobs = cursor.execute(GIVE_BACK.format(late), ("did not answer in time", self.name)).fetchall()
+        said += _given_back(jobs, "did not answer in time")
         cursor.execute(
             "UPDATE autotune_job o SET wanted = NULL WHERE study = %s AND state = 'queued' AND wanted IS NOT NULL "
             "AND (now() > queued_at + make_interval(secs => %s) OR NOT EXISTS "
             "(SELECT FROM autotune_worker w WHERE w.id = o.wanted AND w.left_at IS NULL))",
             (self.name, STALE_SECONDS),
         )
+        return said
+
+
+def _given_back(jobs: Sequence[Any], why: str) -> list[str]:
+    """Return a sentence for each row that `GIVE_BACK` returned."""
+    then = {"queued": "goes to another one", "done": "has cost two workers and counts as crashed"}
+    return [f"Worker {name} {why}: {place} {then[state]}." for name, place, state in jobs]
 
 
 def decoded_workers(rows: Sequence[Any]) -> tuple[FleetWorker, ...]:

@@ -54,6 +54,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_probe_ends_with_it(fleet) -
 
     assert result.outcome is Outcome.OK and result.worker == "two"
     assert fleet.began("two") == ["probes/0000"]
+    assert fleet.said[-1] == "Worker one was lost: probes/0000 goes to another one."
     assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in orphans)
     assert codec.read(place / RESULT, ProbeResult) == result
 
@@ -74,7 +75,20 @@ def test_what_cost_two_workers_is_a_crash_with_its_evidence_and_costs_no_third(f
     assert result.outcome is Outcome.CRASHED
     assert "worker one was lost" in result.failure.evidence and "worker two was lost" in result.failure.evidence
     assert again.outcome is Outcome.CRASHED
+    assert fleet.said[-1] == "Worker two was lost: probes/0000 has cost two workers and counts as crashed."
     assert fleet.began("three") == []
+
+
+def test_a_worker_that_is_lost_between_two_probes_is_named(fleet) -> None:
+    fleet.worker("one")
+    fleet.worker("two")
+    launcher = fleet.launcher(expected=2)
+    until(lambda: len(launcher.workers()) == 2)
+
+    fleet.kill("two")
+    until(lambda: len(launcher.workers()) == 1)
+
+    assert fleet.said == ["Worker two was lost: it measured nothing."]
 
 
 SEARCH = """
@@ -230,6 +244,7 @@ def test_a_worker_that_hangs_loses_its_probe_when_its_time_is_over(fleet) -> Non
     until(lambda: any(word in fleet.log("one").read_text() for word in ("late, not used", "was stopped")))
 
     assert result.worker == "two"
+    assert "Worker one did not answer in time: probes/0000 goes to another one." in fleet.said
 
 
 def test_what_no_waiting_changes_is_told_at_once(fleet) -> None:
