@@ -31,8 +31,8 @@ def serve(
     if missing:
         raise UsageError(
             f"The dashboard needs {' and '.join(missing)}, not installed here. The extra of this package that brings "
-            f'it was probably left out. Install it with `pip install "torch-autotune[dashboard]"`, or write the page '
-            f"of a study to a file with `autotune report`."
+            f"it was probably left out. Install it with `pip install -e '.[dashboard]'` in autotune's clone, or write "
+            f"the page of a study to a file with `autotune report`."
         )
     from autotune.dashboard.server import StudyServer
 

@@ -89,7 +89,7 @@ def require(library: str, extra: str) -> None:
     if find_spec(library) is None:
         raise UsageError(
             f"{library} is not installed. It comes with an extra of this package, which was probably left out. "
-            f'Install it with `pip install "torch-autotune[{extra}]"`, or use --to csv.'
+            f"Install it with `pip install -e '.[{extra}]'` in autotune's clone, or use --to csv."
         )
 
 

@@ -40,6 +40,6 @@ def checked_address(url: str) -> str:
     if find_spec("psycopg") is None:
         raise UsageError(
             "--storage needs the package psycopg, which is not installed. It is an extra of autotune. Run "
-            "`pip install 'torch-autotune[postgres]'` on every machine."
+            "`pip install -e '.[postgres]'` in autotune's clone on every machine."
         )
     return plain

@@ -48,7 +48,7 @@ def check_cluster(address: str, device: str | None) -> None:
     if find_spec("ray") is None:
         raise UsageError(
             "--on needs the package ray, which is not installed. It is an extra of autotune. Run "
-            "`pip install 'torch-autotune[ray,postgres]'` here and on every node of the cluster."
+            "`pip install -e '.[ray,postgres]'` in autotune's clone, here and on every node of the cluster."
         )
 
 

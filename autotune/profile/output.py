@@ -72,7 +72,7 @@ def _scalars(folder: Path, found: Profile) -> str:
     except UsageError:
         return (
             f"{SCALARS}/ was not written: tensorboard is not installed. "
-            f'Install it with `pip install "torch-autotune[tensorboard]"`.'
+            "Install it with `pip install -e '.[tensorboard]'` in autotune's clone."
         )
     steps = [(step, scalar("step/ms", 1000 * taken)) for step, taken in enumerate(found.result.step_seconds)]
     parts = [scalar(f"part/{one.part} ms", 1000 * one.seconds) for one in found.result.parts]

@@ -253,7 +253,7 @@ def test_no_folder_is_no_study(tmp_path: Path) -> None:
 def test_without_the_extra_one_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(dashboard, "find_spec", lambda name: None if name == "uvicorn" else object())
 
-    with pytest.raises(UsageError, match=r'needs uvicorn, .*pip install "torch-autotune\[dashboard\]"'):
+    with pytest.raises(UsageError, match=r"needs uvicorn, .*pip install -e '\.\[dashboard\]'"):
         serve(tmp_path, port=0, on_ready=lambda _: None)
 
 

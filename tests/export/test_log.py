@@ -114,7 +114,7 @@ def test_a_tracker_that_is_not_installed_names_its_extra(home: Path, tracker: st
     told = run_here(home, "log", "resnet", "--to", tracker)
 
     assert told.returncode == 2
-    assert f'pip install "torch-autotune[{tracker}]"' in told.stderr
+    assert f"pip install -e '.[{tracker}]'" in told.stderr
 
 
 def test_an_unknown_tracker_is_told_which_there_are(home: Path) -> None:

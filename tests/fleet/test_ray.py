@@ -251,7 +251,7 @@ def test_a_cluster_that_does_not_answer_is_one_error(cluster, search, tmp_path):
 def test_without_ray_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setattr(on_ray, "find_spec", lambda name: None)
 
-    with pytest.raises(UsageError, match=r"pip install 'torch-autotune\[ray,postgres\]'"):
+    with pytest.raises(UsageError, match=r"pip install -e '\.\[ray,postgres\]'"):
         on_ray.check_cluster("auto", None)
 
 
