@@ -30,7 +30,7 @@ from autotune.sampler.observation import ATTRIBUTE, recalled
 from autotune.sampler.performance_model import PerformanceModel
 from autotune.sampler.posterior import Fit, fit, posterior_of
 from autotune.sampler.prediction import Prediction
-from autotune.sampler.trials import Trials
+from autotune.sampler.trials import Trials, most_telling
 
 # Matrices have a hundred columns: a second thread of the BLAS spins for more time than it saves, above all where other
 # processes want the cores (250 ms of processor time a proposal with two threads, 130 with one). The limit applies to
@@ -284,4 +284,5 @@ class StructuredSampler(BaseSampler):
             if inside is not None and trial.state is not TrialState.FAIL and ATTRIBUTE in trial.user_attrs:
                 observations.append((inside, recalled(trial.user_attrs)))
                 values.append(trial.value if trial.state is TrialState.COMPLETE else None)
-        return Trials(observations, values, running, finished)
+        kept = most_telling(values)
+        return Trials([observations[at] for at in kept], [values[at] for at in kept], running, finished)
