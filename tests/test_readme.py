@@ -56,7 +56,7 @@ def test_the_training_after_trains_with_an_answer(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(_block(TARGETS, "# train.py, after"))
     answer = tmp_path / "studies" / "train"
     answer.mkdir(parents=True)
-    shutil.copy(ROOT / "studies" / "digits_cnn-epyc-malloc" / "best.json", answer)
+    shutil.copy(ROOT / "studies" / "digits_cnn-epyc-minute" / "best.json", answer)
 
     ended = _run(tmp_path, "train.py")
 
@@ -90,7 +90,7 @@ def test_no_placeholder_is_left() -> None:
 
 @pytest.mark.parametrize(
     ("page", "name", "model"),
-    [(README, "digits_cnn-epyc-malloc", "digits_cnn"), (TARGETS, "train-epyc", "Sequential")],
+    [(README, "digits_cnn-epyc-minute", "digits_cnn"), (TARGETS, "train-epyc", "Sequential")],
     ids=["README", "targets"],
 )
 def test_the_output_in_the_documents_is_that_of_the_recorded_study(page: str, name: str, model: str) -> None:

@@ -63,13 +63,13 @@ def test_the_two_most_expensive_lines_of_the_baseline_stand_in_the_answer_and_in
 
 
 def test_best_json_has_the_kind_and_its_numbers_and_no_words_of_ours(tmp_path):
-    searched(tmp_path, Asked(slow("growth", 0.3, what="history", bytes=1e6, steps_left=900)), probes=4)
+    searched(tmp_path, Asked(slow("growth", 0.3, what="history", bytes=1_048_600.0, steps_left=900)), probes=4)
 
     (stored,) = codec.decode((tmp_path / "best.json").read_bytes(), dict)["slow_lines"]
 
     assert stored["numbers"] == {
         "place": "model.py:21 in loss", "milliseconds": 30.0, "share": 0.3, "step_milliseconds": 100.0,
-        "kind": "growth", "line": "history[:] = scores.tolist()", "what": "history", "bytes": 1e6,
+        "kind": "growth", "line": "history[:] = scores.tolist()", "what": "history", "bytes": 1_048_600.0,
         "steps_left": 900,
     }  # fmt: skip
     assert "memory grows by 1 MiB a step: what is made here is kept, in history; no memory is left" in stored["text"]
