@@ -17,6 +17,7 @@ from autotune.machine import nvml
 from autotune.machine.compilers import missing_for_compiling
 from autotune.machine.host import USABLE_FRACTION, process_bytes
 from autotune.targets import allocators
+from autotune.targets.ranks import world
 
 STACK_BYTES = 64 * 8 * 2**20  # of 64 threads, 8 MiB each (glibc), of which 16 KiB are ever touched (measured)
 FLOAT16_CAPABILITY = (7, 0)  # tensor cores; before Volta float16 autocast is no faster (CUDA C programming guide)
@@ -93,6 +94,7 @@ def describe(device: str) -> Environment:
         omp_wait_policy=os.environ.get("OMP_WAIT_POLICY") or None,
         mallocs=allocators.available(),
         variables=tuple(name for name in (*malloc.VARIABLES, *allocator.VARIABLES) if os.environ.get(name)),
+        nccl=tuple(f"{name}={os.environ[name]}" for name in world.nccl_variables()) if kind == "cuda" else (),
         no_compiler=missing_for_compiling(kind, capability),
     )
 

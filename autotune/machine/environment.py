@@ -77,6 +77,7 @@ def fingerprint(environment: Environment) -> str:
         "cuda": environment.cuda,
         "driver": environment.driver,
         "python": environment.python.split(".")[:2],
+        **({"nccl": environment.nccl} if environment.nccl else {}),
     }
     digest = hashlib.sha256(json.dumps(key, sort_keys=True).encode()).hexdigest()[:12]
     name = re.sub(r"\(R\)|\(TM\)|[^A-Za-z0-9]+", "-", environment.device_name)

@@ -38,6 +38,11 @@ def world() -> World:
     return World(rank=int(os.environ["RANK"]), size=int(os.environ["WORLD_SIZE"]), folder=Path(folder))
 
 
+def nccl_variables() -> list[str]:
+    """Return the names of the environment variables by which the user steers NCCL, sorted."""
+    return sorted(name for name in os.environ if name.startswith("NCCL_"))
+
+
 def join(device: str) -> None:
     """Join the group of ranks, once in a process; waits for all of them. `device`: "cpu" by gloo, "cuda:0" by NCCL.
 

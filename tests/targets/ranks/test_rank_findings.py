@@ -56,7 +56,8 @@ def test_a_plain_target_of_one_rank_is_told_nothing_of_ranks(tmp_path: Path) -> 
 
 @pytest.mark.slow
 def test_batch_norm_and_a_needless_search_for_unused_parameters_are_told(tmp_path: Path) -> None:
-    code = "facts = inspect(HERE, TARGET)\ntell(found=[(one.name, one.text) for one in facts.findings])\n"
+    code = "import os\nos.environ['NCCL_ALGO'] = 'Ring'\nfacts = inspect(HERE, TARGET)\n"
+    code += "tell(found=[(one.name, one.text) for one in facts.findings])\n"
     code += "tell(exposed=facts.exposed_communication)"
 
     first, second = on_ranks(tmp_path, f"TARGET = {NORMED!r}\n{code}")
@@ -66,4 +67,6 @@ def test_batch_norm_and_a_needless_search_for_unused_parameters_are_told(tmp_pat
     assert texts[1].startswith("find_unused_parameters looks through the graph in every step")
     assert texts[1].endswith("(model.py:6)")
     assert texts[2].startswith("1 layer with the statistics of one rank's micro-batch, not of all 2")
+    (nccl,) = [text for name, text in first["found"] if name == "NCCL"]
+    assert nccl.startswith("set by you: NCCL_ALGO. They are recorded and not tuned")
     assert all(0 <= one["exposed"] <= 1 for one in (first, second))
