@@ -1,1 +1,1 @@
-"""The search: its stages in their order (`engine.py`), and a file for each of them."""
+"""The search: `engine.py` lists its stages in their order, and each stage has a file of its own."""

@@ -1,13 +1,14 @@
-"""The ablation: every change of the winner is taken back once, and what is worth nothing is dropped.
+"""The ablation: each change of the winner is taken back once, and changes without a gain are dropped.
 
-    winner     batch 64×1, bf16, nhwc, 4 workers      the winner of the confirmation, kept as best.json while this runs
+    winner     batch 64×1, bf16, nhwc, 4 workers      the winner of the confirmation, kept as best.json meanwhile
     round 1    winner · without nhwc · without workers · without bf16 · baseline
-          2    the same in reverse; who surely loses leaves
-    reduced    winner without all that does not measurably lose, in such rounds itself; if it loses, the most valuable
-               change is put back, and so on
+          2    the same in reverse; configurations that surely lose leave the rounds
+    reduced    the winner without all changes whose removal does not measurably lose, measured in rounds too;
+               if it loses, the most valuable of these changes is put back, and so on
 
-Backward elimination (decisions/0045). The rounds count on from those of the confirmation, and the choice is the same
-(`answer/choice.py`): of those that are as good as the winner the one with the fewest changes is recommended.
+This is backward elimination (decisions/0045). The numbers of the rounds continue those of the confirmation, and the
+choice is the same (`answer/choice.py`): of the configurations that are as good as the winner, the one with the fewest
+changes is recommended.
 """
 
 from __future__ import annotations
@@ -53,10 +54,10 @@ from autotune.tuning.reversions import (
 def ablate(
     context: SearchContext, confirmed: Sequence[ConfigSummary], answer: Recommendation, certificate: Notice
 ) -> Recommendation:
-    """Return the answer without the changes that are worth nothing, and with what the others are worth.
+    """Return the answer without the changes that gain nothing, and with the gain of each other change.
 
-    `confirmed`: all that the confirmation measured. The answer is already kept, so nothing here may cost it: an
-    interrupt ends the rounds and not the search, and so does a fault of the machine.
+    `confirmed` is all that the confirmation measured. The answer is already stored, so nothing here may lose it: an
+    interrupt or a fault of the machine ends the rounds, but not the search.
     """
     winner = Config(values=answer.params)
     reversions = reversions_of(context, winner)
@@ -105,14 +106,15 @@ def _tell_dropped(
 
 
 def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion]) -> list[Reversion]:
-    """Take changes back as far as there is time; return them all, with why some were not measured.
+    """Take changes back as far as there is time; return all of them, with the reason why some were not measured.
 
-    What is probably worth nothing is taken back together, beside each of the others alone; each of them alone only if
-    that loses. A single change is not run: without it is the baseline, which was confirmed already.
+    The changes that probably gain nothing are taken back together; each other change is taken back alone in the same
+    rounds. Only if the configuration without the former loses is each of them taken back alone. A single change is not
+    measured: without it the winner is the baseline, which was confirmed already.
     """
     testable = [one for one in reversions if not one.untested and not rounds.needs_no_rounds(one.config)]
     slowdowns = expected_slowdowns(context, rounds.winner, testable)
-    first = set(variables(rounds.winner, context.request.baseline))  # single probes never suffice for them
+    first = set(variables(rounds.winner, context.request.baseline))  # single probes never suffice for variables
     batch = [one for one in reversions if is_taken_back(rounds.winner, one.config, context.request)]  # nor for this
     testable.sort(key=lambda one: (one not in batch and first.isdisjoint(one.knobs), slowdowns[one.config]))
     doubtful = [one for one in testable if slowdowns[one.config] <= MOST_PROBE_NOISE and one not in batch]
@@ -140,16 +142,16 @@ def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion])
         else dataclasses.replace(
             one,
             untested=notice(Code.CHANGE_DROPPED_WITH_OTHERS if one in worthless else Code.CHANGE_WITHOUT_TIME),
-            seen=own_slowdown(one, rounds.winner, scores),  # what others lost without it may be another matter
+            seen=own_slowdown(one, rounds.winner, scores),  # other configurations may lose more or less
         )
         for one in reversions
     ]
 
 
 def _run_affordable(context: SearchContext, rounds: _Ablation, configs: Sequence[Config]) -> None:
-    """Run the first ones that there is time for, in two rounds at least, of those that may be run.
+    """Run as many of the first configurations that may be run as two rounds have time for.
 
-    Beside the baseline if there is time for it too.
+    The baseline runs beside them if there is time for it too.
     """
     may = [one for one in configs if one != context.request.baseline and not obstacle(context, one)]
     left, is_resumed = context.budget.left_seconds, bool(context.interrupted_ablation)
@@ -165,9 +167,10 @@ def _run_affordable(context: SearchContext, rounds: _Ablation, configs: Sequence
 
 
 def _among(rounds: _Ablation, reversions: Sequence[Reversion]) -> set[Config]:
-    """Return who may be recommended: the winner, what is as good without some of its changes, and the baseline.
+    """Return the configurations that may be recommended.
 
-    All that was confirmed if the winner fails now.
+    These are the winner, those that are as good without some of its changes, and the baseline. If the winner fails now,
+    they are all that were confirmed.
     """
     if rounds.has_failed(rounds.winner):
         return set(rounds.candidates)
@@ -176,7 +179,7 @@ def _among(rounds: _Ablation, reversions: Sequence[Reversion]) -> set[Config]:
 
 
 def _readmitted(one: ConfigSummary, among: Collection[Config], rounds: _Ablation) -> ConfigSummary:
-    """Return the summary with `is_behind` cleared if it may be recommended and the winner has not failed."""
+    """Return the summary, with `is_behind` cleared if it may be recommended and the winner has not failed."""
     is_back = one.config in among and not rounds.has_failed(rounds.winner)
     return dataclasses.replace(one, is_behind=one.is_behind and not is_back)
 
@@ -185,7 +188,7 @@ class _Ablation:
     def __init__(self, context: SearchContext, confirmed: Sequence[ConfigSummary], winner: Config) -> None:
         self._context, self.winner = context, winner
         self.candidates = {one.config: one for one in confirmed}
-        self.added: set[Config] = set()  # that ran here first
+        self.added: set[Config] = set()  # configurations that ran first in the ablation
         self.has_run = False
         base = self.candidates.get(context.request.baseline)
         self.baseline = [base.config] if base is not None and not base.failure else []
@@ -197,7 +200,7 @@ class _Ablation:
         return WinnerComparison(list(self.candidates.values()), self.winner, request, evident)
 
     def has(self, config: Config) -> bool:
-        """Whether it can be compared: by enough rounds, or by a single one and a probe of the search."""
+        """Return whether it can be compared: by enough rounds, or by one round and a probe of the search."""
         known = self.candidates.get(config)
         if known is None or known.failure or not known.scores:
             return False
@@ -205,14 +208,15 @@ class _Ablation:
         return self.has_enough(config) or len(probes) >= FEWEST_ROUNDS
 
     def has_enough(self, config: Config) -> bool:
-        """Whether it has run in enough rounds for an interval."""
+        """Return whether it has run in enough rounds for an interval."""
         known = self.candidates.get(config)
         return known is not None and not known.failure and len(known.scores) >= FEWEST_ROUNDS
 
     def loses(self, config: Config) -> bool:
-        """Whether it cannot take the winner's place: it is measurably worse, it failed, or too little is known.
+        """Return whether it cannot replace the winner: it is measurably worse, it failed, or too little is known.
 
-        Rounds that do not decide it are read with all other probes: two rounds lack the power to show 10 %.
+        Rounds that do not decide this are read together with all other probes: two rounds lack the power to show a
+        difference of 10 %.
         """
         if self.has_failed(self.winner) or not self.has(config):
             return True
@@ -221,32 +225,33 @@ class _Ablation:
         return comparison.loses(config) or (not is_told and self._seems_worse(config))
 
     def _seems_worse(self, config: Config) -> bool:
-        """Whether all probes together say so, by more than their noise."""
+        """Return whether its mean over all probes is below the winner's by more than the noise of a probe."""
         scores = all_scores(self._context.history)
         return typical_rate(scores[config]) < (1 - MOST_PROBE_NOISE) * typical_rate(scores[self.winner])
 
     def gain(self, config: Config) -> float:
-        """Return how many times as good the winner is; 1 where that was not measured (dropped with others)."""
+        """Return the winner's score over that of `config`; 1 if it was not measured alone but dropped with others."""
         return self.comparison.ratio(config)[0] if self.has(config) else 1.0
 
     def needs_no_rounds(self, config: Config) -> bool:
-        """Whether no rounds are needed: it is the baseline, or was confirmed and is settled."""
+        """Return whether no rounds are needed: it is the baseline, or was confirmed and is decided."""
         return config in (*self.baseline, self._context.request.baseline) or self._is_decided(config)
 
     def has_failed(self, config: Config) -> bool:
-        """Whether it failed in a round."""
+        """Return whether it failed in a round."""
         return config in self.candidates and bool(self.candidates[config].failure)
 
     def seconds(self, configs: Sequence[Config], beside: Sequence[Config]) -> float:
-        """Return the seconds of the fewest rounds of these, the winner and what runs `beside` them."""
+        """Return the seconds that the fewest rounds take, of the winner, `configs`, and those `beside` them."""
         budget, candidates = self._context.budget, [self.winner, *configs, *beside]
         return FEWEST_ROUNDS * len(candidates) * budget.probe_seconds(candidates, budget.round_probe_budget)
 
     def run(self, configs: Sequence[Config], beside: Sequence[Config]) -> None:
-        """Measure these, the winner and what runs `beside` them, until it is settled for each whether it loses.
+        """Measure `configs`, the winner and those `beside` them, until it is decided for each whether it loses.
 
-        Those for which it is settled leave. No round is begun that there is no time for, nor, once they can be
-        compared, one that leaves no time for what remains without several of them.
+        A configuration leaves the rounds once it is decided. No round begins without time for all of it. Once `configs`
+        can be compared and several of them do not lose, no round begins that leaves no time to measure the winner
+        without all of those.
         """
         budget, resumed = self._context.budget, self._context.interrupted_ablation
         number = 1 + max((one for candidate in self.candidates.values() for one in candidate.rounds), default=-1)
@@ -275,7 +280,7 @@ class _Ablation:
         return self.has_enough(config) and self.comparison.is_decided(config)
 
     def _probe(self, config: Config) -> Judged:
-        """Probe, briefly: the noise is between probes, so that more rounds tell more (docs/notes/timing.md 2)."""
+        """Return a short probe: the noise is between probes, so more rounds tell more (docs/notes/timing.md 2)."""
         context, probe_budget = self._context, self._context.budget.round_probe_budget
         is_new = config not in context.history.probed
         judged = probe_with_repeat(

@@ -1,4 +1,4 @@
-"""The answer of a search: what follows from its rounds, and which answer stands in the study."""
+"""The answer of a search: how it follows from the rounds, and which answer the study keeps."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from autotune.study.summary import ConfigSummary
 def recommendation_of(
     context: SearchContext, certificate: Notice, summaries: list[ConfigSummary], among: Collection[Config] = ()
 ) -> Recommendation:
-    """Return the recommendation that follows from the confirmation; `among` these only, if any are given."""
+    """Return the recommendation that follows from the confirmation; only one of `among`, if any are given."""
     history = context.history
     facts = StudyFacts(
         study=str(context.folder), probes=len(history.judged), seconds=context.budget.elapsed_seconds,
@@ -32,7 +32,7 @@ def recommendation_of(
     answer = recommend(summaries, context.request, facts, among)
     open_one, advised = answer.undecided, context.advised_minutes
     if open_one is not None and open_one.minutes_needed is not None and open_one.minutes_needed < advised:
-        answer = replace(answer, undecided=replace(open_one, minutes_needed=advised))  # one advice, not two
+        answer = replace(answer, undecided=replace(open_one, minutes_needed=advised))  # one advice instead of two
     if context.code_changed:
         answer = replace(answer, warnings=(context.code_changed, *answer.warnings))
     answer = with_refused_precisions(answer, history, summaries)
@@ -40,7 +40,7 @@ def recommendation_of(
 
 
 def keep(context: SearchContext, answer: Recommendation) -> Recommendation:
-    """Keep a new answer beside those that the study has; return the one that stands."""
+    """Store a new answer beside those of the study; return the one that counts."""
     latest = {trial.config: verdict for trial, verdict in context.history.judged}
 
     def fails(config: Config) -> bool:

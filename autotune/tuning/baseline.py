@@ -1,4 +1,4 @@
-"""The baseline is measured first, until its rate is known well enough to compare with (`study/baseline_rate.py`)."""
+"""The baseline is measured first, until its rate is known well enough for comparisons (`study/baseline_rate.py`)."""
 
 from __future__ import annotations
 
@@ -24,18 +24,19 @@ from autotune.study.valid_probes import BACK_OFF_SECONDS, Judged, is_spoiled
 from autotune.tuning.probing import probe_and_tell, probe_with_retry
 from autotune.units import format_seconds, format_share
 
-LONG_PROBE_SECONDS = 5.0  # of a probe: from there on it is worth to say where they go
-MOST_OF_IT = 0.5  # of a probe's seconds
+LONG_PROBE_SECONDS = 5.0  # a probe as long as this gets a sentence on where its time goes
+MOST_OF_IT = 0.5  # share of a probe's seconds
 LONGER_WINDOW = 3.0  # times the longest window: it narrows the interval of uneven steps by 1.7
 GOES_ON = "The search goes on; what its interleaved rounds cannot tell stays undecided."
-# Before each probe of a baseline that is not known yet: work that outlasts all of them is no burst.
+# The pauses before each probe of a baseline that is not known yet: foreign work that outlasts all of them is no short
+# burst.
 BASELINE_PAUSES_SECONDS = (0.0, BACK_OFF_SECONDS, 2 * BACK_OFF_SECONDS, 4 * BACK_OFF_SECONDS)
 
 
 def measure_baseline(context: SearchContext) -> None:
-    """Measure the baseline where it is not known yet; then make the database agree with the probe folders.
+    """Measure the baseline if it is not known yet; then make the database agree with the probe folders.
 
-    Raises `TargetError` if it cannot run, and `UsageError` if the objective cannot be measured.
+    Raise `TargetError` if it cannot run, and `UsageError` if the objective cannot be measured.
     """
     history, known = context.history, context.history.baseline_known
     runs = known is not None and known.trial.result.measurement is not None
@@ -54,7 +55,7 @@ def measure_baseline(context: SearchContext) -> None:
 
 
 def describe_seconds(result: ProbeResult) -> str:
-    """Return where the time of a long probe goes, in a sentence; empty where most of it is not training."""
+    """Return a sentence on where the time of a long probe goes; empty if training takes most of the time."""
     if result.measurement is None or result.elapsed_seconds < LONG_PROBE_SECONDS:
         return ""
     measured, starting = result.measurement, starting_seconds(result)
@@ -77,7 +78,7 @@ def _check_scored(baseline: Trial, verdict: Verdict, request: StudyRequest) -> N
 
 
 def probe_nearest(context: SearchContext) -> None:
-    """Probe what changes least of a baseline that the space leaves out: it should not be missed in the answer."""
+    """If the space excludes the baseline, probe the configuration nearest to it, so that the answer considers it."""
     baseline = context.request.baseline
     if not context.space.excludes(baseline):
         return
@@ -87,13 +88,15 @@ def probe_nearest(context: SearchContext) -> None:
 
 
 def _probed(context: SearchContext) -> Judged:
-    """Return the baseline's probe that counts: known to 10 %, if need be by probing again, as far as time allows.
+    """Return the baseline's probe that counts: its rate known to 10 %, by repeated probes as far as time allows.
 
-    One that cannot run is measured once. After a calm probe nothing is waited for. Where it stays unknown the search
-    goes on: the rounds of the confirmation compare in turn, and say what they cannot tell.
+    A baseline that cannot run is measured once. After a probe without interference there is no pause. If the rate stays
+    unknown, the search goes on: the rounds of the confirmation are interleaved, and their intervals show what they
+    cannot decide.
     """
     history, config, budget = context.history, context.request.baseline, context.budget
-    # With fewer, steps of a second or more would leave the rate unknown, and the whole probe would be repeated.
+    # With fewer blocks, the rate would stay unknown for steps of a second or more, and the whole probe would be
+    # repeated.
     usual = replace(budget.first_probe_budget, fewest_steps=FEWEST_WINDOW_BLOCKS)
     for pause in BASELINE_PAUSES_SECONDS:
         tried = history.baseline_probes
@@ -122,9 +125,9 @@ def _probed(context: SearchContext) -> Judged:
 
 
 def baseline_probe_budget(probes: Sequence[Trial], usual: ProbeBudget, most_seconds: float = math.inf) -> ProbeBudget:
-    """Return the budget of the baseline's next probe: the usual one, or a longer one where the rate is still unknown.
+    """Return the budget of the baseline's next probe: the usual one, or a longer one if the rate is still unknown.
 
-    It is unknown after too few or uneven steps that no interference explains. Longer by `most_seconds` at most.
+    It is longer after too few steps, or after uneven steps that no interference explains: by `most_seconds` at most.
     """
     if not any(has_too_few(one) or (not is_narrow(one) and not is_spoiled(one.result)) for one in probes):
         return usual

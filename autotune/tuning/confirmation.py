@@ -32,20 +32,20 @@ from autotune.tuning.reversions import search_scores
 from autotune.tuning.simplification import preferred
 from autotune.units import counted, format_seconds
 
-MOST_CONFIRMATIONS = 3  # while nothing holds at all: then memory or the machine is at its edge, and more would not help
+MOST_CONFIRMATIONS = 3  # if no finalist holds: memory or the machine is then at its limit, and more would not help
 
 
 def confirm(context: SearchContext) -> list[ConfigSummary]:
     """Measure the finalists in rounds; return them, the baseline if it runs, and one of each refused precision.
 
-    If all finalists fail, the next ones of the search are confirmed, as far as time allows. Raises `NoRecommendation`
-    if no probe was usable.
+    If all finalists fail, the next best configurations of the search are confirmed, as far as time allows. Raise
+    `NoRecommendation` if no probe was usable.
     """
     confirmed: list[ConfigSummary] = []
     baseline: list[ConfigSummary] = []
     for number in range(MOST_CONFIRMATIONS):
         chosen = settled_finalists(context)
-        baseline = baseline or _baseline(context)  # after the finalists: whether it is refused is known then
+        baseline = baseline or _baseline(context)  # after the finalists: only then it is known if it is refused
         if not chosen and (number or not baseline):
             break
         unconfirmed = [] if chosen else _unconfirmed(context, is_compared=not (baseline and baseline[0].refused))
@@ -76,12 +76,12 @@ def confirm(context: SearchContext) -> list[ConfigSummary]:
 
 
 def _unconfirmed(context: SearchContext, *, is_compared: bool) -> list[ConfigSummary]:
-    """Return the probed configuration to compare with the baseline where there is no time for rounds; if any.
+    """Return the probed configuration to compare with the baseline if there is no time for rounds; at most one.
 
-    Where others slowed one of the two probes, only what was faster all the same: others only slow a probe down, and
-    what was faster than a baseline that they kept from the cores is open, not recommended (`choice.py`). Where nothing
-    has to be compared, because the baseline may not be recommended, an answer from a slowed probe is better than none,
-    and says so.
+    If interference slowed one of the two probes, it is returned only if it was faster than the baseline all the same:
+    interference only slows a probe down. If other processes kept the baseline from the cores, a faster configuration is
+    left open and not recommended (`choice.py`). If there is nothing to compare with, because the baseline may not be
+    recommended, an answer from a slowed probe is better than none, and says so.
     """
     history, baseline = context.history, context.request.baseline
     first = preferred(context) if context.objective.is_speed else None
@@ -101,7 +101,7 @@ def _unconfirmed(context: SearchContext, *, is_compared: bool) -> list[ConfigSum
 
 
 def _baseline(context: SearchContext) -> list[ConfigSummary]:
-    """Return the baseline, if it runs; what the space excludes is measured for comparison only."""
+    """Return the baseline, if it runs; a baseline that the space excludes is measured for comparison only."""
     config = context.request.baseline
     if not context.history.baseline_runs:
         return []
@@ -111,14 +111,14 @@ def _baseline(context: SearchContext) -> list[ConfigSummary]:
 
 
 def _has_time_for_baseline(context: SearchContext) -> bool:
-    """Whether the baseline can be measured again in time when there is nothing to compare it with."""
+    """Return whether there is time to measure the baseline again where no other configuration is compared with it."""
     return context.budget.affords_round(
         [context.request.baseline] * fewest_rounds(1), context.budget.round_probe_budget
     )
 
 
 def _as_probed(context: SearchContext, one: ConfigSummary) -> ConfigSummary:
-    """Return it with its calmest probe, the latest of those, as its only round: there is no time for another."""
+    """Return the summary with its least disturbed probe, the latest of several, as its only round."""
     probe = _calmest(context, one.config)
     assert probe is not None, "it ran"
     return replace(one, trials=(probe.trial,), verdicts=(probe.verdict,))
@@ -182,7 +182,7 @@ def _confirm_in_rounds(context: SearchContext, candidates: list[ConfigSummary]) 
 
 
 def _announced(finalists: int, others: int, rounds: int) -> str:
-    """`Confirming 9 configurations in up to 12 interleaved rounds of separate processes, the slower half ...`."""
+    """Return "Confirming 9 configurations in up to 12 interleaved rounds of separate processes ..."."""
     most = "up to " if rounds > SURE_ROUNDS else ""
     halved = [
         str(after)

@@ -1,14 +1,15 @@
 """The descent from the best configuration to the smallest one that is still fast enough, by one knob. Pure.
 
-    fastest  ●───────────────────────────────────────────┐  all else alike
+    fastest  ●───────────────────────────────────────────┐  all other knobs equal
     batch    8    16    32    64   128   256   512  1024 │
-    rate     ·     ·     ·     ?     ·     ·     ·     ● │  1: the middle of what is below
-    rate     ·     ?     ·     ●     ·     ·     ·     ● │  2: fast enough: the middle of what is below that
-    rate     ·     ○     ?     ●     ·     ·     ·     ● ┘  3: too slow: the middle of what is between
-    rate     ·     ○     ○     ◐     ?     ·     ·     ● ┘  4: fast enough within the noise of a probe: the next above
+    rate     ·     ·     ·     ?     ·     ·     ·     ● │  1: the middle of those below
+    rate     ·     ?     ·     ●     ·     ·     ·     ● │  2: fast enough: the middle of those below that
+    rate     ·     ○     ?     ●     ·     ·     ·     ● ┘  3: too slow: the middle of those between
+    rate     ·     ○     ○     ◐     ?     ·     ·     ● ┘  4: fast enough within the noise of a probe: the next larger
 
-Time per sample falls with the batch and memory grows, so that the smallest batch that is fast enough is found by
-halving, be it the knee or the least memory; the same goes for every knob that says that it makes memory grow.
+Time per sample falls with the batch, and memory grows with it. So halving finds the smallest batch that is fast enough,
+whether the knee or the least memory is sought; the same holds for every other knob that declares that it makes memory
+grow.
 """
 
 from __future__ import annotations
@@ -35,8 +36,9 @@ def smaller(
 ) -> Config | None:
     """Return the next probe on the way to the knee among `open_configs`; None if nothing smaller may be fast enough.
 
-    `slack` is the share of the best score that may be given up, and what a single probe may be off by comes on top: the
-    confirmation decides, and then it needs the next larger one, too. The baseline's global batch is small enough.
+    `slack` is the share of the best score that may be given up; the possible error of a single probe is added to it. If
+    the smallest that is fast enough needs that error, the next larger one is probed too, because the confirmation,
+    which decides, then needs it. No global batch below the baseline's is tried.
     """
     found, least = scored(judged), request.baseline.global_batch_size()
     if not found:
@@ -57,9 +59,9 @@ def smaller(
 
 
 def leaner(judged: Sequence[Judged], open_configs: Sequence[Config], *, slack: float, host: bool) -> Config | None:
-    """Return the next probe of the descent among `open_configs`; None if nothing leaner may be fast enough.
+    """Return the next probe of the descent among `open_configs`; None if no smaller one may be fast enough.
 
-    `slack` is the share of the best score that may be given up; `host`: it is the host's memory that counts.
+    `slack` is the share of the best score that may be given up. `host` says that the memory of the host counts.
     """
     found = scored(judged)
     if not found:
@@ -76,7 +78,7 @@ def leaner(judged: Sequence[Judged], open_configs: Sequence[Config], *, slack: f
 
 
 def _halfway(anchor: Config, knob: Knob, open_configs: Sequence[Config], tried: Collection[Config]) -> Config | None:
-    """Return the middle of what is open below `anchor` and above all that was tried below it, by `knob` alone."""
+    """Return the middle of the open ones that are below `anchor` by `knob` alone, and above all tried ones below it."""
     ladder = _below(anchor, knob, (*open_configs, *tried))
     slow = [i for i, config in enumerate(ladder) if config in tried]
     ladder = [config for config in ladder[max(slow, default=-1) + 1 :] if config in open_configs]
@@ -84,7 +86,7 @@ def _halfway(anchor: Config, knob: Knob, open_configs: Sequence[Config], tried: 
 
 
 def _above(anchor: Config, knob: Knob, open_configs: Sequence[Config], tried: Collection[Config]) -> Config | None:
-    """Return the next larger one by `knob` alone, if it is open."""
+    """Return the next larger configuration by `knob` alone, if it is open."""
     larger = [
         one for one in (*open_configs, *tried)
         if knob.size(one[knob.name]) > knob.size(anchor[knob.name]) and _others(one, knob) == _others(anchor, knob)
@@ -94,9 +96,10 @@ def _above(anchor: Config, knob: Knob, open_configs: Sequence[Config], tried: Co
 
 
 def _below(anchor: Config, knob: Knob, configs: Sequence[Config]) -> list[Config]:
-    """Return the configurations with smaller values of `knob` and all else alike, ascending.
+    """Return the configurations with smaller values of `knob` and all other knobs equal, ascending.
 
-    Of each value the one nearest to the anchor's global batch, for accumulation makes up for a smaller micro-batch.
+    For each value it is the one nearest to the anchor's global batch, because accumulation makes up for a smaller
+    micro-batch.
     """
     nearest: dict[float, Config] = {}
     for config in configs:
@@ -110,7 +113,7 @@ def _below(anchor: Config, knob: Knob, configs: Sequence[Config]) -> list[Config
 
 
 def _others(config: Config, knob: Knob) -> list[object]:
-    """Return the values that must stay: of all knobs that move memory, and of those that move the speed of a batch."""
+    """Return the values that have to be equal: those of all knobs but `knob` and gradient accumulation."""
     follows = ("gradient_accumulation_steps", knob.name)
     return [config[other.name] for other in KNOBS if other.name not in follows]
 

@@ -40,13 +40,13 @@ def search(
     pause: Callable[[float], None] = time.sleep, foreign_cores: ForeignCores = foreign_cores,
     began: float | None = None,
 ) -> Recommendation:  # fmt: skip
-    """Run one search to its recommendation, which is also left in the study as best.json.
+    """Run one search; return its recommendation, which is also stored in the study as best.json.
 
-    The time budget counts from the moment `began` of `clock`, from now if it is None.
+    The time budget counts from `began`, in seconds of `clock`; from now if it is None.
 
-    Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`. On `KeyboardInterrupt`
-    the running probe is killed, everything finished is kept, the reporter is told, and the interrupt goes on;
-    once the answer is kept, an interrupt ends only the ablation.
+    Raise `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`. On `KeyboardInterrupt`
+    the running probe is killed, everything finished is kept, the reporter is told, and the interrupt is raised again;
+    once the answer is stored, an interrupt ends only the ablation.
     """
     began = clock() if began is None else began
     outside = Outside(clock=clock, began=began, pause=pause, foreign_cores=foreign_cores)
@@ -73,11 +73,10 @@ def _search(settings: Settings, launcher: Launcher, reporter: Reporter, outside:
 
 
 def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
-    """Carry out the stages of one search, in this order, and return the answer that stands.
+    """Carry out the stages of one search, in this order, and return the answer that counts.
 
-    What autocast changes of the losses is checked as the confirmation begins, for the finalists alone
-    (`precision/stage.py`).
-    `notes_budget`: say after the baseline if the time budget is short.
+    How autocast changes the losses is checked when the confirmation begins, for the finalists alone
+    (`precision/stage.py`). `notes_budget`: say after the baseline if the time budget is short.
     """
     measure_gradient_noise(context)
     measure_baseline(context)

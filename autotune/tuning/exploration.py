@@ -25,17 +25,18 @@ from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.tuning.turns import Turns
 from autotune.units import counted, format_seconds
 
-# Probes without a gain; a sampler that learns only from values needs so many (docs/notes/search.md 2).
+# Probes without a gain: a sampler that learns only from values needs this many (docs/notes/search.md 2).
 PATIENCE_PROBES = 15
-# Two proposals in a row that promise less, after as many probes: the median search then recommends the best to 0 %
-# (well-specified) or 1.2 % (misspecified machines), of 8 probes (docs/notes/search.md 2).
+# Two proposals in a row with a smaller expected gain, after as many probes: the median search then recommends a
+# configuration that is 0 % (well-specified machines) or 1.2 % (misspecified machines) below the best, after 8 probes
+# (docs/notes/search.md 2).
 LITTLE_GAIN, VAIN_PROPOSALS, FEWEST_PROBES = 0.02, 2, 8
-LEAST_PROGRESS = 0.01  # over the best: less is none, nor is a lower bound reported (docs/notes/search.md 2)
-UNBELIEVABLE_GAIN = 1.0  # a bound that says no more than "at most twice as fast" is none
+LEAST_PROGRESS = 0.01  # share of the best: less is no gain, and no smaller bound is reported (docs/notes/search.md 2)
+UNBELIEVABLE_GAIN = 1.0  # a bound of "at most twice as fast" or more says nothing
 
 
 def explore(context: SearchContext) -> None:
-    """Probe what the sampler proposes until a rule ends it; on all workers at once, where there are several."""
+    """Probe what the sampler proposes until a rule ends it; on all workers at once, if there are several."""
     ruled_out = set[TradeExclusion]()
     with Turns(context) as turns:
         while (why := reason_to_stop(state_of(context, turns.running))) is None or turns.running:
@@ -49,9 +50,9 @@ def explore(context: SearchContext) -> None:
 
 
 def bound_the_rest(context: SearchContext) -> Notice:
-    """Return what was learned of the configurations that were not probed."""
+    """Return what is known about the configurations that were not probed."""
     history, study, better = context.history, context.store.study, context.objective.better
-    learned = len(history.search_results) >= FEWEST_PROBES  # after fewer probes it is the prior that speaks
+    learned = len(history.search_results) >= FEWEST_PROBES  # before that the bound is that of the prior
     rest = context.sampler.faster_elsewhere(study) if learned else None
     configs = context.space.configs
     space = len(configs) + sum(config not in configs for config in set(history.probed))
@@ -62,13 +63,13 @@ def bound_the_rest(context: SearchContext) -> Notice:
 
 
 def affords_probe(context: SearchContext, config: Config | None = None) -> bool:
-    """Return whether the budgets of time and of probes leave one more, after the exploration: of `config`, if given."""
+    """Return whether the budgets of time and of probes allow one more after the exploration: of `config`, if given."""
     asked = context.settings.probes
     return context.budget.affords_probe(config) and (asked is None or state_of(context).probed < asked)
 
 
 def state_of(context: SearchContext, pending: int = 0) -> SearchState:
-    """Return the state of the search, while `pending` probes are under way."""
+    """Return the state of the search while `pending` probes are running."""
     history, budget, asked = context.history, context.budget, context.settings.probes
     found = history.search_results
     return SearchState(
@@ -86,7 +87,7 @@ def state_of(context: SearchContext, pending: int = 0) -> SearchState:
 
 
 def _turn(turns: Turns, context: SearchContext, worker: FleetWorker | None) -> None:
-    """Probe the next proposal, or the baseline where it is due; every worker begins with the baseline."""
+    """Probe the next proposal, or the baseline if it is due; each worker begins with the baseline."""
     history, baseline = context.history, context.request.baseline
     own = history.judged if worker is None else of_machine(history.judged, worker.name)
     since_begun = [trial.config for trial, _ in own if trial.number >= history.first_number]
@@ -106,8 +107,8 @@ def _probe_next(context: SearchContext) -> None:
     try:
         with context.guard.pending(config):
             trial, verdict = probe_with_repeat(context, config, "search", attempt)
-    except BaseException:  # Ctrl-C, too: the attempt is given up in the database, and the error goes on
-        with suppress(Exception):  # the database may be what failed; the first error is the one to show
+    except BaseException:  # Ctrl-C too: the attempt is closed in the database, and the error is raised again
+        with suppress(Exception):  # the database may have failed itself; the first error is the one to show
             context.store.abandon(number)
         raise
     result, verdict = at_home(
@@ -152,11 +153,11 @@ class SearchState:
     remaining: int  # configurations that may still be probed
     elapsed_seconds: float
     budget_seconds: float
-    reserve_seconds: float  # what the confirmation will take
-    next_seconds: float  # the shortest probe that is left
-    probes: int | None  # allowed in this run
+    reserve_seconds: float  # expected seconds of the confirmation
+    next_seconds: float  # of the shortest probe that is left
+    probes: int | None  # most probes of this run; None: any number
     probed: int  # in this run
-    reserved: int = 0  # of the probes allowed, for what is probed after the exploration: one in three at most
+    reserved: int = 0  # of `probes`, for stages after the exploration: one in three at most
     promises: Sequence[float | None] = ()  # of each proposal of this run: expected gain over the best; None: unknown
 
 
@@ -172,7 +173,7 @@ def reason_to_stop(state: SearchState) -> str | None:
         kept = format_seconds(state.reserve_seconds)
         rest = f", except for {kept} for the confirmation" if state.reserve_seconds else ""
         return f"the time budget is used up{rest}"
-    since = min(probes_without_gain(state.values), state.probed)  # whoever resumes wants to look on
+    since = min(probes_without_gain(state.values), state.probed)  # a resumed search tries at least as many in this run
     if since >= PATIENCE_PROBES and not any(state.values):
         return f"none of {len(state.values)} probes was usable"
     if since >= PATIENCE_PROBES:
@@ -183,9 +184,10 @@ def reason_to_stop(state: SearchState) -> str | None:
 
 
 def promise_little(promises: Sequence[float | None], probes: int) -> bool:
-    """Return whether the latest proposals were expected to gain next to nothing, after enough probes to expect rightly.
+    """Return whether the latest proposals had next to no expected gain, after enough probes for a reliable expectation.
 
-    `promises` are expected improvements as shares of the best so far, with the chance to fit; `probes` all so far.
+    `promises` are expected improvements as shares of the best so far, times the probability to fit in memory; `probes`
+    is the number of all probes so far.
     """
     latest = promises[-VAIN_PROPOSALS:]
     enough = len(latest) == VAIN_PROPOSALS and probes >= FEWEST_PROBES
@@ -193,7 +195,7 @@ def promise_little(promises: Sequence[float | None], probes: int) -> bool:
 
 
 def probes_without_gain(values: Sequence[float | None]) -> int:
-    """Return how many probes ago the best value last grew by more than one per cent."""
+    """Return how many probes ago the best value last grew by more than `LEAST_PROGRESS`."""
     best, since = 0.0, 0
     for value in values:
         since += 1
@@ -203,11 +205,11 @@ def probes_without_gain(values: Sequence[float | None]) -> int:
 
 
 def bound(measured: int, remaining: int, rest: float | None, better: str = "faster", space: int = 0) -> Notice:
-    """Return which of three statements holds, the strongest first (docs/notes/search.md 5).
+    """Return the strongest of three statements that holds (docs/notes/search.md 5).
 
-    `measured` configurations were probed, and `remaining` might still be: without those known to fail, or to be no
-    better. `rest`: by which share no other configuration is expected to be `better` (90 %); None: nobody can tell.
-    `space`: all configurations, as the head of the search counts them.
+    `measured` configurations were probed. `remaining` is how many might still be: without those that are known to fail,
+    or to be no better. `rest` is the largest share by which any other configuration is expected to be `better`, with 90
+    % probability; None if unknown. `space` is the number of all configurations, as the head of the search counts them.
     """
     if not remaining:
         left_out = max(0, space - measured) or None

@@ -1,10 +1,10 @@
-"""Who is confirmed: the finalists of the exploration, and whom they have to be compared with in the same rounds.
+"""The finalists: the configurations that are confirmed, and those to compare with them in the same rounds.
 
     finalists ─► without idle updates ─► with neighbours of the knee ─► with the batch held ─► with the arithmetic held
               ─► with fewer changes
 
-A finalist that changes what the model learns, or whose losses are undecided, has to be worth that over itself without
-that change; single probes are no proof. Where there is no time for an ablation, other changes are taken back here.
+A finalist that changes what the model learns, or whose losses are undecided, has to gain enough over itself without
+that change; single probes do not prove this. If there is no time for an ablation, other changes are taken back here.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from autotune.tuning.simplification import preferred
 
 
 def settled_finalists(context: SearchContext) -> list[ConfigSummary]:
-    """Return the finalists, the best first, without the baseline; those of a resumed confirmation as they were."""
+    """Return the finalists, best first, without the baseline; for a resumed confirmation, those it began with."""
     chosen = _without_idle_updates(context)
     for also in (_with_neighbours, _with_batch_held, _with_arithmetic_held, _with_fewer_changes):
         if chosen and not context.interrupted_confirmation.finalists:
@@ -48,7 +48,7 @@ def settled_finalists(context: SearchContext) -> list[ConfigSummary]:
 
 
 def _finalists(context: SearchContext) -> list[ConfigSummary]:
-    """Return as many finalists as there is time for, after comparing their losses; those of a resumed one."""
+    """Return as many finalists as there is time for, after comparing their losses; those of a resumed confirmation."""
     history, budget, resumed = context.history, context.budget, context.interrupted_confirmation.finalists
     if resumed and not any(map(history.refusal, resumed)):
         return [ConfigSummary(config=one, found=history.summary(one).found) for one in resumed]
@@ -59,7 +59,7 @@ def _finalists(context: SearchContext) -> list[ConfigSummary]:
 
 
 def _without_idle_updates(context: SearchContext) -> list[ConfigSummary]:
-    """Return the finalists without another update of the optimizer where that saves nothing of a step."""
+    """Return the finalists with the baseline's optimizer update where their own saves next to nothing of a step."""
     history, baseline, found = context.history, context.request.baseline, _finalists(context)
     if context.interrupted_confirmation.finalists:
         return found
@@ -74,11 +74,12 @@ def _without_idle_updates(context: SearchContext) -> list[ConfigSummary]:
 
 
 def _with_neighbours(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
-    """Return the finalists with twice and half the global batch of the first one beside it, where that is free.
+    """Return the finalists with twice and half the global batch of the first one, if the global batch is free.
 
-    Unless there are many of them, or no time for two rounds. Single probes and their curve miss the knee by a power of
-    two now and then, and of batches beyond a limit of the loader or a cache the curve expects too much: rounds tell.
-    Where the fastest single probe had a smaller batch than all these, it stands for the larger one.
+    They stay as they are if there are many of them, or if there is no time for two rounds. Single probes and their
+    curve sometimes miss the knee by a factor of two, and the curve expects too much of batches beyond a limit of the
+    loader or a cache: rounds decide. If the fastest single probe had a smaller batch than all these, it replaces the
+    larger neighbour.
     """
     request, budget, scores = context.request, context.budget, search_scores(context.history)
     if not _seeks_knee(context, len(chosen)):
@@ -107,10 +108,10 @@ def _with_neighbours(context: SearchContext, chosen: list[ConfigSummary]) -> lis
 
 
 def _with_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
-    """Return the finalists with the first one as it is with the baseline's batch, where the model learns from that.
+    """Return the finalists with the first one at the baseline's batch, if its batch changes what the model learns.
 
-    Alone where there is no time for both, unless another global batch evidently gains: another batch has to be worth
-    its warning (decisions/0057, 0066).
+    If there is no time for both, the one with the baseline's batch replaces it, unless another global batch evidently
+    gains: another batch has to gain enough to justify its warning (decisions/0057, 0066).
     """
     request, first = context.request, chosen[0].config
     if not is_batch_doubtful(first, request):
@@ -121,10 +122,11 @@ def _with_batch_held(context: SearchContext, chosen: list[ConfigSummary]) -> lis
 
 
 def _with_arithmetic_held(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
-    """Return the finalists with the first one in the baseline's arithmetic, where the losses of its own are undecided.
+    """Return the finalists with the first one in the baseline's arithmetic, if the losses of its own are undecided.
 
-    Alone where there is no time for both and single probes saw too little of a gain: what is undecided has to be worth
-    5 % over what is not (decisions/0048), and that needs both in the same rounds.
+    If there is no time for both and the gain in single probes was too small, the one in the baseline's arithmetic
+    replaces it. Arithmetic with undecided losses has to be 5 % faster than the other (decisions/0048), and that needs
+    both in the same rounds.
     """
     first, names = chosen[0].config, _undecided_arithmetic(context, chosen[0].config)
     if not names:
@@ -137,11 +139,12 @@ def _with_arithmetic_held(context: SearchContext, chosen: list[ConfigSummary]) -
 
 
 def _with_fewer_changes(context: SearchContext, chosen: list[ConfigSummary]) -> list[ConfigSummary]:
-    """Return the finalists and the first one without its doubtful changes, where the ablation has no time for them.
+    """Return the finalists and the first one without its doubtful changes, if the ablation has no time for them.
 
-    Where the batch or the arithmetic of the first one is in doubt, the probable answer is the finalist that holds it,
-    and its changes are taken back instead. The last finalist makes room, if it is neither of these. A global batch that
-    is free is no such change. Where nothing else would be left, the change that is expected to bring most stays.
+    If the batch or the arithmetic of the first one is in doubt, the probable answer is the finalist that holds it, and
+    the changes of that finalist are taken back instead. The last finalist is replaced, unless it is one of these. A
+    global batch that is free does not count as such a change. If this would lead to the baseline, the change with the
+    largest expected gain stays.
     """
     request, configs = context.request, [one.config for one in chosen]
     if context.budget.affords_ablation or not context.objective.is_speed:
@@ -153,7 +156,7 @@ def _with_fewer_changes(context: SearchContext, chosen: list[ConfigSummary]) -> 
         full = held if held in configs else full
     is_held = request.goal.global_batch is not None
     may = [one for one in reversions_of(context, full) if is_held or "batch_size" not in one.knobs]
-    may = [one for one in may if not one.untested]  # what ran out of memory without it is no doubtful change
+    may = [one for one in may if not one.untested]  # running out of memory without a change does not make it doubtful
     slowdowns = expected_slowdowns(context, full, may)
     may.sort(key=lambda one: slowdowns[one.config])
     doubtful = [one for one in may if _is_doubtful(context, one, full, slowdowns[one.config])]
@@ -167,14 +170,14 @@ def _with_fewer_changes(context: SearchContext, chosen: list[ConfigSummary]) -> 
 
 
 def _is_doubtful(context: SearchContext, one: Reversion, first: Config, slowdown: float) -> bool:
-    """Whether no probe was without this change, or it is expected to bring no more than probes differ by chance."""
+    """Return whether no probe was without this change, or its expected gain is within the noise of probes."""
     summary = context.history.summary
     windows = luck(summary(first).trials, summary(one.config).trials, HALF_WIDTH_DEVIATIONS)
     return _seen_slowdown(context, one, first) is None or slowdown <= max(MOST_PROBE_NOISE, windows)
 
 
 def _undecided_arithmetic(context: SearchContext, config: Config) -> tuple[str, ...]:
-    """Return the knobs of its arithmetic if losses were compared and left it undecided; else none."""
+    """Return the knobs of its arithmetic if its losses were compared and are undecided; else none."""
     own, values = precision_of(context.request.baseline), precision_of(config)
     found = any(one.values == values and one.verdict == "inconclusive" for one in context.history.loss_verdicts)
     return tuple(name for name in own if found and own[name] != values[name])
@@ -183,9 +186,9 @@ def _undecided_arithmetic(context: SearchContext, config: Config) -> tuple[str, 
 def _with_held(
     context: SearchContext, chosen: list[ConfigSummary], held: Config, *, instead: bool
 ) -> list[ConfigSummary]:
-    """Return the finalists with `held` after the first one; where there is no time for both, `instead` of it or not.
+    """Return the finalists with `held` after the first one; without time for both, it replaces the first one if `instead`.
 
-    Of three or more the last one makes room, of two only where time is short.
+    The last of three or more is replaced; the last of two only if time is short.
     """
     if held in (context.request.baseline, *(one.config for one in chosen)) or obstacle(context, held):
         return chosen
@@ -197,7 +200,7 @@ def _with_held(
 
 
 def _has_time_for(context: SearchContext, finalist_total: int) -> bool:
-    """Whether two rounds of so many finalists and the baseline end in time, with the shortest windows."""
+    """Return whether there is time for two rounds of so many finalists and the baseline, with the shortest windows."""
     longer = probe_count(finalist_total, FEWEST_ROUNDS, 1) / probe_count(1, FEWEST_ROUNDS, 1)
     return context.budget.left_seconds >= longer * context.budget.shortest_confirmation_seconds
 
@@ -207,18 +210,18 @@ def _seen_slowdown(context: SearchContext, taken_back: Reversion, first: Config)
 
 
 def _seeks_knee(context: SearchContext, most: int) -> bool:
-    """Whether a confirmation of so many is about the knee: where the global batch is free and time is short.
+    """Return whether a confirmation of so many is about the knee: the global batch is free, and time is short.
 
-    Where the gain is not clear by now it is about that, which takes all the rounds that there are.
+    Without a clear gain by now it is about the gain instead, which needs all rounds.
     """
     is_free = context.objective.knee(context.request.goal) is not None and context.objective.is_speed
     return is_free and most <= KNEE_FINALISTS and context.budget.has_clear_gain
 
 
 def _beside_baseline(context: SearchContext, most: int, margin: float) -> list[ConfigSummary]:
-    """Return the finalists beside the baseline; where it is one of few, the next one takes its place.
+    """Return the finalists without the baseline; if there are few, the next one takes the baseline's place.
 
-    Of few the one with fewer changes begins, of those that single probes do not tell apart.
+    Among few, the one with fewer changes is first, of those that single probes cannot distinguish.
     """
     if not most:
         return []

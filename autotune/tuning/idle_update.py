@@ -1,9 +1,9 @@
-"""Whether another implementation of the optimizer's update is worth a change, by the updates that probes timed.
+"""Whether another implementation of the optimizer's update saves time, by the updates that probes timed.
 
     step    |forward, backward, loading ................|update|
 
-Two probes of one configuration differ by more than most updates take: judged by the rates of steps, a faster update
-seemed to save 9 to 375 % of a step, although updates took only 2 to 6 % of it. So every probe times its updates.
+Two probes of one configuration differ by more than most updates take: by the rates of steps, a faster update seemed to
+save 9 to 375 % of a step, although updates took only 2 to 6 % of it. So every probe times its updates.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from autotune.study.valid_probes import is_spoiled
 
 
 def idle_updates(history: History, config: Config, baseline: Config) -> list[str]:
-    """Return the names of the changes of `config` to the update that save 2 % of its step at most; none if not known.
+    """Return the names of the changes of `config` to the update that save at most 2 % of its step; none if unknown.
 
-    Known are they where an update like its own and one like the baseline's were timed, and the rate of `config`, or of
-    what differs from it in the update alone.
+    The saving is known if an update like its own and one like the baseline's were timed, and if a rate is known: that
+    of `config`, or of the configuration that differs from it in the update alone.
     """
     changed = [one.name for one in KNOBS if one.only_updates and config[one.name] != baseline[one.name]]
     if not changed:
@@ -35,10 +35,10 @@ def idle_updates(history: History, config: Config, baseline: Config) -> list[str
 
 
 def _update_seconds(history: History, config: Config) -> float | None:
-    """Return the least seconds of an update as `config` makes it; None where none was timed.
+    """Return the least seconds of an update as `config` makes it; None if none was timed.
 
-    Others only add to it, as the documentation of `timeit.repeat` says of any short piece of work: on a busy host the
-    median of a probe was 0.9 to 3 ms and its least 0.80 to 0.97 ms, with the same update.
+    Other processes only add to it, as the documentation of `timeit.repeat` says about any short piece of code: on a
+    busy host the median of a probe was 0.9 to 3 ms and its least value 0.80 to 0.97 ms, with the same update.
     """
     return min(
         (
@@ -52,13 +52,13 @@ def _update_seconds(history: History, config: Config) -> float | None:
 
 
 def _updates(config: Config) -> list[Value]:
-    """Return what the seconds of an update depend on: its implementation, and the threads that compute it."""
+    """Return the values that decide the seconds of an update: its implementation, and the threads that compute it."""
     threads: list[Value] = [one.computing_threads(config[one.name], 0) for one in KNOBS]
     return [config[one.name] for one in KNOBS if one.only_updates] + threads
 
 
 def _calm(history: History, *configs: Config) -> list[Measurement]:
-    """Return the measurements of these that others did not spoil."""
+    """Return the measurements of these configurations without those that interference spoiled."""
     return [
         one.result.measurement
         for one, _ in history.judged

@@ -1,4 +1,4 @@
-"""Opens the context of a search: what an open study knows, its sampler and its database."""
+"""The opened context of a search: the knowledge of an open study, its sampler and its database."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ from autotune.study.history import History
 from autotune.study.store import Store
 from autotune.tuning.probing import learn
 
-SEED_STEP = 100_003  # a prime: runs with other numbers of earlier probes have other seeds
+SEED_STEP = 100_003  # a prime, so that runs that continue after different numbers of probes have different seeds
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outside:
-    """What a search has of the world besides its launcher; a test gives its own."""
+    """The world outside of a search, besides its launcher; a test passes its own."""
 
     clock: Callable[[], float]  # seconds
-    began: float  # by that clock: the time budget counts from then on
-    pause: Callable[[float], None]  # sleeps for so many seconds
+    began: float  # seconds of `clock`: the time budget counts from then on
+    pause: Callable[[float], None]  # sleeps for the given seconds
     foreign_cores: ForeignCores
 
 
@@ -45,7 +45,7 @@ class Outside:
 def opened_context(
     study: OpenStudy, history: History, settings: Settings, launcher: Launcher, reporter: Reporter, outside: Outside
 ) -> Iterator[SearchContext]:
-    """Take up what the study knows, and open its database until the search is over."""
+    """Yield the context of a search with what the study knows; its database is open until the `with` block ends."""
     folder, request, space = study.folder, study.request, study.space
     guard, encoding = Guard(space), Encoding(space)
     for judged in history.judged:

@@ -1,4 +1,4 @@
-"""The opening of a search: what the reporter is told before the first probe, and of the time budget after it."""
+"""The opening of a search: what the reporter is told before the first probe, and what follows about the time budget."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from autotune.units import counted, format_seconds
 def tell_opening(
     study: OpenStudy, history: History, settings: Settings, reporter: Reporter, gone_seconds: float
 ) -> bool:
-    """Tell what is searched, and whether the time budget is short, which is returned."""
+    """Tell the reporter what is searched, and whether the time budget is short; return the latter."""
     request, is_resumed, short, before = study.request, study.is_resumed, "", list[str]()
     lines = opening_lines(
         study.folder, request, study.space, settings, resumed=is_resumed, brief=True,
@@ -40,7 +40,7 @@ def tell_opening(
 def note_short_budget(context: SearchContext) -> int:
     """Say what the budget is too short for, once it is known how long a probe takes.
 
-    Returns the minutes that are told to be enough; 0 if it is long enough.
+    Return the minutes that are named as enough; 0 if the budget is long enough.
     """
     budget, remaining = context.budget, len(context.trades.remaining())
     probes = min(budget.missing_finalists, context.settings.probes or FEWEST_FINALISTS, remaining)

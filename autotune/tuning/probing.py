@@ -1,4 +1,4 @@
-"""One probe and what follows: repeated after a crash or interference, judged, kept."""
+"""One probe and what follows: it is repeated after a crash or interference, judged, and kept."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def probe_with_repeat(
     context: SearchContext, config: Config, purpose: Purpose, attempt: Attempt | None = None, *,
     probe_budget: ProbeBudget | None = None, has_time: Callable[[], bool] | None = None,
 ) -> Judged:  # fmt: skip
-    """Probe, and once more after a while if there was interference; return the one that counts.
+    """Probe, and repeat the probe after a pause if there was interference; return the one that counts.
 
-    `probe_budget` and `has_time` where they are not those of the purpose and of the search.
+    `probe_budget` and `has_time` replace those of the purpose and of the search.
     """
     first = probe_with_retry(context, config, purpose, attempt, probe_budget=probe_budget)
     if purpose not in REPEATED or context.history.is_busy:
@@ -55,7 +55,7 @@ def probe_with_repeat(
 
 
 def probe_and_tell(context: SearchContext, config: Config) -> None:
-    """Probe for the search what its sampler did not propose, and tell it."""
+    """Probe for the search a configuration that its sampler did not propose, and tell the sampler."""
     context.store.add(*probe_with_repeat(context, config, "search"))
 
 
@@ -63,7 +63,7 @@ def with_repeat(
     first: Judged, again: Callable[[int], Judged], *, has_time: Callable[[], bool], detail: Callable[[str], None],
     pause: Callable[[float], None],
 ) -> Judged:  # fmt: skip
-    """Return the probe that counts: `first`, or where there was interference its repeat after a while.
+    """Return the probe that counts: `first`, or after interference its repeat after a pause.
 
     `again` repeats the probe of that number; `detail` is told what is done.
     """
@@ -84,9 +84,9 @@ def probe_with_retry(
     context: SearchContext, config: Config, purpose: Purpose, attempt: Attempt | None = None, *,
     probe_budget: ProbeBudget | None = None, repeats: int | None = None,
 ) -> Judged:  # fmt: skip
-    """Probe, and once more in another process if it looked like an accident.
+    """Probe, and repeat the probe in another process if the failure looks like an accident.
 
-    `probe_budget`: where it is not the purpose's own.
+    `probe_budget` replaces that of the purpose.
     """
     attempts = iter((attempt,))  # the second probe has a folder of its own
     return with_retry(
@@ -98,7 +98,7 @@ def probe_with_retry(
 
 
 def with_retry(probe: Callable[[], Judged], note: Callable[[str], None]) -> Judged:
-    """Probe, and once more in another process if it looked like an accident."""
+    """Probe, and repeat the probe in another process if the failure looks like an accident; return the last one."""
     judged = probe()
     outcome = judged.trial.result.outcome
     if outcome.retried:
@@ -134,9 +134,9 @@ def probe_request(
     request: StudyRequest, config: Config, number: int, purpose: Purpose, budget: ProbeBudget, *,
     repeats: int | None = None, short_cycles: bool = False, incumbent: float | None = None,
 ) -> ProbeRequest:  # fmt: skip
-    """Return what a probe of `config` is asked. `incumbent`: samples/s to be beaten, else it is cut short.
+    """Return the request for a probe of `config`. It is cut short if it does not reach `incumbent`, in samples/s.
 
-    Where it compiles, a later micro-batch may take as long as the first one: batches of another shape compile anew.
+    If it compiles, each later micro-batch may take as long as the first one: batches of another shape compile anew.
     """
     if any(one.compiles and config.values.get(one.name, one.default) != one.default for one in KNOBS):
         budget = replace(budget, step_deadline_seconds=budget.first_step_deadline_seconds)
@@ -178,7 +178,7 @@ def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
 
 
 def learn(guard: Guard, judged: Judged) -> None:
-    """Teach the guard a probe; not one that shows the machine and no configuration."""
+    """Teach the guard a probe, unless its purpose is to show a machine and not a configuration."""
     trial, verdict = judged
     if trial.purpose not in ("reference", "elsewhere"):
         guard.learn(trial, over_limit=verdict.constraints["memory"] > 0)

@@ -1,4 +1,4 @@
-"""The wait for a quiet machine before the confirmation: work of others would be measured with it."""
+"""The wait for a quiet machine before the confirmation: foreign work would be measured with it."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from autotune.machine.interference import OUTSIDE_LOOK_SECONDS
 from autotune.study.valid_probes import interference_causes
 from autotune.units import format_seconds
 
-LATEST_PROBES = 3  # probes: without interference in any of them nobody looks, and nothing is waited for
+LATEST_PROBES = 3  # probes: without interference in any of them, the cores are not looked at and nothing is waited for
 
 
 def wait_for_quiet(context: SearchContext) -> None:
     """Wait until other processes leave the machine alone, for a tenth of the time budget at most; say so.
 
-    Only where one of the latest probes had interference. Looks at the cores that this process may use for a second at
-    a time, as a probe does for its whole window. Not covered: a GPU that others use, memory bandwidth, and the machines
-    of workers, which are not this one.
+    Wait only if one of the latest probes had interference. The cores that this process may use are looked at for a
+    second at a time, as a probe does for its whole window. Not covered: a GPU that others use, memory bandwidth, and
+    the machines of workers, which are not this one.
     """
     if context.fleet is not None:
         return

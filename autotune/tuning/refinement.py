@@ -1,13 +1,14 @@
 """Refinement of the best configuration after the exploration: other batches, less memory.
 
-Local refinement, where the global batch is free. The space doubles the micro-batch: next to a memory limit up to half
-of the memory stays unused by it, and a peak of the throughput is met to a factor of two. On 300 simulated machines
-three steps more per octave gained over 5 % on 28 % of them, 7.6 % on average, and all multiples of 8 one point more
-(decision 0023).
+Local refinement, if the global batch is free. The space doubles the micro-batch: near a memory limit up to half of the
+memory stays unused, and a peak of the throughput is met within a factor of two only. On 300 simulated machines, three
+more steps per octave gained over 5 % on 28 % of the machines, 7.6 % on average; all multiples of 8 gained one
+percentage point more (decisions/0023).
 
-Refinement of the global batch, where it is free: the fastest with the baseline's, by the model; then the knee, which is
-the smallest that is still fast enough, with all else as in the fastest. Memory refinement, where memory counts: which
-configuration might need less and still be fast enough. Both go down by halving (`descent.py`).
+Refinement of the global batch, if it is free: first the configuration with the baseline's global batch that the model
+expects to be fastest; then the knee, the smallest global batch that is still fast enough, with all other knobs as in
+the fastest. Memory refinement, if memory counts: the configuration that may need less memory and still be fast enough.
+Both go down by halving (`descent.py`).
 """
 
 from __future__ import annotations
@@ -30,19 +31,19 @@ from autotune.tuning.probing import probe_and_tell
 STEPS_PER_OCTAVE = 4
 MOST_PROBES = 2
 MOST_UNCHANGED = 2  # probes with the baseline's global batch, after those of the exploration
-LEAST_EXPECTED_GAIN = 0.02  # expected, as a share of the best: less does not pay for a probe (docs/notes/search.md 2)
-FIT_CHANCE = 0.5  # of what is tried here, at least
+LEAST_EXPECTED_GAIN = 0.02  # as a share of the best: a smaller gain does not justify a probe (docs/notes/search.md 2)
+FIT_CHANCE = 0.5  # least probability that a candidate fits in memory
 
 
 def refine_batch(context: SearchContext) -> None:
     """Probe those batches between the batches of the space that promise a gain, within the budgets of the search.
 
-    A gain that would not pay for a larger global batch is none.
+    A gain that would not justify a larger global batch does not count.
     """
     history = context.history
     least = max(LEAST_EXPECTED_GAIN, context.objective.knee(context.request.goal) or 0.0)
     for _ in range(MOST_PROBES):
-        if not affords_probe(context) or len(history.search_results) < FEWEST_PROBES:  # the prior would promise
+        if not affords_probe(context) or len(history.search_results) < FEWEST_PROBES:  # the prior alone would promise
             return
         candidates = [one for one in values_between(history.valid, context.request) if context.trades.admits(one)]
         config = promising(context.expected(candidates), least)
@@ -52,7 +53,7 @@ def refine_batch(context: SearchContext) -> None:
 
 
 def refine_global_batch(context: SearchContext) -> None:
-    """Probe smaller global batches than that of the best, where it is free, within the budgets of the search."""
+    """Probe smaller global batches than that of the best, if it is free, within the budgets of the search."""
     share = context.objective.knee(context.request.goal)
     if share is None:
         return
@@ -65,7 +66,7 @@ def refine_global_batch(context: SearchContext) -> None:
 
 
 def refine_memory(context: SearchContext) -> None:
-    """Probe smaller configurations of the best one where memory counts, within the budgets of the search."""
+    """Probe configurations with less memory than the best, if memory counts, within the budgets of the search."""
     host = context.request.environment.device_kind == "cpu"
     slack = context.objective.slack(context.request.goal)
     if slack is None:
@@ -80,7 +81,7 @@ def refine_memory(context: SearchContext) -> None:
 
 
 def values_between(judged: Sequence[Judged], request: StudyRequest) -> list[Config]:
-    """Return candidates around the best that were not probed; none where the global batch or batches are held."""
+    """Return candidates around the best that were not probed; none if the global batch or its parts are held."""
     found = scored(judged)
     limit = request.limits.get("batch_size")
     if not found or request.goal.global_batch is not None or (limit is not None and limit.values is not None):
@@ -95,7 +96,7 @@ def values_between(judged: Sequence[Judged], request: StudyRequest) -> list[Conf
 
 
 def promising(expected: Sequence[tuple[Config, Prediction]], least: float = LEAST_EXPECTED_GAIN) -> Config | None:
-    """Return the candidate of which the most is expected, if that is at least so large a share of the best."""
+    """Return the candidate with the largest expected gain, if that is at least the share `least` of the best."""
     worthwhile = [
         (predicted.gain, config)
         for config, predicted in expected
@@ -118,9 +119,10 @@ def _around(batch: int, ladder: Sequence[int]) -> list[int]:
 
 
 def with_baseline_batch(context: SearchContext) -> Config | None:
-    """Return the configuration with the baseline's global batch that should be probed next; None if none promises.
+    """Return the configuration with the baseline's global batch that should be probed next; None if none is promising.
 
-    First all but the batch of the best one; then what the sampler's model expects to be faster than those probed.
+    First it is the best one with all but its batch kept; then the one that the sampler's model expects to be faster
+    than those probed.
     """
     base, found = context.request.baseline, scored(context.history.valid)
     open_configs = filter(context.time_guard.may_compile, context.trades.remaining())

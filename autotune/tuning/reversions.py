@@ -1,7 +1,7 @@
-"""The changes of a winner taken back, one at a time: which may be run, in which order, and what their rounds say.
+"""The changes of a winner taken back, one at a time: which may be run, in which order, and what their rounds show.
 
 A change loses measurably if the winner without it scores at least 2 % less, beyond the interval of their common rounds;
-beyond 5 % in any case, for there an interval that includes 0 is lack of rounds (`choice.is_tied`).
+beyond 5 % in any case, because an interval that includes 0 then means too few rounds (`choice.is_tied`).
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ from autotune.study.valid_probes import is_spoiled
 class Reversion:
     """The winner without one of its changes."""
 
-    knobs: tuple[str, ...]  # that move together
+    knobs: tuple[str, ...]  # knobs that change together
     config: Config
     untested: Notice | None = None  # why it is not run; None: it may be
-    seen: float | None = None  # by which share single probes of the search lost without it; None: nobody knows
+    seen: float | None = None  # share of the score that single probes lost without it; None: unknown
 
 
 def search_scores(history: History) -> dict[Config, float]:
@@ -46,14 +46,14 @@ def search_scores(history: History) -> dict[Config, float]:
 
 
 def all_scores(history: History) -> dict[Config, list[float]]:
-    """Return the score of every probe of each configuration, those of rounds too, corrected for drift."""
+    """Return the scores of all probes of each configuration, those of rounds included, corrected for drift."""
     return _scores(history, ("baseline", "search", "confirm", "ablation"))
 
 
 def _scores(history: History, purposes: Collection[Purpose]) -> dict[Config, list[float]]:
-    """Return the scores without those that others spoiled, unless they spoiled most of them.
+    """Return the scores without those that interference spoiled, unless it spoiled most of them.
 
-    A burst of other work made a change that is worth nothing look like 4.75 times.
+    A burst of other work made a change without effect look 4.75 times as fast.
     """
     of_these = [one for one in history.drift_corrected if one.trial.purpose in purposes]
     ran = [one for one in of_these if one.verdict.feasible and one.verdict.value]
@@ -65,16 +65,16 @@ def _scores(history: History, purposes: Collection[Purpose]) -> dict[Config, lis
 
 
 def own_slowdown(one: Reversion, winner: Config, scores: Mapping[Config, float]) -> float | None:
-    """Return by which share the probes of the winner lost without this change; None where one of the two has none."""
+    """Return the share of the score that the winner lost without this change; None if one of the two has no score."""
     if winner not in scores or one.config not in scores:
         return None
     return 1 - scores[one.config] / scores[winner]
 
 
 def seen_slowdown(one: Reversion, winner: Config, scores: Mapping[Config, float], baseline: Config) -> float | None:
-    """Return by which share probes lost without this change: of the winner itself, else of others that differ in it.
+    """Return the share of the score that probes lost without this change; None if no two probes differ in it alone.
 
-    None where no two probes differ in it alone.
+    It is that of the winner itself if known, else the median over other configurations that differ in it.
     """
     if (slowdown := own_slowdown(one, winner, scores)) is not None:
         return slowdown
@@ -108,7 +108,7 @@ def obstacle(context: SearchContext, config: Config) -> Notice | None:
 
 
 def _on_ladder(context: SearchContext, config: Config) -> Config:
-    """Return `config` with the nearest micro-batch of the space: the refinement probes those between, too."""
+    """Return `config` with the nearest micro-batch of the space: the refinement also probes those between."""
     batches = [int(value or 0) for value in context.space.domains["batch_size"]]
     limit = context.request.limits.get("batch_size")
     is_listed = limit is not None and limit.values is not None
@@ -120,7 +120,7 @@ def _on_ladder(context: SearchContext, config: Config) -> Config:
 
 
 def expected_slowdowns(context: SearchContext, winner: Config, reversions: Sequence[Reversion]) -> dict[Config, float]:
-    """Return by which share the winner is expected to be worse without each: by probes, by the model, else by 2 %."""
+    """Return the share by which the winner is expected to be worse without each: by probes, the model, or else 2 %."""
     request, configs = context.request, [winner, *(one.config for one in reversions)]
     predicted: dict[Config, float] = {}
     if context.objective.is_speed:
@@ -143,7 +143,7 @@ def without(context: SearchContext, winner: Config, names: Sequence[str]) -> Con
 
 
 def variables(config: Config, baseline: Config, evident: Collection[str] = ()) -> list[str]:
-    """Return the names of the knobs that set environment variables otherwise than the baseline does, not `evident`."""
+    """Return the knobs that set environment variables unlike the baseline does, without the `evident` ones."""
     setting = [one.name for one in KNOBS if one.environ(config[one.name]) != one.environ(baseline[one.name])]
     return [name for name in setting if name not in evident]
 
@@ -154,12 +154,12 @@ def knobs_of(reversions: Sequence[Reversion]) -> list[str]:
 
 
 class WinnerComparison:
-    """The winner, the baseline and what was taken back, compared by all rounds that they have run."""
+    """The winner, the baseline and the reversions, compared by all rounds that they have run."""
 
     def __init__(
         self, candidates: Sequence[ConfigSummary], winner: Config, request: StudyRequest, evident: Collection[str] = ()
     ) -> None:
-        """Leave out those of the `candidates` that failed. Who set `evident` knobs need no more proof than others."""
+        """Leave out the failed `candidates`. `evident` knobs need no more proof than other changes."""
         ran = [one for one in candidates if not one.failure and one.scores]
         base = next((i for i, one in enumerate(ran) if one.config == request.baseline), None)
         summaries, _, self._scores = compared(ran, base)
@@ -169,11 +169,11 @@ class WinnerComparison:
         self._winner, self._request, self._evident = winner, request, evident
 
     def ratio(self, config: Config, confidence: float = 0.95) -> tuple[float, float, float]:
-        """Return how many times as good the winner is as `config`: estimate, low, high."""
+        """Return the winner's score over that of `config`: estimate, lower and upper bound."""
         return self._scores.ratio(self._places[self._winner], self._places[config], confidence)
 
     def loses(self, config: Config) -> bool:
-        """Whether it is measurably worse than the winner: in its score, or in what the objective wants besides.
+        """Return whether it is measurably worse than the winner: in its score, or in what else the objective asks for.
 
         An environment variable, or a batch that changes what the model learns, is kept only if the winner is surely
         better with it; the batch must also gain more.
@@ -187,18 +187,18 @@ class WinnerComparison:
         return estimate > 1 + TIE and (low > 1 or (estimate > 1 + MOST_TIE and not self.is_without_variable(config)))
 
     def needs_rounds(self, config: Config) -> bool:
-        """Whether probes outside of rounds never tell if it loses."""
+        """Return whether probes outside of rounds can never decide if it loses."""
         return self.is_without_variable(config) or is_taken_back(self._winner, config, self._request)
 
     def is_without_variable(self, config: Config) -> bool:
-        """Whether it does without an environment variable that the winner sets."""
+        """Return whether it lacks an environment variable that the winner sets."""
         baseline, evident = self._request.baseline, self._evident
         return not set(variables(self._winner, baseline, evident)) <= set(variables(config, baseline, evident))
 
     def is_decided(self, config: Config) -> bool:
-        """Whether more rounds would not change if it loses: surely by more than 2 %, or surely by no more.
+        """Return whether more rounds cannot change if it loses: surely by more than 2 %, or surely by no more.
 
-        By 5 % if it is a batch that was taken back, and the model learns from that.
+        If a batch was taken back that changes what the model learns, the share is `least_gain`.
         """
         _, low, high = self.ratio(config, SURE_CONFIDENCE)
         is_batch = is_taken_back(self._winner, config, self._request)
@@ -207,7 +207,7 @@ class WinnerComparison:
         return low > 1 + least or (enough and high <= 1 + least)
 
     def changes(self, reversions: Sequence[Reversion], params: Mapping[str, Value]) -> tuple[Change, ...]:
-        """Return what each change of the winner is worth; `params` are those of the recommendation."""
+        """Return what each change of the winner gains; `params` are those of the recommendation."""
         return tuple(self._change(one, params) for one in reversions)
 
     def _change(self, one: Reversion, params: Mapping[str, Value]) -> Change:
@@ -232,7 +232,7 @@ class WinnerComparison:
 
 
 def shown_changes(reversions: Sequence[Reversion], winner: Config) -> str:
-    """Return the changes as the winner makes them: `channels_last yes, batch_size 64×1`."""
+    """Return the changes with the winner's values: `channels_last yes, batch_size 64×1`."""
     return ", ".join(
         f"{one.knobs[0]} " + "".join(knob(name).show(winner[name]) for name in one.knobs) for one in reversions
     )

@@ -1,6 +1,6 @@
-"""Confirms the answer on a second machine: winner and baseline run there in turns, on another worker.
+"""The answer on a second machine: winner and baseline run there in turns, on another worker.
 
-Rounds on one machine tell what is faster on that machine. Only a second one can tell whether others agree.
+Rounds on one machine show what is faster on that machine. Only a second one can show whether this holds elsewhere.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from autotune.study.answers import write_answer
 from autotune.study.recommendation import Recommendation
 from autotune.tuning.probing import probe_with_retry
 
-SECOND_MACHINE_ROUNDS = 2  # of both: a second one in the reverse order, so that a slow drift hits both alike
+SECOND_MACHINE_ROUNDS = 2  # of both: the second one in the reverse order, so that a slow drift affects both alike
 
 
 def confirm_elsewhere(context: SearchContext, answer: Recommendation) -> Recommendation:
-    """Return the answer with a reason or warning from a second machine; unchanged where there is none, or no time.
+    """Return the answer with a reason or warning from a second machine; unchanged if there is none, or no time.
 
-    The answer is stored already, so that neither an interrupt nor a fault of the other machine loses it.
+    The answer is stored already, so neither an interrupt nor a fault of the other machine loses it.
     """
     fleet, winner, baseline = context.fleet, Config(values=answer.params), Config(values=answer.baseline)
     if fleet is None or winner == baseline or answer.speedup is None:
@@ -55,7 +55,7 @@ def confirm_elsewhere(context: SearchContext, answer: Recommendation) -> Recomme
 
 
 def _other(fleet: Fleet, home: str) -> FleetWorker | None:
-    """Return another worker: on another host if there is one."""
+    """Return another worker, on another host if there is one; None if there is no other."""
     workers = fleet.workers()
     host = next((one.host for one in workers if one.name == home), "")
     others = [one for one in workers if one.name != home and not one.quarantined]
@@ -75,7 +75,7 @@ def _ratio(context: SearchContext, winner: Config, baseline: Config) -> float | 
 
 
 def _told(answer: Recommendation, worker: FleetWorker, ratio: float | None) -> Recommendation:
-    """Return the answer with a reason where both machines agree, up to the noise of probes, and else a warning."""
+    """Return the answer with a reason if both machines agree, up to the noise of probes; else with a warning."""
     here = answer.speedup or 1.0
     low = (answer.speedup_low or here) * (1 - MOST_PROBE_NOISE)
     high = (answer.speedup_high or here) * (1 + MOST_PROBE_NOISE)

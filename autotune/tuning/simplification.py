@@ -1,12 +1,12 @@
-"""Simplifies the best of the exploration: without the changes that probably bring nothing.
+"""Simplifies the best configuration of the exploration: it removes the changes that probably gain nothing.
 
     best       batch 32×2, bf16, nhwc, 4 workers      of the exploration, by single probes
-    probe 1    without nhwc and batch 32×2            all that are expected to bring nothing, then half of them, ...
-          2    without bf16                           what no probe was without yet
+    probe 1    without nhwc and batch 32×2            all that are expected to gain nothing, then half of them, ...
+          2    without bf16                           a change that no probe was without yet
     finalist   the one with the fewest changes of those that are nearly as fast
 
-Where there is time the ablation takes changes back after the confirmation (`ablation.py`). A short search has none:
-there this module makes it end with few changes, too (decisions/0045).
+If there is time, the ablation takes changes back after the confirmation (`ablation.py`). A short search has none: this
+module makes it end with few changes too (decisions/0045).
 """
 
 from __future__ import annotations
@@ -38,19 +38,20 @@ from autotune.tuning.reversions import (
 )
 
 MOST_SIMPLER = 5  # probes of the best with fewer changes
-MOST_DOUBTFUL = 0.3  # expected slowdown without a change that is still worth a probe
-MOST_COMPUTING = 0.4  # share of a step: computing that takes less is hidden by the workers, even on the cores of both
-MOST_LUCK = 0.25  # of a score, by few page faults: about the most that sparing them saved of a step (decisions/0084)
-# Of a single probe with fewer changes that is taken all the same (benchmarks/useless_changes.py).
+MOST_DOUBTFUL = 0.3  # a change with a larger expected slowdown without it is not probed
+MOST_COMPUTING = 0.4  # share of a step: workers hide computing that takes less, even on cores that both use
+MOST_LUCK = 0.25  # of a score, by few page faults: about the most of a step that avoiding them saved (decisions/0084)
+# The share by which a single probe with fewer changes may be slower and still be preferred
+# (benchmarks/useless_changes.py).
 SIMPLER_SLOWDOWN = 0.03
 
 Item = TypeVar("Item")
 
 
 def simplify(context: SearchContext) -> None:
-    """Probe the best without the changes that probably bring nothing, within the budgets of the search.
+    """Probe the best without the changes that probably gain nothing, within the budgets of the search.
 
-    Only where speed counts, and where there is no time to take all changes back after the confirmation.
+    Only if speed is the objective, and if there is no time to take all changes back after the confirmation.
     """
     is_needed = context.objective.is_speed and not context.budget.affords_ablation
     for _ in range(MOST_SIMPLER if is_needed else 0):
@@ -63,10 +64,10 @@ def simplify(context: SearchContext) -> None:
 def simpler(context: SearchContext) -> Config | None:
     """Return the best with fewer changes that was not probed yet and is probably as good; None if there is none.
 
-    First the fastest without its environment variables. Then the best without all that are expected to be worth no more
-    than the noise of a probe, then without half of them, and so on; then without the one that is worth least of those
-    that no probe was without: a model's word is not enough to keep it, nor to change what BatchNorm sees. A global
-    batch that is free is none of these changes.
+    First it is the fastest without its environment variables. Then it is the best without all changes that are expected
+    to gain no more than the noise of a probe, then without half of them, and so on. Then it is the best without one
+    change that no probe was without, least gain first: the model alone is not enough to keep such a change, nor to
+    change what BatchNorm sees. A global batch that is free is none of these changes.
     """
     request, scores, found = context.request, search_scores(context.history), preferred(context)
     unset = _without_variables(context, max(scores, key=scores.__getitem__, default=request.baseline))
@@ -94,9 +95,9 @@ def simpler(context: SearchContext) -> Config | None:
 def preferred(context: SearchContext) -> ConfigSummary | None:
     """Return the configuration to confirm first: few changes, and nearly as fast as the fastest.
 
-    It may be one that was not probed (`without_idle_changes`). None sets an environment variable, unless that is its
-    only change or evident: this is who is confirmed alone, and single probes never suffice for a variable
-    (decisions/0054). None if nothing but the baseline may be recommended.
+    It may be one that was not probed (`without_idle_changes`). It sets no environment variable, unless that is evident
+    or its only change: it may be confirmed without rivals, and single probes never suffice for a variable
+    (decisions/0054). Return None if only the baseline may be recommended.
     """
     request, history, scores = context.request, context.history, _believed(context)
     found = [
@@ -112,12 +113,12 @@ def preferred(context: SearchContext) -> ConfigSummary | None:
 
 
 def _believed(context: SearchContext) -> dict[Config, float]:
-    """Return the scores of those that may be confirmed alone.
+    """Return the scores of the configurations that may be confirmed without rivals.
 
-    Where the global batch is free, as the sampler's model has them, which knows what other batches of the same curve
-    measured: the knee of single probes was another in each search (decisions/0044). But what keeps the baseline's
-    global batch counts as it was measured, where that is more: a curve that it does not follow is no reason to change
-    what the model learns.
+    If the global batch is free, they are the predictions of the sampler's model, which also knows the other batches of
+    the same curve: the knee of single probes differed in each search (decisions/0044). A configuration with the
+    baseline's global batch keeps its measured score if that is higher: a curve that it does not follow is no reason to
+    change what the model learns.
     """
     scores, unchanged = scores_without_idle_changes(context), context.request.baseline.global_batch_size()
     if context.objective.knee(context.request.goal) is None:
@@ -129,10 +130,11 @@ def _believed(context: SearchContext) -> dict[Config, float]:
 
 
 def _is_lucky(context: SearchContext, config: Config, scores: Mapping[Config, float]) -> bool:
-    """Whether its process had fewer page faults than most, and keeping memory scored as much as it would with theirs.
+    """Return whether few page faults explain its lead over a configuration that keeps memory.
 
-    Then what keeps memory is confirmed. The ablation, whose rounds are of several processes, takes that change back if
-    it is worth nothing.
+    This is so if its process had fewer page faults than most, and if keeping memory scored at least as high as `config`
+    would with theirs. Then the configuration that keeps memory is confirmed. The ablation, whose rounds use several
+    processes, takes that change back if it gains nothing.
     """
     baseline, names = context.request.baseline, evident_knobs(context.history)
     measured = context.history.summary(config).measurements
@@ -147,9 +149,9 @@ def _is_lucky(context: SearchContext, config: Config, scores: Mapping[Config, fl
 
 
 def _without_variables(context: SearchContext, config: Config) -> Config:
-    """Return `config` without the environment variables that it sets; itself if that is all that it changes.
+    """Return `config` without the environment variables that it sets; unchanged if it changes nothing else.
 
-    Those that counted page faults ask for are kept.
+    Variables that counted page faults justify are kept.
     """
     baseline = context.request.baseline
     reduced = without(context, config, variables(config, baseline, evident_knobs(context.history)))
@@ -157,10 +159,10 @@ def _without_variables(context: SearchContext, config: Config) -> Config:
 
 
 def scores_without_idle_changes(context: SearchContext) -> dict[Config, float]:
-    """Return the mean score of all that the search probed, those together that differ in idle changes only.
+    """Return the mean scores of all that the search probed; those that differ in idle changes only share one.
 
-    A change whose own probes differ by more than noise is not idle. Windows of too few steps to say how precise they
-    are show nothing of the kind, unless they were cut short.
+    A change is not idle if its own probes differ by more than noise. Windows with too few steps to show their precision
+    do not prove that, unless they were cut short.
     """
     found: dict[Config, list[float]] = {}
     history = context.history
@@ -176,10 +178,11 @@ def scores_without_idle_changes(context: SearchContext) -> dict[Config, float]:
 
 
 def without_idle_changes(context: SearchContext, config: Config, rate: float) -> Config:
-    """Return `config`, of this rate in samples/s, without its idle changes: they only compute, and loading is slower.
+    """Return `config` without its idle changes: those that only speed up computing while loading is slower.
 
-    Workers load while the loop computes, so that a step takes about as long as the slower of the two (decisions/0045).
-    Where the baseline's own computing would take less than 40 % of that, what only computes brings next to nothing.
+    `rate` is that of `config` in samples/s. Workers load while the loop computes, so that a step takes about as long as
+    the slower of the two (decisions/0045). If the baseline's computing alone would take less than 40 % of a step, a
+    change that only speeds up computing gains next to nothing.
     """
     request, probes = context.request, context.history.baseline_probes
     measured = [one.result.measurement for one in probes if one.result.measurement is not None]
@@ -194,7 +197,7 @@ def without_idle_changes(context: SearchContext, config: Config, rate: float) ->
 
 
 def halved(items: Sequence[Item]) -> list[Sequence[Item]]:
-    """Return all of them, then each half, each quarter, and so on down to each alone; nothing of none."""
+    """Return all of them, then each half, each quarter, and so on down to each one alone; nothing if there are none."""
     found: list[Sequence[Item]] = []
     parts = [items] if items else []
     while parts:
@@ -204,10 +207,10 @@ def halved(items: Sequence[Item]) -> list[Sequence[Item]]:
 
 
 def _accepted_slowdown(context: SearchContext) -> float:
-    """Return by which share a single probe with fewer changes may be slower and is preferred all the same.
+    """Return the share by which a single probe with fewer changes may be slower and is still preferred.
 
-    The share grows with the spread of the baseline's probes: a change is not made for the luck of one probe. Where the
-    global batch is free, it is what a smaller one may be slower, at least.
+    The share grows with the spread of the baseline's probes, so that no change is made because one probe was lucky. If
+    the global batch is free, the share is at least the one by which a smaller batch may be slower.
     """
     share = context.objective.knee(context.request.goal)
     if share is not None:

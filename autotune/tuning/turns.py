@@ -1,7 +1,7 @@
-"""The turns of a search: on this machine one after another, on the workers of a fleet one on each at the same time.
+"""The turns of a search: one after another on this machine, or one on each worker of a fleet at the same time.
 
 A turn asks for a configuration, measures it, and tells the sampler. One turn computes at a time, and the next one
-computes while it measures. So a turn is written as if it were alone, and needs no locks.
+computes while it measures. So a turn is written as if it ran alone, and needs no locks.
 
     worker 1   ask ─ measure ···················· tell
     worker 2       ─ ask ─ measure ········ tell ─
@@ -24,8 +24,8 @@ from autotune.fleet.records import FleetWorker
 from autotune.launch.base import Launcher
 from autotune.launch.processes import insist
 
-WORKERS_LOOK_SECONDS = 2.0  # between two looks at which workers are there
-Turn = Callable[[SearchContext, FleetWorker | None], None]  # None: it measures on this machine
+WORKERS_LOOK_SECONDS = 2.0  # seconds between two reads of the list of workers
+Turn = Callable[[SearchContext, FleetWorker | None], None]  # without a worker it measures on this machine
 
 
 @dataclass
@@ -38,7 +38,7 @@ class _RunningTurn:
 
 
 class Turns:
-    """The turns of a search, as a context that leaves none of them running."""
+    """The turns of a search, as a context manager that leaves none of them running."""
 
     def __init__(self, context: SearchContext) -> None:
         self._context, self._baton, self._an_end = context, threading.Lock(), threading.Event()
@@ -64,7 +64,7 @@ class Turns:
 
     @property
     def running(self) -> int:
-        """How many turns are running."""
+        """The number of running turns."""
         return len(self._running)
 
     def has_free_worker(self) -> bool:
@@ -72,9 +72,9 @@ class Turns:
         return self._fleet is None or self._free() is not None
 
     def begin(self, turn: Turn) -> None:
-        """Begin a turn on the worker that has waited longest; return once it measures, on this machine once it ends.
+        """Begin a turn on the worker that has waited longest; return when it measures, on this machine when it ends.
 
-        Raises what the turn raised until then.
+        Raise what the turn raised until then.
         """
         if self._fleet is None:
             turn(self._context, None)
@@ -90,12 +90,12 @@ class Turns:
         self._collect()
 
     def wait(self) -> None:
-        """Wait until a turn ends, or for `WORKERS_LOOK_SECONDS`. Raises what a turn raised."""
+        """Wait until a turn ends, or for `WORKERS_LOOK_SECONDS`. Raise what a turn raised."""
         self._lend(lambda: self._an_end.wait(WORKERS_LOOK_SECONDS))
         self._collect()
 
     def mark(self, worker: FleetWorker, *, reference: float | None, quarantined: str) -> None:
-        """Store the score of the baseline on a worker; see `Fleet.mark`."""
+        """Store the score of the baseline on a worker, and why it is quarantined; see `Fleet.mark`."""
         assert self._fleet is not None, "only a fleet has workers"
         self._fleet.mark(worker.id, reference=reference, quarantined=quarantined)
 
@@ -103,7 +103,7 @@ class Turns:
         if self._fleet is not None and time.monotonic() - self._looked > WORKERS_LOOK_SECONDS:
             self._known, self._looked = self._fleet.workers(), time.monotonic()
         free = [one for one in self._known if not one.quarantined and one.id not in self._running]
-        return min(free, key=lambda one: self._last.get(one.id, -1), default=None)  # who has waited longest
+        return min(free, key=lambda one: self._last.get(one.id, -1), default=None)  # the one that has waited longest
 
     def _run(self, fleet: Fleet, worker: FleetWorker, running: _RunningTurn, turn: Turn) -> None:
         pause = self._context.pause
@@ -114,9 +114,9 @@ class Turns:
             )
             try:
                 turn(own, worker)
-            except BaseException as error:  # it is raised where the search waits
+            except BaseException as error:  # it is raised again where the search waits
                 running.error = error
-            self._looked = float("-inf")  # a turn may put its worker into quarantine
+            self._looked = float("-inf")  # a turn may quarantine its worker
         running.measures.set()
         self._an_end.set()
 
@@ -147,7 +147,7 @@ class _LendingLauncher:
         self._launcher, self._baton, self._measures = launcher, baton, measures
 
     def run(self, request: Request[ResultT], folder: Path) -> ResultT:
-        """Run the request; see `Launcher`."""
+        """Run the request and return its result; see `Launcher`."""
         found: list[ResultT] = []
         self.meanwhile(lambda: found.append(self._launcher.run(request, folder)))
         return found[0]
