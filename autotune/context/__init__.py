@@ -1,1 +1,1 @@
-"""What every stage of a search shares: the time budget, what may be probed, who is told, and what holds them all."""
+"""What all stages of a search share: the time budget, what may be probed, the reporter, and the context of them all."""

@@ -1,9 +1,9 @@
-"""The time budget of one search: what is left of it, and what has to be kept for which later stage.
+"""The time budget of one search: how much is left, and how much is kept for each later stage.
 
     │ elapsed │ to explore with    │ precision check      │ confirmation  │ ablation    │    what is kept
     │ elapsed │ spare                     │ precision check │ shortest one  │                  the least of it
 
-Nothing begins that is not expected to end in time, repeats included: decisions/0047 has the rules.
+Nothing begins that is not expected to end in time, repeats included (decisions/0047 has the rules).
 """
 
 from __future__ import annotations
@@ -27,24 +27,24 @@ from autotune.sampler.space import change_count
 from autotune.study.history import History
 from autotune.study.valid_probes import BACK_OFF_SECONDS
 
-SIMPLER_PROBES = 2  # kept to take changes back before the confirmation: it may leave no time to do so after it
-KNEE_FINALISTS = 5  # with a free global batch: who is within 5 % need not be told apart by eight rounds
+SIMPLER_PROBES = 2  # kept to take changes back before the confirmation, if there may be no time for it afterwards
+KNEE_FINALISTS = 5  # with a free global batch: eight rounds need not order configurations that are within 5 %
 KNEE_PROBES = probe_count(KNEE_FINALISTS, SURE_ROUNDS, 1)
 SHORT_ROUNDS = confirmation_rounds.fewest_rounds(2)  # of the fastest against the baseline, for a useful interval
-CLEAR_GAIN = 1.5  # by single probes: two rounds tell that, where probes err by 10 % (`core/rounds.Rounds`)
-THREE_PROBES = probe_count(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with fewer finalists more rounds
+CLEAR_GAIN = 1.5  # by single probes: two rounds prove it, if probes err by 10 % (`core/rounds.Rounds`)
+THREE_PROBES = probe_count(choice.FEWEST_FINALISTS, SHORT_ROUNDS, 1)  # with fewer finalists there are more rounds
 USUAL_STEPS = ProbeBudget().min_steps  # of a part of a probe, if they are not too long for it
 
 
 class TimeBudget(time_shares.TimeShares):
-    """The time budget of one run: answers every question of time, from the history, a clock and the user's seconds."""
+    """The time budget of one run: it answers all questions of time, by the history, a clock and the user's seconds."""
 
     def __init__(self, history: History, seconds: float, clock: Callable[[], float], began: float) -> None:
-        """The search `began` at that moment of `clock`."""
+        """`began` is the moment of `clock`, in seconds, at which the search began."""
         super().__init__(seconds, clock, began)
         self._history, self._objective = history, objective_of(history.request.goal)
         self._probes_after = self._objective.probes_after(history.request.goal)
-        self._known_candidates: dict[tuple[int, int], list[Config]] = {}  # by version, and how many
+        self._known_candidates: dict[tuple[int, int], list[Config]] = {}  # by version, and the most finalists
 
     @property
     def spare_seconds(self) -> float:
@@ -53,7 +53,7 @@ class TimeBudget(time_shares.TimeShares):
 
     @property
     def explorable_seconds(self) -> float:
-        """The seconds left to explore with: what is not kept for later stages."""
+        """The seconds left for the exploration: those that are not kept for later stages."""
         return self.left_seconds - self.reserve_seconds
 
     @property
@@ -63,34 +63,34 @@ class TimeBudget(time_shares.TimeShares):
 
     @property
     def prediction_seconds(self) -> float:
-        """The seconds that a prediction of memory may take now; 0.0 where less than its share is spare."""
+        """The seconds that a prediction of memory may take now; 0.0 if fewer than its share are spare."""
         most = time_shares.MOST_PREDICTING * self.seconds
         return most if most <= self.spare_seconds else 0.0
 
     @property
     def waiting_seconds(self) -> float:
-        """The seconds for which a quiet machine may be waited for now; below 0 where none are spare."""
+        """The seconds for which the search may wait now for a quiet machine; below 0 if none are spare."""
         return min(time_shares.MOST_WAITING * self.seconds, self.spare_seconds)
 
     @property
     def usual_probe_budget(self) -> ProbeBudget:
-        """The budget of a probe that is measured for its own sake, as that of the baseline."""
+        """The budget of a probe that is measured for its own sake, such as the baseline's."""
         return self._objective.probe_budget
 
     @property
     def round_probe_budget(self) -> ProbeBudget:
-        """The budget of a probe in rounds: more of them tell more than longer ones. Short only for plain speed."""
+        """The budget of a probe in rounds: short if the objective is speed, as more rounds tell more than long ones."""
         if not self._objective.is_speed:
             return self.usual_probe_budget
         return round_budget(self._history.request, self._candidates(MOST_FINALISTS))
 
     @property
     def search_probe_budget(self) -> ProbeBudget:
-        """The budget of a search probe, where there is time."""
+        """The budget of a search probe if there is enough time."""
         return SEARCH if self._objective.is_speed else self.usual_probe_budget
 
     def next_probe_budget(self, config: Config) -> ProbeBudget:
-        """Return the budget of a search probe of `config` that begins now: smaller where time is short."""
+        """Return the budget of a search probe of `config` that begins now: smaller if time is short."""
         seconds, budgets = self.explorable_seconds, self._this_and_smaller(self.search_probe_budget)
         return next((one for one in budgets if self._searching_seconds(one, config) <= seconds), budgets[-1])
 
@@ -100,9 +100,9 @@ class TimeBudget(time_shares.TimeShares):
 
     @property
     def first_probe_budget(self) -> ProbeBudget:
-        """The budget of the first probe, of which only the step that the inspection took is known.
+        """The budget of the first probe, before which only the step of the inspection has been timed.
 
-        Where steps are long, three of its parts (`child/window.py`) take the longest window each.
+        If steps are long, each of the probe's three parts (`child/window.py`) takes the longest window.
         """
         step = self._history.request.facts.step
         seconds, share = step.seconds if step is not None else 0.0, time_shares.FIRST_SHARE * self.left_seconds
@@ -113,54 +113,56 @@ class TimeBudget(time_shares.TimeShares):
 
     @property
     def shortest_confirmation_seconds(self) -> float:
-        """The seconds of the shortest confirmation: the fastest and the baseline, two rounds, measured least."""
+        """The seconds of the shortest confirmation: two rounds of the fastest and the baseline, shortest windows."""
         return self._confirming_seconds(self._this_and_smaller(self.usual_probe_budget)[-1], FEWEST_ROUNDS)
 
     @property
     def short_confirmation_seconds(self) -> float:
-        """The seconds of a short confirmation of the same two: four rounds, two where the gain is clear by now."""
+        """The seconds of a short confirmation of the same two: four rounds, or two if the gain is clear by now."""
         return self._confirming_seconds(self.round_probe_budget, FEWEST_ROUNDS if self.has_clear_gain else SHORT_ROUNDS)
 
     @property
     def full_confirmation_seconds(self) -> float:
-        """The seconds of a confirmation of eight rounds among those who would begin it now."""
+        """The seconds of a confirmation of eight rounds, of the candidates that it would begin with now."""
         among = self._candidates(MOST_FINALISTS)
         probes = probe_count(len(among) - 1, confirmation_rounds.GOAL_ROUNDS, 1)
         return probes * self.probe_seconds(among, self.round_probe_budget)
 
     @property
     def ablation_seconds(self) -> float:
-        """The seconds kept after the confirmation, to take back each change of who is best now.
+        """The seconds kept after the confirmation, to take back each change of the configuration that is best now.
 
-        0.0 for fewer than two, and where its share is too short for two rounds of the best and one other.
+        They are 0.0 for fewer than two changes, and if the ablation's share is too short for two rounds of the best and
+        another one.
         """
         (changed, rounds), share = self._ablation, time_shares.MOST_ABLATION * self.seconds
         return min((changed + 2) * rounds, share) if changed > 1 and 2 * rounds <= share else 0.0
 
     @property
     def affords_ablation(self) -> bool:
-        """Whether all changes of who is best now can be taken back after the confirmation."""
+        """Whether all changes of the configuration that is best now can be taken back after the confirmation."""
         changed, rounds = self._ablation
         return changed < 2 or (changed + 2) * rounds <= time_shares.MOST_ABLATION * self.seconds
 
     @property
     def _ablation(self) -> tuple[int, float]:
-        """The changes of who is best now, and the seconds of the fewest rounds of one configuration."""
+        """The number of changes of the best one now, and the seconds of the fewest rounds of one configuration."""
         best, baseline = self._candidates(1)[0], self._history.request.baseline
         seconds = FEWEST_ROUNDS * self.probe_seconds([best, baseline], self.round_probe_budget)
-        return change_count(best, baseline), seconds  # without a single change it is the baseline, which is measured
+        return change_count(best, baseline), seconds  # without its single change it is the baseline
 
     @property
     def confirmation_seconds(self) -> float:
-        """The seconds left for the confirmation: without those of the ablation, if that is enough."""
+        """The seconds left for the confirmation: without those of the ablation, if the rest is long enough."""
         left = self.left_seconds - self.ablation_seconds
         return left if left >= self.short_confirmation_seconds else self.left_seconds
 
     @property
     def reserve_seconds(self) -> float:
-        """The seconds that the exploration keeps: for the confirmation and what comes before and after it.
+        """The seconds that the exploration keeps for the confirmation and what comes before and after it.
 
-        Nothing where not even one probe and the shortest confirmation fit: what is tried then is for another search.
+        They are 0.0 if there is no time for one probe and the shortest confirmation: what is tried then is of use to a
+        later search.
         """
         missing, least = self.missing_finalists, self.shortest_confirmation_seconds
         if missing == choice.FEWEST_FINALISTS:
@@ -175,13 +177,13 @@ class TimeBudget(time_shares.TimeShares):
     def next_probe_seconds(self, least: float) -> float:
         """Return the seconds that the next probe of the exploration may take, `least` or more.
 
-        While there are too few to confirm, the time is shared among those that are missing.
+        While there are too few finalists, the time is divided by the number of those that are missing.
         """
         return max(least, self.explorable_seconds / max(1, self.missing_finalists))
 
     @property
     def missing_finalists(self) -> int:
-        """The number of feasible configurations, the baseline aside, that are missing to the fewest finalists."""
+        """How many feasible configurations, the baseline not counted, are missing to the fewest finalists."""
         known = {trial.config for trial, verdict in self._history.judged if verdict.feasible}
         return max(0, choice.FEWEST_FINALISTS - len(known - {self._history.request.baseline}))
 
@@ -196,12 +198,12 @@ class TimeBudget(time_shares.TimeShares):
 
     @property
     def most_precision_check_seconds(self) -> float:
-        """The seconds that a precision check may take now: the shortest confirmation comes after it."""
+        """The seconds that a precision check may take now, with time for the shortest confirmation after it."""
         return max(0.0, self.left_seconds - self.shortest_confirmation_seconds)
 
     @property
     def affords_precision_check(self) -> bool:
-        """Whether a precision check can run as many steps as say anything."""
+        """Whether there is time for a precision check of the fewest steps that can decide anything."""
         needed = probable_check_seconds(self._history, THRESHOLDS.least_steps)
         return needed <= min(self.most_precision_check_seconds, SEED_SECONDS)
 
@@ -211,15 +213,15 @@ class TimeBudget(time_shares.TimeShares):
         return needed <= self.spare_seconds
 
     def affords_repeat(self, config: Config, budget: ProbeBudget, keep_seconds: float | None = None) -> bool:
-        """Return whether a probe can be run again after a pause, with so many seconds left after it.
+        """Return whether a probe can be repeated after a pause, with `keep_seconds` left after it.
 
-        By default those that the precision check and the shortest confirmation need.
+        The default is what the precision check and the shortest confirmation need.
         """
         spare = self.spare_seconds if keep_seconds is None else self.left_seconds - keep_seconds
         return spare >= BACK_OFF_SECONDS + self._history.times.expected_seconds(budget, config)
 
     def affords_round(self, candidates: Sequence[Config], budget: ProbeBudget, keep_seconds: float = 0.0) -> bool:
-        """Return whether there is time for one more round among these, with so many seconds left after it."""
+        """Return whether there is time for one more round among these, with `keep_seconds` left after it."""
         return self.left_seconds - keep_seconds >= len(candidates) * self.probe_seconds(candidates, budget)
 
     def probe_seconds(self, candidates: Sequence[Config], budget: ProbeBudget) -> float:
@@ -227,9 +229,9 @@ class TimeBudget(time_shares.TimeShares):
         return statistics.fmean(self._history.times.expected_seconds(budget, config) for config in candidates)
 
     def finalists(self, available: int) -> int:
-        """Return how many of so many finalists can be confirmed: 0 if there is no time for any and the baseline runs.
+        """Return how many of `available` finalists can be confirmed; 0 if there is time for none and the baseline runs.
 
-        The fastest alone while there is no time for four rounds of three: it has the least regret of all ways to spend
+        Without time for four rounds of three finalists it is 1: this has the least regret of all ways to spend
         up to 14 probes (`benchmarks/confirmation_rounds.py`).
         """
         most = self.left_seconds + self.late_seconds / 2  # the other half is for rounds that take longer
@@ -243,9 +245,9 @@ class TimeBudget(time_shares.TimeShares):
         return confirmation_rounds.finalist_count(available, 1, affordable, few)
 
     def confirmation_plan(self, candidates: Sequence[Config], finalist_total: int, known: int = 0) -> ConfirmationPlan:
-        """Return how to confirm these, `finalist_total` of them finalists, once `known` probes of it were run.
+        """Return the plan to confirm these, `finalist_total` of them finalists, after `known` of its probes.
 
-        Its probes measure least where that alone makes room for three rounds.
+        Its probes have the shortest windows only if there is otherwise no time for enough rounds.
         """
         others, left, plans = len(candidates) - finalist_total, self.confirmation_seconds, list[ConfirmationPlan]()
         for budget in (self.round_probe_budget, *self._this_and_smaller(self.round_probe_budget)[-1:]):
@@ -253,14 +255,14 @@ class TimeBudget(time_shares.TimeShares):
             rounds = range(confirmation_rounds.USUAL_ROUNDS, FEWEST_ROUNDS, -1)
             fit = (n for n in rounds if (probe_count(finalist_total, n, others) - known) * seconds <= left)
             plans.append(ConfirmationPlan(probe_budget=budget, rounds=next(fit, FEWEST_ROUNDS), probe_seconds=seconds))
-        # The least window may hold a single burst of a loader: rather fewer rounds, as long as they can decide.
+        # The shortest window may hold a single burst of a loader: fewer rounds are better, as long as they can decide.
         enough = min(confirmation_rounds.fewest_rounds(len(candidates)), SURE_ROUNDS)
         return next((one for one in plans if one.rounds >= enough), plans[-1])
 
     def shortage(self, probes: int) -> tuple[float, int]:
-        """Return by how many seconds the budget is too short for so many probes and a short confirmation.
+        """Return the seconds that are missing for so many probes and a short confirmation, and the minutes needed.
 
-        And the minutes that would be enough; 0.0 and 0 if it is long enough.
+        The minutes are those of a time budget that would be enough. Both are 0 if the budget is long enough.
         """
         needed = probes * self._history.times.typical_seconds + self.short_confirmation_seconds
         over = needed - self.left_seconds
@@ -268,7 +270,7 @@ class TimeBudget(time_shares.TimeShares):
         return (over, minutes) if over > 0 else (0.0, 0)
 
     def _this_and_smaller(self, wanted: ProbeBudget) -> tuple[ProbeBudget, ...]:
-        """Return this budget and smaller ones, largest first; no smaller where something else than speed counts."""
+        """Return this budget and smaller ones, largest first; no smaller ones if the objective is not speed."""
         return (wanted, BRIEF, LEAST) if self._objective.is_speed else (wanted,)
 
     def _searching_seconds(self, budget: ProbeBudget, config: Config) -> float:
@@ -280,12 +282,12 @@ class TimeBudget(time_shares.TimeShares):
 
     @property
     def has_clear_gain(self) -> bool:
-        """Whether single probes show that the best one is surely faster than the baseline."""
+        """Whether single probes show that the best configuration is surely faster than the baseline."""
         score = self._history.summary(self._history.request.baseline).found
         return score is not None and self._history.best_score >= CLEAR_GAIN * score
 
     def _candidates(self, most: int) -> list[Config]:
-        """Return what would be confirmed now: at most `most` finalists, and the baseline if it runs."""
+        """Return what a confirmation would begin with now: at most `most` finalists, and the baseline if it runs."""
         now = (self._history.version, most)
         if now not in self._known_candidates:  # asked a dozen times between two probes
             margin = confirmation_rounds.finalist_margin(self._history.baseline_rates)

@@ -1,4 +1,4 @@
-"""A reporter that also keeps what it hears in the study, for those who follow the search by its page."""
+"""A reporter that also stores what it is told in the study, for the page that follows the search."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ MOST_SAID = 200  # sentences; a long search repeats itself
 
 
 class ProgressWriter:
-    """Hands everything on to `reporter`, and writes the state of the search in `folder` after each event.
+    """Passes everything on to `reporter`, and writes the state of the search in `folder` after each event.
 
-    A state that cannot be written is none: the search goes on.
+    If a state cannot be written, there is none: the search goes on.
     """
 
     def __init__(
@@ -42,38 +42,38 @@ class ProgressWriter:
         self._reporter.opening(lines, knobs)
 
     def phase(self, purpose: Purpose) -> None:
-        """Keep the stage of the search that begins."""
+        """Store the stage of the search that begins."""
         self._keep(replace(self._progress, purpose=purpose))
         self._reporter.phase(purpose)
 
     def probing(self, number: int, config: Config, purpose: str) -> None:
-        """Keep the probe that starts."""
+        """Store the probe that starts."""
         running = RunningProbe(number=number, config=config, purpose=purpose, began_at=_now())
         self._keep(replace(self._progress, running=running, doing=""))
         self._reporter.probing(number, config, purpose)
 
     def probed(self, trial: Trial, verdict: Verdict, best_so_far: bool) -> None:
-        """Keep that no probe runs; the trial itself is in the study."""
+        """Store that no probe runs; the trial itself is in the study."""
         self._keep(replace(self._progress, running=None))
         self._reporter.probed(trial, verdict, best_so_far)
 
     def note(self, text: str) -> None:
-        """Keep the sentence."""
+        """Store the sentence."""
         self._say(text)
         self._reporter.note(text)
 
     def detail(self, text: str) -> None:
-        """Keep the sentence."""
+        """Store the sentence."""
         self._say(text)
         self._reporter.detail(text)
 
     def finished(self, recommendation: Recommendation) -> None:
-        """Keep that no probe runs."""
+        """Store that no probe runs."""
         self._keep(replace(self._progress, running=None))
         self._reporter.finished(recommendation)
 
     def interrupted(self, view: StudyView, resume_command: str) -> None:
-        """Keep that no probe runs."""
+        """Store that no probe runs."""
         self._keep(replace(self._progress, running=None))
         self._reporter.interrupted(view, resume_command)
 

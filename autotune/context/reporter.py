@@ -13,40 +13,40 @@ from autotune.study.view import StudyView
 
 
 class Reporter(Protocol):
-    """What a search calls, in this order. No method may raise, or take noticeable time.
+    """The calls of a search, in this order. No method may raise, or take noticeable time.
 
     opening ─► (phase | probing ─► probed | note | detail)* ─► finished | interrupted
     """
 
     def opening(self, lines: Sequence[str], knobs: Sequence[Knob]) -> None:
-        """Show that the search begins: study, device, task and what is held in `lines`, `knobs` that may differ."""
+        """Show that the search begins: `lines` name study, device, task and what is held, `knobs` what may differ."""
 
     def phase(self, purpose: Purpose) -> None:
-        """Show that the search goes on to its next stage, that of probes with this purpose; the first is `baseline`."""
+        """Show that the next stage begins, in which probes have this purpose; the first is `baseline`."""
 
     def probing(self, number: int, config: Config, purpose: str) -> None:
         """Show that a probe starts."""
 
     def probed(self, trial: Trial, verdict: Verdict, best_so_far: bool) -> None:
-        """Show that a probe ended, well or badly."""
+        """Show that a probe ended, with a measurement or a failure."""
 
     def note(self, text: str) -> None:
-        """The search has a message for people, in one or two sentences."""
+        """Show a message for people, in one or two sentences."""
         ...
 
     def detail(self, text: str) -> None:
-        """The search says what it does or decided: shown while it happens, and kept for those who want to know all."""
+        """Show what the search does or has decided: for those who watch it, or want to know everything afterwards."""
         ...
 
     def finished(self, recommendation: Recommendation) -> None:
         """Show the answer of the search."""
 
     def interrupted(self, view: StudyView, resume_command: str) -> None:
-        """Show what is kept of a search that was stopped; `resume_command` goes on with it."""
+        """Show what is kept of a search that was stopped; `resume_command` continues it."""
 
 
 class SilentReporter:
-    """Says nothing: the default of the library, whose caller owns the terminal."""
+    """A reporter that shows nothing: the default of the library, whose caller owns the terminal."""
 
     def note(self, *reported: object, **named: object) -> None:
         """Ignore what is reported."""

@@ -1,4 +1,4 @@
-"""The context of a search: all that a stage may use."""
+"""The context of a search: everything that a stage may use."""
 
 from __future__ import annotations
 
@@ -45,20 +45,20 @@ class SearchContext:
     space: SearchSpace
     launcher: Launcher
     reporter: Reporter
-    pause: Callable[[float], None]  # sleeps for so many seconds
-    foreign_cores: ForeignCores  # kept busy by others while that pauses
+    pause: Callable[[float], None]  # sleeps for the given seconds
+    foreign_cores: ForeignCores  # cores that others keep busy while `pause` sleeps
     history: History
     budget: TimeBudget
-    guard: Guard  # refuses what was probed, and what cannot fit
+    guard: Guard  # refuses what was probed, and what cannot fit in memory
     memory_prediction: MemoryPrediction
-    trades: Trades  # refuses what the guard refuses, and what cannot win
-    time_guard: TimeGuard  # refuses that, and what there is no time for
+    trades: Trades  # refuses what the guard refuses, and what cannot be the best
+    time_guard: TimeGuard  # refuses what the trades refuse, and what there is no time for
     store: Store
     sampler: GuardedSampler
-    interrupted_confirmation: ResumedConfirmation  # to be gone on with; false: there is none
-    interrupted_ablation: ResumedConfirmation  # the same
-    code_changed: Notice | None = None  # the warning that the target's file did, since the study began
-    advised_minutes: int = 0  # of a time budget, told to be enough; 0: nothing was
+    interrupted_confirmation: ResumedConfirmation  # to be continued; false if there is none
+    interrupted_ablation: ResumedConfirmation  # the same for the ablation
+    code_changed: Notice | None = None  # the warning that the target's file has changed since the study began
+    advised_minutes: int = 0  # the time budget that was named as enough; 0 if none was
 
     @property
     def objective(self) -> Objective:
@@ -67,17 +67,17 @@ class SearchContext:
 
     @property
     def fleet(self) -> Fleet | None:
-        """The machines that measure; None: this one does."""
+        """The machines that measure; None if this one does."""
         return self.launcher if isinstance(self.launcher, Fleet) else None
 
     def expected(self, configs: Sequence[Config]) -> list[tuple[Config, Prediction]]:
-        """Return what the sampler's model predicts of these; nothing where the sampler has none."""
+        """Return what the sampler's model predicts for these; nothing if the sampler has none."""
         return self.sampler.expected(self.store.study, configs)
 
     def run(self, asked: Request[ResultT], place: Path | None = None) -> ResultT:
-        """Return the answer to a request, kept in `place`: a new folder of the study if none is given.
+        """Return the result of a request, stored in `place`: a new folder of the study if none is given.
 
-        Raises `EnvironmentUnfit` for a fault of the machine.
+        Raise `EnvironmentUnfit` for a fault of the machine.
         """
         place = place or self._place_of(asked)
         answer = self.launcher.run(asked, place)
@@ -87,9 +87,9 @@ class SearchContext:
         return answer
 
     def run_dispensable(self, asked: Request[ResultT]) -> ResultT:
-        """Return the answer to a request that the search can do without: whatever its fault, the machine's included.
+        """Return the result of a request that the search can do without, also after a fault of the machine.
 
-        Raises `EnvironmentUnfit` or `StudyError` where nothing can be launched or kept.
+        Raise `EnvironmentUnfit` or `StudyError` if nothing can be launched or stored.
         """
         return self.launcher.run(asked, self._place_of(asked))
 

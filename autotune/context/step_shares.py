@@ -1,4 +1,4 @@
-"""The shares of a step that probes have timed or counted: what takes next to nothing is not worth a change.
+"""The shares of a step that probes have timed or counted: a part that takes next to nothing is not worth a change.
 
 step    |loading|forward, backward ....... page faults ....|update|
 """
@@ -14,34 +14,34 @@ from autotune.knobs import loader_workers
 from autotune.knobs.changes import keeping_knobs, keeps_memory
 from autotune.study.history import History
 
-# Share of a step that page faults take in the mean, from which on keeping memory is expected to pay: `digits_cnn` and
-# `resnet` have 13 % and more, and gain a fifth; `masked_lm` has 2 to 6 %, and gains 2 to 5 % (decisions/0084).
+# The mean share of a step in page faults from which on keeping memory is expected to gain: `digits_cnn` and `resnet`
+# have 13 % and more, and gain a fifth; `masked_lm` has 2 to 6 %, and gains 2 to 5 % (decisions/0084).
 EVIDENT_FAULT_SHARE = 0.05
 _SEARCHING = ("baseline", "search")  # purposes of probes before there are rounds
 
 
 def loading_share(history: History) -> float | None:
-    """Return the share of the fastest step without workers that loading takes, in the mean; None: never timed."""
+    """Return the mean share of a step that loading takes in the fastest step without workers; None if never timed."""
     measured = [trial.result.measurement for trial, _ in history.judged if not loader_workers(trial.config)]
     timed = [(one, loading) for one in measured if one and (loading := one.loader_samples_per_second)]
-    # What the window waited counts too: a loader may take its time every hundred batches, or as an epoch begins.
+    # What the window waited counts too: a loader may take longer every hundred batches, or at the start of an epoch.
     loaded = [max(1 / loading, one.data_wait_share / one.samples_per_second) for one, loading in timed]
     fastest = max((one.samples_per_second for one, _ in timed), default=0.0)
     return fastest * fmean(loaded, [sum(one.step_seconds) for one, _ in timed]) if timed else None
 
 
 def update_share(history: History) -> float | None:
-    """Return the largest share of a step that updates took in a probe; None where they were not timed."""
+    """Return the largest share of a step that updates took in a probe; None if they were not timed."""
     timed = [one for one in _measured(history) if one.update_seconds]
     shares = (sum(one.update_seconds) * one.steps_per_block / sum(one.step_seconds) for one in timed)
     return max(shares, default=None)
 
 
 def fault_shares(history: History) -> tuple[float, ...]:
-    """Return the share of its steps that page faults took in each probe that keeps no more memory than the baseline.
+    """Return the share of its steps in page faults, for each probe that keeps no more memory than the baseline.
 
-    Those of the search alone, so that nothing changes while rounds are run. One says little: how often a process gives
-    memory back depends on where its first tensors happened to lie.
+    Only probes of the search count, so that nothing changes while rounds run. One probe says little: how often a
+    process gives memory back depends on the addresses of its first tensors.
     """
     return _fault_shares(history, history.version)[0]
 
@@ -58,9 +58,9 @@ def _fault_shares(history: History, version: int) -> tuple[tuple[float, ...], tu
 
 
 def evident_knobs(history: History) -> list[str]:
-    """Return the names of the knobs whose worth counted page faults show, whatever single probes happen to say.
+    """Return the names of the knobs whose gain counted page faults show, whatever single probes say.
 
-    Not where probes that keep memory have nearly as many: files that are mapped have such faults, too.
+    There are none if probes that keep memory have nearly as many: mapped files cause such faults too.
     """
     plain, keeping = _fault_shares(history, history.version)
     if not plain or fmean(plain) < EVIDENT_FAULT_SHARE:

@@ -6,26 +6,26 @@ from collections.abc import Callable
 
 # Shares of the whole time budget, in the order of the stages.
 MOST_SAMPLING = 0.1  # for training and measuring the gradient noise scale
-MOST_FOR_SECOND = 0.65  # by whose end a second probe of the baseline must be over: interference misleads one
-MOST_FOR_THIRD = 0.3  # the same, of a third and a fourth
-MOST_LENGTHENING = 0.05  # by which such a probe is longer where the rate is still unknown
+MOST_FOR_SECOND = 0.65  # when a second probe of the baseline must be over: interference may mislead a single one
+MOST_FOR_THIRD = 0.3  # the same for a third and a fourth
+MOST_LENGTHENING = 0.05  # added to such a probe while the rate is still unknown
 MOST_PROFILING = 1 / 30  # less than a probe of a short search
 MOST_PREDICTING = 0.1  # for the shape run
-MOST_COMPILING = 0.1  # for a first compilation on a CPU: there it loses as often as it gains
-MOST_RESERVED = 0.4  # kept while exploring; of a short budget more, once there is something to confirm
-MOST_WAITING = 0.1  # for a quiet machine: rounds are worth more than waiting for longer
+MOST_COMPILING = 0.1  # for a first compilation on a CPU, where it loses as often as it gains
+MOST_RESERVED = 0.4  # kept while exploring; more of a short budget, once there is something to confirm
+MOST_WAITING = 0.1  # for a quiet machine: longer waiting is worth less than rounds
 MOST_CHECKING = 0.25  # for a precision check
-MOST_LATE = 0.05  # a round that is expected to end later is not begun
+MOST_LATE = 0.05  # a round that is expected to end later does not begin
 MOST_ABLATION = 0.2  # kept to take changes back after the confirmation
 # Share of the time left.
-FIRST_SHARE = 0.25  # for the first probe of the baseline: from there on windows are shorter
+FIRST_SHARE = 0.25  # for the first probe of the baseline: above it windows are shorter
 
 
 class TimeShares:
-    """The time budget of one run as far as a clock and the user's seconds tell: what has passed, and fixed shares."""
+    """The time budget of one run as far as a clock and the user's seconds tell: elapsed time, and fixed shares."""
 
     def __init__(self, seconds: float, clock: Callable[[], float], began: float) -> None:
-        """The search `began` at that moment of `clock`."""
+        """`began` is the moment of `clock`, in seconds, at which the search began."""
         self.seconds, self._clock, self._began = seconds, clock, began
 
     @property
@@ -49,7 +49,7 @@ class TimeShares:
         return MOST_LENGTHENING * self.seconds
 
     def affords_baseline(self, seconds: float, known: int) -> bool:
-        """Return whether a probe of the baseline in so many seconds, after `known` others, is over early enough."""
+        """Return whether a probe of the baseline in so many seconds, after `known` others, ends early enough."""
         share = MOST_FOR_THIRD if known > 1 else MOST_FOR_SECOND
         return self.elapsed_seconds + seconds <= share * self.seconds
 
@@ -60,5 +60,5 @@ class TimeShares:
 
     @property
     def late_seconds(self) -> float:
-        """The seconds by which a round of the confirmation may end after the budget."""
+        """The seconds after the budget's end by which a round of the confirmation may end."""
         return MOST_LATE * self.seconds

@@ -1,19 +1,19 @@
-"""Trades of time for memory or for cores: which configurations cannot win, decided without a probe.
+"""Trades of time for memory or for cores: which configurations cannot be the best, decided without a probe.
 
 Memory (activation checkpointing):
 
-Where a batch fits without the trade, or with a lighter one, the trade can only be slower: the same samples, and more to
-compute for each. So of a ladder of trades one rules out those that surely take longer: by what they do, or because a
-standard deviation of each prior is between them. The others stay, and their measured seconds decide.
-Where it does not, a larger batch can win back no more than what is fixed: with fixed + sample * b seconds of computing,
-and a trade that makes them longer by a share x, only if b_mem < (fixed / sample) / x, with b_mem the largest batch that
-fits without (docs/notes/throughput.md 4).
+If a batch fits without the trade, or with a lighter one, the trade can only be slower: the samples are the same, and
+each takes more computing. So in a ladder of trades one of them rules out those that surely take longer: by what they
+do, or because a standard deviation of each prior is between them. The others stay, and their measured seconds decide.
+If the batch does not fit, a larger batch can gain at most the fixed part of the time: with fixed + sample * b seconds
+of computing, and a trade that makes them longer by a share x, it gains only if b_mem < (fixed / sample) / x, with b_mem
+the largest batch that fits without the trade (docs/notes/throughput.md 4).
 
-Cores (a wait policy that lets waiting threads sleep): where threads and workers have a core each, nobody runs sooner
+Cores (a wait policy that lets waiting threads sleep): if threads and workers have a core each, nothing runs sooner
 because a thread sleeps, and the thread wakes up late (decisions/0054).
 
-Workers, and memory that is kept: where a loop loads its own batches in a small part of a step, nothing is gained by
-others that load them; nor by keeping memory, where page faults take a small part.
+Workers, and memory that is kept: if loading takes a small part of a step, workers that load gain nothing; nor does
+keeping memory, if page faults take a small part.
 
 Nothing here names a knob: its influence says what it trades.
 """
@@ -42,10 +42,10 @@ from autotune.sampler.guard import Guard
 from autotune.sampler.space import SearchSpace, held_by_a_rank
 from autotune.study.history import History
 
-LEAST_UPDATE = 0.03  # of a step: half of it saved is 1.5 %, less than most confirmations tell
-LEAST_FAULT_SHARE = 0.02  # of a step, in the probe that had most: a tie, were they all spared (`choice.TIE`)
-LEAST_LOADING_SHARE = 0.01  # of a step: less than most confirmations tell, were all of it hidden
-SIZES_APART = 2.0  # the largest over the smallest batch, from which on measured times tell a slope from their noise
+LEAST_UPDATE = 0.03  # of a step: half of it saved is 1.5 %, less than most confirmations can show
+LEAST_FAULT_SHARE = 0.02  # of a step, in the probe with the most: avoiding all of them would be a tie (`choice.TIE`)
+LEAST_LOADING_SHARE = 0.01  # of a step: hiding all of it would gain less than most confirmations can show
+SIZES_APART = 2.0  # least ratio of largest to smallest batch for which measured times tell a slope from noise
 
 
 class TradeExclusion(Enum):
@@ -63,18 +63,18 @@ class TradeExclusion(Enum):
 class Saturation:
     """The speed of computing without a trade, by its probes, and the largest batch that fits without it."""
 
-    half_batch: float  # samples at which half of full speed is reached: fixed / sample seconds
-    fitting_batch: int  # the largest that fits
+    half_batch: float  # micro-batch with half of the full speed: fixed / sample seconds
+    fitting_batch: int  # the largest micro-batch that fits
 
     def forbids(self, longer: float) -> bool:
-        """Whether no batch, however large, makes up for computing that takes longer by that share."""
+        """Return whether no batch, however large, compensates for computing that takes longer by that share."""
         return self.fitting_batch * longer >= self.half_batch
 
 
 class Trades:
-    """The trades that are ruled out in one study at present; another probe may rule out more, or bring one back.
+    """The trades that are ruled out in one study at present; another probe may rule out more, or allow one again.
 
-    With the guard it decides which configurations may still be probed.
+    Together with the guard it decides which configurations may still be probed.
     """
 
     def __init__(self, space: SearchSpace, history: History, guard: Guard, memory: MemoryPrediction) -> None:
@@ -83,8 +83,8 @@ class Trades:
         self._without: dict[Config, Config | None] = {}
         values = [(one, value) for one in KNOBS for value in space.configs.values(one.name)] if space.configs else []
         decides = objective_of(self._request.goal).is_speed
-        self._lighter_values = cache(self._found_lighter)  # asked of every configuration, before every probe
-        # Whether there is a trade in the space, and an objective that asks for speed only.
+        self._lighter_values = cache(self._found_lighter)  # asked for every configuration, before every probe
+        # Whether the space has a trade, and the objective is speed alone.
         self.decides = decides and any(self._lighter_values(one, value) for one, value in values)
         self._yielding = {
             (one.name, value) for one, value in values
@@ -99,17 +99,17 @@ class Trades:
         self._known: dict[Config, TradeExclusion | None] = {}
         self._fitting: dict[Config, bool] = {}
         self._saturations: dict[tuple[Value, ...], Saturation | None] = {}
-        self._refuted: list[tuple[tuple[Value, ...], int]] = []  # predictions: the batch did not fit after all
+        self._refuted: list[tuple[tuple[Value, ...], int]] = []  # wrong predictions: the batch did not fit
         self._version = -1
         self._remaining: tuple[Config, ...] = ()
         self._remaining_of = (-1, -1)  # versions of history and guard
 
     def admits(self, config: Config) -> bool:
-        """Return whether a probe of `config` could teach anything, and could be of the best configuration."""
+        """Return whether a probe of `config` could teach anything, and `config` could be the best configuration."""
         return self._guard.admits(config) and self.why(config) is None
 
     def remaining(self) -> tuple[Config, ...]:
-        """Return every configuration that is still admitted; of a very large space as `SearchSpace.around` has them."""
+        """Return all configurations that are still admitted; of a very large space those of `SearchSpace.around`."""
         now = (self._history.version, self._guard.version)
         if now != self._remaining_of:  # asked several times between two probes
             self._remaining = tuple(config for config in self._guard.remaining() if self.why(config) is None)
@@ -117,7 +117,7 @@ class Trades:
         return self._remaining
 
     def why(self, config: Config) -> TradeExclusion | None:
-        """Return why `config` can only be slower than what fits without its trade; None if it may win."""
+        """Return why `config` can only be slower than what fits without its trade; None if it may be the best."""
         if self._version != self._history.version:
             self._version, self._known, self._fitting, self._saturations = self._history.version, {}, {}, {}
             overflows = (trial.config for trial, _ in self._history.judged if trial.result.outcome.out_of_memory)
@@ -129,7 +129,7 @@ class Trades:
         return self._known[config]
 
     def exclusions(self, known: set[TradeExclusion]) -> list[str]:
-        """Return one line for each reason that rules something out and is not in `known` yet; it is then."""
+        """Return one line for each reason that rules something out and is not in `known`; add the reason to `known`."""
         lines = []
         reasons = [(config, self.why(config)) for config in self._space.around()]
         for why in TradeExclusion:
@@ -186,7 +186,7 @@ class Trades:
         return TradeExclusion.LOADING if hires and (self._loading_share or 1.0) <= LEAST_LOADING_SHARE else None
 
     def _has_core_each(self, config: Config) -> bool:
-        """Whether the threads and workers of all ranks have a core of their own each."""
+        """Return whether each thread and worker of all ranks has a core of its own."""
         environment = self._request.environment
         own = environment.default_threads or environment.usable_cores
         counts = [knob.computing_threads(config[knob.name], own) for knob in KNOBS]
@@ -194,20 +194,20 @@ class Trades:
         return self._request.facts.ranks * (threads + loader_workers(config)) <= environment.usable_cores
 
     def _plain(self, config: Config) -> Config | None:
-        """Return the configuration without trades; None if it has none, or may not do without."""
+        """Return the configuration without trades; None if it has none, or if the space does not allow it."""
         if config not in self._without:
             without = self._spared(config.values)
             self._without[config] = replace(config, values=config.values | without) if without else None
         return self._without[config]
 
     def _spared(self, values: Mapping[str, Value]) -> dict[str, Value]:
-        """Return the values that make these do without trades; none if there is no trade, or it is not to be spared."""
+        """Return the values that replace trades in these; none without a trade, or if the space does not allow it."""
         without = traded(values)
         possible = all(value in self._space.domains[name] for name, value in without.items())
         return without if possible else {}
 
     def _lighter(self, config: Config) -> Iterator[Config]:
-        """Return the configurations that trade less time for memory, and are alike but for that."""
+        """Yield the configurations that trade less time for memory, and are otherwise equal."""
         for one in KNOBS:
             for value in self._lighter_values(one, config[one.name]):
                 yield replace(config, values={**config.values, one.name: value})
@@ -235,7 +235,7 @@ class Trades:
         return self._saturations[pace]
 
     def _measured(self, config: Config, pace: tuple[Value, ...]) -> Saturation | None:
-        """Return the saturation by all probes without the trade; None as long as they are too few."""
+        """Return the saturation by all probes without the trade; None while they are too few."""
         fitting = max((c.batch_size for c in self._of_other_batches(config) if self._fits(c)), default=0)
         times = [
             (trial.config.batch_size, _micro_batch_seconds(trial.config, trial.result.measurement))
@@ -246,7 +246,7 @@ class Trades:
         return None if half is None or not fitting else Saturation(half_batch=half, fitting_batch=fitting)
 
     def _of_other_batches(self, config: Config) -> list[Config]:
-        """Return `config` without trades, with every micro-batch of the space, and the fewest workers."""
+        """Return `config` without trades, with each micro-batch of the space, and the fewest workers."""
         name = worker_knob().name
         workers = {name: min(self._space.configs.values(name), key=lambda count: int(count or 0))}
         plain = config.values | traded(config.values) | workers
@@ -256,11 +256,11 @@ class Trades:
 
 
 def _half_batch(times: Sequence[tuple[int, float]], held: int | None) -> float | None:
-    """Return the micro-batch whose growing seconds equal the fixed ones, by (micro-batch, its seconds); None: unknown.
+    """Return the micro-batch whose growing seconds equal the fixed ones; None if unknown.
 
-    Where the global batch is `held`, every sample pays its share of the optimizer step, which looks like a part that
-    grows. It counts as at most as long as the fixed part, four times what is believed beforehand
-    (`sampler/parameters.py`): too large a result rules out too little.
+    `times` has micro-batches, in samples, with their seconds. If the global batch is `held`, each sample pays its share
+    of the optimizer step, which looks like a part that grows. It counts as at most as long as the fixed part, four
+    times the prior (`sampler/parameters.py`): too large a result rules out too little.
     """
     batches, seconds = np.array([b for b, _ in times], float), np.array([s for _, s in times])
     if not len(times) or batches.max() < SIZES_APART * batches.min():
@@ -276,7 +276,7 @@ def _micro_batch_seconds(config: Config, measured: Measurement) -> float:
 
 
 def _longer(config: Config) -> float:
-    """Return the share by which trades make computing longer, at least: one standard deviation below the mean."""
+    """Return the least share by which trades make computing longer: one standard deviation below the mean."""
     factors = [knob(name).influence(config[name]).sample_time for name in traded(config.values)]
     return math.prod(_within(factor, -1) for factor in factors) - 1
 

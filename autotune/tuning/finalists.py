@@ -186,7 +186,7 @@ def _undecided_arithmetic(context: SearchContext, config: Config) -> tuple[str, 
 def _with_held(
     context: SearchContext, chosen: list[ConfigSummary], held: Config, *, instead: bool
 ) -> list[ConfigSummary]:
-    """Return the finalists with `held` after the first one; without time for both, it replaces the first one if `instead`.
+    """Return the finalists with `held` after the first one; without time for both, it replaces that one if `instead`.
 
     The last of three or more is replaced; the last of two only if time is short.
     """
