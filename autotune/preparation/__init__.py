@@ -1,1 +1,1 @@
-"""Before the first probe: settings, a look at target and machine, what is searched, and the study that is opened."""
+"""Before the first probe: settings, inspection of target and machine, what is searched, and the study to open."""

@@ -1,4 +1,4 @@
-"""What was asked of knobs that the target turned out to declare: checked when it has said which there are."""
+"""Settings of knobs that the target declares: they are checked once the inspection has shown which there are."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from autotune.preparation.settings import Settings
 
 
 def with_declared(settings: Settings) -> Settings:
-    """Return the settings with values as the target declares them. Raises `UsageError` for a name that it does not."""
+    """Return the settings with values as the target declares them. Raise `UsageError` for a name that it does not."""
 
     def known(option: str, name: str) -> str:
         try:
@@ -45,12 +45,12 @@ def with_declared(settings: Settings) -> Settings:
 
 
 def declared_baseline(settings: Settings, facts: TargetFacts) -> dict[str, Value]:
-    """Return the values that the user, or else the target, says the baseline has."""
+    """Return the values of the baseline as the user, or else the target, declares them."""
     return {**(facts.baseline or {}), **settings.baseline}
 
 
 def with_todays_defaults(facts: TargetFacts, settings: Settings) -> TargetFacts:
-    """Return the facts with the baseline's values as the defaults of declared knobs: losses are compared with those."""
+    """Return the facts with the baseline's values as the defaults of declared knobs, the reference for losses."""
     today = declared_baseline(settings, facts)
     declared = (structs.replace(one, default=today.get(one.name, one.default)) for one in facts.declared)
     return structs.replace(facts, declared=tuple(declared))

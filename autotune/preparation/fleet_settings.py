@@ -1,4 +1,4 @@
-"""Where a search finds the workers that measure for it: options of the search, and of no study's identity."""
+"""Where a search finds the workers that measure for it: options of the search that do not identify a study."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ DATABASE = "postgresql://USER@HOST/DATABASE"
 
 @dataclass(frozen=True, kw_only=True)
 class FleetSettings:
-    """The workers that measure, and where they meet the search."""
+    """The workers that measure, and the database where they meet the search."""
 
     storage: Annotated[
         str, Option(help=f"Measure on the workers of this PostgreSQL database, not here: {DATABASE}.", panel=FLEET)
@@ -31,7 +31,7 @@ class FleetSettings:
             panel=FLEET,
             metavar="ADDRESS",
         ),
-    ] = None  # they are started by hand
+    ] = None  # workers are started by hand
 
     def __post_init__(self) -> None:
         for option in described(FleetSettings):
@@ -39,9 +39,9 @@ class FleetSettings:
 
     @classmethod
     def of(cls, **given: Any) -> Self | None:
-        """Return the settings of what was given, by name; None: there is no storage, and this machine measures.
+        """Return the settings from values by name; None without a storage: this machine measures then.
 
-        Raises `UsageError` for what means nothing without a storage, and `ValueError` for a value out of bounds.
+        Raise `UsageError` for what means nothing without a storage, and `ValueError` for a value out of bounds.
         """
         given = {name: value for name, value in given.items() if value is not None}
         if "storage" in given:

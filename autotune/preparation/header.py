@@ -24,11 +24,11 @@ def opening_lines(
     folder: Path, request: StudyRequest, space: SearchSpace, settings: Settings, *, resumed: bool,
     refused: bool = False, brief: bool = False, seeds: Collection[int] = (),
 ) -> list[str]:  # fmt: skip
-    """Return five lines of plain text; a sixth where earlier probes had another seed.
+    """Return five lines of plain text; a sixth if earlier probes had another seed.
 
-    `brief`: four, and a fifth only for what is not searched: the columns of the probes show what is. What no own loop
-    has measured is a detail then.
-    `seeds`: of earlier probes. `refused`: the search would be refused; only `--dry-run` still prints these lines.
+    `brief`: return four lines, and a fifth only for what is not searched, because the columns of the probes show what
+    is searched. That no loop of autotune measures is then a detail. `seeds` are those of earlier probes. `refused`: the
+    search would be refused; only `--dry-run` still prints these lines.
     """
     environment, facts = request.environment, request.facts
     device = "CPU" if environment.device == "cpu" else environment.device_name and environment.device.upper()
@@ -53,7 +53,7 @@ def opening_lines(
 
 
 def notes_before_the_search(request: StudyRequest) -> list[str]:
-    """Return what the user should know beforehand: that a loop of his own writes files, that cores are too few."""
+    """Return what the user should know beforehand: that their own loop writes files, or that cores are too few."""
     ranks, cores = request.facts.ranks, request.environment.usable_cores
     if not request.facts.owns_loop and ranks > cores:
         return [
@@ -67,7 +67,7 @@ def notes_before_the_search(request: StudyRequest) -> list[str]:
 
 
 def _ranks(request: StudyRequest) -> str:
-    """Return how many processes train together and by what they talk; empty for one, and for those of a command."""
+    """Return how many processes train together and through which backend; empty for one, and for those of a command."""
     count = request.facts.ranks
     if count == 1 or is_command(request.target):
         return ""
@@ -75,7 +75,7 @@ def _ranks(request: StudyRequest) -> str:
 
 
 def _trained(request: StudyRequest) -> str:
-    """Return the target as the user named it: of a command the words that are typed today."""
+    """Return the target as the user named it; for a command the words that are typed today."""
     if not is_command(request.target):
         return request.target
     return shlex.join(Command.parse(request.target).recommended(request.baseline.values))
@@ -93,7 +93,7 @@ def held_phrase(request: StudyRequest) -> str:
 
 
 def baseline_phrase(request: StudyRequest, space: SearchSpace, settings: Settings) -> str:
-    """Return the baseline in words, and what of it was not declared or may not be recommended."""
+    """Return the baseline in words, and which of it was not declared or may not be recommended."""
     excluded = space.excludes(request.baseline)
     return (
         shown_config(request.baseline.values, moving(request))
@@ -104,7 +104,7 @@ def baseline_phrase(request: StudyRequest, space: SearchSpace, settings: Setting
 
 
 def _other_seeds(seeds: Collection[int], seed: int) -> list[str]:
-    """Return that a study goes on with another seed, which moves its speed little, and the trained weights entirely."""
+    """Return that a study continues with another seed, which changes its speed little and the weights entirely."""
     earlier = sorted({*seeds} - {seed})
     if not earlier:
         return []
@@ -115,7 +115,7 @@ def _other_seeds(seeds: Collection[int], seed: int) -> list[str]:
 
 
 def _is_accumulated(request: StudyRequest, settings: Settings) -> bool:
-    """Whether the baseline takes more steps than the user declared, to make up what `--global-batch` holds."""
+    """Return whether the baseline accumulates more than the user declared, because of `--global-batch`."""
     declared = declared_baseline(settings, request.facts)
     steps = request.baseline.gradient_accumulation_steps
     return isinstance(settings.global_batch, int) and "gradient_accumulation_steps" not in declared and steps > 1

@@ -1,4 +1,4 @@
-"""What measures for a search: this machine, or the workers that meet it in a database."""
+"""The launcher of a search: this machine, or the workers that meet the search in a database."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ def launching(
     settings: Settings, fleet: FleetSettings | None, note: Callable[[str], None],
     around: Callable[[Launcher], Launcher] = lambda launcher: launcher,
 ) -> Iterator[Launcher]:  # fmt: skip
-    """Open the launcher of a search: of the workers of a `fleet`, or of this machine.
+    """Yield the launcher of a search: of the workers of a `fleet`, or of this machine.
 
-    `note` is given what a person should know of the workers, and `around` may put something around the launcher of
-    this machine. Raises `UsageError`, `StudyError` or `EnvironmentUnfit`.
+    `note` is told what a person should know about the workers. `around` may wrap the launcher of this machine. Raise
+    `UsageError`, `StudyError` or `EnvironmentUnfit`.
     """
     patience, isolation = settings.step_timeout_seconds, settings.isolation
     if fleet is None:
@@ -67,10 +67,10 @@ def launching(
         yield launcher
         has_ended = True
     finally:
-        with ExitStack() as ends:  # both, even if Ctrl-C is pressed again
+        with ExitStack() as ends:  # both end, even if Ctrl-C is pressed again
             if cluster is not None:
                 ends.callback(cluster.close, has_ended=has_ended)
-            with suppress(AutotuneError):  # the answer, or the first error, is what to show
+            with suppress(AutotuneError):  # the answer, or the first error, is the one to show
                 launcher.close(has_ended=has_ended)
 
 

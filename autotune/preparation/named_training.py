@@ -1,4 +1,4 @@
-"""Trainings as the user names them, and what is measured of each: contestants of a race, or what is profiled.
+"""Trainings as the user names them, and what is measured of each: contestants of a race, or the training of a profile.
 
 model.py, pkg.train, model.py:build    training code, with the settings that it declares
 "python train.py --bs 64"              a command
@@ -33,27 +33,27 @@ from autotune.targets.commands.command import ACCUMULATION, PREFIX, Command, is_
 from autotune.targets.commands.placeholder import escaped, names_a_knob
 from autotune.targets.commands.recognition.typed_target import typed_target
 
-MOST_NAMED_STUDIES = 5  # studies in an error
+MOST_NAMED_STUDIES = 5  # studies named in an error
 Name = str | PathLike[str] | Sequence[str]  # of a training
 
 
 @dataclass(frozen=True, kw_only=True)
 class NamedTraining:
-    """A training as it was named; nothing of it has been looked at yet."""
+    """A training as it was named, before anything of it is looked at."""
 
     label: str
     target: str
-    values: Mapping[str, Value] = field(default_factory=dict)  # of a study's recommendation
+    values: Mapping[str, Value] = field(default_factory=dict)  # recommended by a study
     changed: Mapping[str, Value] = field(default_factory=dict)  # values that were asked for
-    revision: str = ""  # of the code; empty: the working tree
-    ranks: int = 1  # processes that train together, as in the study; those of a command are its launcher's
+    revision: str = ""  # of the code; empty for the working tree
+    ranks: int = 1  # processes that train together, as in the study; a command starts its own
 
     def with_changed_values(self, changed: Mapping[str, Value]) -> NamedTraining:
-        """Return the same with other values of knobs."""
+        """Return the same training with other values of knobs."""
         return replace(self, label=f"{self.label} with {typed(changed)}", changed=changed)
 
     def at(self, revision: str) -> NamedTraining:
-        """Return the same with the code of another revision."""
+        """Return the same training with the code of another revision."""
         return replace(self, label=f"{self.label} at {revision}", revision=revision)
 
 
@@ -68,7 +68,7 @@ class SettledTraining:
 
 
 def named_training(name: Name) -> NamedTraining:
-    """Return the training that `name` names. Raises `TargetError`, and `UsageError` for a study without an answer."""
+    """Return the training that `name` names. Raise `TargetError`, and `UsageError` for a study without an answer."""
     if isinstance(name, Sequence) and not isinstance(name, str):
         words = [str(word) for word in name]
         target = typed_target(words, {}, is_typed_command=True).text
@@ -78,7 +78,7 @@ def named_training(name: Name) -> NamedTraining:
         try:
             best = load_result(text)
         except NoRecommendation as error:
-            raise UsageError(str(error)) from error  # its exit status is that of a verdict
+            raise UsageError(str(error)) from error  # the exit status of `StudyError` would be that of a verdict
         ranks = best.facts.ranks if best.facts and not is_command(best.target) else 1
         return NamedTraining(label=text, target=best.target, values=best.params, ranks=ranks)
     is_typed_command = len(text.split()) > 1 and not _is_file(text)
@@ -99,7 +99,7 @@ def named_training(name: Name) -> NamedTraining:
 
 
 def _with_todays_values(label: str, words: list[str]) -> str:
-    """Return the label of a command, with what it says today where placeholders stand."""
+    """Return the label of a command, with today's values in place of its placeholders."""
     if "{" not in label:
         return label
     command = Command.of(words if any(map(names_a_knob, words)) else list(map(escaped, words)))
@@ -108,7 +108,7 @@ def _with_todays_values(label: str, words: list[str]) -> str:
 
 
 def may_declare(name: Name, knob: str) -> bool:
-    """Return whether the training may declare a knob of that name; one that is not there does not."""
+    """Return whether the training may declare a knob of that name; False if there is no such training."""
     try:
         one = named_training(name)
     except TargetError:
@@ -119,7 +119,7 @@ def may_declare(name: Name, knob: str) -> bool:
 def inspect_training(
     one: NamedTraining, target: str, device: str | None, seed: int, folder: Path, launcher: Launcher
 ) -> tuple[Environment, TargetFacts]:
-    """Take one real step of the training in `folder`. Raises `RaceFailed` if it does not run."""
+    """Return what one real step of the training in `folder` shows. Raise `RaceFailed` if it does not run."""
     try:
         return inspect(target, device, seed, folder, launcher, ranks=one.ranks)[:2]
     except TargetError as error:
@@ -135,7 +135,7 @@ def settle_training(
     one: NamedTraining, target: str, commit: str, seed: int, found: tuple[Environment, TargetFacts],
     launcher: Launcher,
 ) -> SettledTraining:  # fmt: skip
-    """Return the training with its configuration. Raises `UsageError` if its settings cannot be set."""
+    """Return the training with its configuration. Raise `UsageError` if its settings cannot be set."""
     environment, facts = found
     values, is_held = _with_derived({**one.values, **one.changed}, target, facts)
     settings = Settings.of(
@@ -151,10 +151,10 @@ def settle_training(
 
 
 def _check_effect(one: NamedTraining, request: StudyRequest, facts: TargetFacts) -> None:
-    """Raise `UsageError` for a setting that was asked for and does nothing."""
+    """Raise `UsageError` for a setting that was asked for and has no effect."""
     here = Circumstances(facts=facts, environment=request.environment, global_batch=None)
     asked = {**request.baseline.values, **one.changed}
-    known = canonical(Config(values=asked), here).values  # of two values that mean the same, one
+    known = canonical(Config(values=asked), here).values  # one of two values that mean the same
     for name, value in one.changed.items():
         is_settable = facts.settable is None or name in facts.settable
         reason = "" if value == request.baseline[name] else knob(name).idle(asked, here)
@@ -169,7 +169,7 @@ def _check_effect(one: NamedTraining, request: StudyRequest, facts: TargetFacts)
 
 
 def _studies() -> str:
-    """Return which studies there are, to choose from."""
+    """Return a sentence with the studies that there are, to choose from."""
     names = sorted(one.name for one in STUDIES.iterdir() if is_study(one)) if STUDIES.is_dir() else []
     if not names:
         return f"There are no studies in {STUDIES} here."
@@ -177,13 +177,13 @@ def _studies() -> str:
 
 
 def _is_file(text: str) -> bool:
-    with suppress(OSError):  # a command can be too long for a name
+    with suppress(OSError):  # a command can be too long for a file name
         return Path(text).is_file()
     return False
 
 
 def _with_derived(values: Mapping[str, Value], target: str, facts: TargetFacts) -> tuple[dict[str, Value], bool]:
-    """Return settings with the accumulation that the script derives from them, and whether it does."""
+    """Return the settings with the accumulation that the script derives from them, and whether it does."""
     if not (target.startswith(PREFIX) and Command.parse(target).derives_accumulation):
         return dict(values), False
     today: dict[str, Value] = {"batch_size": 1, ACCUMULATION: 1, **(facts.baseline or {})}

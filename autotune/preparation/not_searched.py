@@ -60,7 +60,7 @@ def not_searched(request: StudyRequest, space: SearchSpace, settings: Settings) 
 
 
 def _of_one_value(space: SearchSpace, asked: Collection[str], told: Sequence[str]) -> list[str]:
-    """Return which knobs that `--tune` names have nothing to be tuned, where no other line says so."""
+    """Return the knobs that `--tune` names but that have only one value, if no other line says so."""
     return [
         f"{knob.label} not tuned: {knob.show(space.domains[knob.name][0])} is its only value here"
         for knob in KNOBS
@@ -70,7 +70,7 @@ def _of_one_value(space: SearchSpace, asked: Collection[str], told: Sequence[str
 
 
 def _batches_left_out(request: StudyRequest, batches: Sequence[Value]) -> list[str]:
-    """Return which micro-batches that user or target name one by one are not searched, and why."""
+    """Return which of the micro-batches that user or target list are not searched, and why."""
     facts, held_samples = request.facts, request.goal.global_batch
     limit = request.limits.get("batch_size")
     named = [one for one in (limit and limit.values) or () if isinstance(one, int) and one not in batches]

@@ -1,4 +1,4 @@
-"""A study, opened for one search: new or resumed, locked, and never mixed with what cannot be compared."""
+"""A study, opened for one search: new or resumed, locked, and never mixed with what is not comparable."""
 
 from __future__ import annotations
 
@@ -36,19 +36,19 @@ class OpenStudy:
     folder: Path
     request: StudyRequest
     space: SearchSpace
-    is_resumed: bool  # an earlier search is continued
+    is_resumed: bool  # whether an earlier search is continued
     inspection_seconds: float
-    note: str = ""  # what was rebuilt of a damaged study, or where an earlier one was moved to
-    code_changed: Notice | None = None  # since it began
+    note: str = ""  # what was rebuilt of a damaged study, or where an earlier one was moved
+    code_changed: Notice | None = None  # since the study began
 
 
 @contextmanager
 def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
-    """Inspect the target, and hold the lock of its study, new or resumed, until the search is over.
+    """Inspect the target; yield its study, new or resumed, and hold its lock until the `with` block ends.
 
-    With mode `fresh` an earlier study is moved aside, never deleted. What records nothing is taken away again. Raises
-    `StudyError` if the study there was made for another request or lost its study.json, `StudyNotFound` if `resume`
-    finds nothing, and what `inspect` and `settle` raise.
+    With mode `fresh` an earlier study is moved aside, never deleted. A new study that records nothing is removed again.
+    Raise `StudyError` if the study there was made for another request or lost its study.json, `StudyNotFound` if
+    `resume` finds nothing, and what `inspect` and `settle` raise.
     """
     ranks = asked_ranks(settings)
     check_place(settings)
@@ -75,7 +75,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
 
 @contextmanager
 def _locked(folder: Path) -> Iterator[Lock]:
-    """Hold the lock of the study; where that fails, what was made for it is taken away again."""
+    """Hold the lock of the study; if that fails, remove what was made for it."""
     try:
         lock = Lock(folder)
     except (KeyboardInterrupt, EnvironmentUnfit):
@@ -87,7 +87,7 @@ def _locked(folder: Path) -> Iterator[Lock]:
 
 @contextmanager
 def _tidied(folder: Path, begun: StudyRequest | None) -> Iterator[None]:
-    """Leave a study without compiled code, and none that recorded nothing. `begun`: what an earlier search asked."""
+    """Remove compiled code afterwards, and a study that recorded nothing. `begun`: an earlier search's request."""
     try:
         yield
     except (KeyboardInterrupt, UsageError, EnvironmentUnfit):
@@ -106,9 +106,9 @@ def _tidied(folder: Path, begun: StudyRequest | None) -> Iterator[None]:
 def begin(
     folder: Path, request: StudyRequest, mode: Literal["auto", "resume", "fresh"], lock: Lock
 ) -> StudyRequest | None:
-    """Put study.json into `folder`, which `lock` holds; return that of the earlier search which is continued, if any.
+    """Write study.json into `folder`, which `lock` holds; return that of the earlier search that is continued, if any.
 
-    With `fresh` an earlier study is moved aside, and the lock holds both. Raises what `open_study` raises.
+    With `fresh` an earlier study is moved aside, and the lock holds both. Raise what `open_study` raises.
     """
     if (earlier := check_resumable(folder, mode)) is not None:
         try:
@@ -125,7 +125,7 @@ def begin(
 
 
 def _ignore(folder: Path) -> None:
-    """Have git keep best.json alone; not in a folder of the user's own, where it would hide their work."""
+    """Make git keep best.json alone; not in a folder that is the user's own, where this would hide their work."""
     try:
         if disk.is_ours(folder):
             (folder / disk.IGNORE).write_text(disk.IGNORED)
@@ -136,10 +136,10 @@ def _ignore(folder: Path) -> None:
 def preview(
     settings: Settings, launcher: Launcher, *, memory_limit: str | None = None
 ) -> tuple[StudyRequest, SearchSpace, float]:
-    """Return what a search with these settings would ask, its space, and the seconds of the inspection.
+    """Return the request of a search with these settings, its space, and the seconds of the inspection.
 
-    Writes nothing that stays. Raises `UsageError` if the target holds more than a `memory_limit` before it trains,
-    which is the settings' own by default.
+    Nothing is written that stays. Raise `UsageError` if the target holds more than `memory_limit` before it trains; the
+    default is that of the settings.
     """
     ranks = asked_ranks(settings)
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
@@ -147,14 +147,14 @@ def preview(
             settings.target, ranks.device, settings.seed, Path(place), launcher, keeps_log=False,
             memory_limit=memory_limit or settings.memory_limit, declared=settings.declared, ranks=ranks.count,
         )  # fmt: skip
-    with suppress(StudyError):  # what is wrong with it is told by whoever would go on with it
+    with suppress(StudyError):  # a search that continues it reports what is wrong with it
         if (begun := check_resumable(settings.folder, settings.mode)) is not None:
             environment, facts = as_begun(begun, environment, facts)
     return *settle(settings, environment, facts), seconds
 
 
 def check_alike(folder: Path, earlier: StudyRequest, request: StudyRequest) -> None:
-    """Raise `StudyError` if the study there, which asked `earlier`, is no part of what `request` asks."""
+    """Raise `StudyError` if the study there, with the request `earlier`, is not comparable with `request`."""
     differences = differences_of(earlier, request, goal_names())
     if differences:
         told = first_few(differences, MOST_DIFFERENCES, "; ")
@@ -165,9 +165,10 @@ def check_alike(folder: Path, earlier: StudyRequest, request: StudyRequest) -> N
 
 
 def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> StudyRequest | None:
-    """Return the request of the study that would be continued; None: a new one would begin.
+    """Return the request of the study that would be continued; None if a new one would begin.
 
-    Raises what `open_study` raises for a damaged study.json or none; asked before anything is made or looked at, too.
+    Raise what `open_study` raises for a damaged or missing study.json. This is also asked before anything is made or
+    inspected.
     """
     if mode == "fresh":
         return None
@@ -188,9 +189,9 @@ def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> S
 
 
 def _begin_anew(folder: Path, aside: Path, lock: Lock) -> None:
-    """Move the study to `aside`, all but the inspection of the new one, whose folder is made and locked beforehand.
+    """Move the study to `aside`, but for the inspection of the new one, whose folder is made and locked beforehand.
 
-    So nobody finds a folder without a lock. Whoever makes one between the two renames keeps it.
+    So nobody finds a folder without a lock. A process that makes one between the two renames keeps it.
     """
     disk.take_compiled_away(folder)
     new = disk.make(folder.with_name(f".{folder.name}.new-{os.getpid()}"))
@@ -208,11 +209,11 @@ def _begin_anew(folder: Path, aside: Path, lock: Lock) -> None:
                 f"once. Wait for the other one, or choose another place with --study."
             ) from error
         raise disk.unwritable(folder, error) from error
-    with suppress(StudyError, FileNotFoundError):  # a damaged or lost one is why it is begun anew
+    with suppress(StudyError, FileNotFoundError):  # a damaged or lost one is the reason to begin anew
         _keep_inspection(aside, disk.read_request(aside))
 
 
 def _keep_inspection(folder: Path, own: StudyRequest) -> None:
-    """Write down what was found of target and machine when the study was begun."""
+    """Write down what was found of target and machine when the study began."""
     found = Inspection(environment=own.environment, facts=own.facts)
     store(disk.make(folder / disk.INSPECT), RESULT, found)

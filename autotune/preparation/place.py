@@ -1,4 +1,4 @@
-"""The folder of a study: whether one may lie there, and where an earlier one is moved to."""
+"""The folder of a study: whether a study may lie there, and where an earlier one is moved to."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from autotune.preparation.settings import Settings
 from autotune.sentences import first_few
 from autotune.study import disk
 
-MOST_NAMED_FILES = 3  # of the user's own
+MOST_NAMED_FILES = 3  # that belong to the user
 
 
 def check_place(settings: Settings) -> None:
-    """Raise `StudyError` where no study can lie, or none can be moved aside; asked before anything is made."""
+    """Raise `StudyError` if no study can lie there, or none can be moved aside; asked before anything is made."""
     folder = settings.folder.resolve()
     try:
         str(folder).encode()
@@ -36,7 +36,7 @@ def check_place(settings: Settings) -> None:
 
 
 def _among_others(settings: Settings, foreign: list[str]) -> str:
-    """Return why no study is begun in a folder that holds what is of no study, and none there is moved aside."""
+    """Return why no study begins in a folder that holds files of no study, and why none there is moved aside."""
     told = first_few(foreign, MOST_NAMED_FILES)
     if holds_study(settings.folder):
         return (
@@ -50,12 +50,12 @@ def _among_others(settings: Settings, foreign: list[str]) -> str:
 
 
 def holds_study(folder: Path) -> bool:
-    """Whether a study was begun in `folder`, with its request or without."""
+    """Return whether a study was begun in `folder`, whether its request is there or not."""
     return (folder / disk.STUDY).is_file() or (folder / disk.PROBES).is_dir()
 
 
 def place_aside(folder: Path) -> Path | None:
-    """Return where a fresh search moves the study in `folder`; None where none lies."""
+    """Return where a fresh search moves the study in `folder`; None if there is none."""
     if not holds_study(folder):
         return None
     number = 1

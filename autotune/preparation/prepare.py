@@ -1,4 +1,4 @@
-"""Prepares a search: looks at target and machine, and settles what exactly will be searched."""
+"""Prepares a search: inspects target and machine, and settles what exactly will be searched."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ from autotune.targets.commands.command import Command, is_command
 from autotune.targets.source import digest_of
 from autotune.units import format_bytes, parse_bytes
 
-LEAST_HEADROOM_BYTES = 512 * 2**20  # of a whole device: other tenants, fragmentation, the context
+LEAST_HEADROOM_BYTES = 512 * 2**20  # of a whole device: for other processes, fragmentation, the context
 HEADROOM_FRACTION = 0.05  # a judgement, not a measurement (docs/notes/memory.md 2)
-LEAST_LIMIT_BYTES = 2**20  # less is a number without its unit: torch alone takes hundreds of times as much
+LEAST_LIMIT_BYTES = 2**20  # a smaller number lacks its unit: torch alone takes hundreds of times as much
 
 
 def inspect(
@@ -36,11 +36,11 @@ def inspect(
     memory_limit: str | None = None, declared: tuple[Declaration, ...] = (), ranks: int = 1,
     error_of: Callable[[Inspection], AutotuneError] | None = None,
 ) -> tuple[Environment, TargetFacts, float]:  # fmt: skip
-    """Return what a child finds out about machine and target in `folder`, and the seconds that it took.
+    """Return what a child process finds out about machine and target in `folder`, and the seconds that it took.
 
-    `keeps_log`: the folder will stay there. Raises `TargetError` with the user's own frames, `EnvironmentUnfit` (of
-    what failed another error, where `error_of` makes one), or `UsageError` for a `memory_limit` that the target exceeds
-    before it trains.
+    `keeps_log`: the folder will stay there. Raise `TargetError` with the frames of the user's code, `EnvironmentUnfit`,
+    or `UsageError` for a `memory_limit` that the target exceeds before it trains. If the inspection fails and
+    `error_of` is given, raise the error that it returns.
     """
     asked = InspectRequest(target=target, device=device, seed=seed, declared=declared, ranks=ranks)
     inspection = launcher.run(asked, disk.make(folder))
@@ -59,7 +59,7 @@ def inspect(
 
 
 def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> tuple[StudyRequest, SearchSpace]:
-    """Return the study's identity and its space. Raises `UsageError` where the settings leave nothing to search.
+    """Return the request and the space of the study. Raise `UsageError` if the settings leave nothing to search.
 
     From here on the knobs that the target declares are knobs in this context.
     """
@@ -102,7 +102,7 @@ def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> 
 
 
 def check_options(settings: Settings) -> None:
-    """Raise `UsageError` where an option of another objective is given."""
+    """Raise `UsageError` if an option of another objective is given."""
     for one in options():
         value = settings.given(one)
         if one.objectives and settings.objective not in one.objectives and value is not None:
@@ -114,7 +114,7 @@ def check_options(settings: Settings) -> None:
 
 
 def check_run_length(goal: Goal, facts: TargetFacts) -> None:
-    """Raise `UsageError` where the planned run is said in epochs, and nobody knows how long one is."""
+    """Raise `UsageError` if the planned run is given in epochs, and the length of an epoch is unknown."""
     if goal.run_length and epochs_of(goal.run_length) is not None and facts.dataset_samples is None:
         raise UsageError(
             f"--run-length {goal.run_length} says epochs, and the samples of an epoch are not known. The data are "
@@ -125,9 +125,9 @@ def check_run_length(goal: Goal, facts: TargetFacts) -> None:
 def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, bool]:
     """Return the baseline, and whether it had to be assumed (DataLoader's defaults with a batch of 32).
 
-    An assumed batch never exceeds the dataset. What is missing to a global batch that is to be held is made up: by
-    accumulation, or by the micro-batch if it is the accumulation that was declared. What was declared is never changed,
-    so that the baseline may break what is held: it is a yardstick then, and cannot be recommended.
+    An assumed batch never exceeds the dataset. If the global batch to hold is larger than the declared one,
+    accumulation makes up the rest, or the micro-batch if accumulation was declared. Declared values are never changed,
+    so the baseline may violate what is held: it then only serves for comparison, and cannot be recommended.
     """
     declared = declared_baseline(settings, facts)
     values = {**{knob.name: knob.default for knob in KNOBS}, **facts.found, **declared}
@@ -148,7 +148,7 @@ def baseline_config(settings: Settings, facts: TargetFacts) -> tuple[Config, boo
 
 
 def _assumed_batch(usual: int, held: int | None, facts: TargetFacts, declared: dict[str, Value]) -> int:
-    """Return the micro-batch where none was declared: the usual one, or what makes up the held global batch."""
+    """Return the micro-batch if none was declared: the usual one, or the one that makes up the held global batch."""
     most = min(usual, facts.samples_of_a_rank or usual)
     if held is None:
         return most
@@ -159,7 +159,7 @@ def _assumed_batch(usual: int, held: int | None, facts: TargetFacts, declared: d
 
 
 def _check_global_batch(settings: Settings, facts: TargetFacts, baseline: Config) -> None:
-    """Raise `UsageError` if another global batch is asked for than an argument of the command sets."""
+    """Raise `UsageError` if the global batch asked for differs from the one that an argument of the command sets."""
     today = baseline.global_batch_size() * facts.ranks
     if settings.global_batch in (None, "keep", today) or not is_command(settings.target):
         return
@@ -174,8 +174,8 @@ def _check_global_batch(settings: Settings, facts: TargetFacts, baseline: Config
 def held_global_batch(settings: Settings, facts: TargetFacts, baseline: Config) -> int | None:
     """Return the samples per optimizer step to hold, or None to search them too.
 
-    Without a word from the user they are held if the target says what they are: a tuner must not change what the
-    model learns without saying so. A baseline without a batch size does not hold the global batch.
+    If the user does not say, they are held if the target declares them: a tuner must not change what the model learns
+    without saying so. A baseline without a batch size does not hold the global batch.
     """
     wish = settings.global_batch
     _check_global_batch(settings, facts, baseline)
@@ -195,7 +195,7 @@ def held_global_batch(settings: Settings, facts: TargetFacts, baseline: Config) 
 
 
 def memory_bounds(settings: Settings, environment: Environment) -> tuple[int, int | None, int]:
-    """Return the bytes that count as all memory, the bytes that the child enforces, and the bytes to keep free."""
+    """Return the bytes that count as all memory, those that the child process enforces, and those to keep free."""
     total = environment.device_bytes
     asked = asked_limit(settings.memory_limit, total) if settings.memory_limit else None
     if asked is not None and asked > total:
@@ -211,7 +211,7 @@ def memory_bounds(settings: Settings, environment: Environment) -> tuple[int, in
 
 
 def headroom_bytes(limit: int, fraction: float | None, *, of_device: bool) -> int:
-    """Return the bytes of `limit` to keep free; without a `fraction` a default, which is more for a whole device."""
+    """Return the bytes of `limit` to keep free; without a `fraction` a default, which is larger for a whole device."""
     if fraction is not None:
         return int(limit * fraction)
     least = min(LEAST_HEADROOM_BYTES, limit // 4) if of_device else 0
@@ -219,9 +219,9 @@ def headroom_bytes(limit: int, fraction: float | None, *, of_device: bool) -> in
 
 
 def _enforced_on_host(settings: Settings, environment: Environment, asked: int | None) -> int | None:
-    """Return the bytes that the kernel is told to grant a probe, which only Linux can. Raises `UsageError`."""
+    """Return the bytes that the kernel may grant a probe, which only Linux can enforce. Raise `UsageError`."""
     if environment.platform.startswith("Linux"):
-        return asked or int(host_memory().available_bytes * USABLE_FRACTION)  # else it kills whom it likes
+        return asked or int(host_memory().available_bytes * USABLE_FRACTION)  # without a limit it may kill any process
     if asked is not None:
         raise UsageError(
             f"--memory-limit {settings.memory_limit} cannot be enforced on the CPU under {environment.platform}. Its "
@@ -232,7 +232,7 @@ def _enforced_on_host(settings: Settings, environment: Environment, asked: int |
 
 
 def asked_limit(text: str, total: int) -> int:
-    """Return the bytes that --memory-limit asks for on a device with `total`. Raises `UsageError`."""
+    """Return the bytes that --memory-limit asks for on a device with `total` bytes. Raise `UsageError`."""
     try:
         asked = parse_bytes(text, total)
     except ValueError as error:
@@ -266,7 +266,7 @@ _ADVICE = {
 
 
 def error_of_failure(outcome: Outcome, failure: Failure, log: Path | None) -> TargetError | EnvironmentUnfit:
-    """Return the error of a failure that ends a search; the user's own words first, the log last."""
+    """Return the error of a failure that ends a search; the words of the user's code first, the log last."""
     if outcome is Outcome.ENVIRONMENT:
         asks = (
             f"{failure.user_frame}: {failure.message}. The target uses a device that this machine or its torch "

@@ -1,6 +1,6 @@
 """The ranks that a search asks for: how many processes train together, on which device, and which GPU each one has.
 
-How many there are is known everywhere, but for `--devices all`; which GPUs they have, where they train.
+The number is known on every machine, except for `--devices all`; the GPUs only on the machine that trains.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Ranks:
 
 
 def asked_ranks(settings: Settings, gpus: Callable[[], Sequence[Gpu]] = gpus) -> Ranks:
-    """Return the ranks that `--ranks` or `--devices` ask for; one where neither does. Raises `UsageError`.
+    """Return the ranks that `--ranks` or `--devices` ask for; one if neither is given. Raise `UsageError`.
 
-    `gpus` looks for those of this machine, where `--devices all` counts them.
+    `gpus` returns the GPUs of this machine, which `--devices all` counts.
     """
     if settings.ranks is None and settings.devices is None:
         return Ranks(device=settings.device)
@@ -67,12 +67,12 @@ def _on_gpus(settings: Settings, text: str, gpus: Callable[[], Sequence[Gpu]]) -
 
 
 def is_number(devices: str) -> bool:
-    """Whether `--devices` says how many GPUs, and not which."""
+    """Return whether `--devices` is a number of GPUs, and not a list."""
     return devices.isdigit()
 
 
 def rank_environ(settings: Settings, gpus: Callable[[], Sequence[Gpu]] = gpus) -> dict[str, str]:
-    """Return the variables of all processes by which ranks here have the GPUs asked for. Raises `UsageError`."""
+    """Return the variables by which the ranks on this machine get the GPUs asked for. Raise `UsageError`."""
     asked_ranks(settings, gpus)
     if settings.devices is None:
         return {}
@@ -80,7 +80,7 @@ def rank_environ(settings: Settings, gpus: Callable[[], Sequence[Gpu]] = gpus) -
 
 
 def _gpus_of_ranks(text: str, gpus: Callable[[], Sequence[Gpu]]) -> list[str]:
-    """Return the GPUs of this machine that `--devices` means, in the order of ranks. Raises `UsageError`."""
+    """Return the GPUs of this machine that `--devices` means, in the order of ranks. Raise `UsageError`."""
     visible = _visible_identifiers(gpus)
     if not visible:
         raise UsageError(
@@ -91,7 +91,7 @@ def _gpus_of_ranks(text: str, gpus: Callable[[], Sequence[Gpu]]) -> list[str]:
 
 
 def _visible_identifiers(gpus: Callable[[], Sequence[Gpu]]) -> list[str]:
-    """Return the GPUs that processes may use, as `CUDA_VISIBLE_DEVICES` has them: what it says, else all UUIDs."""
+    """Return the GPUs that processes may use: the words of `CUDA_VISIBLE_DEVICES` if set, else all UUIDs."""
     said = os.environ.get(VISIBLE_DEVICES)
     if said is not None:
         return [one.strip() for one in said.split(",") if one.strip() not in ("", "-1")]

@@ -1,4 +1,4 @@
-"""A study.json that was lost, written anew."""
+"""A study.json that was lost is rebuilt."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from autotune.study.identity import MOST_DIFFERENCES
 
 
 def rebuild(settings: Settings) -> str:
-    """Write a study.json that is lost anew, from the inspection of then and `settings`; what was done, if anything.
+    """Rebuild a lost study.json from the inspection of that time and `settings`; return what was done, if anything.
 
-    Target, machine and baseline of the probes are known, so other ones are refused as ever. What else an earlier
-    command asked (objective, limits) is not: the probes are judged by what this one asks. Raises `StudyError` where
-    they were asked something else, and `UsageError` as `settle` does.
+    Target, machine and baseline of the probes are known, so others are refused as usual. What else an earlier command
+    asked (objective, limits) is unknown: the probes are judged by the present settings. Raise `StudyError` if the
+    probes were asked something else, and `UsageError` as `settle` does.
     """
     folder = settings.folder
     if settings.mode == "fresh" or (folder / disk.STUDY).exists() or (found := _inspection(folder)) is None:
         return ""
     request, _ = settle(settings, *found)
-    request = replace(request, target_digest="")  # of the code that was searched nothing is known
+    request = replace(request, target_digest="")  # nothing is known about the code that was searched
     asked = disk.read_asked(folder)
     differences = [f"the target was {one.target}, is {request.target}" for one in asked if one.target != request.target]
     differences += [
@@ -54,7 +54,7 @@ def rebuild(settings: Settings) -> str:
 
 
 def _inspection(folder: Path) -> tuple[Environment, TargetFacts] | None:
-    """Read machine and target as they were when the study was last searched; None if they are not known."""
+    """Return machine and target as they were when the study was last searched; None if unknown."""
     path = folder / disk.INSPECT / RESULT
     if not path.is_file() or not (folder / disk.PROBES).is_dir():
         return None

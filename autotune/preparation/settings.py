@@ -1,8 +1,9 @@
-"""The settings of a search: everything that command line, settings files, variables and the Python call can say.
+"""The settings of a search: everything that command line, settings files, variables and the Python call can set.
 
-A field with an `Option` is one option everywhere: `autotune search --help`, `AUTOTUNE_...`, a key of a settings file,
-the same check, and, if it is part of a study's identity, its name in a refusal to resume. Options of an objective are
-described in its file. `autotune.search` spells the others out for type checkers; a test compares them with these.
+A field with an `Option` is one option everywhere: in `autotune search --help`, as `AUTOTUNE_...`, and as a key of a
+settings file. Its check is the same everywhere, and if it identifies a study, so is its name in a refusal to resume.
+Options of an objective are described in its file. `autotune.search` lists the others for type checkers; a test compares
+them with these.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ MEANT = {"gpu": "cuda", "nvidia": "cuda", "rocm": "cuda", "hip": "cuda", "metal"
 MEASURING = "How it measures and judges"  # a heading in `--help`
 ALL_DEVICES = "all"
 Mode = Literal["auto", "resume", "fresh"]
-# An option of one of these two types is of knobs: command line and Python look up their full names.
+# An option of one of these two types holds knobs: command line and Python look up their full names.
 KnobNames = tuple[str, ...]
 KnobValues = dict[str, Value]
 Seconds = Annotated[float, Meta(gt=0, description="above 0 seconds")]
@@ -42,7 +43,7 @@ Seed = Annotated[int, Meta(ge=0, le=2**32 - 1, description="from 0 to 4294967295
 
 
 def _read_memory(text: str) -> str:
-    parse_bytes(text, total=1)  # a share is one of a device that is not known yet
+    parse_bytes(text, total=1)  # a share refers to a device that is not known yet
     return text
 
 
@@ -50,7 +51,7 @@ _POSITION = re.compile(r"0|[1-9][0-9]{0,3}")  # of a GPU: no machine has ten tho
 
 
 def read_devices(text: str) -> str:
-    """Return the text of `--devices` as it is. Raises `ValueError` for what names no devices."""
+    """Return the text of `--devices` unchanged. Raise `ValueError` for text that names no devices."""
     text = text.strip()
     listed = [one.strip() for one in text.split(",")]
     is_list = len(listed) > 1 and len({*listed}) == len(listed) and all(map(_POSITION.fullmatch, listed))
@@ -61,7 +62,7 @@ def read_devices(text: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """One search. Only `target` has no default."""
+    """The settings of one search. Only `target` has no default."""
 
     target: str  # a file, a module, module:attribute, or a command behind `-- `
     time_budget_seconds: Annotated[
@@ -189,14 +190,14 @@ class Settings:
         ),
     ] = "fork"
     seed: Annotated[Seed, Option(help="Of model, data order and sampler.", panel=MEASURING)] = 0
-    mode: Mode = "auto"  # auto: resume where target and machine match
+    mode: Mode = "auto"  # auto: resume if target and machine match
     limits: dict[str, Limit] = field(default_factory=dict)  # knob name -> what may be searched
-    declared: tuple[Declaration, ...] = ()  # knobs of the user's own, beside those of the target's `space`
+    declared: tuple[Declaration, ...] = ()  # by the user, in addition to those of the target's `space`
     resume_line: str | None = None  # the line that resumes, as the user would type it
 
     def __post_init__(self) -> None:
         check_device(self.device)
-        if any("\udc80" <= letter <= "\udcff" for letter in self.target):  # as Python has bytes of another encoding
+        if any("\udc80" <= letter <= "\udcff" for letter in self.target):  # bytes of another encoding
             raise UsageError(
                 f"The target {self.target!a} is not UTF-8 text. It probably comes from a system with another encoding, "
                 f"and the JSON of a study cannot name it. Rename the file."
@@ -208,7 +209,7 @@ class Settings:
 
     @classmethod
     def of(cls, **given: Any) -> Self:
-        """Return settings from values by field, options of an objective among them; None: that one is not given."""
+        """Return settings from values by field or option of an objective; None means not given."""
         own = {name: given.pop(name) for name in [one.name for one in options() if one.objectives] if name in given}
         return cls(objective_options={name: value for name, value in own.items() if value is not None}, **given)
 
@@ -227,7 +228,7 @@ class Settings:
 
     @property
     def resume_command(self) -> str:
-        """The line that goes on with this study."""
+        """The line that continues this study."""
         if self.resume_line is None and is_command(self.target):
             return f"autotune search --study {self.folder} --resume {self.target}"
         return self.resume_line or f"autotune search {self.target} --study {self.folder} --resume"
@@ -235,7 +236,7 @@ class Settings:
 
 @cache
 def options() -> tuple[Option, ...]:
-    """Return the options of a search in the order of `--help`, those of the objectives behind `--objective`."""
+    """Return the options of a search in the order of `--help`, those of the objectives after `--objective`."""
     own = described(Settings)
     behind = 1 + [one.name for one in own].index("objective")
     objectives: dict[type[ObjectiveOptions], tuple[str, ...]] = {}
@@ -249,12 +250,12 @@ def options() -> tuple[Option, ...]:
 
 
 def goal_names() -> dict[str, str]:
-    """Return what a refusal to resume calls the fields of `Goal` and the options of objectives."""
+    """Return the names that a refusal to resume gives to the fields of `Goal` and the options of objectives."""
     return {one.goal or one.name: one.compared_as or one.flag for one in options() if one.goal or one.objectives}
 
 
 def check_device(name: str | None) -> None:
-    """Raise `UsageError` for a name that no device can have; whether the device is there is asked of torch later."""
+    """Raise `UsageError` for a name that no device can have; whether the device exists is asked of torch later."""
     kind = "" if name is None else name.partition(":")[0].strip().lower()
     if name is None or re.fullmatch(rf"({'|'.join(DEVICES)})(:[0-9]+)?", name):
         return

@@ -1,4 +1,4 @@
-"""The sentence that says before the first probe that a time budget is too short."""
+"""The sentence before the first probe that says that a time budget is too short."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from autotune.sampler.space import SearchSpace
 from autotune.targets.commands.command import is_command
 from autotune.units import counted, format_seconds
 
-MEASURED = ProbeBudget()  # how long a probe measures
+MEASURED = ProbeBudget()  # the usual seconds that a probe measures
 
 
 def budget_note(
     settings: Settings, request: StudyRequest, space: SearchSpace, inspection_seconds: float, gone_seconds: float = 0.0
 ) -> str:
-    """Return what is said of the time budget before the first probe; empty if it suffices."""
+    """Return the sentence about the time budget before the first probe; empty if the budget suffices."""
     step_seconds = request.facts.step.seconds if request.facts.step is not None else 0.0
     is_in_turn = loads_in_turn(request.baseline, request.environment.device_kind)
     steps = FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_PROBE_STEPS
@@ -30,12 +30,13 @@ def short_budget(
     settings: Settings, space: SearchSpace, inspection_seconds: float, step_seconds: float = 0.0,
     fewest_steps: int = FEWEST_PROBE_STEPS, gone_seconds: float = 0.0,
 ) -> str:  # fmt: skip
-    """Return that no search ends with a confirmation in what is left of the time budget; empty if one does.
+    """Return that the time left is too short for a search with a confirmation; empty if it suffices.
 
-    A probe is taken for an inspection, which starts, loads, builds and takes a step as it does, its further steps, of
-    which there are `fewest_steps` in all, and what it measures. The inspection and the first step of a command count
-    for the first probe only, which may take them again: they are mostly what its script imports and prepares for the
-    first time. That probe tells more (`tuning/opening.py`). `gone_seconds`: of the budget, since the search began.
+    The expected time of a probe is that of an inspection, which starts, loads, builds and takes a step like a probe,
+    plus the probe's further steps (`fewest_steps` in all) and its measuring. For a command, the inspection and the
+    first step count for the first probe only, which may take as long again: most of this time goes into what its script
+    imports and prepares for the first time. That first probe shows more (`tuning/opening.py`). `gone_seconds` are those
+    of the budget since the search began.
     """
     steps, is_cold = (fewest_steps - 1) * step_seconds, is_command(settings.target)
     probe = MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds
