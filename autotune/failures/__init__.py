@@ -1,1 +1,1 @@
-"""Every way in which a measurement fails: rules with their sources, and the outcome that they give."""
+"""All ways in which a measurement fails: rules with their sources, and the outcomes that they give."""

@@ -1,4 +1,4 @@
-"""Reads how a probe failed: from its chain of exceptions, or, if it left none, from how its process ended.
+"""Decides how a probe failed: from its chain of exceptions, or, if there is none, from how its process ended.
 
 Strings and numbers only, no torch: a kept exception object would pin the frames, and so the memory, of the failed run.
 The table of known failures is `failures/rules.py`.
@@ -18,22 +18,22 @@ from autotune.core.results import Outcome
 from autotune.failures.rules import CERTAIN, CODES, ERRNOS, MESSAGES, TYPES
 from autotune.harmless import cropped
 
-NEAR_LIMIT = 0.85  # share of the device's memory above which a vague cuBLAS or cuDNN status means memory
-HOST_EXHAUSTED = 0.08  # share of the host's memory below which a SIGKILL is the kernel's, even without a counter
-# Of a SIGKILL that the launcher did not send.
+NEAR_LIMIT = 0.85  # share of the device's memory in use above which a vague cuBLAS or cuDNN status means memory
+HOST_EXHAUSTED = 0.08  # share of the host's memory left below which a SIGKILL is the kernel's, even without a counter
+# For a SIGKILL that the launcher did not send.
 KILLED_BY_OTHERS = ", not by autotune: by a person, a scheduler or the kernel's OOM killer"
 EXIT_CANNOT_WRITE = 74  # EX_IOERR of sysexits.h: the probe could not write its result
 SHARED_MEMORY = "/dev/shm"
-LOCKS = "multiprocessing.synchronize"  # makes the locks of loader workers, which are files there, and names none
-FEW = (errno.ENOMEM, errno.EMFILE, errno.EAGAIN)  # what a lock may lack besides
-# Said of a loader worker by torch.utils.data, 2.13: the second where it died before torch watched for its end.
+LOCKS = "multiprocessing.synchronize"  # makes the locks of loader workers, files in /dev/shm, and names none
+FEW = (errno.ENOMEM, errno.EMFILE, errno.EAGAIN)  # other shortages that keep a lock from being made
+# Messages of torch.utils.data (2.13) about a loader worker; the second if the worker died before torch watched it.
 _WORKER_KILLED = re.compile(r"killed by signal: Killed|DataLoader worker .*exited unexpectedly(?! with exit code)")
 SIGNALS = {one.value: one.name for one in signal.Signals}  # real-time signals have no name
-_MESSAGE_CHARACTERS = 2000  # kept of either end of a message: a worker's error has its type first and its text last
+_MESSAGE_CHARACTERS = 2000  # kept at each end of a message: a worker's error has its type first and its text last
 _WRAPPED = re.compile(r"Caught (\w+) in (DataLoader worker process \d+|pin memory thread)")
 _RAISED = re.compile(r"^([A-Za-z_][\w.]*)(?:: (.*))?$", re.MULTILINE)
-_THROWN = re.compile(r"^\s*what\(\):\s*(.+)$", re.MULTILINE)  # of C++; pages of its stack may follow
-_OF_A_RANK = re.compile(r"^autotune: (rank \d+ .+)$", re.MULTILINE)  # below what its launcher made of it
+_THROWN = re.compile(r"^\s*what\(\):\s*(.+)$", re.MULTILINE)  # by C++; pages of its stack may follow
+_OF_A_RANK = re.compile(r"^autotune: (rank \d+ .+)$", re.MULTILINE)  # before it is what its launcher reports of it
 _DEATH_NOTE = re.compile(
     r"Fatal Python error: .*|terminate called .*|^\w[\w.]*(?:Error|Exception|Exit)\b.*", re.MULTILINE
 )
@@ -42,12 +42,12 @@ _DEATH_NOTE = re.compile(
 class _Judgement(NamedTuple):
     outcome: Outcome
     evidence: str
-    weakness: tuple[int, int]  # by what it was judged (0: code ... 3: message), and by which rule of these
+    weakness: tuple[int, int]  # kind of evidence (0: code ... 3: message), and position of the rule in it
 
 
 @dataclass(frozen=True, kw_only=True)
 class Link:
-    """One exception of a chain, in words."""
+    """One exception of a chain, as text."""
 
     type_name: str  # module.qualname
     bases: tuple[str, ...] = ()  # names of all base classes, nearest first
@@ -57,7 +57,7 @@ class Link:
     raised_in: str = ""  # the module of its innermost frame
 
     def is_a(self, names: frozenset[str]) -> bool:
-        """Whether the type or one of its bases has one of these names (without module)."""
+        """Return whether the type or one of its base classes has one of these names, without module."""
         return not names.isdisjoint((self.type_name.rpartition(".")[2], *self.bases))
 
     def __str__(self) -> str:
@@ -66,7 +66,7 @@ class Link:
 
 
 def describe(error: BaseException) -> tuple[Link, ...]:
-    """Return the exception, then what it was raised from or while handling, down to the first."""
+    """Return the exception, then the one that it was raised from or while handling, down to the first."""
     links: list[Link] = []
     seen: set[int] = set()
     current: BaseException | None = error
@@ -79,9 +79,9 @@ def describe(error: BaseException) -> tuple[Link, ...]:
 
 
 def words_of(error: BaseException) -> str:
-    """Return the message of an error, whatever the user's own `__str__` does, in letters that JSON can hold.
+    """Return the message of an error, whatever the user's own `__str__` does, in characters that JSON can hold.
 
-    A file name that is no UTF-8 reaches a message as lone surrogates (PEP 383), which no encoder takes.
+    A file name that is not UTF-8 appears in a message as lone surrogates (PEP 383), which no encoder accepts.
     """
     try:
         text = str(error)
@@ -91,13 +91,13 @@ def words_of(error: BaseException) -> str:
 
 
 def classify(chain: Sequence[Link], *, memory_share: float | None = None) -> tuple[Outcome, str]:
-    """Return the outcome that a chain of exceptions, outermost first, stands for, and the evidence in one line.
+    """Return the outcome of a chain of exceptions, outermost first, and the evidence in one line.
 
-    Memory anywhere in the chain outranks what wraps it. Apart from that a code outranks a type, a type a system error's
-    number, and that a message; of two messages the first rule decides. A link whose code, type or number is known is
-    never judged by its message. An unknown error is the user's; so is a `TargetError`, unless what it wraps is known.
-    `memory_share` (0..1) is the share of the device's memory that was in use or asked for: it tells what a vague cuBLAS
-    or cuDNN status means.
+    A shortage of memory anywhere in the chain outranks the errors around it. Apart from that, a code outranks a type, a
+    type outranks a system error's number, and that outranks a message; of two messages the first rule decides. An
+    exception whose code, type or number is known is never judged by its message. An unknown error is the user's; so is
+    a `TargetError`, unless the error inside it is known. `memory_share` (0..1) is the share of the device's memory that
+    was in use or asked for: it decides what a vague cuBLAS or cuDNN status means.
     """
     links = [inner for link in chain for inner in _unwrap(link)]
     verdicts = [verdict for link in links if (verdict := _verdict(link, memory_share))]
@@ -117,8 +117,9 @@ def judge_exit(
 ) -> tuple[Outcome, str]:
     """Return the outcome of a probe that left no result, and the evidence in one line.
 
-    `returncode` is that of `subprocess` (minus the signal), `oom_kills` how far the counter of our control group rose,
-    `host_available_share` the least share of the host's memory (0..1) that was available; None is unknown.
+    `returncode` is that of `subprocess` (negative for a signal), `oom_kills` the increase of the counter of this
+    control group, `host_available_share` the least share of the host's memory (0..1) that was available; None is
+    unknown.
     """
     if timed_out_phase is not None:
         return Outcome.TIMEOUT, f"given up in phase {timed_out_phase}"
@@ -145,9 +146,10 @@ def judge_exit(
 def judge_loader_worker_kill(
     evidence: str, *, oom_kills: int | None, host_available_share: float | None
 ) -> tuple[Outcome, str] | None:
-    """Return the outcome where the kernel killed a loader worker for lack of memory, which the probe could not know.
+    """Return the outcome if the kernel killed a loader worker for lack of memory, which the probe cannot know.
 
-    `evidence` is that of the probe's own failure, the rest as for `judge_exit`. None: nothing speaks for memory.
+    `evidence` is that of the probe's own failure; the others are those of `judge_exit`. Return None if nothing
+    indicates memory.
     """
     if not _WORKER_KILLED.search(evidence):
         return None
@@ -156,9 +158,9 @@ def judge_loader_worker_kill(
 
 
 def death_note(log: str) -> str:
-    """Return the line of a log that best says why its process ended: the last error, else the last line; may be empty.
+    """Return the line of a log that best explains why its process ended: the last error, else the last line, or "".
 
-    What C++ threw says more than the abort that it ended in. Of ranks it names the one that ended first.
+    The text of a C++ exception says more than the abort after it. For ranks it names the one that ended first.
     """
     if of_a_rank := _OF_A_RANK.findall(log):
         return _shorten("; ".join((of_a_rank[-1], *_THROWN.findall(log)[-1:])), 300)
@@ -183,7 +185,7 @@ def _link(error: BaseException) -> Link:
 
 
 def _unwrap(link: Link) -> Iterator[Link]:
-    """Yield the link itself, or the errors in the text of one that a loader worker or thread carried over.
+    """Yield the exception itself, or those in its text if a loader worker or thread passed them on.
 
     The text quotes source lines of the user's code, which must not be taken for messages.
     """

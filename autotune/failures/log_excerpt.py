@@ -1,4 +1,4 @@
-"""What helps of the log of a process that failed: the line of the user's that ran, and what was printed last. Pure."""
+"""The useful part of the log of a failed process: the user's line that ran, and what was printed last. Pure."""
 
 from __future__ import annotations
 
@@ -10,28 +10,29 @@ from autotune.targets.commands.distributed import SAID_BY_LAUNCHERS
 from autotune.targets.tracebacks import is_users, place_of, stack_frames
 
 MOST_EXCERPT_LINES, MOST_LINE_CHARACTERS = 15, 200  # of an excerpt, and of each of its lines
-# A stack of faulthandler (CPython 3.11): of a crash, or of a process that was asked what it does.
+# A stack of faulthandler (CPython 3.11): of a crash, or of a process that was asked for its stack.
 _STACK = re.compile(r"^(Current thread|Thread) 0x[^\n]*\(most recent call first\):\n((?:  [^\n]*\n?)*)", re.MULTILINE)
 _FATAL = re.compile(r"^(?:Fatal Python error: .*|Extension modules: .*)\n?", re.MULTILINE)
 _TRACEBACK = re.compile(
     r"^(?:\[rank\d+\]: ?)?Traceback \(most recent call last\):\n(?:(?:\[rank\d+\]:)? .*\n)*.*\n?", re.MULTILINE
 )
 _CALLED = re.compile(r'^(?:\[rank\d+\]:)? +File "(.+)", line', re.MULTILINE)
-# What torchrun adds to the end of a rank is a table (torch 2.13, torch.distributed.elastic).
+# torchrun reports the end of a rank with a table (torch 2.13, torch.distributed.elastic).
 _TABLE = re.compile(r"^={10,}\n.* FAILED\n.*?^={10,}\n?", re.MULTILINE | re.DOTALL)
-_OURS = re.compile(r"^autotune: rank .*\n?", re.MULTILINE)  # which the error says again
+_OURS = re.compile(r"^autotune: rank .*\n?", re.MULTILINE)  # the error repeats it
 
 
 def stopped_at(log: str) -> str:
-    """Return the user's innermost line in the last stack of `log`, as `model.py:31 in loss`; empty: it shows none."""
+    """Return the user's innermost line in the last stack of `log`, as `model.py:31 in loss`; empty if there is none."""
     frames = _user_frames(log)
     return place_of(*frames[0], Path.cwd()) if frames else ""
 
 
 def excerpt(log: str) -> str:
-    """Return what helps of `log`, in at most `MOST_EXCERPT_LINES` lines: the user's frames, then what was printed last.
+    """Return the useful part of `log`, at most `MOST_EXCERPT_LINES` lines: the user's frames, then the last output.
 
-    Left out: what other ranks and their launcher say of a rank that is gone, and frames of ours and of torch's.
+    Left out are messages of other ranks and their launcher about a rank that ended, and frames of autotune and of
+    torch.
     """
     frames = [f'  File "{file}", line {line} in {function}' for file, line, function in _user_frames(log)]
     text = _STACK.sub("", log)
@@ -47,7 +48,7 @@ def excerpt(log: str) -> str:
 def _user_frames(log: str) -> list[tuple[str, str, str]]:
     """Return file, line and function of the user's frames, innermost first, in the thread that crashed, or else in one.
 
-    The last stacks of the log are those of its end.
+    The last stacks of the log are the ones at its end.
     """
     stacks = [(head, stack_frames(frames)) for head, frames in _STACK.findall(log)]
     own = [(head, [one for one in frames if is_users(Path(one[0]))]) for head, frames in stacks]
@@ -57,7 +58,7 @@ def _user_frames(log: str) -> list[tuple[str, str, str]]:
 
 
 def _is_of_the_user(trace: str) -> bool:
-    """Return whether a traceback was printed by the user's program: ours are of ranks that miss another one."""
+    """Return whether the user's program printed a traceback: autotune's are those of ranks that miss another rank."""
     files = [Path(one) for one in _CALLED.findall(trace)]
     ends_here = any("autotune" in one.parts and one.name == "__main__.py" for one in files)
     return not ends_here and any(map(is_users, files))

@@ -14,7 +14,7 @@ from autotune.core.results import Outcome
 
 
 class TypeRule(NamedTuple):
-    """Exception types, by name without module, whose mere type is enough."""
+    """Exception types, by name without module, whose type alone decides."""
 
     outcome: Outcome
     names: frozenset[str]
@@ -22,7 +22,7 @@ class TypeRule(NamedTuple):
 
 
 class MessageRule(NamedTuple):
-    """A fragment of a message. `near_memory`: means memory if the device was nearly full, an accident if not."""
+    """A fragment of a message. `near_memory`: it means memory if the device was nearly full, else an accident."""
 
     outcome: Outcome
     pattern: re.Pattern[str]
@@ -62,7 +62,7 @@ ERRNOS: dict[int, tuple[Outcome, str]] = {
     errno.EROFS: (Outcome.ENVIRONMENT, "a file system is read-only"),
 }
 
-# Errors of the user's code whatever they say: a KeyError may quote any text.
+# Errors of the user's code, whatever their message: a KeyError may quote any text.
 CERTAIN = frozenset(
     {"TargetError", "LookupError", "KeyError", "IndexError", "TypeError", "NameError", "AttributeError", "SyntaxError"}
 )
@@ -85,7 +85,7 @@ MESSAGES: tuple[MessageRule, ...] = (
     _rule(Outcome.OOM_SHM, r"No space left on device.{0,12}/dev/shm", "Python 3.11 multiprocessing"),
     _rule(Outcome.OOM_HOST, r"out of memory.*\(in pin memory thread\)", "2.13 binary", "page-locked host memory"),
     _rule(Outcome.OOM_HOST, r"DefaultCPUAllocator: (can't allocate|not enough) memory", "2.13 run"),
-    # "... a primitive descriptor" means an operation that oneDNN does not have.
+    # "... a primitive descriptor" means an operation that oneDNN does not support.
     _rule(Outcome.OOM_HOST, r"could not create a primitive(?! descriptor)", "2.13 run", "oneDNN found no memory"),
     _rule(Outcome.OOM_HOST, r"std::bad_alloc|Unable to allocate [\d.]+ \w+ for an array", "numpy 2.4 run, libstdc++"),
     _rule(Outcome.OOM_HOST, r"\[Errno 12\]|HOST_ALLOCATION_FAILED|\bMemoryError\b", "2.13 run, cuDNN 9 docs"),

@@ -1,4 +1,4 @@
-"""The words in which a person is told how a process failed, and in which part of its work. Pure."""
+"""The words that tell a person how a process failed, and in which part of its work. Pure."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ _SUBJECTS = {"killed by": "its process was ", "exit status": "its process ended 
 
 
 def when_it_was(phase: str) -> str:
-    """Return the phase of a process as a person calls it: `while model and data were made`."""
+    """Return the phase of a process in a person's words: `while model and data were made`."""
     return _WHEN.get(phase, f"in phase {phase}")
 
 
 def what_happened(failure: Failure, place: str) -> str:
-    """Return what happened, how the process ended where that says more, and the user's line `place` if there is one."""
+    """Return what happened, how the process ended if that adds something, and the user's line `place` if any."""
     message, evidence = (_SAID_AGAIN.sub("", text).strip(" .") for text in (failure.message, failure.evidence))
     subject = next((words for start, words in _SUBJECTS.items() if message.startswith(start)), "")
-    message = evidence if message in evidence and _END.match(evidence) else message  # it says more of the same
+    message = evidence if message in evidence and _END.match(evidence) else message  # the evidence says more
     how = f" ({evidence})" if _END.search(evidence) and evidence.partition(",")[0] not in message else ""
     told = f"{subject}{message}{how}"
     return f"{told}, at {place}" if place and place.partition(" in ")[0] not in told else told

@@ -27,8 +27,8 @@ def opening_lines(
     """Return five lines of plain text; a sixth if earlier probes had another seed.
 
     `brief`: return four lines, and a fifth only for what is not searched, because the columns of the probes show what
-    is searched. That no loop of autotune measures is then a detail. `seeds` are those of earlier probes. `refused`: the
-    search would be refused; only `--dry-run` still prints these lines.
+    is searched. `OWN_LOOP` is then left out as a detail. `seeds` are those of earlier probes. `refused`: the search
+    would be refused; only `--dry-run` still prints these lines.
     """
     environment, facts = request.environment, request.facts
     device = "CPU" if environment.device == "cpu" else environment.device_name and environment.device.upper()

@@ -1,4 +1,4 @@
-"""A race from what the user names to its result: look at the contestants, run the rounds, record, judge."""
+"""A race from what the user names to its result: inspect the contestants, run the rounds, record, judge."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ from autotune.units import counted
 
 GITIGNORE = f"*\n!.gitignore\n!{disk.RACE}\n"
 WORKTREE = "worktree"  # in the folder of the race
-LauncherFor = Callable[[Worktree | None], Launcher]  # the code of a revision; None: that of the working tree
+LauncherFor = Callable[[Worktree | None], Launcher]  # the code of a revision; None: the working tree
 
 
 def named_contestants(
     names: Sequence[Name], configs: Sequence[Mapping[str, Value]], baseline_commit: str | None
 ) -> list[NamedTraining]:
-    """Return the contestants in their order, the baseline first. Raises `UsageError` unless there are two."""
+    """Return the contestants in their order, the baseline first. Raise `UsageError` if there are fewer than two."""
     found = [named_training(name) for name in names]
     first = found[:1]
     found = [*(one.at(baseline_commit) for one in first if baseline_commit), *found]
@@ -62,7 +62,7 @@ def named_contestants(
 
 
 def _told_apart(named: list[NamedTraining]) -> list[NamedTraining]:
-    """Return them with a number behind a label that stood before: who races a code against itself sees the noise."""
+    """Return them with a number after a label that was used before: racing a code against itself shows the noise."""
     told, found = Counter[str](), []
     for one in named:
         told[one.label] += 1
@@ -75,10 +75,10 @@ def race(
     named: Sequence[NamedTraining], settings: RaceSettings, launcher_for: LauncherFor, tell: Callable[[str], None],
     clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep,
 ) -> RaceResult:  # fmt: skip
-    """Run one race and leave its result as race.json in its folder. `tell` is given sentences for people.
+    """Run one race, store its result as race.json in its folder, and return it. `tell` is given sentences for people.
 
-    Raises `RaceFailed`, `UsageError`, `StudyError` or `EnvironmentUnfit`. On `KeyboardInterrupt` the running probe is
-    killed, finished probes are kept, and the interrupt goes on.
+    Raise `RaceFailed`, `UsageError`, `StudyError` or `EnvironmentUnfit`. On `KeyboardInterrupt` the running probe is
+    killed, finished probes are kept, and the interrupt is raised again.
     """
     began = clock()
     with _new_folder(settings.folder, named[0].target) as folder, ExitStack() as open_ends:
@@ -103,7 +103,7 @@ def _contestants(
     named: Sequence[NamedTraining], settings: RaceSettings, launcher_for: LauncherFor, checkout: Worktree | None,
     folder: Path,
 ) -> list[SettledTraining]:  # fmt: skip
-    """Look at every code once, with whatever settings it races."""
+    """Inspect each code once, for all settings with which it races; return the contestants."""
     found, looked = [], dict[tuple[str, str, int], tuple[Environment, TargetFacts]]()
     for one in named:
         tree = checkout if one.revision else None
@@ -161,7 +161,7 @@ def _result(run: RaceRun, settings: RaceSettings, ended: Ended, seconds: float) 
 
 @contextmanager
 def _new_folder(asked: Path | None, target: str) -> Iterator[Path]:
-    """Make the folder of the race; what recorded no probe is taken away again. Raises `StudyError`."""
+    """Make the folder of the race; remove it again if it recorded no probe. Raise `StudyError`."""
     folder, is_new = _make_folder(asked, target)
     try:
         (folder / ".gitignore").write_text(GITIGNORE)
@@ -181,7 +181,7 @@ def _new_folder(asked: Path | None, target: str) -> Iterator[Path]:
 
 
 def _make_folder(asked: Path | None, target: str) -> tuple[Path, bool]:
-    """Return the folder of the race, and whether it was made: the user's own may be there already, empty."""
+    """Return the folder of the race, and whether it was made: an empty one of the user's may be there already."""
     usual = Settings.of(target=target).folder
     number = 1
     while True:

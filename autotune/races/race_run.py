@@ -1,12 +1,12 @@
-"""The rounds of a race: every contestant once in each, in processes of their own, until it is decided.
+"""The rounds of a race: each contestant runs once per round, in processes of their own, until it is decided.
 
     round 1   base A B
-          2   B A base     every other round in reverse (ABBA), so that drift meets all alike
+          2   B A base     every other round in reverse (ABBA), so that drift affects all alike
           3   base A B
 
-As in the confirmation of a search: probes with interference are repeated or left out, and so are those that were slow
-for no known reason; contestants are compared by their ratios within rounds. Nobody drops out: the user asked for each
-of them.
+As in the confirmation of a search, probes with interference are repeated or left out, and so are probes that were slow
+for no known reason; contestants are compared by their ratios within rounds. No contestant drops out, because the user
+asked for each of them.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class RaceRun:
         left_seconds: Callable[[], float], pause: Callable[[float], None], tell: Callable[[str], None],
         stops_early: bool = True,
     ) -> None:  # fmt: skip
-        """`left_seconds` of the time budget; `tell` is given sentences for people; `stops_early`: once decided."""
+        """`left_seconds` returns those of the budget, `tell` shows a sentence; `stops_early`: end once decided."""
         self._stops_early = stops_early
         self.contestants, self.folder, self._tolerance = contestants, folder, tolerance
         self._left_seconds, self._pause, self._tell = left_seconds, pause, tell
@@ -52,13 +52,13 @@ class RaceRun:
 
     @property
     def trials(self) -> list[Trial]:
-        """Every probe."""
+        """All probes."""
         return [trial for history in self._histories for trial, _ in history.judged]
 
     def run_rounds(self, rounds: int | None) -> Ended:
-        """Run at most so many rounds (None: no limit but time); return why there are no more.
+        """Run at most `rounds` rounds (None: as time allows); return why there are no more.
 
-        Raises `RaceFailed` if a contestant fails.
+        Raise `RaceFailed` if a contestant fails.
         """
         for number in itertools.count() if rounds is None else range(rounds):
             if number >= FEWEST_ROUNDS and not self._affords(len(self.contestants)):
@@ -79,7 +79,7 @@ class RaceRun:
         return "rounds"
 
     def _is_decided(self) -> bool:
-        """Whether there is a verdict on each contestant, and none that seems faster is still open."""
+        """Return whether there is a verdict on each contestant, and none that seems faster is still undecided."""
         rates = rounds_of(self.summaries, "rates", 0)
         rivals = len(self.summaries) - 1
         for at in range(1, rivals + 1):
@@ -92,7 +92,7 @@ class RaceRun:
         return True
 
     def _probed(self, at: int) -> Judged:
-        """Return the probe that counts for this round. Raises `RaceFailed`."""
+        """Return the probe that counts for this round. Raise `RaceFailed`."""
         probe, tell = self._probe, self._tell
         first = with_retry(lambda: probe(at), tell)
         if not self._histories[at].is_busy:
@@ -101,7 +101,7 @@ class RaceRun:
                 has_time=lambda: self._affords(1 + self._owed), detail=tell, pause=self._pause,
             )  # fmt: skip
         trial, verdict = first
-        if trial.result.measurement is None:  # what runs short of memory is slow, and that is what is asked
+        if trial.result.measurement is None:  # a probe short of memory is slow, and that is what the race asks
             raise RaceFailed(
                 f"{self.contestants[at].label} failed in probe {trial.number}: {verdict.why.removesuffix('.')}. The "
                 f"others cannot be compared with it, so the race ends. Correct it, or leave it out.\nFull log: "
@@ -111,7 +111,7 @@ class RaceRun:
         return first
 
     def _again(self, trial: Trial) -> Judged | None:
-        """Measure once more what was slow for no known reason; None: there is no time."""
+        """Measure a probe again that was slow for no known reason; return None if there is no time."""
         if not self._affords(1 + self._owed):
             return None
         self._tell(f"Probe {trial.number} was far slower than the other rounds of its contestant. Trying once more.")
@@ -120,7 +120,7 @@ class RaceRun:
         return again if again.trial.result.measurement is not None else None
 
     def _probe(self, at: int, repeats: int | None = None) -> Judged:
-        """Run one probe of a contestant. `repeats`: the number of that which it repeats."""
+        """Run one probe of a contestant and judge it. `repeats` is the number of the probe that it repeats."""
         one, (number, place) = self.contestants[at], disk.new_attempt(self.folder, ProbeRequest)
         asked = probe_request(one.request, one.request.baseline, number, "confirm", BRIEF, repeats=repeats)
         result = one.launcher.run(asked, place)
@@ -135,16 +135,16 @@ class RaceRun:
 
     @property
     def _owed(self) -> int:
-        """The probes that are still to come for the round that runs, and for the fewest rounds."""
+        """How many probes are still needed for the running round and for the fewest rounds."""
         contestants, begun = len(self.contestants), sum(trial.repeats is None for trial in self.trials)
         return max(FEWEST_ROUNDS, math.ceil(begun / contestants)) * contestants - begun
 
     def _affords(self, probes: int) -> bool:
-        """Whether there is time for so many more probes."""
+        """Return whether there is time for so many more probes."""
         return self._seconds(probes) <= self._left_seconds()
 
     def _seconds(self, probes: int) -> float:
-        """Return what so many more probes take, in seconds, if each takes as long as those before."""
+        """Return the seconds of so many more probes, if each takes as long as the earlier ones on average."""
         ran = [trial.result.elapsed_seconds for trial in self.trials]
         return probes * sum(ran) / len(ran)
 
@@ -158,7 +158,7 @@ class RaceRun:
         self._tell(f"Round {number + 1}: {' · '.join(rates)} samples/s")
 
     def confidence(self) -> float:
-        """Return that of each interval: with 95 % all of them hold at once (Bonferroni's correction)."""
+        """Return the confidence of each interval, so that all hold together with 95 % (Bonferroni's correction)."""
         return 1 - 0.05 / (len(self.summaries) - 1)
 
     @property

@@ -1,4 +1,4 @@
-"""The result of a race, `race.json`: every contestant's rounds, its ratio to the baseline, and the verdict on it."""
+"""The result of a race, `race.json`: each contestant's rounds, its ratio to the baseline, and the verdict on it."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ class Standing(Record, frozen=True, kw_only=True):
 
     label: str  # as the user named it
     target: str
-    commit: str = ""  # whose code was run; empty: the working tree's
-    target_digest: str = ""  # of the target's own file; empty: installed code, or that of a commit
-    model: str = ""  # its class; empty: an earlier version did not note it
+    commit: str = ""  # of the code that ran; empty for that of the working tree
+    target_digest: str = ""  # of the target's own file; empty for installed code, or that of a commit
+    model: str = ""  # class of the model; empty if an earlier version did not record it
     parameter_count: int | None = None
     config: Config
     global_batch_size: int
     samples_per_second: float  # over all rounds, by its ratio to the baseline
     relative_half_width: float | None  # 95 %, of samples_per_second
-    rounds: tuple[float | None, ...]  # samples/s; None: left out, for interference or for no known reason
+    rounds: tuple[float | None, ...]  # samples/s; None: left out because of interference, or slow for no known reason
     trials: tuple[int, ...]  # numbers of the probes that count
-    ratio: float | None = None  # its samples/s over the baseline's; None: it is the baseline
-    ratio_low: float | None = None  # interval; with 95 % those of all contestants hold at once
+    ratio: float | None = None  # its samples/s over the baseline's; None for the baseline
+    ratio_low: float | None = None  # interval; those of all contestants hold together with 95 %
     ratio_high: float | None = None
-    verdict: RaceVerdict | None = None  # None: it is the baseline
-    unstable: Notice | None = None  # what its losses show that a search would refuse; None: nothing, or not looked at
+    verdict: RaceVerdict | None = None  # None for the baseline
+    unstable: Notice | None = None  # why a search would refuse it for its losses; None: no reason, or unknown
 
 
 class RaceResult(Record, frozen=True, kw_only=True):
-    """A race that is over. The first of `standings` is the baseline."""
+    """The result of a finished race. The first of `standings` is the baseline."""
 
     protocol: int = PROTOCOL_VERSION
     folder: str  # of the race
@@ -43,10 +43,10 @@ class RaceResult(Record, frozen=True, kw_only=True):
     tolerance: float  # a contestant may be slower by this share and still count as fast
     ended: Ended
     probes: int
-    with_interference: int  # of these
+    with_interference: int  # of these probes
     seconds: float
     environment: Environment
-    declared: tuple[Declaration, ...] = ()  # knobs of the user's own, of all contestants
+    declared: tuple[Declaration, ...] = ()  # by the user, of all contestants
     measured_at: str  # UTC, ISO 8601
 
     @property

@@ -1,4 +1,4 @@
-"""The settings of a race: everything that command line and Python call can say of it but the contestants."""
+"""The settings of a race: everything that command line and Python can set, except for the contestants."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from autotune.errors import UsageError
 from autotune.preparation.settings import Device, Seconds, check_device
 from autotune.units import parse_fraction, parse_seconds
 
-RACE_SECONDS = 300.0  # of two contestants about 24 rounds: a start of 3 s, a window of 2 s, and what lies between
+RACE_SECONDS = 300.0  # about 24 rounds of two contestants: each probe starts in 3 s and measures for 2 s
 
 
 @dataclass(frozen=True, kw_only=True)
 class RaceSettings:
-    """One race: all of it but the contestants."""
+    """One race without its contestants."""
 
     baseline_commit: Annotated[
         str | None, Option(help="One contestant more, the baseline: the first with the code of this git revision.")
     ] = None
     tolerance: Annotated[
-        float,  # as of a search's answer: slower by less is not worth a thought
+        float,  # as for a search's answer: a smaller loss does not matter
         Meta(gt=0, lt=1, description="in (0, 1)"),
         Option(help="A contestant slower by no more than this counts as fast.", read=parse_fraction, typed="2%"),
     ] = 0.02
@@ -42,7 +42,7 @@ class RaceSettings:
     folder: Annotated[
         Path | None, Option(help="A new folder for the race. [default: studies/race-NAME]", short="-o")
     ] = None
-    stops_early: bool = True  # once it is decided who is faster
+    stops_early: bool = True  # as soon as it is decided which one is faster
     seed: int = 0
 
     def __post_init__(self) -> None:

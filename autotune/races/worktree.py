@@ -1,4 +1,4 @@
-"""The code of another revision, checked out by git beside the working tree for as long as a race takes."""
+"""The code of another revision, which git checks out beside the working tree for the duration of a race."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from autotune.targets.commands.command import Command, is_command
 from autotune.targets.reference import parse
 from autotune.targets.source import source_of
 
-OWN = Path(autotune.__file__).parents[1]  # the folder that this autotune is imported from: it measures both sides
+OWN = Path(autotune.__file__).parents[1]  # the folder that this autotune is imported from, which measures both sides
 CACHES = ("__pycache__",)  # of the working tree's code
-_ABSOLUTE = re.compile(r"(?<![^\s=:,'\"])/")  # the first letter of an absolute path, as a word or as a value in one
+_ABSOLUTE = re.compile(r"(?<![^\s=:,'\"])/")  # first character of an absolute path that is a word, or a value in one
 _PART = re.compile(r"/?[^\s/=:,'\"]+")
 
 
@@ -37,17 +37,17 @@ class Worktree:
 
     @property
     def folder(self) -> Path:
-        """The working folder in it: that of this process, as it was then."""
+        """The folder in it that corresponds to the working folder of this process."""
         return self.counterpart(Path.cwd())
 
     def counterpart(self, path: Path) -> Path:
-        """Return where the same file or folder lies in it."""
+        """Return the place of the same file or folder in it."""
         return self.place / path.resolve().relative_to(self.top)
 
     def target(self, text: str) -> str:
         """Return a target's text with absolute paths of the working tree replaced by those in it.
 
-        Raises `UsageError` for code that is not checked out: it would race itself.
+        Raise `UsageError` for code that is not checked out, which would race against itself.
         """
         source = _source(text)
         if source is not None and not (self.folder / self._moved(str(source))).resolve().is_relative_to(self.place):
@@ -60,10 +60,10 @@ class Worktree:
         return self._moved(text)
 
     def _moved(self, word: str) -> str:
-        """Return one word with the absolute paths in it that lead into the working tree, also by links, replaced."""
+        """Return one word with its absolute paths into the working tree, also those through links, replaced."""
         for start in reversed([found.start() for found in _ABSOLUTE.finditer(word)]):
             ends = [start + found.end() for found in _PART.finditer(word[start:])]
-            for end in ends:  # the shortest that leads there: links below may lead out again
+            for end in ends:  # the shortest one inside: links below may lead out again
                 if (path := Path(word[start:end])).resolve().is_relative_to(self.top):
                     word = f"{word[:start]}{self.counterpart(path)}{word[end:]}"
                     break
@@ -71,9 +71,9 @@ class Worktree:
 
     @property
     def environ(self) -> dict[str, str]:
-        """The variables that lead imports to its code, where packages of the working tree were installed editable.
+        """The variables that lead imports to its code, for packages of the working tree that were installed editable.
 
-        Not covered: packages with compiled parts, which are not built anew.
+        Not covered: packages with compiled parts, which are not built again.
         """
         installed = sys.path if sys.flags.safe_path else sys.path[1:]  # the first is the program's own folder
         finders = [module for name, module in list(sys.modules.items()) if name.startswith("__editable__")]
@@ -86,14 +86,14 @@ class Worktree:
         if not path.resolve().is_relative_to(self.top) or path.resolve() == OWN:
             return False
         there = self.counterpart(path)
-        return there.is_dir() and there.resolve().is_relative_to(self.place)  # and is no link back
+        return there.is_dir() and there.resolve().is_relative_to(self.place)  # and no link leads back
 
 
 @contextmanager
 def worktree(revision: str, place: Path) -> Iterator[Worktree]:
-    """Check `revision` out in folder `place`, which is removed afterwards, also after an interrupt.
+    """Check `revision` out in folder `place`; remove it when the `with` block ends, also after an interrupt.
 
-    What git ignores (data, environments) is linked into it. Raises `UsageError` where there is no such revision.
+    What git ignores (data, environments) is linked into it. Raise `UsageError` if there is no such revision.
     """
     top = Path(_git(["rev-parse", "--show-toplevel"], revision)).resolve()
     commit = _git(["rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"], revision)
@@ -123,7 +123,7 @@ def _link_ignored(found: Worktree, revision: str) -> None:
 
 
 def _source(text: str) -> Path | None:
-    """Return the code of a target: its file, or that of an installed package; None: its contestant tells more."""
+    """Return the code of a target: its file, or that of an installed package; None if the contestant shows more."""
     try:
         reference, file = parse(text), source_of(text)
     except TargetError:
@@ -136,12 +136,12 @@ def _source(text: str) -> Path | None:
 
 
 def _remove(found: Worktree) -> None:
-    shutil.rmtree(found.place, ignore_errors=True)  # of a link the link alone
-    _run(["worktree", "remove", "--force", "--force", str(found.place)], found.top)  # twice: even a locked one
+    shutil.rmtree(found.place, ignore_errors=True)  # only the links themselves are removed
+    _run(["worktree", "remove", "--force", "--force", str(found.place)], found.top)  # twice: a locked one too
 
 
 def _git(words: list[str], revision: str, at: Path | None = None) -> str:
-    """Return what git says. Raises `UsageError` with its own words."""
+    """Return the output of git. Raise `UsageError` with the words of git."""
     try:
         ended = _run(words, at)
     except FileNotFoundError as error:
@@ -159,12 +159,12 @@ def _git(words: list[str], revision: str, at: Path | None = None) -> str:
 
 
 def _run(words: list[str], at: Path | None) -> subprocess.CompletedProcess[str]:
-    """Run git to its end: without the variables that a hook has from it, without hooks, and out of reach of Ctrl-C."""
+    """Run git to its end: without the variables that git gives to hooks, without hooks, and unaffected by Ctrl-C."""
     environ = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
     line = ["git", "-c", f"core.hooksPath={os.devnull}", *words]
-    with ThreadPoolExecutor(1) as pool:  # an interrupt comes to the main thread alone, at any moment of it
+    with ThreadPoolExecutor(1) as pool:  # an interrupt is raised in the main thread alone, at any moment of it
         git = pool.submit(
             subprocess.run, line, cwd=at, env=environ, capture_output=True, text=True, start_new_session=True
         )
-        insist(lambda: wait([git]))  # killed, git would leave a lock, and processes that check out
+        insist(lambda: wait([git]))  # if killed, git would leave a lock, and processes that check out
         return git.result()

@@ -1,4 +1,4 @@
-"""How efficient a number of ranks is, with the global batch held. Pure.
+"""The efficiency of a number of ranks, with the global batch held. Pure.
 
 E(N) = rate(N) / (N / n × rate(n))      n: the smallest number that was measured, usually 1
 """
@@ -12,12 +12,12 @@ from autotune.core.records import PROTOCOL_VERSION, Environment, Record
 from autotune.errors import UsageError
 from autotune.races.records import RaceResult
 
-WANTED_EFFICIENCY = 0.9  # where a device-hour still brings nine tenths of the samples; the usual demand. A judgement
+WANTED_EFFICIENCY = 0.9  # a device-hour still yields nine tenths of the samples: the usual demand, a judgement
 HOUR_SECONDS = 3600
 
 
 class ScalePoint(Record, frozen=True, kw_only=True):
-    """One number of ranks, as it was measured."""
+    """The measurement of one number of ranks."""
 
     ranks: int
     batch_size: int  # micro-batch of a rank
@@ -25,29 +25,29 @@ class ScalePoint(Record, frozen=True, kw_only=True):
     samples_per_second: float  # of all ranks
     relative_half_width: float | None  # 95 %
     efficiency: float  # E(N)
-    efficiency_low: float | None = None  # with 95 % those of all numbers hold at once; None: the first, by definition 1
+    efficiency_low: float | None = None  # those of all numbers hold together with 95 %; None: 1 by definition
     efficiency_high: float | None = None
 
     @property
     def samples_per_rank_hour(self) -> float:
-        """Samples for an hour of one device, or of one rank's cores."""
+        """Samples per hour of one device, or of one rank's cores."""
         return self.samples_per_second / self.ranks * HOUR_SECONDS
 
 
 class ScaleResult(Record, frozen=True, kw_only=True):
-    """The curve. `points` by number of ranks, ascending."""
+    """The curve. `points` are ordered by number of ranks, ascending."""
 
     protocol: int = PROTOCOL_VERSION
     target: str
     global_batch_size: int  # held
     has_batch_norm: bool
-    has_data_parallel: bool = False  # one rank then is torch.nn.DataParallel on all devices that it sees
+    has_data_parallel: bool = False  # whether one rank is torch.nn.DataParallel on all devices that it sees
     points: tuple[ScalePoint, ...]
     environment: Environment
     folder: str  # of the race
     seconds: float
     probes: int
-    with_interference: int  # of these
+    with_interference: int  # of these probes
 
     @property
     def most_efficient(self) -> ScalePoint:
@@ -56,9 +56,9 @@ class ScaleResult(Record, frozen=True, kw_only=True):
 
 
 def shared(global_batch: int, batch_size: int, ranks: int) -> tuple[int, int]:
-    """Return micro-batch and accumulation of each rank that hold the global batch: the micro-batch at most as it is.
+    """Return micro-batch and accumulation of each rank that hold the global batch, with at most this micro-batch.
 
-    Raises `UsageError` where the ranks cannot have equally many samples.
+    Raise `UsageError` if the ranks cannot have equally many samples.
     """
     if global_batch % ranks:
         raise UsageError(
