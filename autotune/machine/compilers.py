@@ -1,4 +1,4 @@
-"""The compilers that torch.compile needs: whether they are installed. Imports no torch."""
+"""The compilers that torch.compile needs, and whether they are installed. Imports no torch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ TRITON_CAPABILITY = (7, 0)  # of an NVIDIA GPU: below it Triton generates nothin
 
 
 def compiler_of(device_kind: str) -> str:
-    """Return the path of the compiler that would be used on such a device; empty: there is none."""
+    """Return the path of the compiler that would be used on such a device; empty if there is none."""
     if device_kind == "cpu":
         named = os.environ.get("CXX") or ("clang++" if sys.platform == "darwin" else "g++")
         return shutil.which(named) or ""
@@ -22,9 +22,9 @@ def compiler_of(device_kind: str) -> str:
 
 
 def missing_for_compiling(device_kind: str, capability: str | None = None) -> str:
-    """Return what torch.compile lacks on such a device, in words; empty if nothing.
+    """Return what torch.compile lacks on such a device, in words; empty if nothing is missing.
 
-    On a CPU it compiles C++ (torch 2.13, `_inductor/cpp_builder.py`), on a GPU it asks Triton, whose launcher is C.
+    On a CPU it compiles C++ (torch 2.13, `_inductor/cpp_builder.py`); on a GPU it uses Triton, whose launcher is in C.
     """
     if sys.platform == "win32":
         return "autotune does not look for compilers under Windows"

@@ -1,4 +1,4 @@
-"""The machine compared with the one where something was measured, and its class as a key; never imports torch."""
+"""The machine compared with the one of a measurement, and its class as a key; never imports torch."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from autotune.machine.host import cpu_name, usable_cores
 from autotune.machine.nvml import VISIBLE_DEVICES, Gpu, gpus, installed_version, nvml_problem
 from autotune.units import format_bytes
 
-# A GPU's total differs by up to 0.1 % between drivers; the next smaller product differs by far more.
+# A GPU's total differs by up to 0.1 % between drivers, and by far more from that of the next smaller product.
 MEMORY_TOLERANCE = 0.02
 
 
 def autotune_version() -> str:
-    """Return the installed version of autotune; `uninstalled` in a source tree on the path (no distribution)."""
+    """Return the installed version of autotune; `uninstalled` if its source is on the path without a distribution."""
     return installed_version("torch-autotune") or "uninstalled"
 
 
@@ -28,14 +28,14 @@ def torch_version() -> str | None:
 
 
 def mismatches(measured: Environment) -> tuple[str, ...]:
-    """Return where this machine differs from `measured` in what decides speed or memory; empty if nowhere.
+    """Return how this machine differs from `measured` in what decides speed or memory; empty if it does not.
 
-    A GPU fits if any visible one does: which of them a later process takes cannot be known without torch. Nothing is
-    said of AMD and Intel GPUs, for the same reason.
+    One visible GPU that agrees is enough: which one a later process uses cannot be known without torch. AMD and Intel
+    GPUs are not compared, for the same reason.
     """
     found: list[str | None]
     match measured.device_kind:
-        case "cuda" if measured.cuda is not None:  # without it torch is built for AMD, which NVML does not know
+        case "cuda" if measured.cuda is not None:  # without it torch is built for AMD, whose GPUs NVML does not list
             found = [_gpu_mismatch(measured, visible_gpus())]
         case "cpu":
             found = [_cpu_mismatch(measured), _cores_mismatch(measured)]
@@ -47,7 +47,7 @@ def mismatches(measured: Environment) -> tuple[str, ...]:
 
 
 def visible_gpus() -> tuple[Gpu, ...]:
-    """Return the GPUs that CUDA would show to a process started here, if `CUDA_VISIBLE_DEVICES` can be read.
+    """Return the GPUs that CUDA would show to a process started here, if `CUDA_VISIBLE_DEVICES` can be interpreted.
 
     Entries by UUID are matched; of entries by index only "none" is understood, because CUDA may count in another order.
     """
@@ -55,15 +55,15 @@ def visible_gpus() -> tuple[Gpu, ...]:
 
 
 def fingerprint(environment: Environment) -> str:
-    """Return the class of machines whose measurements compare, as `NVIDIA-H200-torch2.13.0-3fa1c2d4e5f6`.
+    """Return the class of machines with comparable measurements, as `NVIDIA-H200-torch2.13.0-3fa1c2d4e5f6`.
 
-    A readable prefix and 12 hexadecimal digits of a SHA-256 over everything in the record that moves speed or memory
-    limits. One GPU's identity (index, UUID) is left out: it varies inside a class, by 8 % in the mean (Sinha et al.,
-    SC'22). So is the amount of host memory below a GPU. Not covered: power limit, ECC and clocks, which the record
-    lacks.
+    It is a readable prefix and 12 hexadecimal digits of a SHA-256 over all fields of the record that change speed or
+    memory limits. The identity of a GPU (index, UUID) is left out, because GPUs vary within a class, by 8 % in the mean
+    (Sinha et al., SC'22). So is the amount of host memory of a machine with a GPU. Not covered: power limit, ECC and
+    clocks, which the record lacks.
     """
     on_cpu = environment.device_kind == "cpu"
-    # The kernel takes a share of the host's memory that differs from boot to boot; a GPU's total stands still.
+    # The kernel reserves a share of the host's memory that differs from boot to boot; a GPU's total is constant.
     unit = 2**30 if on_cpu else 2**20
     key = {
         "kind": environment.device_kind,
@@ -87,7 +87,7 @@ def fingerprint(environment: Environment) -> str:
 
 
 def _shown(gpus: tuple[Gpu, ...], chosen: str | None) -> tuple[Gpu, ...]:
-    """Return the GPUs that `chosen`, the value of `CUDA_VISIBLE_DEVICES`, leaves."""
+    """Return the GPUs that remain visible with `chosen`, the value of `CUDA_VISIBLE_DEVICES`."""
     if chosen is None:
         return gpus
     entries = [entry.strip() for entry in chosen.split(",")]
@@ -110,7 +110,7 @@ def _gpu_mismatch(measured: Environment, gpus: tuple[Gpu, ...]) -> str | None:
 
 
 def _same_memory(gpu: Gpu, device_bytes: int) -> bool:
-    """Whether the total fits with or without the driver's reserve: CUDA leaves it out, an old driver cannot tell it."""
+    """Return whether the totals agree with or without the driver's reserve: CUDA omits it, old drivers hide it."""
     if gpu.total_bytes is None:
         return True
     totals = (gpu.total_bytes, gpu.total_bytes - (gpu.reserved_bytes or 0))
@@ -134,7 +134,7 @@ def _torch_mismatch(measured: Environment) -> str | None:
     here = torch_version()
     if here is None:
         return f"Measured with torch {measured.torch}; here no torch is installed."
-    # Wheels of torch omit the build ("+cu130") from the metadata that is read here, but not from `torch.__version__`.
+    # Wheels of torch omit the build ("+cu130") in the metadata that is read here, but not in `torch.__version__`.
     builds = [version.partition("+")[2] for version in (here, measured.torch)]
     if _public(here) == _public(measured.torch) and (not all(builds) or builds[0] == builds[1]):
         return None

@@ -1,4 +1,4 @@
-"""The memory of this process by who holds it: pages of files, and the heap, in use or kept after it was freed."""
+"""The memory of this process by kind: pages of files, and the heap, in use or kept after it was freed."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ class HeldBytes(NamedTuple):
     """The bytes that the process holds now, by kind."""
 
     resident: int
-    files: int  # resident pages of files: the code of libraries, above all
-    used: int  # that malloc handed out, of its arenas and mapped alone
-    kept: int  # that was freed, and that malloc has not given back
+    files: int  # resident pages of files: mostly the code of libraries
+    used: int  # handed out by malloc, from its arenas or mapped separately
+    kept: int  # freed, but not yet returned by malloc
 
 
 def held_bytes() -> HeldBytes | None:
-    """Return what is held; None: kernel or malloc do not tell (glibc 2.33 and later do). Takes 0.1 ms."""
+    """Return the held bytes; None if kernel or malloc do not report them (glibc 2.33 and later do). Takes 0.1 ms."""
     tell, resident, files = _mallinfo(), process_bytes("VmRSS"), process_bytes("RssFile")
     if tell is None or resident is None or files is None:
         return None
@@ -38,7 +38,7 @@ def held_bytes() -> HeldBytes | None:
 def _mallinfo() -> Callable[[], _Mallinfo] | None:
     try:
         function = ctypes.CDLL(None).mallinfo2
-    except (AttributeError, OSError, TypeError):  # another C library; no such thing on Windows
+    except (AttributeError, OSError, TypeError):  # another C library, or Windows
         return None
     function.restype = _Mallinfo
     return function

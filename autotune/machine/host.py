@@ -1,12 +1,12 @@
 """The host's resources for this process: cores, memory, shared memory, CPU arithmetic.
 
-A container sees the whole machine in `/proc` and may use a slice of it, so every amount here is the smallest of what
-is built in, what affinity allows and what any control group above the process allows:
+A container sees the whole machine in `/proc` and may use a part of it. So each amount here is the smallest of what is
+installed, what affinity allows, and what any control group above the process allows:
 
     /sys/fs/cgroup/cpu/a/b   ──►  /sys/fs/cgroup/cpu/a  ──►  /sys/fs/cgroup/cpu     each level may set its own limit
 
-`root` stands for `/`; a test hands in a folder of its own. Off Linux the files are absent and only the operating
-system's totals are left. Not covered: swap, NUMA, huge pages.
+`root` stands for `/`; a test passes a folder of its own. On other systems than Linux the files are absent and only the
+operating system's totals remain. Not covered: swap, NUMA, huge pages.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ import psutil
 from autotune.core.records import Record
 
 ROOT = Path("/")
-USABLE_FRACTION = 0.95  # of what is available now: beyond it the kernel kills, and not only the probe
+USABLE_FRACTION = 0.95  # of the memory available now: beyond it the kernel kills processes, not only the probe
 LimitSource = Literal["physical memory", "cgroup v1", "cgroup v2"]
-# The processor computes the dtype itself if it has one of the alternatives, each a set of flags that go together.
-# AVX512-BF16 and AMX: Intel's instruction set reference; bf16: Linux `Documentation/arch/arm64`. Not avx512_fp16: a
-# processor that has it trained digits_cnn in float16 at 25 samples/s against 1,600 in float32 (decision 10);
-# nor ARM's asimdhp, which nobody has measured. `--amp fp16` asks for float16 all the same.
+# The processor computes in the dtype itself if it has one of the alternatives, each a set of flags that belong
+# together. AVX512-BF16 and AMX: Intel's instruction set reference; bf16: Linux `Documentation/arch/arm64`. Not
+# avx512_fp16: a processor that has it trained digits_cnn in float16 at 25 samples/s against 1,600 in float32
+# (decisions/0010); nor ARM's asimdhp, which was not measured. `--amp fp16` uses float16 all the same.
 _NATIVE: dict[str, tuple[frozenset[str], ...]] = {
     "bfloat16": (frozenset({"amx_bf16"}), frozenset({"avx512_bf16"}), frozenset({"bf16"})),
     "float16": (frozenset({"amx_fp16"}),),
@@ -45,7 +45,7 @@ class HostMemory(Record, frozen=True, kw_only=True):
 
 
 def usable_cores(root: Path = ROOT) -> int:
-    """Return the cores this process may keep busy: the smaller of affinity and CPU quota, rounded up, at least 1."""
+    """Return how many cores this process may use: the smaller of affinity and CPU quota, rounded up, at least 1."""
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quotas = [math.ceil(quota) for quota in _cpu_quotas(root)]
     return max(1, min(allowed, *quotas)) if quotas else allowed
@@ -64,7 +64,7 @@ def host_memory(root: Path = ROOT) -> HostMemory:
 
 
 def process_bytes(*lines: str, pid: int | None = None, root: Path = ROOT) -> int | None:
-    """Return the sum of these lines of `/proc/PID/status`, such as VmRSS; None where the kernel does not tell.
+    """Return the sum, in bytes, of these lines of `/proc/PID/status`, such as VmRSS; None if the kernel has none.
 
     `pid` None is this process.
     """
@@ -75,13 +75,13 @@ def process_bytes(*lines: str, pid: int | None = None, root: Path = ROOT) -> int
 
 
 def disk_bytes_read(root: Path = ROOT) -> int | None:
-    """Return the bytes that this process has had read from disks so far; None where the kernel does not tell."""
+    """Return the bytes that were read from disks for this process so far; None if the kernel does not report them."""
     found = _entry(root / "proc/self/io", "read_bytes")
     return int(found) if found else None
 
 
 def shared_memory_bytes(root: Path = ROOT) -> int | None:
-    """Return the free bytes of `/dev/shm`, which hands over batches of workers; None where there is none."""
+    """Return the free bytes of `/dev/shm`, through which workers pass their batches; None if there is none."""
     try:
         return shutil.disk_usage(root / "dev/shm").free
     except OSError:
@@ -89,18 +89,18 @@ def shared_memory_bytes(root: Path = ROOT) -> int | None:
 
 
 def cpu_name(root: Path = ROOT) -> str:
-    """Return the processor's own name, or its architecture where it does not tell (ARM, macOS)."""
+    """Return the processor's own name, or its architecture if it reports none (ARM, macOS)."""
     return _entry(root / "proc/cpuinfo", "model name") or platform.processor() or platform.machine()
 
 
 def cpu_native_dtypes(root: Path = ROOT) -> tuple[str, ...]:
-    """Return the autocast dtypes that the CPU computes in; others are emulated and slower. Empty when unknown."""
+    """Return the autocast dtypes that the CPU computes in; others are emulated and slower. Empty if unknown."""
     flags = frozenset((_entry(root / "proc/cpuinfo", "flags") or _entry(root / "proc/cpuinfo", "Features")).split())
     return tuple(dtype for dtype, alternatives in _NATIVE.items() if any(need <= flags for need in alternatives))
 
 
 def _cpu_quotas(root: Path) -> Iterator[float]:
-    """Yield the limit in cores at every level that sets one."""
+    """Yield the limit in cores at each level that sets one."""
     for folder in _levels(root, None):
         quota, _, period = (_text(folder / "cpu.max") or "max").partition(" ")
         if quota != "max":
@@ -112,7 +112,7 @@ def _cpu_quotas(root: Path) -> Iterator[float]:
 
 
 def _memory_limits(root: Path) -> Iterator[tuple[int, int, LimitSource]]:
-    """Yield the limit and what is left of it, in bytes, at every level that sets one.
+    """Yield the limit, what is left of it, both in bytes, and its source, at each level that sets one.
 
     Version 1 writes "no limit" as a number near 2**63, which no machine's total exceeds.
     """
@@ -127,20 +127,20 @@ def _memory_limits(root: Path) -> Iterator[tuple[int, int, LimitSource]]:
 
 
 def _page_cache(folder: Path, key: str) -> int:
-    """Return the bytes that count as used although the kernel would give them back first."""
+    """Return the bytes that count as used although the kernel would reclaim them first."""
     return int(_entry(folder / "memory.stat", key, " ") or 0)
 
 
 def _levels(root: Path, controller: str | None) -> Iterator[Path]:
     """Yield the folders of the control group of this process and of all above it; `controller` None means version 2.
 
-    A container often sees the path that it has outside, but mounts its own group as the top: levels that do not
-    exist are left out.
+    A container often sees the path that it has outside, but mounts its own group as the top: levels that do not exist
+    are left out.
     """
     for line in (_text(root / "proc/self/cgroup") or "").splitlines():
         _, controllers, path = line.split(":", 2)
         if controller is None and controllers == "":
-            tops = [root / "sys/fs/cgroup", root / "sys/fs/cgroup/unified"]  # the second where both are mounted
+            tops = [root / "sys/fs/cgroup", root / "sys/fs/cgroup/unified"]  # the second if both versions are mounted
         elif controller is not None and controller in controllers.split(","):
             tops = [root / "sys/fs/cgroup" / controller]
         else:
@@ -157,7 +157,7 @@ def _number(path: Path) -> int | None:
 
 
 def _entry(path: Path, key: str, separator: str = ":") -> str:
-    """Return the first value of `key` in a file with one on every line; empty if there is none."""
+    """Return the first value of `key` in a file with one key per line; empty if there is none."""
     lines = (line.partition(separator) for line in (_text(path) or "").splitlines())
     return next((value.strip() for name, _, value in lines if name.strip() == key), "")
 

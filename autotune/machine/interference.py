@@ -1,10 +1,10 @@
-"""The interference by other processes: two looks at the kernel's counters, by a probe or by the search.
+"""The interference by other processes: the kernel's counters at two moments, read by a probe or by the search.
 
     run-queue wait     the main thread was ready to run and did not get a core     /proc/self/schedstat
-    foreign cores      busy time of the cores that we may use, less our own        /proc/stat, /proc/PID/stat
+    foreign cores      busy time of the cores of this process, less its own        /proc/stat, /proc/PID/stat
 
-The wait alone blames nobody: the probe's own loader workers make its main thread wait, too. Not covered: neighbours
-that take memory bandwidth or disk, and not cores. They show only in a repeat of the same configuration.
+The wait alone does not show who caused it: the probe's own loader workers make its main thread wait too. Not covered:
+neighbours that use memory bandwidth or disk, but no cores. They show only in a repeat of the same configuration.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import psutil
 from autotune.core.interference_readings import HostInterference
 
 LEADER = "_AUTOTUNE_LEADER"  # environment variable of ranks: the process that started their distributed launcher
-OUTSIDE_LOOK_SECONDS = 1.0  # of a look from outside of a probe: ticks of 10 ms err by 1 % of a core
-_SCHEDSTAT = Path("/proc/self/schedstat")  # of the main thread: nanoseconds on a core, waiting for one, time slices
+OUTSIDE_LOOK_SECONDS = 1.0  # duration of a reading from outside of a probe: ticks of 10 ms err by 1 % of a core
+_SCHEDSTAT = Path("/proc/self/schedstat")  # main thread: nanoseconds on a core, waiting for one, time slices
 
-# How many cores others keep busy while the given function pauses for so many seconds; None: the kernel does not tell.
+# How many cores others keep busy while the given function pauses for so many seconds; None: not reported.
 ForeignCores = Callable[[Callable[[float], None]], float | None]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Look:
-    """The counters at one moment, in seconds. None: the kernel does not tell."""
+    """The counters at one moment, in seconds. None: the kernel does not report them."""
 
     now: float
     waited: float | None
@@ -39,12 +39,12 @@ class Look:
 
 
 def look() -> Look:
-    """Read the counters. Takes a millisecond or two (it walks over all processes): not inside a window."""
+    """Return the counters. This takes 1 to 2 ms (it visits all processes): not for use inside a window."""
     return Look(now=time.perf_counter(), waited=run_queue_wait(), busy=_busy_seconds(), own=_own_seconds())
 
 
 def interference_between(before: Look, after: Look) -> HostInterference:
-    """Return the interference from one look to the other."""
+    """Return the interference between two readings."""
     elapsed = after.now - before.now
     wait = foreign = None
     if before.waited is not None and after.waited is not None:
@@ -55,14 +55,14 @@ def interference_between(before: Look, after: Look) -> HostInterference:
 
 
 def foreign_cores(pause: Callable[[float], None]) -> float | None:
-    """Return how many cores other processes keep busy during a second from now; None: the kernel does not tell."""
+    """Return how many cores other processes keep busy during the next second; None if the kernel does not report it."""
     before = look()
     pause(OUTSIDE_LOOK_SECONDS)
     return interference_between(before, look()).foreign_cores
 
 
 def run_queue_wait() -> float | None:
-    """Return the seconds that the main thread was ready to run and had no core; None: the kernel does not tell."""
+    """Return the seconds that the main thread was ready to run without a core; None if not reported."""
     try:
         running, waiting, _ = map(int, _SCHEDSTAT.read_text().split())
     except (OSError, ValueError):
@@ -71,7 +71,7 @@ def run_queue_wait() -> float | None:
 
 
 def _busy_seconds() -> float | None:
-    """Time taken by processes, and by other guests of the host. Interrupts are left out: mostly our own data."""
+    """Return the seconds of processes, and of other guests of the host; not of interrupts: mostly own data."""
     try:
         cores = psutil.cpu_times(percpu=True)
         usable = os.sched_getaffinity(0)
@@ -83,9 +83,9 @@ def _busy_seconds() -> float | None:
 
 
 def _own_seconds() -> float:
-    """Time of this process and its descendants, those included that have ended and were waited for.
+    """Return the seconds used by this process and its descendants, ended ones included if they were waited for.
 
-    Of a rank: of all ranks with what started them. They train together.
+    For a rank: by all ranks and the process that started them, because they train together.
     """
     leader = os.environ.get(LEADER)
     processes = [psutil.Process()]
@@ -94,7 +94,7 @@ def _own_seconds() -> float:
         processes += processes[0].children(recursive=True)
     total = 0.0
     for process in processes:
-        with suppress(psutil.Error):  # ended meanwhile: counted by the parent that waited for it
+        with suppress(psutil.Error):  # it has ended since: the parent that waited for it counts its time
             times = process.cpu_times()
             total += times.user + times.system + times.children_user + times.children_system
     return total

@@ -1,4 +1,4 @@
-"""The allocators of host memory: which are there, and which one this process has. Linux only."""
+"""The allocators of host memory: which are installed, and which one this process uses. Linux only."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import os
 import subprocess
 import sys
 
-_LARGE = 64 << 20  # bytes: glibc maps more than 32 MiB anew, whatever it has learned (DEFAULT_MMAP_THRESHOLD_MAX)
-_IS_MAPPED = 2  # a bit of the size before every block of glibc (malloc/malloc.c, IS_MMAPPED)
+_LARGE = 64 << 20  # bytes: glibc maps more than 32 MiB separately, whatever it has learned (DEFAULT_MMAP_THRESHOLD_MAX)
+_IS_MAPPED = 2  # a bit of the size in front of each block of glibc (malloc/malloc.c, IS_MMAPPED)
 
 
 def can_preload(library: str) -> bool:
-    """Return whether a process that preloads `library` gets it: the dynamic loader complains if it is not there.
+    """Return whether a process that preloads `library` gets it: the dynamic loader reports a missing one.
 
-    Opening it here would not tell: jemalloc has thread-local data for which there is no room in a running process.
+    Opening it here would not show this: jemalloc has thread-local data for which a running process has no room.
     """
     if sys.platform != "linux":
         return False
@@ -27,7 +27,7 @@ def can_preload(library: str) -> bool:
 
 
 def glibc_version() -> tuple[int, ...]:
-    """Return such as (2, 36); () for another C library."""
+    """Return the version of glibc, such as (2, 36); () for another C library."""
     try:
         name, _, version = (os.confstr("CS_GNU_LIBC_VERSION") or "").partition(" ")
     except (AttributeError, ValueError, OSError):
@@ -36,12 +36,12 @@ def glibc_version() -> tuple[int, ...]:
 
 
 def is_defined(symbol: str) -> bool:
-    """Return whether a library that all of this process sees defines `symbol`."""
+    """Return whether a library that is visible to all of this process defines `symbol`."""
     return hasattr(ctypes.CDLL(None), symbol)
 
 
 def keeps_large_blocks() -> bool:
-    """Return whether glibc takes large blocks from its heap, which it keeps, and does not map them: by taking one."""
+    """Allocate a large block; return whether glibc takes it from its heap, which it keeps, instead of mapping it."""
     libc = ctypes.CDLL(None)
     libc.malloc.restype, libc.malloc.argtypes = ctypes.c_void_p, [ctypes.c_size_t]
     libc.free.argtypes = [ctypes.c_void_p]

@@ -1,4 +1,4 @@
-"""The NVIDIA driver's view of its GPUs, through NVML; never raises, and touches no CUDA context.
+"""The NVIDIA driver's view of its GPUs, through NVML; never raises, and uses no CUDA context.
 
 The library is `pynvml`, installed by the distribution `nvidia-ml-py`. A reading that this GPU, driver or permission
 does not offer is None, never 0. Order and index are NVML's (by PCI bus), which `CUDA_VISIBLE_DEVICES` may rearrange:
@@ -18,7 +18,7 @@ from typing import Any
 from autotune.core.records import Record
 
 # Bits of `nvmlClocksEventReasons` (nvml.h, driver 580). Idle (0x1) and the user's own clock settings (0x2, 0x100) are
-# left out: they take nothing away from a running kernel that was promised to it.
+# left out: they do not slow down a running kernel unexpectedly.
 _REASONS = {
     0x4: "power cap",
     0x8: "hardware slowdown",
@@ -31,7 +31,7 @@ _REASONS = {
 
 VISIBLE_DEVICES = "CUDA_VISIBLE_DEVICES"  # environment variable: the GPUs that CUDA shows to a process
 _SAMPLE_SECONDS = 1.0  # the longest sample period of a GPU (nvml.h, on utilization)
-_NO_SAMPLES = (0, 6)  # NVML_SUCCESS with nothing to tell, NVML_ERROR_NOT_FOUND: nobody computed
+_NO_SAMPLES = (0, 6)  # NVML_SUCCESS without samples, NVML_ERROR_NOT_FOUND: no process computed
 
 
 class GpuProcess(Record, frozen=True, kw_only=True):
@@ -42,7 +42,7 @@ class GpuProcess(Record, frozen=True, kw_only=True):
 
 
 class Gpu(Record, frozen=True, kw_only=True):
-    """One NVIDIA GPU, read at one moment."""
+    """One NVIDIA GPU at one moment."""
 
     index: int
     name: str
@@ -53,11 +53,11 @@ class Gpu(Record, frozen=True, kw_only=True):
     used_bytes: int | None = None  # by all processes, without the reserved part
     processes: tuple[GpuProcess, ...] | None = None
     max_sm_clock_mhz: int | None = None
-    throttle_reasons: tuple[str, ...] | None = None  # empty: runs as fast as it can
+    throttle_reasons: tuple[str, ...] | None = None  # empty if it runs at full speed
 
 
 class Glance(Record, frozen=True, kw_only=True):
-    """The changing readings of a GPU; taken in well under a millisecond where the driver is loaded."""
+    """The changing readings of a GPU; they take well under a millisecond if the driver is loaded."""
 
     utilization: float | None = None  # share of the GPU's last sample period (1/6 to 1 s) with any kernel, 0..1
     used_bytes: int | None = None
@@ -65,8 +65,8 @@ class Glance(Record, frozen=True, kw_only=True):
     energy_joules: float | None = None  # since the driver was loaded (Volta and later)
     sm_clock_mhz: int | None = None
     throttle_reasons: tuple[str, ...] | None = None
-    processes: tuple[int, ...] | None = None  # that hold a context for computing
-    computing: tuple[tuple[int, float], ...] | None = None  # of them, who ran kernels lately, and its share of time
+    processes: tuple[int, ...] | None = None  # that hold a compute context
+    computing: tuple[tuple[int, float], ...] | None = None  # those that ran kernels lately, and their share of time
 
 
 def gpus() -> tuple[Gpu, ...]:
@@ -109,7 +109,7 @@ def deprecated_pynvml() -> str | None:
 
 
 def read(nvml: Any, index: int) -> Gpu | None:
-    """Read one GPU through an initialised `nvml` library; None if even its handle or name is refused (a lost GPU)."""
+    """Return one GPU as an initialised `nvml` library reads it; None if handle or name are refused (a lost GPU)."""
     handle = ask(lambda: nvml.nvmlDeviceGetHandleByIndex(index))
     name = ask(lambda: nvml.nvmlDeviceGetName(handle))
     if handle is None or name is None:
@@ -131,9 +131,9 @@ def read(nvml: Any, index: int) -> Gpu | None:
 
 @functools.cache
 def library() -> Any | None:
-    """Return the library, initialised once for the life of this process; None where it cannot be used."""
+    """Return the library, initialised once for the life of this process; None if it cannot be used."""
     try:
-        return _initialised()  # and never shut down, which would take the handles away
+        return _initialised()  # never shut down, which would invalidate the handles
     except _Unusable:
         return None
 
@@ -166,20 +166,20 @@ def glance(nvml: Any, handle: Any) -> Glance:
 
 
 def ask(question: Callable[[], Any]) -> Any:
-    """Return the library's answer, or None for whatever it cannot tell."""
-    # Old drivers and shadowed libraries raise AttributeError and a mismatch error that is no NVMLError.
+    """Return the library's answer, or None for whatever it cannot answer."""
+    # Old drivers and shadowed libraries raise AttributeError and a mismatch error that is not an NVMLError.
     with contextlib.suppress(Exception):
         return question()
     return None
 
 
 class _Unusable(Exception):
-    """Raised where NVML is absent or refuses to start."""
+    """Raised if NVML is absent or does not start."""
 
 
 @contextlib.contextmanager
 def _opened() -> Iterator[Any]:
-    """Give the library between its init and its shutdown (it counts them, so that nesting is safe)."""
+    """Yield the library between its init and its shutdown (it counts them, so nesting is safe)."""
     pynvml = _initialised()
     try:
         yield pynvml
@@ -193,7 +193,7 @@ def _opened() -> Iterator[Any]:
 def _initialised() -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # the deprecated distribution; `deprecated_pynvml` tells
+            warnings.simplefilter("ignore", FutureWarning)  # `deprecated_pynvml` reports what it warns of
             import pynvml
         pynvml.nvmlInit()
     except Exception as error:
@@ -202,7 +202,7 @@ def _initialised() -> Any:
 
 
 def _memory(nvml: Any, handle: Any) -> Any:
-    """Return the amounts of memory. Old drivers only know the first form of the call, which adds their own share."""
+    """Return the amounts of memory. Old drivers know only the first version of the call, which adds their own share."""
     return ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle, nvml.nvmlMemory_v2)) or ask(
         lambda: nvml.nvmlDeviceGetMemoryInfo(handle)
     )
@@ -215,14 +215,14 @@ def _computing(nvml: Any, handle: Any) -> tuple[tuple[int, float], ...] | None:
         samples = nvml.nvmlDeviceGetProcessUtilization(handle, since)
     except Exception as error:
         return () if getattr(error, "value", None) in _NO_SAMPLES else None
-    # Drivers have been seen to answer with samples that are old, or of more than all there is.
+    # Some drivers return samples that are old, or above 100 %.
     return tuple((one.pid, one.smUtil / 100) for one in samples if one.timeStamp >= since and 0 < one.smUtil <= 100)
 
 
 def _throttling(nvml: Any, handle: Any) -> tuple[str, ...] | None:
-    """Return the reasons that the driver gives for a lower clock; None if it tells none at all."""
+    """Return the reasons that the driver gives for a lower clock; None if it reports none at all."""
     bits = ask(lambda: nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-    if bits is None:  # its name before driver 535
+    if bits is None:  # the name of the call before driver 535
         bits = ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
     return None if bits is None else tuple(reason for bit, reason in _REASONS.items() if bits & bit)
 
@@ -234,5 +234,5 @@ def _processes(listed: Any) -> tuple[GpuProcess, ...] | None:
 
 
 def _text(answer: Any) -> Any:
-    """Return an answer as text: older releases of the library give bytes."""
+    """Return an answer as text: older releases of the library return bytes."""
     return answer.decode() if isinstance(answer, bytes) else answer

@@ -1,4 +1,4 @@
-"""The registry of objectives. Order is the order of `--help`; the first one is the default."""
+"""The registry of objectives. Its order is that of `--help`; the first one is the default."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ else:
 
 
 def objective_of(goal: Goal) -> Objective:
-    """Return the objective that a goal names. Raises `ValueError` if there is none of that name."""
+    """Return the objective that a goal names. Raise `ValueError` if no objective has that name."""
     for objective in OBJECTIVES:
         if objective.name == goal.objective:
             return objective
@@ -31,9 +31,9 @@ def objective_of(goal: Goal) -> Objective:
 
 
 def completed(goal: Goal) -> Goal:
-    """Return `goal` with a value for every option of its objective: an earlier version may have known fewer.
+    """Return `goal` with a value for each option of its objective: an earlier version may have known fewer.
 
-    Raises `ValueError` or `msgspec.ValidationError` where today's objectives cannot have it.
+    Raise `ValueError` or `msgspec.ValidationError` if today's objectives do not accept it.
     """
     objective = objective_of(goal)
     options = to_builtins(objective.options.of(goal))

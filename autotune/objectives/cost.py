@@ -1,4 +1,4 @@
-"""`cost`: samples for the money, at a price per hour of this machine."""
+"""`cost`: samples per unit of money, at a price per hour of this machine."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class CostOptions(ObjectiveOptions, frozen=True, kw_only=True):
 
 
 class Cost(Objective):
-    """One machine at one price: what is fastest is cheapest, and what changes is what is printed."""
+    """One machine at one price: the fastest configuration is the cheapest, and only the printed figures change."""
 
     name = "cost"
     option_help = "samples for the money, with --price"
@@ -44,7 +44,7 @@ class Cost(Objective):
     counts_compiling = True
 
     def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
-        """Raise `UsageError` unless a price is given."""
+        """Raise `UsageError` if no price is given."""
         if CostOptions.of(goal).price is None:
             raise UsageError(
                 "--objective cost needs what an hour of this machine costs. It was probably forgotten. Give it with "
@@ -52,14 +52,14 @@ class Cost(Objective):
             )
 
     def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:
-        """Samples/s, by the price of a second."""
+        """Return samples per unit of money: samples/s over the price of a second; None if not measured."""
         price = CostOptions.of(goal).price
         if result.measurement is None or price is None:
             return None
         return result.measurement.samples_per_second * SECONDS_PER_HOUR / price
 
     def reasons(self, decision: Decision) -> tuple[Notice, ...]:
-        """Cost of a million samples and of an epoch, and what the baseline's 1,000 hours would cost less."""
+        """Return the cost of a million samples and of an epoch, and the saving in 1,000 hours of the baseline."""
         price, now, before = CostOptions.of(decision.goal).price or 0.0, decision.chosen, decision.baseline
         samples = decision.facts.dataset_samples
 
@@ -72,7 +72,7 @@ class Cost(Objective):
             return (own,)
         saved, total = MANY_HOURS * price * (1 - before.score / now.score), MANY_HOURS * price
         change = (
-            notice(Code.COST_ADDED, added=-saved, total=total)  # the baseline's dtype was refused, say
+            notice(Code.COST_ADDED, added=-saved, total=total)  # for example because the baseline's dtype was refused
             if saved < 0
             else notice(Code.COST_SAVED, saved=saved, total=total)
         )

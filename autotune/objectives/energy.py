@@ -1,4 +1,4 @@
-"""`energy`: samples per joule that the GPU takes, by its own counter."""
+"""`energy`: samples per joule of the GPU, by its own counter."""
 
 from __future__ import annotations
 
@@ -17,8 +17,9 @@ INSTEAD = "Search with --objective throughput: what is faster mostly takes less 
 class Energy(Objective):
     """The energy of the GPU alone: no counter that it can read covers processor, memory and fans of the host.
 
-    The counter is NVML's (Volta and later; many consumer GPUs have none). It moves every 0.1 s, so that windows are to
-    last 5 s (docs/notes/gpu.md 1): that is right to 2 %, and the rounds of the confirmation average over several.
+    The counter is NVML's (Volta and later; many consumer GPUs have none). It changes every 0.1 s, so that windows
+    should last 5 s (docs/notes/gpu.md 1): they are then right to 2 %, and the rounds of the confirmation average over
+    several.
     """
 
     name = "energy"
@@ -27,17 +28,17 @@ class Energy(Objective):
     wish = "the most samples per joule of the GPU"
     better, worse, best = "more energy-efficient", "less energy-efficient", "most energy-efficient"
     unbeaten = "measurably more energy-efficient"
-    missing = Code.NO_ENERGY  # the counter did not answer, or did not move
+    missing = Code.NO_ENERGY  # the counter did not answer, or did not change
     probe_budget = ProbeBudget(min_seconds=5.0, max_seconds=8.0, max_steps=10_000)
 
     def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
-        """A GPU whose energy counter answers. Raises `UsageError`."""
+        """Raise `UsageError` if there is no GPU whose energy counter answers."""
         if environment.device_kind != "cuda":
             raise UsageError(
                 f"--objective energy needs a GPU that counts its energy; the device is {environment.device} "
                 f"({environment.device_name}). Only NVIDIA's driver tells it, through NVML. {INSTEAD}"
             )
-        if environment.device_uuid is None:  # an old torch does not say which GPU it is: the first probe will show
+        if environment.device_uuid is None:  # an old torch does not name its GPU: the first probe will show
             return
         nvml = library()
         gpu = find_gpu(nvml, environment.device_uuid)
@@ -48,15 +49,15 @@ class Energy(Objective):
             )
 
     def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:
-        """Samples of the window for the energy that the GPU took during it."""
+        """Return the samples of the window per joule that the GPU took during it; None if not measured."""
         return result.samples_per_joule
 
     def headline(self, decision: Decision) -> Notice | None:
-        """`1.31× as many samples per joule as your baseline (1.25 to 1.38)`."""
+        """Return such as `1.31× as many samples per joule as your baseline (1.25 to 1.38)`; None without a gain."""
         return decision.gained(Code.LESS_ENERGY)
 
     def reasons(self, decision: Decision) -> tuple[Notice, ...]:
-        """The figure itself, and the power that it means."""
+        """Return the samples per joule, and the power in watts that follows from it."""
         now, before = decision.chosen, decision.baseline
         other = None if before == now else before
         return (

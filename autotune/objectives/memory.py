@@ -11,9 +11,9 @@ from autotune.study.summary import ConfigSummary
 
 
 class Memory(Throughput):
-    """Looks for the fastest first, because nobody knows what is nearly as fast before that; then for less memory.
+    """The search for the fastest first, because it defines what is nearly as fast; then for less memory.
 
-    The peak is the figure that counts against the memory limit: the device's on an accelerator, else the host's.
+    The peak is the one that counts against the memory limit: the device's on an accelerator, else the host's.
     """
 
     name = "memory"
@@ -24,17 +24,17 @@ class Memory(Throughput):
     best, unbeaten = "most memory-efficient", "measurably smaller in memory and nearly as fast"
 
     def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
-        """Accept every goal: nothing is raised."""
+        """Accept every goal; raise nothing."""
 
     def uses_options(self, goal: Goal) -> bool:
-        """Whether speed may be given: always for memory."""
+        """Return True: memory always allows to give up speed."""
         return True
 
     def knee(self, goal: Goal) -> None:
-        """Return None: the speed is given for memory."""
+        """Return None: speed is given up for memory."""
 
     def slack(self, goal: Goal) -> float:
-        """The share of speed that the user gives for memory."""
+        """Return the share of speed that the user gives up for memory."""
         return SpeedOptions.of(goal).within
 
     def order(self, summary: ConfigSummary) -> float:
@@ -42,11 +42,11 @@ class Memory(Throughput):
         return float(summary.peak_bytes)
 
     def probes_after(self, goal: Goal) -> int:
-        """Return the probes that it takes to find the smallest batch that is still fast enough."""
+        """Return how many probes it takes to find the smallest batch that is still fast enough."""
         return DESCENT_PROBES
 
     def headline(self, decision: Decision) -> Notice | None:
-        """`67% less memory than your baseline (2.1 GiB instead of 6.3 GiB) at 0.97× its speed`."""
+        """Return such as `67% less memory than your baseline (2.1 GiB instead of 6.3 GiB) at 0.97× its speed`."""
         before, now = decision.baseline, decision.chosen
         if before is None or decision.speedup is None or not self.is_lower(now, before):
             return None

@@ -13,7 +13,7 @@ from autotune.units import format_percent, parse_fraction
 
 
 class SpeedOptions(ObjectiveOptions, frozen=True, kw_only=True):
-    """The speed that may be given for something else."""
+    """The share of speed that may be given up for something else."""
 
     within: Annotated[
         Share,
@@ -28,8 +28,8 @@ class SpeedOptions(ObjectiveOptions, frozen=True, kw_only=True):
 class Throughput(Objective):
     """Samples over wall time.
 
-    Samples also where the target has tokens: batches of varying length count their padding as tokens, so that a batch
-    with more of it would look faster. Tokens/s are told beside it.
+    Samples count even if the target has tokens: batches of varying length count their padding as tokens, so that a
+    batch with more of it would look faster. Tokens/s are reported in addition.
     """
 
     name = "throughput"
@@ -41,7 +41,7 @@ class Throughput(Objective):
     counts_compiling = True
 
     def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
-        """Refuse to give speed for a smaller global batch where it is held."""
+        """Raise `UsageError` if speed is to be given up for a smaller global batch that is held."""
         within = self._within(goal)
         if goal.global_batch is not None and within != KNEE_SHARE:
             raise UsageError(
@@ -51,15 +51,15 @@ class Throughput(Objective):
             )
 
     def uses_options(self, goal: Goal) -> bool:
-        """Whether speed may be given for anything."""
+        """Return whether speed may be given up for anything."""
         return self.options is not SpeedOptions or goal.global_batch is None
 
     def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:
-        """Return the samples/s of the window; None: not measured."""
+        """Return the samples/s of the window; None if not measured."""
         return None if result.measurement is None else result.measurement.samples_per_second
 
     def knee(self, goal: Goal) -> float | None:
-        """The share of speed that the user gives for a smaller global batch, where it is free."""
+        """Return the share of speed that the user gives up for a smaller global batch; None if that is held."""
         return self._within(goal) if goal.global_batch is None else None
 
     def _within(self, goal: Goal) -> float:

@@ -1,4 +1,4 @@
-"""`time-to-quality`: samples/s that bring training forward, by the gradient noise scale that was measured first."""
+"""`time-to-quality`: samples/s that advance training, by the gradient noise scale that is measured first."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from autotune.objectives.base import Decision, Objective
 
 
 class TimeToQuality(Objective):
-    """Goodput: samples/s times 1 / (1 + B / phi), B being the global batch (`gradient_noise/estimate.py`).
+    """Goodput: samples/s times 1 / (1 + B / phi), with B the global batch (`gradient_noise/estimate.py`).
 
-    It looks at how soon a training loss is reached, never at how well the model generalises. As long as phi is not
-    known, and where the gradient does not stand out of its noise, there is no evidence against any batch, and it is
-    the throughput.
+    It considers how soon a training loss is reached, never how well the model generalises. While phi is unknown, and if
+    the gradient is not distinguishable from its noise, there is no evidence against any batch, and the goodput is the
+    throughput.
     """
 
     name = "time-to-quality"
@@ -35,7 +35,7 @@ class TimeToQuality(Objective):
     unbeaten = "measurably faster to a given loss"
 
     def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
-        """Ask for a free global batch, which alone tells this from throughput, and for samples that differ."""
+        """Raise `UsageError` unless the global batch is free, without which this is throughput, and samples differ."""
         if goal.global_batch is not None:
             raise UsageError(
                 f"--objective time-to-quality searches the global batch, and it is held at {goal.global_batch}. The "
@@ -60,7 +60,7 @@ class TimeToQuality(Objective):
             )
 
     def score(self, result: ProbeResult, goal: Goal, noise_scale: float | None = None) -> float | None:
-        """Return samples/s of the window times how much each of them advances training; None: nothing was measured."""
+        """Return samples/s of the window times how much each of them advances training; None if not measured."""
         measured = result.measurement
         if measured is None:
             return None
@@ -71,8 +71,8 @@ class TimeToQuality(Objective):
         return lambda config: efficiency(config.global_batch_size(), noise_scale)
 
     def knee(self, goal: Goal) -> None:
-        """Return None: a score that counts what a large batch wastes has its own best batch."""
+        """Return None: a score that counts the waste of a large batch has its own best batch."""
 
     def headline(self, decision: Decision) -> Notice | None:
-        """`2.31× as fast to a given loss as your baseline (2.15 to 2.48, estimated)`."""
+        """Return such as `2.31× as fast to a given loss as your baseline (2.15 to 2.48, estimated)`."""
         return decision.gained(Code.SOONER_TO_LOSS)

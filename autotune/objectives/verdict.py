@@ -1,4 +1,4 @@
-"""The verdict: is a result feasible, what is its score, and why."""
+"""The verdict: whether a result is feasible, its score, and why."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from autotune.knobs.changes import BATCH_KNOBS
 from autotune.objectives import objective_of
 from autotune.study.compiling_seconds import CompilingSeconds
 
-# Every trial carries all of these, in this order: Optuna's GP sampler stacks constraint values without their names. The
-# order is the alphabet's, because that is what comes back from the database's index.
+# Each trial carries all of these, in this order: Optuna's GP sampler stacks constraint values without their names. The
+# order is alphabetical, because that is how the database's index returns them.
 CONSTRAINTS = ("memory", "runnable", "stability")
 SATISFIED, VIOLATED = -1.0, 1.0
 MOST_SKIPS_PER_STEP = 1 / 50  # after calibration; healthy float16 runs skip one in 2000 (docs/notes/precision.md 1)
-MOST_LOSS_GROWTH = 3.0  # last against first: beyond it training has left the rails (docs/notes/precision.md 1)
-AVERAGED_TRIAL_LOSSES = 3  # a single micro-batch's loss is noise
-# Of the limit, where shapes vary: mixed sizes fragment what the allocator holds (docs/notes/memory.md 2).
+MOST_LOSS_GROWTH = 3.0  # last over first: beyond it training diverges (docs/notes/precision.md 1)
+AVERAGED_TRIAL_LOSSES = 3  # the loss of a single micro-batch is noisy
+# Share of the limit if shapes vary: mixed sizes fragment the allocator's memory (docs/notes/memory.md 2).
 VARIED_HEADROOM = 0.1
-MOST_RETRIES = 0  # of the allocator in the window: each flushes its cache, waits for the device and allocates anew
-NEAR_TOTAL = 0.9  # of the device's: above it a driver may spill into the host's and not fail (docs/notes/memory.md 7)
-CLIFF_RATIO = 2.0  # times the seconds per sample of the next smaller batch, where a larger batch should cost fewer
+MOST_RETRIES = 0  # of the allocator in the window: each one empties its cache, waits for the device and allocates again
+NEAR_TOTAL = 0.9  # of the device's memory: above it a driver may use the host's and not fail (docs/notes/memory.md 7)
+CLIFF_RATIO = 2.0  # times the seconds per sample of the next smaller batch, although a larger batch should take fewer
 
 WORDS = {
     Outcome.OOM_DEVICE: "out of memory",
@@ -48,7 +48,7 @@ WORDS = {
 def judge(
     result: ProbeResult, request: StudyRequest, noise_scale: float | None = None, cold_seconds: float = 0.0
 ) -> Verdict:
-    """The objective's score is the value; memory, stability and runnability are constraints (> 0: violated).
+    """Return the verdict: the score is its value; memory, stability and runnability are constraints (> 0: violated).
 
     A planned run compiles once, for `cold_seconds` or as long as this probe did, and trains for the rest.
     """
@@ -88,7 +88,7 @@ def judge(
 def judge_among(
     trial: Trial, others: Iterable[Trial], request: StudyRequest, noise_scale: float | None = None
 ) -> Verdict:
-    """Judge one of several: memory is violated, too, where smaller batches among `others` show that it was spilled."""
+    """Return the verdict among other trials: smaller batches among `others` may show that memory was spilled."""
     others = tuple(others)
     verdict = judge(trial.result, request, noise_scale, CompilingSeconds(others).cold(trial.config))
     spilled = spill(trial, others, request) if verdict.feasible else None
@@ -98,9 +98,9 @@ def judge_among(
 
 
 def spill(trial: Trial, others: Iterable[Trial], request: StudyRequest) -> Notice | None:
-    """Return why this probe seems to have run in the host's memory in part, without an error; None if it does not.
+    """Return why this probe seems to have used the host's memory in part, without an error; None if it does not.
 
-    Drivers under Windows and WSL do so from 536.40 on; what shows is the time (docs/notes/memory.md 7).
+    Drivers under Windows and WSL do so from 536.40 on; it shows in the time per sample (docs/notes/memory.md 7).
     """
     measured = trial.result.measurement
     total = request.environment.device_bytes
@@ -123,14 +123,14 @@ def spill(trial: Trial, others: Iterable[Trial], request: StudyRequest) -> Notic
 
 
 def headroom_for(measurement: Measurement, request: StudyRequest) -> int:
-    """Bytes of the limit to keep free: the user's word, or by default more where the shapes of batches vary."""
+    """Return the bytes of the limit to keep free: the user's value, or a default, more if shapes of batches vary."""
     if not measurement.shapes_vary or request.goal.headroom_fraction is not None:
         return request.headroom_bytes
     return max(request.headroom_bytes, int(VARIED_HEADROOM * request.memory_limit_bytes))
 
 
 def instability(measurement: Measurement) -> Notice | None:
-    """Return why the losses of this probe speak against its configuration; None if they do not."""
+    """Return why the losses of this probe are evidence against its configuration; None if they are not."""
     losses = measurement.losses
     broken = sum(loss is None for loss in losses)
     if broken:
@@ -148,5 +148,5 @@ def instability(measurement: Measurement) -> Notice | None:
 
 
 def _all_but_batch(config: Config) -> dict[str, Value]:
-    """Return the values that two configurations must share for only their micro-batches to differ."""
+    """Return the values in which two configurations must agree, so that only their micro-batches differ."""
     return {name: value for name, value in config.values.items() if name not in BATCH_KNOBS}
