@@ -1,1 +1,1 @@
-"""The launcher: runs a probe and reads its end, behind the seam in `base.py`."""
+"""The launcher: it runs a probe and reads how it ended, behind the interface in `base.py`."""

@@ -1,4 +1,4 @@
-"""The seam between the search and whatever runs a request."""
+"""The interface between the search and whatever runs a request."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ LOG = "log.txt"
 
 
 class Launcher(Protocol):
-    """Runs one request in `folder`, and always comes back with its result.
+    """Runs one request in `folder`, and always returns its result.
 
-    Whatever the process does (runs out of memory, hangs, is killed), the result has an outcome, and no
-    process is left behind; the same holds when `KeyboardInterrupt` passes through.
-    `folder` must exist; afterwards it holds request, log and result, and after an interrupt only the log:
-    a request without a result means that the searching process died.
-    Raises `EnvironmentUnfit` if the folder cannot be written (disk full, read-only).
+    Whatever the process does (runs out of memory, hangs, is killed), the result has an outcome, and no process is left
+    behind; the same holds when `KeyboardInterrupt` is raised. `folder` must exist; afterwards it holds request, log and
+    result, and after an interrupt only the log: a request without a result means that the searching process died. Raise
+    `EnvironmentUnfit` if the folder cannot be written (disk full, read-only).
     """
 
     def run(self, request: Request[ResultT], folder: Path) -> ResultT:
-        """The record that this kind of request asks for."""
+        """Return the result, of the type that this kind of request asks for."""
         ...

@@ -1,4 +1,4 @@
-"""The files of one probe: request, log and result in a folder that may turn out not to be writable, and its pipes."""
+"""The files of one probe (request, log and result in a folder that may not be writable) and its pipes."""
 
 from __future__ import annotations
 
@@ -17,24 +17,22 @@ from autotune.launch.base import LOG, RESULT
 from autotune.targets.commands.hygiene import OUTPUT_FOLDER, RANKS_FOLDER
 from autotune.units import format_bytes
 
-_LOG_HEAD_BYTES = 64 * 2**10  # kept of a long log: how it began
-_LOG_TAIL_BYTES = (
-    192 * 2**10
-)  # and how it ended; a study is a folder to be kept, and a probe may print for half an hour
+_LOG_HEAD_BYTES = 64 * 2**10  # kept of the start of a long log
+_LOG_TAIL_BYTES = 192 * 2**10  # kept of its end: the folder of a study is kept, and a probe may print for half an hour
 
-COMPILED = "TORCHINDUCTOR_CACHE_DIR"  # environment variable: where torch.compile keeps what it generated
+COMPILED = "TORCHINDUCTOR_CACHE_DIR"  # environment variable: where torch.compile keeps the code that it generates
 COMPILED_FOLDER = "compiled"  # the same in a study, shared by its probes
 
 
 def cache_of(request: Request[Any], folder: Path) -> Path:
-    """Return the place for generated code of a request in `folder`: one for all of a study, else in that folder."""
+    """Return the place of generated code for a request in `folder`: one for the whole study, else in that folder."""
     if folder.parent.name == request.FOLDER:
         return folder.parent.parent / COMPILED_FOLDER
     return (folder.parent if folder.name == request.FOLDER else folder) / COMPILED_FOLDER
 
 
 def store(folder: Path, name: str, record: Record) -> None:
-    """Write a record of a probe atomically. Raises `EnvironmentUnfit`."""
+    """Write a record of a probe atomically. Raise `EnvironmentUnfit`."""
     try:
         codec.write(folder / name, record)
     except OSError as error:
@@ -44,7 +42,7 @@ def store(folder: Path, name: str, record: Record) -> None:
 
 
 def open_log(folder: Path) -> BinaryIO:
-    """An empty log, and no result of an earlier run beside it. Raises `EnvironmentUnfit`."""
+    """Return an empty log, and delete the result of an earlier run beside it. Raise `EnvironmentUnfit`."""
     try:
         (folder / RESULT).unlink(missing_ok=True)
         return (folder / LOG).open("wb")
@@ -53,13 +51,13 @@ def open_log(folder: Path) -> BinaryIO:
 
 
 def new_pipe(open_ends: ExitStack) -> tuple[FileIO, FileIO]:
-    """The read end and the write end of a new pipe, closed with `open_ends` if not before."""
+    """Return the read end and the write end of a new pipe; `open_ends` closes them if they are still open."""
     read, write = os.pipe()
     return open_ends.enter_context(FileIO(read, "r")), open_ends.enter_context(FileIO(write, "w"))
 
 
 def log_tail(folder: Path, most_bytes: int) -> str:
-    """The end of the log as text that can be shown: what is not printable is replaced."""
+    """Return the end of the log as text that can be shown: what is not printable is replaced."""
     with (folder / LOG).open("rb") as log:
         log.seek(max(0, log.seek(0, os.SEEK_END) - most_bytes))
         text = log.read().decode("utf-8", "replace")
@@ -67,13 +65,13 @@ def log_tail(folder: Path, most_bytes: int) -> str:
 
 
 def take_outputs_away(folder: Path) -> None:
-    """Delete what a command wrote into the folder of its probe; nothing may be there."""
+    """Delete what a command wrote into the folder of its probe, if anything."""
     for place in (OUTPUT_FOLDER, RANKS_FOLDER):
         shutil.rmtree(folder / place, ignore_errors=True)
 
 
 def tidy(folder: Path) -> None:
-    """Take away what a command wrote, and leave out the middle of a long log, in place: the disk may be full."""
+    """Delete what a command wrote, and cut out the middle of a long log, in place because the disk may be full."""
     take_outputs_away(folder)
     with (folder / LOG).open("r+b") as log:
         size = log.seek(0, os.SEEK_END)
@@ -88,7 +86,7 @@ def tidy(folder: Path) -> None:
 
 
 def unwritable(place: Path, error: OSError | None) -> EnvironmentUnfit:
-    """The three sentences about a place that could not be written; no `error` if it was the probe that met it."""
+    """Return the error for a place that could not be written; `error` is None if the probe met it."""
     what = "the probe's result did not fit" if error is None else error.strerror or error
     nearest = next(above for above in (place, *place.absolute().parents) if above.exists())
     free = format_bytes(shutil.disk_usage(nearest).free)

@@ -1,7 +1,7 @@
-"""Fork servers of a launcher: started when first needed, asked to fork a probe, ended with the launcher.
+"""The fork servers of a launcher: started when first needed, asked to fork a probe, ended with the launcher.
 
-The other side is `child/fork_server.py`. A forked probe is no child of ours: its fork server tells how it ended. One
-that is killed, stopped or out of memory costs the probe that was running, which then runs in a fresh process.
+The other side is `child/fork_server.py`. A forked probe is not a child of this process: its fork server reports how it
+ended. If a fork server is killed, stopped or out of memory, its probe is lost and runs again in a fresh process.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from autotune.launch.processes import insist, kill_all
 from autotune.machine.host import process_bytes
 from autotune.targets.commands.program import starts_ranks
 
-READY_SECONDS = 300.0  # to import everything, from a slow network disk too
-ANSWER_SECONDS = 30.0  # to fork: a large one that was swapped out takes seconds
-STATUS_SECONDS = 5.0  # from a probe's end to the word of it: the fork server has nothing else to do
-MOST_LOST_SERVERS = 3  # of fork servers, after which there is no other
+READY_SECONDS = 300.0  # to import everything, also from a slow network disk
+ANSWER_SECONDS = 30.0  # to fork: a large process that was swapped out takes seconds
+STATUS_SECONDS = 5.0  # from a probe's end to its report: the fork server has nothing else to do
+MOST_LOST_SERVERS = 3  # fork servers lost, after which no further one is started
 
 
 class NoForkServer(Exception):
-    """A process cannot be forked, and why. `for_good`: nor can a later one."""
+    """A process cannot be forked, and why. `for_good`: no later one can be, either."""
 
     def __init__(self, reason: str, *, for_good: bool = False) -> None:
         super().__init__(reason)
@@ -46,7 +46,7 @@ class NoForkServer(Exception):
 
 
 class Forked:
-    """A forked probe, used like a `subprocess.Popen`. `lost` says how its fork server went; empty: it did not."""
+    """A forked probe, used like a `subprocess.Popen`. `lost` says how its fork server was lost; empty if it was not."""
 
     def __init__(self, pid: int, pidfd: int, status: socket.socket) -> None:
         self.pid = pid
@@ -55,7 +55,7 @@ class Forked:
         self._pidfd, self._status = pidfd, status
 
     def poll(self) -> int | None:
-        """The exit status as `Popen` has it; None while the probe runs."""
+        """Return the exit status as `Popen` has it; None while the probe runs."""
         if self.returncode is None and _readable(self._status.fileno(), 0):
             self._read_status()
         elif self.returncode is None and _readable(self._pidfd, 0):
@@ -63,7 +63,7 @@ class Forked:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end of the process, and return its exit status. Raises `subprocess.TimeoutExpired`."""
+        """Wait for the end of the process, and return its exit status. Raise `subprocess.TimeoutExpired`."""
         if not _readable(self._pidfd, timeout):
             raise subprocess.TimeoutExpired("a forked probe", timeout or 0.0)
         if self.returncode is None and _readable(self._status.fileno(), STATUS_SECONDS):
@@ -74,7 +74,7 @@ class Forked:
         return self.returncode
 
     def send_signal(self, number: int) -> None:
-        """Send it, unless the process has ended."""
+        """Send a signal, unless the process has ended."""
         with suppress(ProcessLookupError):
             signal.pidfd_send_signal(self._pidfd, number)
 
@@ -97,28 +97,28 @@ class Forked:
 
 
 class ForkServer:
-    """One fork server. Raises `NoForkServer` unless it comes to be ready."""
+    """One fork server. Raise `NoForkServer` if it does not become ready."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], imports: Imports) -> None:
         self.tag = uuid.uuid4().hex
-        self.imported_anew = ""  # why each probe has imports of its own; empty: it has none
+        self.imported_anew = ""  # why each probe imports for itself; empty if it does not
         self._process: subprocess.Popen[bytes] | None = None
         self._open = ExitStack()
         began = time.monotonic()
         try:
             self._start(command, {**environ, TAG: self.tag}, imports)
-        except BaseException:  # an interrupt, too: no process is left behind
+        except BaseException:  # also an interrupt: no process is left behind
             self.close()
             raise
-        self.seconds = time.monotonic() - began  # that it took to be ready
+        self.seconds = time.monotonic() - began  # until it was ready
 
     @property
     def resident_bytes(self) -> int | None:
-        """The memory that it holds; a forked probe shares that until it writes to it."""
+        """The bytes that it holds, which a forked probe shares until it writes to them; None if unknown."""
         return process_bytes("VmRSS", pid=self._process.pid) if self._process else None
 
     def fork(self, folder: Path, tag: str, descriptors: Sequence[int]) -> Forked:
-        """Fork the probe in `folder`, with log, lifeline and progress pipe. Raises `NoForkServer`."""
+        """Return the forked probe of `folder`, with log, lifeline and progress pipe. Raise `NoForkServer`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ExitStack() as on_failure:
             on_failure.callback(ours.close)
@@ -143,12 +143,12 @@ class ForkServer:
             return Forked(reply.pid, pidfds[0], ours)
 
     def close(self) -> None:
-        """End it, with its guard; probes that it forked end with it."""
+        """End it and its guard; probes that it forked end with it."""
         self._open.close()
         insist(lambda: kill_all(self._process, self.tag))
 
     def _start(self, command: Sequence[str], environ: Mapping[str, str], imports: Imports) -> None:
-        """Start it with all imports, and again with as many as are safe."""
+        """Start it with all imports; if that fails, again with as many as are safe."""
         while (ready := self._exec(command, environ, imports)).unsafe:
             if ready.safe_statements is None:
                 raise NoForkServer(ready.unsafe, for_good=not ready.may_pass)
@@ -173,14 +173,17 @@ class ForkServer:
                 raise NoForkServer(f"the fork server could not be started: {error.strerror or error}") from error
             finally:
                 os.close(lifeline)
-        with suppress(OSError):  # it died: there is no answer, either
+        with suppress(OSError):  # it died, so there is no answer either
             ours.send(codec.encode(imports))
         if not _readable(ours.fileno(), READY_SECONDS):
             raise NoForkServer(f"the fork server was not ready within {READY_SECONDS:g} s", for_good=True)
         message = _received(ours)
         if not message:
             status = self._process.wait()
-            was_killed = status in (-signal.SIGKILL, -signal.SIGTERM)  # for want of memory, or by hand: not of itself
+            was_killed = status in (
+                -signal.SIGKILL,
+                -signal.SIGTERM,
+            )  # for lack of memory, or by hand: not its own fault
             raise NoForkServer(f"the fork server died while it imported: exit status {status}", for_good=not was_killed)
         ready: Ready = codec.decode(message, Ready)
         return ready
@@ -190,27 +193,27 @@ class ForkServers:
     """One fork server for each working folder, environment and list of imports. Safe for threads."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self.unused_because = unsupported()  # why all further probes are fresh processes; empty: they are not
+        self.unused_because = unsupported()  # why all further probes are fresh processes; empty if they are not
         self._command = command
         self._lock = threading.Lock()
         self._started: dict[object, ForkServer] = {}
         self._imports: dict[tuple[Path, str | None], Imports] = {}
-        self._probes = 0  # that run now
+        self._probes = 0  # running now
         self._lost = 0
 
     @property
     def running(self) -> tuple[ForkServer, ...]:
-        """The fork servers that have been started, and not ended."""
+        """The fork servers that have been started and have not ended."""
         return tuple(self._started.values())
 
     @property
     def resident_bytes(self) -> int:
-        """The memory that all running fork servers hold."""
+        """The bytes that all running fork servers hold."""
         return sum(fork_server.resident_bytes or 0 for fork_server in self.running)
 
     @contextmanager
     def lent(self, request: Request[Any], environ: Mapping[str, str]) -> Iterator[ForkServer]:
-        """A fork server for the request. Raises `NoForkServer`."""
+        """Yield a fork server for the request. Raise `NoForkServer`."""
         target = getattr(request, "target", None)
         if starts_ranks(target or ""):
             raise NoForkServer("its distributed launcher starts the processes that train")
@@ -228,13 +231,13 @@ class ForkServers:
                     self._end_all()
 
     def stay_fresh(self, reason: str) -> None:
-        """Fork no further probe: later ones are started as fresh processes, for this reason."""
+        """Fork no further probe: later ones start as fresh processes, for this reason."""
         self.unused_because = self.unused_because or reason
 
     def lose(self, fork_server: ForkServer, reason: str, *, for_good: bool = False) -> None:
-        """End a fork server that is of no use; another one is started for the next probe, unless it is `for_good`."""
+        """End a useless fork server; unless `for_good`, another one is started for the next probe."""
         with self._lock:
-            if for_good or fork_server in self.running:  # several probes may lose one
+            if for_good or fork_server in self.running:  # several probes may lose the same one
                 self._count_lost(reason, for_good)
             self._started = {key: other for key, other in self._started.items() if other is not fork_server}
         fork_server.close()
@@ -245,7 +248,7 @@ class ForkServers:
             self._end_all()
 
     def _for(self, target: str | None, environ: Mapping[str, str]) -> ForkServer:
-        place = Path.cwd(), target  # which is relative to it
+        place = Path.cwd(), target  # `target` is relative to it
         if place not in self._imports:
             self._imports[place] = imports_of(target)
         imports = self._imports[place]
@@ -292,7 +295,7 @@ def _readable(descriptor: int, seconds: float | None) -> bool:
 
 
 def _received(peer: socket.socket) -> bytes:
-    """The next message; empty if there will be none."""
+    """Return the next message; empty if there will be none."""
     try:
         return peer.recv(MESSAGE_BYTES)
     except OSError:

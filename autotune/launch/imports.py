@@ -1,8 +1,8 @@
-"""The installed modules that a target's file imports before it does anything else: a fork server may import them, too.
+"""The installed modules that a target's file imports before anything else: a fork server may import them in advance.
 
-Never code of the user, which may change between two probes, and never what comes after such code: it may set a
-variable that a library reads when it is imported. So nothing counts from the first statement on that is not an import
-of installed or standard modules. The file is parsed and not run.
+It never imports code of the user, which may change between two probes, nor anything that follows such code, which may
+set a variable that a library reads when it is imported. So nothing counts after the first statement that is not an
+import of installed or standard modules. The file is parsed and not run.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from autotune.targets.commands.program import read
 from autotune.targets.installed import is_installed
 from autotune.targets.reference import TargetPlace, parse
 
-WITH_OPTIMIZERS = "import torch._dynamo"  # the first optimizer imports it: half a second
+WITH_OPTIMIZERS = "import torch._dynamo"  # the first optimizer imports it, in half a second
 _SUFFIXES = tuple(all_suffixes())
 
 
 def imports_of(target: str | None) -> Imports:
-    """The import statements of the target's file; none where it cannot be read, which the probe will report."""
+    """Return the imports of the target's file; none if it cannot be read, which the probe will report."""
     try:
         imports = _imports(None if target is None else parse(target))
         is_short = len(codec.encode(imports)) <= MESSAGE_BYTES
-    except (AutotuneError, OSError, ValueError, SyntaxError, RecursionError, MemoryError):  # the last two: the parser's
+    except (AutotuneError, OSError, ValueError, SyntaxError, RecursionError, MemoryError):  # last two: the parser's
         return Imports()
     return imports if is_short else Imports()
 
@@ -49,7 +49,7 @@ def _imports(reference: TargetPlace | None) -> Imports:
 
 
 def _modules_in(folder: Path) -> set[str]:
-    """The names of what could be imported from there; a folder counts as a package if it has code."""
+    """Return the names that could be imported from there; a folder counts as a package if it has code."""
     files = {entry.name.partition(".")[0] for entry in folder.iterdir() if entry.name.endswith(_SUFFIXES)}
     packages = {inner.parent.name for suffix in _SUFFIXES for inner in folder.glob(f"*/__init__{suffix}")}
     return {name for name in files | packages if name.isidentifier()}
@@ -69,7 +69,7 @@ def _leading(tree: ast.Module, beside: set[str]) -> tuple[str, ...]:
 
 
 def _packages(statement: ast.stmt) -> list[str]:
-    """The top packages that an import statement names; empty for any other statement."""
+    """Return the top packages that an import statement names; none for any other statement."""
     if isinstance(statement, ast.Import):
         return [alias.name.partition(".")[0] for alias in statement.names]
     if isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
@@ -87,7 +87,7 @@ def _is_installed(name: str) -> bool:
 
 
 def _file(reference: TargetPlace) -> Path | None:
-    """The file of the target; None for a module whose packages have code of their own, which would run before it."""
+    """Return the target's file; None for a module whose packages have code of their own, which would run first."""
     if reference.command is not None:
         program = read(reference.command.present())
         reference = TargetPlace(file=program.file, module=program.module)

@@ -1,7 +1,7 @@
-"""Watches a running probe: follows its progress pipe and says when it has ended, or has been silent for too long.
+"""Watches a running probe: it follows its progress pipe and sees when it has ended, or was silent for too long.
 
-A probe writes `phase NAME` and `step` lines. Each is a sign of life; the deadline of the phase counts from the last.
-The first step of a training is waited for longer than the others.
+A probe writes `phase NAME` and `step` lines. Each is a sign of life; the deadline of the phase counts from the last
+one. The first step of a training may take longer than the others.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from autotune.launch.processes import Leader, only_leader
 from autotune.machine.host import host_memory, process_bytes
 from autotune.units import format_bytes
 
-TICK_SECONDS = 0.25  # between looks at the process, where the pipe does not wake us
-LEAVE_SECONDS = 5.0  # for a probe to leave once its result lies there; a loader's tear-down can hang (measured)
-STACKS_SECONDS = 1.0  # at most, for the stacks of a silent probe to reach its log
+TICK_SECONDS = 0.25  # between two looks at the process, if the pipe does not wake this one
+LEAVE_SECONDS = 5.0  # for a probe to exit after its result is written; a loader's tear-down can hang (measured)
+STACKS_SECONDS = 1.0  # at most, until the stacks of a silent probe are in its log
 _READ_BYTES = 2**16
 
 
@@ -36,13 +36,13 @@ class Monitor:
     ) -> None:  # fmt: skip
         """`on_phase` is told each phase as it begins, and must not wait.
 
-        `limit_bytes`: on the host, of all `processes` that train, found from the first of them.
+        `limit_bytes` of the host's memory hold for all `processes` that train, found from the first of them.
         """
         self.phase = "start"
-        self.timed_out = ""  # why the probe was given up; empty: it was not
-        self.outgrown = ""  # how it passed its limit, for which it was given up; empty: it was not
-        self.returncode: int | None = None  # of the probe's own end; None: it had to be ended
-        self.has_stepped = False  # an optimizer step was told
+        self.timed_out = ""  # why the probe was given up; empty if it was not
+        self.outgrown = ""  # how it exceeded its limit, for which it was given up; empty if it did not
+        self.returncode: int | None = None  # if the probe ended by itself; None if it had to be ended
+        self.has_stepped = False  # whether it reported an optimizer step
         self.host_available_share = 1.0  # the least seen, 0..1
         self._process, self._pipe, self._budget, self._result = process, pipe, budget, result
         self._on_phase, self._limit_bytes, self._processes = on_phase, limit_bytes, processes
@@ -51,18 +51,18 @@ class Monitor:
         self._unread = b""
         self._listening = True
         self._next_look = self._began
-        self._poll = select.poll()  # select() cannot look at descriptors from 1024 on
+        self._poll = select.poll()  # select() does not accept descriptors from 1024 on
         self._poll.register(pipe, select.POLLIN)
         os.set_blocking(pipe, False)
 
     @property
     def phase_seconds(self) -> dict[str, float]:
-        """Seconds in each phase so far, as seen from outside."""
+        """The seconds in each phase so far, as seen from outside."""
         present = self._finished.get(self.phase, 0.0) + time.monotonic() - self._phase_began
         return {**self._finished, self.phase: present}
 
     def until_end(self) -> None:
-        """Come back when the process has ended, has left its result and had time to go, or is out of time or memory."""
+        """Return when the process has ended, or has had time to exit after its result, or is out of time or memory."""
         leave_by: float | None = None
         while (code := self._process.poll()) is None:
             now = time.monotonic()
@@ -82,7 +82,7 @@ class Monitor:
         self._listen()
 
     def show_stacks(self, log_bytes: Callable[[], int]) -> None:
-        """Have the silent probe write the stacks of all its threads into its log, if it still can."""
+        """Make the silent probe write the stacks of all its threads into its log, if it still can."""
         before = size = log_bytes()
         give_up = time.monotonic() + STACKS_SECONDS
         with suppress(ProcessLookupError):
@@ -133,7 +133,7 @@ class Monitor:
                 self._process.wait(seconds)
 
     def _listen(self) -> None:
-        """Read what is there. The end of the pipe only means that nobody will write to it again."""
+        """Read the available lines. The end of the pipe only means that no process will write to it again."""
         while self._listening:
             try:
                 chunk = os.read(self._pipe, _READ_BYTES)

@@ -1,4 +1,4 @@
-"""Asks the kernel how often it killed a process of ours for lack of memory."""
+"""The kernel's count of processes in this control group that it killed for lack of memory."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ ROOT = Path("/")
 
 
 def oom_kills(root: Path = ROOT) -> int | None:
-    """The kernel's out-of-memory kills in our control group since it exists; None where there is no such counter.
+    """Return the kernel's out-of-memory kills in this control group since it exists; None without such a counter.
 
-    Reads the line `oom_kill N` of `memory.events` (cgroup v2) or `memory.oom_control` (v1). `root` stands for `/`.
+    It is the line `oom_kill N` of `memory.events` (cgroup v2) or `memory.oom_control` (v1). `root` stands for `/`.
     """
     for path in _counters(root):
         with suppress(OSError, ValueError):
@@ -24,7 +24,7 @@ def oom_kills(root: Path = ROOT) -> int | None:
 
 
 def _counters(root: Path) -> Iterator[Path]:
-    """Return the counter's paths; in a container the group's own path may not exist, and the top stands for it."""
+    """Yield the counter's paths; in a container the group's own path may not exist, and the top replaces it."""
     top = root / "sys/fs/cgroup"
     lines: list[str] = []
     with suppress(OSError):

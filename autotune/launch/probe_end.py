@@ -1,4 +1,4 @@
-"""The end of a probe's process: what was seen of it from outside, and what it means where there is no result."""
+"""The end of a probe's process: what was seen from outside, and what it means if there is no result."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ from autotune.launch.monitor import Monitor
 class ProbeEnd:
     """The end of a probe's process, seen from outside."""
 
-    outcome: Outcome  # what it means, should there be no result
+    outcome: Outcome  # what the end means if there is no result
     failure: Failure
     phase_seconds: dict[str, float]
     started_at: str
     elapsed_seconds: float
-    oom_kills: int | None  # by the kernel, in our control group, meanwhile
-    host_available_share: float  # the least seen, 0..1
+    oom_kills: int | None  # by the kernel in this control group during the probe
+    host_available_share: float  # lowest share seen, 0..1
     gpu: GpuUse | None = None
-    has_stepped: bool = False  # an optimizer step was told
-    lost: str = ""  # how the fork server of a forked process went meanwhile; empty: it did not
+    has_stepped: bool = False  # whether an optimizer step was reported
+    lost: str = ""  # how the fork server of a forked process was lost during the probe; empty if it was not
 
 
 def judge_end(monitor: Monitor, kills: int | None, tail: str, folder: Path) -> tuple[Outcome, Failure]:
     """Return what the end of a process means that left no result.
 
-    `kills` of the kernel in our control group meanwhile; `tail` of its log; `folder` of the probe.
+    `kills` are the kernel's in this control group during the probe, `tail` is the end of its log, `folder` the probe's.
     """
     outcome, evidence = judge_exit(
         monitor.returncode or 0,
@@ -56,7 +56,7 @@ def judge_end(monitor: Monitor, kills: int | None, tail: str, folder: Path) -> t
 
 
 def timed(result: ResultT, ending: ProbeEnd) -> ResultT:
-    """Return the result with the times that the launcher saw, where it has none of its own."""
+    """Return the result with the times that the launcher saw, if it has none of its own."""
     return replace(
         result,
         phase_seconds=result.phase_seconds or ending.phase_seconds,
@@ -66,7 +66,7 @@ def timed(result: ResultT, ending: ProbeEnd) -> ResultT:
 
 
 def told_of_kills(result: ResultT, ending: ProbeEnd) -> ResultT:
-    """Return the result, judged again by what only the launcher could see of a loader worker's death."""
+    """Return the result, judged again by what only the launcher can see of a loader worker's death."""
     evidence = result.failure.evidence if result.failure else ""
     judged = judge_loader_worker_kill(
         evidence, oom_kills=ending.oom_kills, host_available_share=ending.host_available_share

@@ -1,4 +1,4 @@
-"""Finds and kills every process of one probe, also those that left its process group."""
+"""Finds and kills all processes of one probe, also those that left its process group."""
 
 from __future__ import annotations
 
@@ -15,33 +15,33 @@ import psutil
 from autotune.core.probe_tag import TAG
 from autotune.errors import EnvironmentUnfit
 
-KILLED_WITHIN_SECONDS = 30.0  # a process that outlives SIGKILL this long is stuck inside the kernel
-_SWEEPS = 50  # over all processes, until none is left: one that is being forked is found by the next sweep
-_PAUSE_SECONDS = 0.01  # between sweeps, at most: what was killed is mostly gone after a millisecond or two
-# One that executes a program shows no variables until it has begun: under a millisecond, if it gets a core.
+KILLED_WITHIN_SECONDS = 30.0  # a process that survives SIGKILL for longer is stuck inside the kernel
+_SWEEPS = 50  # over all processes, until none is left: the next sweep finds one that is being forked
+_PAUSE_SECONDS = 0.01  # at most, between sweeps: most killed processes are gone after 1 to 2 ms
+# A process that executes a program shows no variables until it has begun: under 1 ms, if it gets a core.
 _EXEC_SECONDS = 0.1
 
 
 class Leader(Protocol):
-    """The first process of a probe: the part of `subprocess.Popen` that is used, and that a forked one has, too."""
+    """The first process of a probe: the part of `subprocess.Popen` that is used, and that a forked process has too."""
 
     pid: int
 
     def poll(self) -> int | None:
-        """The exit status, negative for a signal; None while it runs."""
+        """Return the exit status, negative for a signal; None while it runs."""
         ...
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end of the process, and return its exit status. Raises `subprocess.TimeoutExpired`."""
+        """Wait for the end of the process, and return its exit status. Raise `subprocess.TimeoutExpired`."""
         ...
 
     def send_signal(self, number: int, /) -> None:
-        """Send it, unless the process has ended."""
+        """Send a signal, unless the process has ended."""
         ...
 
 
 def tagged(tag: str) -> list[psutil.Process]:
-    """The living processes of this user that carry `tag`, apart from this one."""
+    """Return the living processes of this user that carry `tag`, without this one."""
     found: list[psutil.Process] = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError):
@@ -51,29 +51,29 @@ def tagged(tag: str) -> list[psutil.Process]:
 
 
 def carries(pid: int, tag: str) -> bool:
-    """Whether the process `pid` lives, is this user's, and carries `tag`."""
+    """Return whether the process `pid` lives, is this user's, and carries `tag`."""
     with suppress(psutil.Error, OSError):
         return bool(psutil.Process(pid).environ().get(TAG) == tag)
     return False
 
 
 def only_leader(leader: int) -> list[int]:
-    """The process `leader`, without what it started."""
+    """Return the process id `leader` alone, without those that it started."""
     return [leader]
 
 
 def family(leader: int) -> list[int]:
-    """Return the ids of the process `leader` and its descendants."""
+    """Return the process ids of `leader` and its descendants."""
     with suppress(psutil.Error):
         return [leader, *(child.pid for child in psutil.Process(leader).children(recursive=True))]
     return [leader]
 
 
 def kill_all(leader: Leader | None, tag: str) -> None:
-    """Kill a probe with all its descendants, its process group, and every process that carries its tag.
+    """Kill a probe with all its descendants, its process group, and all processes that carry its tag.
 
-    What was starting a program when its leader was killed is found by a second look. Raises `EnvironmentUnfit` if the
-    leader cannot be killed.
+    A process that was starting a program when its leader was killed is found by a second look. Raise `EnvironmentUnfit`
+    if the leader cannot be killed.
     """
     strays = _descendants(leader) if leader else []
     ended, looks = {process.pid for process in strays}, 1 + (leader is not None and leader.poll() is None)
@@ -96,7 +96,7 @@ def kill_all(leader: Leader | None, tag: str) -> None:
 
 
 def insist(action: Callable[[], object]) -> None:
-    """Carry `action` to its end however often Ctrl-C is pressed; the interrupt is raised afterwards."""
+    """Carry out `action` to its end, however often Ctrl-C is pressed; the interrupt is raised afterwards."""
     interrupt: KeyboardInterrupt | None = None
     while True:
         try:
@@ -116,14 +116,14 @@ def _descendants(leader: Leader) -> list[psutil.Process]:
 
 
 def _reap_orphans(group: int, ended: Iterable[int]) -> None:
-    """Take the exit statuses of what was orphaned, if that falls to us: to process 1 of a container, or a subreaper.
+    """Take the exit statuses of orphans, if this process has to: as process 1 of a container, or as a subreaper.
 
-    By number, and not of any child there is: those of other threads, and of the user's own, are not ours to wait for.
-    They were killed a moment ago, and may take one more to be gone.
+    Wait for them by number and not for any child: the children of other threads and of the user's code are not this
+    module's to wait for. The orphans were killed a moment ago, and may need another moment to end.
     """
     for number in (-group, *ended):
         waits = 0
-        with suppress(ChildProcessError):  # none of that number is ours, or none is left
+        with suppress(ChildProcessError):  # none of that number is a child of this process, or none is left
             while waits < _SWEEPS:
                 if not os.waitpid(number, os.WNOHANG)[0]:
                     time.sleep(_PAUSE_SECONDS)

@@ -1,10 +1,10 @@
-"""Runs each probe in a process of its own, and reads its end whatever it was.
+"""Runs each probe in a process of its own, and reads how it ended, in any case.
 
     store request ─► start ─► monitor ─► (silent: stacks into the log) ─► kill what is left ─► result, or our verdict
 
-Start is to execute Python anew (fresh), or to fork a server that has torch imported already (fork). A process of its
-own, because a failed probe leaves fragments, poisoned device contexts and pinned memory behind
-(measured: 1.6 GB held by one exception), and because settings such as PYTORCH_ALLOC_CONF are read once per process.
+A start either executes Python anew (fresh), or forks a server that has torch imported already (fork). A process of its
+own is needed because a failed probe leaves fragments, poisoned device contexts and pinned memory behind (measured: 1.6
+GB held by one exception), and because settings such as PYTORCH_ALLOC_CONF are read once per process.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ from autotune.targets.commands.program import of_ranks
 
 _TRACEBACK_BYTES = 4096  # of the log's end, kept in the failure of a probe that left no result
 _ENVIRON = {
-    "PYTHONUNBUFFERED": "1",  # what was printed before a crash is in the log
-    "PYTHONDONTWRITEBYTECODE": "1",  # nothing is written outside the study's folder
-    "PYTHONFAULTHANDLER": "1",  # a crash before our own handler stands shows its stack, too
+    "PYTHONUNBUFFERED": "1",  # what was printed before a crash is then in the log
+    "PYTHONDONTWRITEBYTECODE": "1",  # nothing is then written outside of the study's folder
+    "PYTHONFAULTHANDLER": "1",  # a crash before the probe sets its own handler then shows its stack too
 }
 
 
 class SubprocessLauncher:
-    """The launcher for this machine. Safe to use from several threads; a probe runs in the thread that asks for it.
+    """The launcher for this machine. It may be used from several threads; a probe runs in the thread that asks for it.
 
     With `isolation` "fork" it owns fork servers: use it as a context manager, which ends them.
 
-    That thread must live as long as the probe: Linux kills a process whose parent-death signal is set when the
-    *thread* that started it ends. `command` replaces `python -m autotune.child`, `environ` adds variables and `nvml`
-    gives the driver's library; all are for tests and for running probes under another tool (a profiler, `numactl`).
+    That thread must live as long as the probe: Linux kills a process whose parent-death signal is set when the *thread*
+    that started it ends. `command` replaces `python -m autotune.child`, `environ` adds variables and `nvml` returns the
+    driver's library; all are for tests and for running probes under another tool (a profiler, `numactl`).
     """
 
-    # Of a forked process that took no step: it may have ended so because it was forked.
+    # For a forked process that took no step: forking may be the cause.
     doubted = frozenset(outcome for outcome in Outcome if outcome is not Outcome.OK and not outcome.out_of_memory)
 
     def __init__(
@@ -70,8 +70,8 @@ class SubprocessLauncher:
         nvml: Callable[[], Any | None] = library, step_timeout_seconds: float | None = None,
         isolation: Isolation = "fresh", cwd: Path | None = None,
     ) -> None:  # fmt: skip
-        """`step_timeout_seconds`: patience with a silent micro-batch, not the budget's; `cwd`: of fresh processes."""
-        # -P: the user's json.py or autotune.py must not stand in for ours; targets put their own folder on the path.
+        """`step_timeout_seconds` replaces the budget's limit for a silent micro-batch; `cwd`: of fresh processes."""
+        # -P: the user's json.py or autotune.py must not replace the real one; targets put their own folder on the path.
         self._command = tuple(command or (sys.executable, "-P", "-m", "autotune.child"))
         self._environ = dict(environ or {})
         self._nvml, self._step_timeout_seconds, self._cwd = nvml, step_timeout_seconds, cwd
@@ -98,9 +98,10 @@ class SubprocessLauncher:
         return result
 
     def _forked(self, request: Request[ResultT], folder: Path, servers: ForkServers) -> tuple[ResultT | None, str]:
-        """The result of a forked process; None, and why, where a fresh one has to be asked.
+        """Return the result of a forked process; None, with the reason, if a fresh process has to be asked instead.
 
-        A probe may fail before its first step because it was forked: a fresh one is believed, and may end all forking.
+        A probe may fail before its first step because it was forked: the result of a fresh one counts, and may end all
+        forking.
         """
         try:
             with servers.lent(request, self._environment(request)) as fork_server:
@@ -141,9 +142,9 @@ class SubprocessLauncher:
         return {**os.environ, **_ENVIRON, **shared, **self._environ, **hygiene.environ(request), **environ(values)}
 
     def _run(self, request: Request[Any], folder: Path, fork_server: ForkServer | None) -> ProbeEnd:
-        """Run one process from the request to an end after which no process is left.
+        """Run one process from the request to its end, after which no process is left.
 
-        An interrupt leaves neither request nor result: a request alone says that the searching process died.
+        An interrupt leaves neither request nor result: a request alone means that the searching process died.
         """
         if self._step_timeout_seconds is not None:
             request = replace(request, budget=patient(request.budget, self._step_timeout_seconds))
@@ -156,7 +157,7 @@ class SubprocessLauncher:
                 monitor.until_end()
                 if monitor.timed_out:
                     monitor.show_stacks(lambda: os.fstat(log.fileno()).st_size)
-        except BaseException:  # an interrupt, too: a probe that was broken off leaves neither request nor result
+        except BaseException:  # also an interrupt: a probe that was interrupted leaves neither request nor result
             (folder / REQUEST).unlink(missing_ok=True)
             (folder / RESULT).unlink(missing_ok=True)
             take_outputs_away(folder)
@@ -194,10 +195,10 @@ class SubprocessLauncher:
         self, request: Request[Any], folder: Path, log: BinaryIO, tag: str, telemetry: Telemetry | None,
         fork_server: ForkServer | None,
     ) -> Iterator[tuple[Leader, Monitor]]:  # fmt: skip
-        """A running probe; on leaving, however that happens, it and everything that it started is dead."""
+        """Yield a running probe; it and all that it started are dead when the `with` block ends, for any reason."""
         process: Leader | None = None
         with ExitStack() as open_ends:
-            lifeline, held = new_pipe(open_ends)  # the probe's guard sees the end of it when this process is gone
+            lifeline, held = new_pipe(open_ends)  # the probe's guard sees its end when this process is gone
             progress, report = new_pipe(open_ends)
             try:
                 if fork_server is None:
@@ -226,9 +227,9 @@ class SubprocessLauncher:
             return subprocess.Popen(
                 (*self._command, str(folder.absolute()), *descriptors),
                 stdin=subprocess.DEVNULL,
-                stdout=log,  # a file and not a pipe: workers that outlive the probe would hold a pipe open
+                stdout=log,  # a file and not a pipe, which workers that outlive the probe would hold open
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # a group of its own to kill, and no Ctrl-C from our terminal
+                start_new_session=True,  # a group of its own, to kill it, and without Ctrl-C from this terminal
                 pass_fds=ends,
                 cwd=self._cwd,
                 env=self._environment(request) | {TAG: tag},
@@ -242,9 +243,9 @@ class SubprocessLauncher:
 
 
 def threads_of_a_rank(request: Request[Any]) -> dict[str, str]:
-    """Return the variable that gives each rank its share of the cores: all of them at once would slow one another.
+    """Return the variable that gives each rank its share of the cores: ranks that each use all would slow one another.
 
-    None for a command, whose launcher says it: torchrun gives each rank one thread.
+    There is none for a command, whose launcher sets it: torchrun gives each rank one thread.
     """
     if is_command(request.target or ""):
         return {}
@@ -252,7 +253,7 @@ def threads_of_a_rank(request: Request[Any]) -> dict[str, str]:
 
 
 def _read(folder: Path, kind: type[ResultT]) -> ResultT | str:
-    """The result that the probe left, or, in words, why there is none."""
+    """Return the result that the probe left, or a sentence on why there is none."""
     try:
         return codec.read(folder / RESULT, kind)
     except FileNotFoundError:

@@ -1,9 +1,10 @@
-"""Watches one GPU through NVML while a probe measures on it: utilization, memory, power, clocks, and who else is there.
+"""Watches one GPU through NVML while a probe measures on it: utilization, memory, power, clocks, and other processes.
 
     phase "measure" begins ──► a thread reads, five times a second ──► the phase ends ──► one last reading, a summary
 
-In the searching process, because it needs no interpreter lock of the probe's and survives it. NVML makes no CUDA
-context. The GPU is found by UUID: CUDA and NVML count GPUs differently, and CUDA_VISIBLE_DEVICES rearranges one.
+This runs in the searching process, because there it needs no interpreter lock of the probe's and survives the probe.
+NVML makes no CUDA context. The GPU is found by UUID: CUDA and NVML count GPUs differently, and CUDA_VISIBLE_DEVICES
+rearranges those of CUDA.
 """
 
 from __future__ import annotations
@@ -18,15 +19,15 @@ from autotune.core.stats import mean_of_known
 from autotune.machine.nvml import Glance, glance
 
 PHASE = "measure"
-PERIOD_SECONDS = 0.2  # a GPU renews its utilization in 1/6 to 1 s, its energy counter in 0.1 s (docs/notes/gpu.md 1)
+PERIOD_SECONDS = 0.2  # a GPU updates its utilization in 1/6 to 1 s, its energy counter in 0.1 s (docs/notes/gpu.md 1)
 LAST_READING_SECONDS = 2.0  # to wait for it: a call into the driver of a lost GPU may never return
 
 
 class Telemetry:
-    """The readings of one probe. `is_own` tells whether a process belongs to it."""
+    """The readings of one probe. `is_own` returns whether a process belongs to it."""
 
     def __init__(self, nvml: Any, gpu: Any, is_own: Callable[[int], bool]) -> None:
-        """Look at the `gpu` before the probe is there: whatever computes on it now is somebody else."""
+        """Read the `gpu` before the probe exists: any process that computes on it now is foreign."""
         self._nvml, self._gpu, self._is_own = nvml, gpu, is_own
         self._before = set(glance(nvml, gpu).processes or ())
         self._readings: list[Glance] = []
@@ -35,7 +36,7 @@ class Telemetry:
         self._thread: threading.Thread | None = None
 
     def phase(self, name: str) -> None:
-        """Phase `name` of the probe begins. Never waits."""
+        """Note that phase `name` of the probe begins. Never waits."""
         if name == PHASE and self._thread is None:
             self._thread = threading.Thread(target=self._read, name="autotune-telemetry", daemon=True)
             self._thread.start()
@@ -43,12 +44,12 @@ class Telemetry:
             self.stop()
 
     def stop(self) -> None:
-        """No more than the reading that ends the window, if one has begun."""
+        """Read no more than the reading that ends the window, if one has begun."""
         if self._thread is not None:
             self._over.set()
 
     def use(self) -> GpuUse | None:
-        """Return the use that was seen, after `stop`; None if the probe did not come to measure."""
+        """Return the use that was seen, after `stop`; None if the probe did not reach its measuring."""
         if self._thread is None:
             return None
         self._thread.join(LAST_READING_SECONDS)
@@ -66,11 +67,12 @@ class Telemetry:
 
 
 def summary(readings: Sequence[Glance], before: set[int], own: set[int]) -> GpuUse | None:
-    """The readings of a window in one record; None without any.
+    """Return the readings of a window in one record; None without any.
 
-    Processes of `before` were on the GPU when the probe did not exist yet. Others are foreign if one of them is the
-    probe's `own`: then the numbers are ours to compare. In a container NVML tells the numbers of the host, none is our
-    own, and of those that came with the probe nobody can say which is the probe: nobody is blamed.
+    Processes of `before` were on the GPU before the probe existed. Others are foreign only if one of them is the
+    probe's `own`: then NVML's process ids are comparable with those of this machine. In a container NVML reports the
+    ids of the host, none is the probe's own, and of the processes that came with the probe it is unknown which one is
+    the probe: none counts as foreign.
     """
     if not readings:
         return None
