@@ -180,10 +180,7 @@ class ForkServer:
         message = _received(ours)
         if not message:
             status = self._process.wait()
-            was_killed = status in (
-                -signal.SIGKILL,
-                -signal.SIGTERM,
-            )  # for lack of memory, or by hand: not its own fault
+            was_killed = status in (-signal.SIGKILL, -signal.SIGTERM)  # for lack of memory, or by hand: no own fault
             raise NoForkServer(f"the fork server died while it imported: exit status {status}", for_good=not was_killed)
         ready: Ready = codec.decode(message, Ready)
         return ready
