@@ -1,6 +1,6 @@
-"""Study pages that keep themselves up to date, served read-only; `autotune dashboard` starts the server.
+"""Study pages that stay up to date, served read-only; `autotune dashboard` starts the server.
 
-server.py        socket, host names, Uvicorn, until Ctrl-C        site.py      pages, made anew when a study changed
+server.py        socket, host names, Uvicorn, until Ctrl-C        site.py      pages, made again if a study changed
 application.py   addresses, headers, read-only: Starlette         reading.py   studies by file times, following no link
 """
 
@@ -22,10 +22,10 @@ def serve(
     names: Sequence[str] = (),
     on_ready: Callable[[str], None],
 ) -> None:
-    """Serve the study in `path`, or all studies in it, until Ctrl-C; `on_ready` gets the address.
+    """Serve the study in `path`, or all studies in it, until Ctrl-C; `on_ready` is given the address.
 
-    An address beyond this machine needs `exposed`; `names` are then further host names to answer to. Raises
-    `UsageError` for such an address, a taken port or a missing extra, `StudyNotFound` for no such folder.
+    An address beyond this machine needs `exposed`; `names` are then further host names that browsers may ask for. Raise
+    `UsageError` for such an address, a taken port or a missing extra, `StudyNotFound` if there is no such folder.
     """
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:

@@ -1,4 +1,4 @@
-"""The addresses of a `Site`, who may ask for them and how, and what every answer carries: a Starlette application."""
+"""The Starlette application of a `Site`: its addresses, who may ask for them and how, and the headers of answers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from autotune.harmless import plain_lines
 logger = logging.getLogger(__name__)
 
 NOTHING = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-HEADERS = {  # no foreign content, no frames, no guessing, no keeping; one answer a connection
+HEADERS = {  # no foreign content, no frames, no content sniffing, no caching; one answer per connection
     "X-Content-Type-Options": "nosniff",
     "X-Frame-Options": "DENY",
     "Referrer-Policy": "no-referrer",
@@ -34,7 +34,7 @@ HEADERS = {  # no foreign content, no frames, no guessing, no keeping; one answe
 
 
 def application(site: Site, host_names: Sequence[str]) -> ASGIApp:
-    """The pages of the site under their addresses, for browsers that ask by one of these names."""
+    """Return the application with the site's pages, for browsers that ask by one of these names."""
 
     def page(find: Callable[[Request], Page]) -> Callable[[Request], Response]:
         return lambda request: _page_response(find(request), site.nonce, request)
@@ -72,13 +72,13 @@ def application(site: Site, host_names: Sequence[str]) -> ASGIApp:
             Exception: _our_fault,
         },
     )
-    routed.router.redirect_slashes = False  # its redirections name the host
-    # A foreign name that leads to this machine is how a foreign web page would read us (DNS rebinding).
+    routed.router.redirect_slashes = False  # its redirections contain the host name
+    # A foreign name that leads to this machine would let a foreign web page read the studies (DNS rebinding).
     return _ReadOnly(TrustedHostMiddleware(routed, host_names, www_redirect=False))
 
 
 class _ReadOnly:
-    """Refuses everything but GET and HEAD, and gives every answer its headers."""
+    """Refuses everything but GET and HEAD, and adds the headers to each answer."""
 
     def __init__(self, inner: ASGIApp) -> None:
         self._inner = inner
@@ -94,18 +94,18 @@ class _ReadOnly:
         inner = self._inner
         if scope["method"] not in ("GET", "HEAD"):
             inner = PlainTextResponse("Read only.\n", 405, headers={"Allow": "GET, HEAD"})
-        elif scope["path"].endswith("\n"):  # a route's `$` matches before it
+        elif scope["path"].endswith("\n"):  # a route's `$` also matches before it
             inner = _text("There is no such page.\n", 404)
         await inner(scope, receive, send_guarded)
 
 
 def _page_response(page: Page, nonce: str, request: Request) -> Response:
-    """The page, each time with a nonce of its own; nothing but its tag where the browser has it already."""
+    """Return the page, each time with a new nonce; only its tag if the browser has the page already."""
     tag = f'"{page.stamp}"'
     if request.headers.get("If-None-Match") == tag:
         return Response(status_code=304, headers={"ETag": tag})
     fresh = secrets.token_urlsafe(16)
-    policy = (  # only style and script that carry the nonce count, and no other server is ever asked for anything
+    policy = (  # only style and script with the nonce count, and no other server is ever asked for anything
         f"default-src 'none'; style-src 'nonce-{fresh}'; script-src 'nonce-{fresh}'; connect-src 'self'; "
         "img-src data:; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
     )
@@ -114,7 +114,7 @@ def _page_response(page: Page, nonce: str, request: Request) -> Response:
 
 
 def _text(message: str, status: int = 200) -> Response:
-    """A sentence or a log: to a browser and to a terminal nothing but text, whatever it contains."""
+    """Return a sentence or a log as plain text, whatever it contains, for a browser and for a terminal."""
     return PlainTextResponse(plain_lines(message), status)
 
 

@@ -1,4 +1,4 @@
-"""The list of studies: what each came to, on which hardware, when, and whether a search is at work on it."""
+"""The list of studies: the result of each, its hardware, when, and whether a search is running."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One line of the list; a study that cannot be read has a `problem`, one of best.json alone no page of its own."""
+    """One line of the list; a study that cannot be read has a `problem`, one with best.json alone has no page."""
 
     name: str
     has_page: bool = False
@@ -42,7 +42,7 @@ class Entry:
 
     @property
     def interval(self) -> str:
-        """The interval of the speed-up, where the answer is not the baseline itself."""
+        """The interval of the speed-up, if the answer is not the baseline itself."""
         return interval(self.best) if self.best and self.best.params != self.best.baseline else ""
 
     @property
@@ -60,7 +60,7 @@ class Entry:
 
 
 def render_index(folders: Sequence[Path], served: Served) -> str:
-    """The page of the list: running studies, then the newest first, each linked by its folder's name."""
+    """Return the page of the list: running studies first, then the newest, each linked by its folder's name."""
     entries = sorted((_entry(folder) for folder in folders), key=lambda it: (it.running, it.moment), reverse=True)
     return render_template(
         "index.html",
@@ -81,7 +81,7 @@ def _entry(folder: Path) -> Entry:
         view = read_view(folder)
     except (AutotuneError, OSError) as error:
         return Entry(name=folder.name, problem=str(error))
-    except Exception as error:  # what no check expects, in one study, may not take the others from the list
+    except Exception as error:  # an unexpected error in one study may not remove the others from the list
         logger.exception("%s cannot be shown", folder)
         return Entry(name=folder.name, problem=f"It cannot be shown: {type(error).__name__}: {error}")
     best = view.recommendation
@@ -98,7 +98,7 @@ def _entry(folder: Path) -> Entry:
 
 
 def _doing(view: StudyView) -> str:
-    """`Explore, best so far 2.10×`; once there is an answer, the stage alone."""
+    """Return `Explore, best so far 2.10×`; once there is an answer, the stage alone."""
     now = live(view)
     stage = next(one.name for one in now.stages if one.is_now)
     return f"{stage}, best so far {now.factor}" if now.factor and not view.recommendation else stage

@@ -1,7 +1,6 @@
-"""Studies as last read: a poll of one that did not change costs a look at file times.
+"""Studies as last read: for a study that did not change, a poll only reads file times.
 
-Links inside a study are not followed, wherever they lead: what is linked is as if it were not there. Nothing is
-written, and no lock is kept.
+Links inside a study are never followed: a linked file counts as absent. Nothing is written, and no lock is kept.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ from autotune.study.view import StudyView, load_view
 
 MOST_TRIALS = 10_000  # kept decoded, a few kB each
 FINISHED = re.compile(rf"{disk.PROBES}/[0-9]+/{re.escape(RESULT)}")
-Times = tuple[int, int, int]  # modification time in nanoseconds, size, inode: replacing a file changes the last
+Times = tuple[int, int, int]  # modification time in nanoseconds, size, inode: the last changes when a file is replaced
 
 
 def stamp(folder: Path) -> str:
-    """A text that changes when anything that a page shows of the study changes."""
+    """Return a text that changes when anything changes that a page shows of the study."""
     content = repr((is_running(folder), sorted(_records(folder).items())))
     return hashlib.sha256(content.encode("utf-8", "surrogateescape")).hexdigest()[:20]
 
 
 def read_view(folder: Path) -> StudyView:
-    """The study as it is now. Raises `StudyNotFound` and `StudyError`."""
+    """Return the study as it is now. Raise `StudyNotFound` and `StudyError`."""
     for name in (disk.STUDY, disk.BEST):
         if (folder / name).is_symlink():
             raise StudyError(
@@ -47,7 +46,7 @@ def read_view(folder: Path) -> StudyView:
 
 
 def read_kept(folder: Path) -> Recommendation | None:
-    """The recommendation of a study of which only that was kept. Raises `StudyError`."""
+    """Return the recommendation of a study of which nothing else was kept; None without one. Raise `StudyError`."""
     best = folder / disk.BEST
     return read_best(best) if _times(str(best)) else None
 
@@ -58,7 +57,7 @@ def _trial(probe: Path, _times: Times) -> Trial:
 
 
 def open_regular(path: Path) -> int | None:
-    """A descriptor of the regular file at `path` to read from; None for a link, a pipe, or nothing."""
+    """Return a descriptor of the regular file at `path` to read from; None for a link, a pipe, or nothing."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
@@ -70,12 +69,12 @@ def open_regular(path: Path) -> int | None:
 
 
 def is_inside(path: Path, folder: Path) -> bool:
-    """Whether `path`, links followed, lies in `folder`."""
+    """Return whether `path`, links followed, lies in `folder`."""
     return path.resolve().is_relative_to(folder.resolve())
 
 
 def _records(folder: Path) -> dict[str, Times]:
-    """The JSON files of a study by their place in it: its own, those of its parts, and the results of each probe."""
+    """Return the times of a study's JSON files by path: its own, those of its parts, and the results of each probe."""
     found: dict[str, Times | None] = {}
     for one in _entries(str(folder)):
         if one.name.endswith(".json"):
@@ -94,12 +93,12 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
             return list(entries)
-    except OSError:  # gone, or not ours to read
+    except OSError:  # deleted, or not readable by this user
         return []
 
 
 def _times(path: str) -> Times | None:
-    """Return size and times of a regular file; None if there is none."""
+    """Return times, size and inode of a regular file; None if there is none."""
     try:
         found = os.lstat(path)
     except (OSError, ValueError):

@@ -1,4 +1,4 @@
-"""The server of a `Site`: where it listens, by which names it may be asked, and how long a connection may last."""
+"""The server of a `Site`: where it listens, the names by which it may be asked, and how long a connection may last."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from autotune.study.disk import STUDIES
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
-CONNECTION_SECONDS = 60.0  # from a connection to the end of its only answer
-MOST_CONNECTIONS = 64  # at once; a browser has six
-CLOSING_SECONDS = 1  # that answers under way get after Ctrl-C
+CONNECTION_SECONDS = 60.0  # from the start of a connection to the end of its only answer
+MOST_CONNECTIONS = 64  # at once; a browser opens six
+CLOSING_SECONDS = 1  # for unfinished answers after Ctrl-C
 
 
 class StudyServer:
-    """The server of the study in `path`, or of all studies in it: bound when made, serving in `run`.
+    """The server of the study in `path`, or of all studies in it: it listens once made, and serves in `run`.
 
-    Port 0 takes any free one. Raises what `autotune.dashboard.serve` raises.
+    Port 0 takes any free one. Raise what `autotune.dashboard.serve` raises.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class StudyServer:
         exposed: bool = False,
         names: Sequence[str] = (),
     ) -> None:
-        if not path.is_dir() and (path.exists() or path != STUDIES):  # which the first search makes
+        if not path.is_dir() and (path.exists() or path != STUDIES):  # the first search makes that folder
             raise StudyNotFound(
                 f"{path} is not a folder. A study folder, or a folder of studies, was probably meant. "
                 f"Run `autotune search` first, or name another one."
@@ -57,7 +57,7 @@ class StudyServer:
                 lifespan="off",
                 loop="asyncio",
                 log_config=None,
-                log_level="critical",  # a malformed request is no event
+                log_level="critical",  # a malformed request is not worth a message
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
@@ -73,7 +73,7 @@ class StudyServer:
 
     @property
     def address(self) -> str:
-        """The address at which a browser finds it."""
+        """The address for a browser."""
         host = str(self._socket.getsockname()[0])
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}/"
 
@@ -88,7 +88,7 @@ class StudyServer:
 
 
 class _Connection(H11Protocol):
-    """A connection that is cut when its time is over, whichever side is slow: Uvicorn waits for ever."""
+    """A connection that is cut when its time is over, whichever side is slow, because Uvicorn waits for ever."""
 
     _end: TimerHandle
 
@@ -96,7 +96,7 @@ class _Connection(H11Protocol):
         super().connection_made(transport)  # type: ignore[arg-type]  # it is one that also writes
         self._end = self.loop.call_later(CONNECTION_SECONDS, self.transport.abort)
 
-    def eof_received(self) -> bool:  # type: ignore[override]  # Uvicorn closes, and a client that has said all gets nothing
+    def eof_received(self) -> bool:  # type: ignore[override]  # Uvicorn closes, and a client that has sent all gets nothing
         return self.cycle is not None
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -105,7 +105,7 @@ class _Connection(H11Protocol):
 
 
 def _listening_address(host: str, port: int, *, exposed: bool) -> Address:
-    """The address to listen on. Raises `UsageError` for a name, and for one beyond this machine unless `exposed`."""
+    """Return the address to listen on. Raise `UsageError` for a name, or if beyond this machine unless `exposed`."""
     try:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
     except ValueError:
@@ -123,7 +123,7 @@ def _listening_address(host: str, port: int, *, exposed: bool) -> Address:
 
 
 def _host_names(address: Address, names: Sequence[str]) -> tuple[str, ...]:
-    """The names by which a browser may ask: this machine's own addresses, and where others can reach it its names."""
+    """Return the names by which a browser may ask: this machine's addresses, and its names if others can reach it."""
     known = ["localhost", "127.0.0.1", "[::1]", f"[{address}]" if address.version == 6 else str(address)]
     if not address.is_loopback:
         own = (card.address.partition("%")[0] for cards in psutil.net_if_addrs().values() for card in cards)

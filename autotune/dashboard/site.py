@@ -1,4 +1,4 @@
-"""The pages of studies and the ends of logs, each page kept until its study changes."""
+"""The pages of studies and the ends of logs; each page is kept until its study changes."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from autotune.report.templates import Served
 from autotune.study import disk
 from autotune.study.lock import is_running
 
-MOST_LOG_BYTES = 256 * 1024  # the end of a log holds the error; a browser should not have to swallow the rest
-MOST_KEPT_PAGES = 32  # a page of 2,000 probes has some megabytes
-# Making a page may take at most this share of one core while a search runs, for that core may be a probe's.
+MOST_LOG_BYTES = 256 * 1024  # the end of a log holds the error; a browser should not have to load the rest
+MOST_KEPT_PAGES = 32  # a page of 2,000 probes has a few megabytes
+# While a search runs, making a page may take at most this share of one core, because a probe may need that core.
 MOST_SHARE_OF_A_CORE = 0.05
 NUMBER = re.compile("[0-9]{4,9}")
 
@@ -35,19 +35,19 @@ class Page:
     stamp: str
     html: str
     made_at: float
-    seconds: float  # that making it took
+    seconds: float  # that it took to make it
 
 
 class Site:
-    """The study in `path`, or all studies in it; safe to ask from many threads.
+    """The study in `path`, or all studies in it; it may be asked from many threads.
 
-    Raises `StudyNotFound` for what is not there, another `AutotuneError` or `OSError` for a damaged study.
+    Raise `StudyNotFound` for what is not there, another `AutotuneError` or `OSError` for a damaged study.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self.root = path.resolve()
         self.is_single_study = disk.is_study(self.root)
-        self.nonce = secrets.token_urlsafe(16)  # in all pages; never sent, each answer gets one of its own
+        self.nonce = secrets.token_urlsafe(16)  # in all stored pages, never sent: each answer gets a new one
         self._clock = clock
         self._pages: dict[tuple[str, ...], Page] = {}
         self._lock = threading.Lock()
@@ -58,7 +58,7 @@ class Site:
         return self._page(("index",), folders, lambda served: render_index(folders, served))
 
     def study(self, name: str | None = None) -> Page:
-        """The page of a study; without a name of the only one."""
+        """Return the page of a study; without a name that of the only one."""
         folder, home = self.folder(name), "" if name is None else "/"
         return self._page(("study", folder.name), [folder], lambda s: render(read_view(folder), served=s), home)
 
@@ -87,7 +87,7 @@ class Site:
         if name is None:
             return self.root
         try:
-            return self._studies()[name]  # by its name among those there are: no path leads elsewhere
+            return self._studies()[name]  # only by the name of a study that exists: no path leads elsewhere
         except KeyError:
             raise StudyNotFound("There is no such page.") from None
 
@@ -103,14 +103,14 @@ class Site:
             ended = self._clock()
             page = Page(stamp=now, html=html, made_at=ended, seconds=ended - began)
             with self._lock:
-                self._pages.pop(key, None)  # the newest stands last
+                self._pages.pop(key, None)  # the newest is last
                 self._pages[key] = page
                 if len(self._pages) > MOST_KEPT_PAGES:
                     del self._pages[next(iter(self._pages))]
         return page
 
     def _kept(self, key: tuple[str, ...], now: str, *, busy: bool) -> Page | None:
-        """The page as it was made, if it still holds; while a search runs, also if it is too soon for another."""
+        """Return the stored page if it is valid, or if a search runs and it is too soon for a new one; else None."""
         with self._lock:
             page = self._pages.get(key)
         if page is None or page.stamp == now:

@@ -1,1 +1,1 @@
-"""The gradient noise scale: measured once for time-to-quality, estimated, and given as advice on the global batch."""
+"""The gradient noise scale: measured once for time-to-quality, estimated, and used for advice on the global batch."""

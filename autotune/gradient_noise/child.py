@@ -2,8 +2,8 @@
 
     train ─► the loss has fallen ─► keep the weights ─► [ micro-batch: gradient, optimizer step, weights back ] x 64
 
-The optimizer is let step and its step undone, so that any loop can be measured: what it did to its own averages does
-not matter any more. Nothing is kept of a gradient but its norm and a sketch.
+The optimizer takes its step, and the weights are restored afterwards, so that any loop can be measured: changes of its
+own averages no longer matter. Only the norm and a sketch of each gradient are kept.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from autotune.knobs import completed, plan_of
 from autotune.targets import resolve
 from autotune.targets.base import Order, Session, Step, Watch
 
-AVERAGED_NOISE_LOSSES = 5  # steps: the loss of one batch is noise
-FEWEST_MICRO_BATCHES = 16  # however late it is: with fewer the interval says nothing
-TRAINING_SHARE = 0.5  # of the time, for training
-SKETCH_NUMBERS = 65_521  # numbers: the largest prime below 2^16, so that no row of a weight falls on another
+AVERAGED_NOISE_LOSSES = 5  # steps: the loss of one batch is noisy
+FEWEST_MICRO_BATCHES = 16  # even if time is over: with fewer the interval says nothing
+TRAINING_SHARE = 0.5  # of the time
+SKETCH_NUMBERS = 65_521  # the largest prime below 2^16, so that no two rows of a weight fall on the same numbers
 
 
 def measure(request: NoiseScaleRequest, progress: Progress) -> NoiseScaleResult:
-    """Return the sampled gradients. Raises whatever the user's code, torch or the machine raise."""
+    """Return the sampled gradients. Raise whatever the user's code, torch or the machine raise."""
     device = devices.choose_device(request.device)
     seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
@@ -49,11 +49,11 @@ def measure(request: NoiseScaleRequest, progress: Progress) -> NoiseScaleResult:
 
 
 class Sketches:
-    """Hooks on every parameter: the squared norm of its gradient, and a sketch that keeps products of gradients.
+    """Hooks on all parameters: the squared norm of the gradient, and a sketch of it that preserves products.
 
-    Count sketch (Charikar, Chen & Farach-Colton 2002): every entry is given a random sign and added to the one of
-    65,521 numbers that its position leaves. The product of two sketches is that of the gradients on average, and
-    exactly for a model with no more parameters; else it scatters by |g| |h| / 256. Costs a byte per parameter.
+    Count sketch (Charikar, Chen & Farach-Colton 2002): each entry gets a random sign and is added to one of 65,521
+    numbers, by its position modulo their count. The product of two sketches is that of the gradients on average, and
+    exactly for a model with no more parameters; else it scatters by |g| |h| / 256. This costs one byte per parameter.
     """
 
     def __init__(self, seed: int) -> None:
@@ -61,7 +61,7 @@ class Sketches:
         self._draws = torch.Generator().manual_seed(seed)
         self._norms: list[Tensor] = []
         self._row: Tensor | None = None
-        self.scale = 1.0  # of the loss, which the gradients come with
+        self.scale = 1.0  # of the loss, which multiplies the gradients
         self.is_taking = False
 
     def watching(self, model: Any) -> Any:
@@ -97,9 +97,9 @@ class Sketches:
 
 
 class Sampling(Watch):
-    """The watch of a session: decides when training has begun, then keeps the weights and collects gradients.
+    """The watch of a session: it decides when training has begun, then keeps the weights and collects gradients.
 
-    Epochs do not matter: pairs of micro-batches within one differ from independent ones by phi / N.
+    Epochs do not matter: pairs of micro-batches within one epoch differ from independent ones by phi / N.
     """
 
     def __init__(self, request: NoiseScaleRequest, session: Session, sketches: Sketches, progress: Progress) -> None:
@@ -113,11 +113,11 @@ class Sampling(Watch):
         self._dropped = 0
 
     def micro_batch(self) -> None:
-        """Tell the search that the run makes progress."""
+        """Report that the run makes progress."""
         self._progress.beat()
 
     def step(self, step: Step) -> Order:
-        """Take note of one optimizer step; waits for the device."""
+        """Record one optimizer step; wait for the device; return whether the session goes on."""
         self._progress.beat()
         done = self._measured(step) if self._weights else self._trained(step)
         self._sketches.scale = self._session.loss_scale() or 1.0
@@ -145,14 +145,14 @@ class Sampling(Watch):
         steps, request = len(self._losses), self._request
         late = time.monotonic() - self._began > TRAINING_SHARE * request.max_seconds
         if steps >= request.least_steps and (late or steps >= request.most_steps or self._has_fallen()):
-            # On the host: what is measured has the memory of training, and shall not need more of the device.
+            # On the host: this measurement has the memory of training, and must not need more of the device.
             self._weights = [parameter.detach().to("cpu", copy=True) for parameter in self._sketches.parameters]
             self._sketches.is_taking = True
             self._progress.phase("measure")
         return False
 
     def _has_fallen(self) -> bool:
-        """Whether the mean of the last losses is below that of the first by as much as was asked."""
+        """Return whether the mean of the last losses is below that of the first ones by the share `least_fall`."""
         finite = [loss for loss in self._losses if loss is not None]
         if len(finite) < 2 * AVERAGED_NOISE_LOSSES:
             return False

@@ -1,6 +1,6 @@
-"""The gradients that were sampled: how long and how well aligned those of single micro-batches were.
+"""The sampled gradients: the lengths of those of single micro-batches, and how well they are aligned.
 
-Raw values are kept; `gradient_noise/estimate.py` makes the noise scale of them.
+Raw values are kept; `gradient_noise/estimate.py` computes the noise scale from them.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from autotune.core.results import Outcome, Result
 
 
 class GradientSample(Record, frozen=True, kw_only=True):
-    """Gradients of micro-batches at the same weights; per micro-batch, all tuples of one length, finite ones only."""
+    """Gradients of micro-batches at the same weights, finite ones only; all tuples per micro-batch have one length."""
 
-    losses: tuple[float | None, ...]  # of the optimizer steps before, which trained; None: not finite
-    has_fallen: bool  # the loss had fallen as far as was asked when the weights were frozen
+    losses: tuple[float | None, ...]  # of the earlier optimizer steps, which trained; None: not finite
+    has_fallen: bool  # whether the loss had fallen as far as asked when the weights were frozen
     samples: tuple[int, ...]
     squared_norms: tuple[float, ...]  # |g|^2, unscaled
-    alignments: tuple[float, ...]  # the product of g with the mean of all g; their mean is the mean's squared norm
+    alignments: tuple[float, ...]  # product of g with the mean of all g; their mean is the squared norm of that mean
     dropped: int = 0  # micro-batches whose gradient was not finite
 
     def __post_init__(self) -> None:
@@ -28,23 +28,23 @@ class GradientSample(Record, frozen=True, kw_only=True):
 
     @property
     def steps(self) -> int:
-        """The optimizer steps before the weights were frozen."""
+        """The number of optimizer steps before the weights were frozen."""
         return len(self.losses)
 
 
 class NoiseScale(Record, frozen=True, kw_only=True):
     """The noise scale of one sample of gradients, in samples; interval of 90 %."""
 
-    phi: float | None  # None: the mean gradient does not stand out of the noise, and only `low` is known
+    phi: float | None  # None: the mean gradient is not distinguishable from noise, and only `low` is known
     low: float
-    high: float | None  # None: open
-    steps: int  # optimizer steps after which it was measured
-    has_fallen: bool  # the loss had begun to fall by then
-    samples: int  # that it was measured with
+    high: float | None  # None: no upper bound is known
+    steps: int  # number of optimizer steps before it was measured
+    has_fallen: bool  # whether the loss had begun to fall by then
+    samples: int  # number of samples that it was measured with
 
 
 class NoiseScaleResult(Result, frozen=True, kw_only=True):
-    """The result of a `NoiseScaleRequest`: OK has a sample."""
+    """The result of a `NoiseScaleRequest`; with outcome OK it has a sample."""
 
     sample: GradientSample | None = None
 
@@ -55,10 +55,11 @@ class NoiseScaleResult(Result, frozen=True, kw_only=True):
 
 
 class NoiseScaleRequest(Request[NoiseScaleResult], frozen=True, kw_only=True, tag="noise-scale", tag_field="request"):
-    """Ask for the gradients of many micro-batches at the same weights, as soon as training has really begun.
+    """The request for gradients of many micro-batches at the same weights, as soon as training has really begun.
 
-    At initialisation they say nothing of training: what they lead to was wrong by 0.03 to 7 times there, within 3.4
-    times after 30 steps (docs/notes/noise.md 3). So training goes on until the loss has fallen, within limits.
+    At initialisation gradients say nothing about training: advice based on them was wrong by factors of 0.03 to 7, and
+    within a factor of 3.4 after 30 steps (docs/notes/noise.md 3). So training goes on until the loss has fallen, within
+    limits.
     """
 
     FOLDER: ClassVar[str] = "noise_scale"
@@ -68,7 +69,7 @@ class NoiseScaleRequest(Request[NoiseScaleResult], frozen=True, kw_only=True, ta
     device: str
     seed: int = 0
     least_steps: int = 30  # optimizer steps before the loss is looked at, however long they take
-    most_steps: int = 100  # and after which it is done whether the loss has fallen or not
-    least_fall: float = 0.1  # of the first losses; 10 to 30 % is where training has begun (docs/notes/noise.md 3)
-    micro_batches: int = 64  # with 16 the interval is often open at its upper end (docs/notes/noise.md 2)
-    max_seconds: float = 60.0  # of training and measuring; what it cuts short is told by the number of gradients
+    most_steps: int = 100  # after which gradients are taken even if the loss has not fallen
+    least_fall: float = 0.1  # share of the first losses; training has begun at 10 to 30 % (docs/notes/noise.md 3)
+    micro_batches: int = 64  # with 16 the interval often has no upper end (docs/notes/noise.md 2)
+    max_seconds: float = 60.0  # of training and measuring; the number of gradients shows whether they cut it short

@@ -1,4 +1,4 @@
-"""The gradient noise scale: measured once in a study, before its probes, if the objective needs it; and its advice.
+"""The gradient noise scale in a search: measured once, before the probes, if the objective needs it; and its advice.
 
 no sample yet? ─► measure at the baseline's micro-batch ─► out of memory? half of it ─► crashed? once more
 """
@@ -21,15 +21,15 @@ from autotune.study.history import History, NoiseScaleCheck
 from autotune.study.recommendation import BatchAdvice, Recommendation
 from autotune.study.valid_probes import Judged
 
-LEAST_SAMPLE_SECONDS, MOST_SAMPLE_SECONDS = 5.0, 60.0  # however short and long the budget is
-NOISE_TRIES = 2  # of a sample that crashed: it may have been an accident
-WRONG_AT_START = 30  # times, by which a noise scale measured at initialisation was off (docs/notes/noise.md 3)
+LEAST_SAMPLE_SECONDS, MOST_SAMPLE_SECONDS = 5.0, 60.0  # for the shortest and the longest time budget
+NOISE_TRIES = 2  # of a sample that crashed, perhaps by accident
+WRONG_AT_START = 30  # factor by which a noise scale measured at initialisation was wrong (docs/notes/noise.md 3)
 
 
 def measure_gradient_noise(context: SearchContext) -> None:
-    """Measure the gradient noise scale if the objective needs it and the study has not got it.
+    """Measure the gradient noise scale if the objective needs it and the study has none.
 
-    What fails is reported and not raised: the baseline, which comes next, will fail alike and show it. Raises
+    A failure is reported and not raised: the baseline, which comes next, will fail in the same way and show it. Raise
     `EnvironmentUnfit`.
     """
     history, request = context.history, context.request
@@ -52,7 +52,7 @@ def measure_gradient_noise(context: SearchContext) -> None:
 
 
 def _next(attempts: Sequence[NoiseScaleCheck], request: StudyRequest, seconds: float) -> NoiseScaleRequest | None:
-    """Return the next measurement; None if there is one already, or none can be had."""
+    """Return the next measurement; None if there is one already, or if none is possible."""
     config = Config(values={**request.baseline.values, "gradient_accumulation_steps": 1})
     if attempts:
         asked, result = attempts[-1]
@@ -74,7 +74,7 @@ def _next(attempts: Sequence[NoiseScaleCheck], request: StudyRequest, seconds: f
 
 
 def with_batch_advice(recommendation: Recommendation, history: History) -> Recommendation:
-    """Return the recommendation with what the noise scale says of its global batch; unchanged for other objectives."""
+    """Return the recommendation with advice on its global batch by the noise scale; unchanged if not its objective."""
     if not objective_of(history.request.goal).uses_noise_scale:
         return recommendation
     noise_scale = history.noise_scale_estimate
@@ -92,7 +92,7 @@ def with_batch_advice(recommendation: Recommendation, history: History) -> Recom
 
 
 def describe_noise_scale(noise_scale: NoiseScale) -> Notice:
-    """Return the noise scale, and what it says of batches; intervals are of 90 %."""
+    """Return the noise scale, and what it says about batches, with intervals of 90 %."""
     if noise_scale.phi is None or noise_scale.high is None:
         return notice(Code.NOISE_SCALE_AT_LEAST, steps=noise_scale.steps, low=noise_scale.low)
     return notice(
@@ -101,7 +101,7 @@ def describe_noise_scale(noise_scale: NoiseScale) -> Notice:
 
 
 def describe_advice(advice: BatchAdvice, batch: int) -> tuple[Notice, ...]:
-    """Return what is known of a global batch of so many samples, and of the best one; intervals are of 90 %."""
+    """Return what is known about a global batch of `batch` samples, and about the best one, with intervals of 90 %."""
     noise_scale = advice.noise
     if noise_scale.phi is None or noise_scale.high is None:
         return (describe_noise_scale(noise_scale),)
