@@ -1,11 +1,11 @@
 """Finds the batch size, precision and data-loading settings that train a PyTorch model fastest on this machine.
 
     autotune.search("model.py")              run a search, as `autotune search` does
-    autotune.race("old.py", "new.py")        which of them trains faster, as `autotune race` tells
-    autotune.load_best("studies/model")      the recommended setting of every knob, as a plain dict
-    autotune.load_result("studies/model")    the same with all that it takes to believe it
+    autotune.race("old.py", "new.py")        which one trains faster, as `autotune race` says
+    autotune.load_best("studies/model")      the recommended setting of each knob, as a plain dict
+    autotune.load_result("studies/model")    the same with all of its evidence
     autotune.apply("studies/model")          the dict, able to set up a training loop
-    autotune.step(loss=loss, samples=n)      one optimizer step, told by a loop that nobody can see into
+    autotune.step(loss=loss, samples=n)      reports one optimizer step, for loops that nothing else can observe
 
 Importing this package imports neither torch nor Optuna.
 """

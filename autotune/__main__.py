@@ -1,4 +1,4 @@
-"""`python -m autotune` is the `autotune` command."""
+"""Runs the `autotune` command for `python -m autotune`."""
 
 from __future__ import annotations
 

@@ -72,26 +72,30 @@ def search(
     reporter: Reporter | None = None,
     **objective_options: Any,
 ) -> Recommendation:
-    """Search the best training configuration for `target` on this machine: the fastest, unless `objective` says else.
+    """Search the best training configuration for `target` on this machine: the fastest, unless `objective` differs.
 
-    `target` is a file, a module, or module:attribute, as for `autotune search`; a function of a module that returns
-    what these hold, `(model, dataset)` or a dict of the agreed names, and that probes import by its name; or the words
-    of a command: `["python", "train.py", "--batch-size", "64"]`, whose arguments are recognised by name; `map` corrects
-    that, by knob name. `time_budget` is a number of seconds, or a text with its unit like `10m`; `devices`
-    are the GPUs that one process each trains on, `all`, `4` or `0,2`, and `ranks` a number of processes on the CPU;
-    with `exact` only
-    those knobs move that keep what is computed, up to the order of rounding; `headroom` is a share of the memory limit,
-    in [0, 1); `loss_tolerance` a share of the full-precision loss decrease, in [0, 1). `run_length` is that of the
-    planned training, `12h` or `30epochs`, against which compiling is counted. `step_timeout` is how long a
-    micro-batch may take before it counts as hung, in seconds or as a text. With `isolation` "fork" probes start from a
-    process that has torch imported, where that is safe; with "fresh" none does. Options of an objective, like `within`
-    of "memory" and `price` of "cost", are those of `autotune search --help`. A share or a price may also be a text, as
-    on the command line: `5%`. `space` says what a knob may take, by knob name, as `space` in a target does: a tuple of
-    two whole numbers is a range, a list are values, one value holds it; any other name declares a knob of your own
-    (docs/knobs.md). With `storage`, the address of a PostgreSQL database, the workers that are there measure
-    (docs/scaling.md); the search begins with `workers_expected` of them, and `on` is the address of a Ray cluster that
-    starts them. Prints nothing; hand in a `reporter` to follow, such as a `SilentReporter` with methods of yours.
-    Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
+    `target` is a file, a module, or module:attribute, as for `autotune search`. It may be a function of a module that
+    returns `(model, dataset)` or a dict of the agreed names; probes import it by its name. Or it is the words of a
+    command: `["python", "train.py", "--batch-size", "64"]`, whose arguments are recognised by name; `map` corrects
+    that, by knob name.
+
+    `time_budget` is in seconds, or a text with its unit like `10m`. `devices` are the GPUs that one process each trains
+    on, `all`, `4` or `0,2`; `ranks` is a number of processes on the CPU. With `exact`, only knobs change that keep what
+    is computed, up to the order of rounding. `headroom` is a share of the memory limit, in [0, 1); `loss_tolerance` is
+    a share of the full-precision loss decrease, in [0, 1). `run_length` is that of the planned training, `12h` or
+    `30epochs`: compiling counts in proportion to it. `step_timeout` is how long a micro-batch may take before it counts
+    as hung, in seconds or as a text. With `isolation` "fork" probes start from a process that has torch imported, where
+    that is safe; with "fresh" none does.
+
+    Options of an objective, like `within` of "memory" and `price` of "cost", are those of `autotune search --help`. A
+    share or a price may also be a text, as on the command line: `5%`. `space` says which values a knob may take, by
+    knob name, as `space` in a target does: a tuple of two whole numbers is a range, a list has the values, one value
+    holds the knob; any other name declares a knob of your own (docs/knobs.md). With `storage`, the address of a
+    PostgreSQL database, the workers that are connected to it measure (docs/scaling.md); the search begins with
+    `workers_expected` of them, and `on` is the address of a Ray cluster that starts them.
+
+    Nothing is printed; pass a `reporter` to follow the search, such as a `SilentReporter` with methods of yours. Raise
+    `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
     """
     asked = {**locals(), **objective_options}
     _check_outside("search")
@@ -101,7 +105,7 @@ def search(
     settings, fleet = _settings(typed, asked)
     for remark in typed.remarks:
         follower.note(f"{remark}.")
-    resolve(settings.target)  # a missing file is told before a folder is made for its study
+    resolve(settings.target)  # a missing file is reported before a folder is made for its study
     with launching(settings, fleet, follower.note) as launcher:
         return run(settings, launcher, follower)
 
@@ -120,13 +124,14 @@ def race(
     """Race contestants against the first of them, and return which one trains faster.
 
     A contestant is a file, a module or module:attribute; a command, as one text or as a list of words; or a study,
-    whose recommended settings are run. Each of `configs`, settings by knob name, is one contestant more: the first one
-    with these settings. With `baseline_commit` the first contestant's code of that git revision is the baseline. All
-    train in turn, in processes of their own, until it is known of each whether it is faster, as fast or slower than the
-    baseline, until `time_budget` is used up (seconds, or a text like `10m`), or for `rounds` rounds, if given. Slower
-    by no more than `tolerance`, a share in (0, 1), counts as fast. `folder` is that of the race, a new one. `tell` is
-    given what happens, in sentences. Raises `RaceFailed` where a contestant does not train, `UsageError`,
-    `TargetError`, `StudyError` or `EnvironmentUnfit`.
+    which runs with its recommended settings. Each of `configs`, settings by knob name, adds one contestant: the first
+    one with these settings. With `baseline_commit` the first contestant's code of that git revision is the baseline.
+
+    All train in turn, in processes of their own, until it is known for each whether it is faster, as fast or slower
+    than the baseline, until `time_budget` is used up (seconds, or a text like `10m`), or for `rounds` rounds, if given.
+    A contestant that is slower by at most `tolerance`, a share in (0, 1), counts as equally fast. `folder` is that of
+    the race, by default a new one. `tell` is called with sentences on what happens. Raise `RaceFailed` if a contestant
+    does not train, `UsageError`, `TargetError`, `StudyError` or `EnvironmentUnfit`.
     """
     asked = locals()
     _check_outside("race")
@@ -169,7 +174,7 @@ def _check_outside(name: str) -> None:
 
 
 def _settings(typed: TypedTarget, asked: Mapping[str, Any]) -> tuple[Settings, FleetSettings | None]:
-    """Return the arguments of `search`, by name, as settings. Raises `UsageError` for a value that means nothing."""
+    """Return the arguments of `search`, by name, as settings. Raise `UsageError` for a value without a meaning."""
     space, ours = asked["space"] or {}, {known for knob in OURS for known in (knob.name, knob.alias)}
     may = partial(source.may_declare, typed.text)
     try:
@@ -190,7 +195,7 @@ def _settings(typed: TypedTarget, asked: Mapping[str, Any]) -> tuple[Settings, F
 
 
 def _typed(target: object, corrections: Mapping[str, str]) -> TypedTarget:
-    """Return the target as a text. Raises `UsageError` for what is neither a text nor a list of them."""
+    """Return the target as a text. Raise `UsageError` for what is neither a text nor a list of texts."""
     if callable(target):
         target = _place(target)
     if isinstance(target, Sequence) and not isinstance(target, str):
@@ -205,7 +210,7 @@ def _typed(target: object, corrections: Mapping[str, str]) -> TypedTarget:
 
 
 def _place(function: Callable[..., Any]) -> str:
-    """Return where a function lies, as probes find it. Raises `UsageError` for one that no import finds."""
+    """Return the place of a function, as probes find it. Raise `UsageError` for one that no import finds."""
     name, module = getattr(function, "__qualname__", ""), sys.modules.get(getattr(function, "__module__", ""))
     file = getattr(module, "__file__", None)
     if file is None or getattr(module, name, None) is not function:
@@ -218,7 +223,7 @@ def _place(function: Callable[..., Any]) -> str:
 
 
 def _value(option: Option, given: Any, may_declare: Callable[[str], bool] = lambda name: False) -> Any:
-    """Return what was given for an option as settings have it. Raises `ValueError` for a text that means nothing."""
+    """Return the value given for an option, as settings have it. Raise `ValueError` for a text without a meaning."""
     if KnobValues in option.parts:
         return {asked_name(name, may_declare): value for name, value in (given or {}).items()}
     if KnobNames in option.parts and given is not None:

@@ -1,16 +1,16 @@
-"""The exceptions that a caller would handle, each with the exit code that the command line gives it.
+"""The exceptions that a caller would handle, each with its exit status on the command line.
 
     AutotuneError
     ├── UsageError            2   a flag, a value or a file of settings is wrong
     ├── TargetError           2   the user's training code does not fit the contract, or raised
     ├── StudyError            2   a study folder cannot be read, written or resumed
     │   └── StudyNotFound     2
-    ├── NoRecommendation      1   the search ran, and nothing usable came out
+    ├── NoRecommendation      1   the search ran, and no result was usable
     ├── RaceFailed            3   a contestant of a race does not train
     └── EnvironmentUnfit      3   this machine cannot do it: no such device, disk full, study folder read-only
 
-Whatever else is raised is a fault of autotune itself, and ends the command with 70. A failed probe is not an exception:
-it is a `ProbeResult` whose outcome says what happened.
+Any other exception is a fault of autotune itself, and ends the command with 70. A failed probe is not an exception: it
+is a `ProbeResult` whose outcome says what happened.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from __future__ import annotations
 class AutotuneError(Exception):
     """An error of three sentences for a person: what happened with values, why probably, what to do.
 
-    `traceback` holds the user's own frames, innermost last; empty if the fault is not in running code.
+    `traceback` holds the frames of the user's code, innermost last; empty if the fault is not in running code.
     """
 
     exit_code = 1
@@ -30,13 +30,13 @@ class AutotuneError(Exception):
 
 
 class UsageError(AutotuneError):
-    """A flag, a setting or an argument has a value that cannot be meant."""
+    """A flag, a setting or an argument has a wrong value."""
 
     exit_code = 2
 
 
 class TargetError(AutotuneError):
-    """The target (the user's training code) breaks the contract or raised an exception."""
+    """The target (the user's training code) violates the contract or raised an exception."""
 
     exit_code = 2
 
@@ -58,13 +58,13 @@ class NoRecommendation(AutotuneError):
 
 
 class RaceFailed(AutotuneError):
-    """A contestant of a race failed, so that there is nobody to compare."""
+    """A contestant of a race failed, so that there is nothing to compare."""
 
     exit_code = 3  # 1 and 2 are verdicts of a race
 
 
 class EnvironmentUnfit(AutotuneError):
-    """The machine lacks what was asked of it."""
+    """The machine lacks what was asked for."""
 
     exit_code = 3
 

@@ -2,7 +2,7 @@
 
     Ctrl-C ─► KeyboardInterrupt, as always ─► swallowed: "Exception ignored in ..." ─► `check` raises it again
 
-`check` is called before something long: the next stage, the next process.
+`check` is called before each long piece of work: the next stage, the next process.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _is_asked = False
 
 
 def heed() -> None:
-    """Remember Ctrl-C from now on, and treat SIGTERM, by which schedulers stop a job, alike. Needs the main thread."""
+    """Remember Ctrl-C from now on; handle SIGTERM, by which schedulers stop a job, like it. Needs the main thread."""
     forget()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupted)
@@ -27,7 +27,7 @@ def check() -> None:
 
 
 def forget() -> None:
-    """Forget the Ctrl-C that was pressed: what it was to end has ended, and the command goes on."""
+    """Forget the last Ctrl-C: what it was meant to end has ended, and the command goes on."""
     global _is_asked
     _is_asked = False
 

@@ -1,4 +1,4 @@
-"""Pieces of sentences: a beginning, and a list that does not go on for ever."""
+"""Pieces of sentences: a capital first letter, and a list that is cut short."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def capitalized(text: str) -> str:
-    """Return `text` as the beginning of a sentence; what follows its first letter stays as it is."""
+    """Return `text` with a capital first letter, as the beginning of a sentence; the rest is unchanged."""
     return text[:1].upper() + text[1:]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 
-FAR_APART = 10.0  # times the lower end of an interval: it tells neither whether nor how much
+FAR_APART = 10.0  # times the lower end of an interval: it then shows neither whether there is a gain, nor how much
 _SECONDS = {"s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
-_NEXT = {"h": "m", "m": "s", "min": "s"}  # what a last number without a unit counts: 1h30 is 1 h 30 min
+_NEXT = {"h": "m", "m": "s", "min": "s"}  # the unit of a last number without one: 1h30 is 1 h 30 min
 _BYTES = {"": 1, "b": 1, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12}
 _BYTES |= {
     unit: 1 << 10 * power
@@ -15,13 +15,13 @@ _BYTES |= {
     for unit in units.split()
 }
 
-MOST_NUMBER_CHARACTERS = 40  # characters of a number that cannot be meant
+MOST_NUMBER_CHARACTERS = 40  # characters; a longer number cannot be meant
 
 
 def parse_seconds(text: str) -> float:
-    """Seconds in `90s`, `10m`, `1.5h`, `1h30m` or `1h30`. Raises `ValueError` with the accepted forms.
+    """Return the seconds of `90s`, `10m`, `1.5h`, `1h30m` or `1h30`. Raise `ValueError` with the accepted forms.
 
-    A number alone is refused: who writes 2 may mean minutes.
+    A number without a unit is refused, because 2 may mean minutes.
     """
     parts = re.findall(r"([0-9]*\.?[0-9]+)\s*(min|[smh]?)", text.lower())
     if not parts or "".join(number + unit for number, unit in parts) != "".join(text.lower().split()):
@@ -38,7 +38,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_bytes(text: str, total: int | None = None) -> int:
-    """Bytes in `8GiB`, `8000MB`, `123456` or, of `total`, `90%`. Raises `ValueError` with the accepted forms."""
+    """Return the bytes of `8GiB`, `8000MB`, `123456` or, of `total`, `90%`. Raise `ValueError` with the forms."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(%|[a-zA-Z]*)\s*", text)
     if not match or (match[2] != "%" and match[2].lower() not in _BYTES):
         raise ValueError(f"{text!r} is not an amount of memory: write 8GiB, 8000MB or 90%")
@@ -58,7 +58,7 @@ def parse_bytes(text: str, total: int | None = None) -> int:
 
 
 def parse_fraction(text: str) -> float:
-    """A fraction in `8%` or `0.08`, at least 0 and below 1. Raises `ValueError` with the rule and the value."""
+    """Return the fraction of `8%` or `0.08`, in [0, 1). Raise `ValueError` with the rule and the value."""
     number, percent, rest = text.strip().partition("%")
     try:
         fraction = float(number) / 100 if percent else float(number)
@@ -67,14 +67,14 @@ def parse_fraction(text: str) -> float:
     if rest or not math.isfinite(fraction):
         raise ValueError(f"{text[:MOST_NUMBER_CHARACTERS]!r} is not a share: write 8% or 0.08")
     if not 0 <= fraction < 1:
-        likely = float(number) if 1 <= float(number) < 100 else 8.0  # who writes 10 means 10%
+        likely = float(number) if 1 <= float(number) < 100 else 8.0  # 10 probably means 10%
         got = format_percent(fraction)
         raise ValueError(f"a share must be between 0% and 100%, got {got}: write {likely:g}% or {likely / 100:g}")
     return fraction
 
 
 def parse_number(text: str) -> float:
-    """A number in `95` or `99.9`. Raises `ValueError`."""
+    """Return the number of `95` or `99.9`. Raise `ValueError`."""
     try:
         return float(text)
     except ValueError:
@@ -82,12 +82,12 @@ def parse_number(text: str) -> float:
 
 
 def format_value(value: object) -> str:
-    """`95`, `99.9`; any other value as Python writes it."""
+    """Return `95`, `99.9`; any other value in Python's notation."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def parse_price(text: str) -> float:
-    """An amount of money in `2.49`. Raises `ValueError`, for a comma too: to some it begins the decimals."""
+    """Return the amount of money of `2.49`. Raise `ValueError`, also for a comma, which some use as decimal point."""
     try:
         price = float(text)
     except ValueError:
@@ -103,26 +103,26 @@ def significant(value: float) -> float:
 
 
 def format_bytes(count: float | None) -> str:
-    """`48.3 GiB`, `512 MiB`, `300 KiB`, `–` if unknown."""
+    """Return `48.3 GiB`, `512 MiB`, `300 KiB`; `–` if unknown."""
     if count is None:
         return "–"
     if abs(count) >= 2**30:
         return f"{count / 2**30:.3g} GiB" if abs(count) < 1000 * 2**30 else f"{count / 2**30:,.0f} GiB"
-    if 0 < abs(count) < 2**20:  # what grows by this in every step is much in the end, and not 0 MiB
+    if 0 < abs(count) < 2**20:  # growth by this in each step is much in the end, and must not read 0 MiB
         return f"{count / 2**10:.0f} KiB"
     return f"{count / 2**20:.0f} MiB"
 
 
 def format_ms(seconds: float) -> str:
-    """`1.23`: the milliseconds, without their unit, as precise as a rate."""
+    """Return the milliseconds without their unit, with the digits of a rate: `1.23`."""
     shown = format_rate(1000 * abs(seconds)) if seconds else "0"
     return f"-{shown}" if seconds < 0 else shown
 
 
 def format_rate(rate: float) -> str:
-    """A rate with three digits: `2,610`, `12.3`. Always, so that two of them divide to the factor shown beside them.
+    """Return a rate with three digits, always, so that the ratio of two of them agrees with the factor beside them.
 
-    How far it can be trusted is said by an interval; a digit left out cannot be told from one that is zero.
+    Examples are `2,610` and `12.3`. An interval shows how precise it is; an omitted digit would look like a zero.
     """
     if rate <= 0 or not math.isfinite(rate):
         return f"{rate:g}"
@@ -131,7 +131,7 @@ def format_rate(rate: float) -> str:
 
 
 def format_durations(*seconds: float) -> str:
-    """`68.1 → 34.7 ms`: durations in the unit of the longest, three digits each; from 100 s on in minutes."""
+    """Return durations in the unit of the longest, three digits each: `68.1 → 34.7 ms`; in minutes from 100 s on."""
     longest = max(seconds)
     if longest >= 99.95:
         return " → ".join(map(format_seconds, seconds))
@@ -140,13 +140,13 @@ def format_durations(*seconds: float) -> str:
 
 
 def format_clock(seconds: float) -> str:
-    """`5:12`: minutes and seconds of a time that goes on."""
+    """Return minutes and seconds of a running time: `5:12`."""
     minutes, rest = divmod(int(seconds), 60)
     return f"{minutes}:{rest:02d}"
 
 
 def rounded(rate: float) -> float:
-    """A rate as far as it is shown."""
+    """Return a rate rounded to the digits that are shown."""
     return float(f"{rate:.3g}")
 
 
@@ -156,21 +156,21 @@ def format_speedup(factor: float) -> str:
 
 
 def range_phrase(low: float | None, high: float | None) -> str:
-    """`16.7 to 17.5`, the ends of an interval of factors; empty where one of them is not known.
+    """Return `16.7 to 17.5`, the ends of an interval of factors; empty if one of them is unknown.
 
-    Ends that are ten times apart say nothing of what is between them: then `not known within a factor of 10`.
+    If one end is ten times the other, the interval says nothing: return `not known within a factor of 10`.
     """
     if low is None or high is None or not math.isfinite(high):
         return ""
     if low <= 0:
         return "not known"
     if high / low >= FAR_APART:
-        return f"not known within a factor of {FAR_APART:g}"  # how much further they are apart helps nobody
+        return f"not known within a factor of {FAR_APART:g}"  # a larger factor would not help
     return f"{format_speedup(low)} to {format_speedup(high)}"
 
 
 def format_count(number: int) -> str:
-    """`25.6 M`: a large number in thousands, millions or billions."""
+    """Return a large number in thousands, millions or billions: `25.6 M`."""
     for size, unit in ((10**9, " B"), (10**6, " M"), (10**3, " k")):
         if number >= size:
             return f"{number / size:.3g}{unit}"
@@ -183,7 +183,7 @@ def counted(count: int, kind: str) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """`0.8 s`, `42 s`, `5:12 min`; from an hour on `1:30 h`."""
+    """Return `0.8 s`, `42 s`, `5:12 min`; from an hour on `1:30 h`."""
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     if seconds < 99.5:
@@ -196,14 +196,14 @@ def format_seconds(seconds: float) -> str:
 
 
 def format_percent(share: float) -> str:
-    """`10%`, `2.5%`, `1000%`: a share as it would be typed, no digit of it rounded away."""
+    """Return a share as it would be typed, without rounding: `10%`, `2.5%`, `1000%`."""
     return f"{100 * share:.6g}%"
 
 
 def format_difference(share: float) -> str:
-    """`17%`, `4.2%`, `0.4%`: by how much one rate is above another, with two digits where a per cent has them.
+    """Return by how much one rate is above another: `17%`, `4.2%`, `0.4%`, with one decimal below 10 %.
 
-    More no interval supports; fewer would show 1.5 % as no less than a threshold of 2 %.
+    No interval supports more digits; with fewer, 1.5 % would read as 2 %, which is a threshold.
     """
     return f"{share:.0%}" if share >= 0.0995 else f"{share:.1%}"
 

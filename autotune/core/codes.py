@@ -1,8 +1,8 @@
-"""Every warning and reason that an answer may carry: its code, its number, what it says, and the next step.
+"""All warnings and reasons that an answer may contain: code, number, sentence, and next step.
 
-A sentence names its numbers in braces, with how they are written: `{wait_share:share}`. What stands in square brackets
-is left out where one of its numbers is not given, or room is short. A number may be a notice itself, or a tuple of
-them: those of 11xx are held by others only. `docs/messages.md` is made from this table.
+A sentence names its numbers in braces, with their format: `{wait_share:share}`. The part in square brackets is left out
+if one of its numbers is not given, or if there is little room. A number may be a notice itself, or a tuple of notices:
+those of 11xx appear in other notices only. `docs/messages.md` is generated from this table.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class Code(NumberedCode):
     FASTER_BESIDE_OTHERS = ("faster-beside-others", 312,
         BETTER + ", in rounds in which others kept the baseline from the cores" + MORE_MEMORY)
 
-    # 4xx: what is known of the losses
+    # 4xx: what is known about the losses
     LOSSES_NOT_CHECKED = "losses-not-checked", 401, losses.LOSSES_NOT_CHECKED
     LOSSES_FINITE = "losses-finite", 402, losses.LOSSES_FINITE
     LOSSES_NOT_COMPARED = "losses-not-compared", 403, losses.LOSSES_NOT_COMPARED
@@ -152,14 +152,14 @@ class Code(NumberedCode):
     GRADIENTS_UNDERFLOW = "gradients-underflow", 417, losses.GRADIENTS_UNDERFLOW
     GRADIENTS_JUMP = "gradients-jump", 418, losses.GRADIENTS_JUMP
 
-    # 5xx: what is known of the configurations that were not tried
+    # 5xx: what is known about the configurations that were not tried
     ALL_MEASURED = ("all-measured", 501,
         "all candidates measured: {measured:counted configuration}[, without {left_out:,} that rules exclude]; no "
         "other in the space could fit and be {better}")
     BOUNDED = "bounded", 502, "untried configurations: at most {rest:.0%} {better} (90% confidence, model estimate)"
     SAMPLED = "sampled", 503, "{measured:,} of {total:counted configuration} tried; no estimate for the rest"
 
-    # 6xx: what was gained, where that is not speed
+    # 6xx: what was gained, if that is not speed
     LESS_MEMORY = ("less-memory", 601,
         "{saved:share} less memory than {baseline} ({peak_bytes:bytes} instead of {baseline_bytes:bytes}) at "
         "{speedup:.2f}× its speed")
@@ -200,7 +200,7 @@ class Code(NumberedCode):
     NOT_PREDICTED_IN_TIME = "not-predicted-in-time", 901, "there was no time left for it"
     CONTENTS_DECIDE = "contents-decide", 902, "what it computes depends on the contents of tensors ({operator})"
     NEEDS_REAL_TENSORS = "needs-real-tensors", 903, "an operator can only run on real tensors ({operator})"
-    CANNOT_PREDICT = "cannot-predict", 904, "{why}"  # the message of an error: data. Of earlier versions any reason
+    CANNOT_PREDICT = "cannot-predict", 904, "{why}"  # the message of an error: data. In earlier versions any reason
     BATCHES_MIXED = "batches-mixed", 905, "batches hold a {first} here and a {second} there"
     BATCHES_SPARSE = "batches-sparse", 906, "batches hold sparse tensors"
     BATCH_SIZE_UNKNOWN = ("batch-size-unknown", 907,
@@ -212,11 +212,11 @@ class Code(NumberedCode):
     NO_SUCH_BATCH = "no-such-batch", 911, "the data has no batch of {size} samples"
     NOTHING_PREDICTED = "nothing-predicted", 912, "no configuration was tried"
 
-    # 10xx: what no setting mends
+    # 10xx: what no setting can improve
     SLOW_LINE = ("slow-line", 1001,
         "{place}: {milliseconds:rate} ms a step ({share:share}), {kind:seen}.", "Instead: {kind:instead}.")
 
-    # 11xx: what others hold: why something is so, or one of a list
+    # 11xx: parts of other notices: why something is so, or one of a list
     OTHER_GLOBAL_BATCH = "other-global-batch", 1101, "its global batch is {batch}, and {held} is held"
     VALUE_NOT_SEARCHED = "value-not-searched", 1102, "its {knob} is {value}, and only {searched:values} may be searched"
     COMBINATION_LEFT_OUT = "combination-left-out", 1103, "the limits leave this combination of values out"

@@ -1,8 +1,8 @@
-"""Tools for tests of extensions: a simulated machine whose best configuration is known, and contracts to keep.
+"""Tools for tests of extensions: a simulated machine whose best configuration is known, and contracts.
 
-`FakeLauncher` runs a whole search in milliseconds. A contract is a base class of tests: derive from `LauncherContract`
-(in `launcher_contract`) or `KnobContract` (in `knob_contract`), say what is tested, and pytest runs it. Samplers keep
-Optuna's own contract (`optuna.testing`). Nothing here imports pytest.
+`FakeLauncher` runs a whole search in milliseconds. A contract is a base class of tests: derive a class from
+`LauncherContract` (in `launcher_contract`) or `KnobContract` (in `knob_contract`), name what is tested, and pytest runs
+it. For samplers there is Optuna's own contract (`optuna.testing`). Nothing here imports pytest.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The contract of every knob: a base class of tests.
+"""The contract of all knobs: a base class of tests.
 
 class TestMyKnob(KnobContract):
     knob = MyKnob()
@@ -31,12 +31,12 @@ NONSENSE: tuple[Any, ...] = ("nonsense", -1, 1.5, [], object)
 
 
 def circumstances(environment: Environment = ENVIRONMENT, **changes: Any) -> Circumstances:
-    """Return circumstances for a domain: a small data set, on the simulated GPU unless `environment` is another."""
+    """Return circumstances for a domain: a small data set, on the simulated GPU unless `environment` is given."""
     return Circumstances(**{"facts": SMALL, "environment": environment, "global_batch": None, **changes})
 
 
 class KnobContract:
-    """Derive from it and say in `knob` what is tested; pytest runs the rest, on a simulated GPU and a simulated CPU."""
+    """A base class: derive from it and set `knob`; pytest runs the tests on a simulated GPU and a simulated CPU."""
 
     knob: Knob
     PLACES: ClassVar[tuple[Environment, ...]] = (ENVIRONMENT, CPU)
@@ -90,7 +90,7 @@ class KnobContract:
         for value in self._values():
             read = msgspec.json.decode(msgspec.json.encode(value))
             assert read == value
-            self.knob.check(read)  # an equal value, and another object
+            self.knob.check(read)  # an equal value in another object
             assert self.knob.parse(str(value).lower()) == value
 
     def test_an_explicit_list_is_its_domain(self) -> None:
@@ -138,9 +138,10 @@ class KnobContract:
             torch.set_num_threads(threads)
 
     def test_what_it_says_to_compute_alike_it_does(self) -> None:
-        """Ten optimizer steps with each value end where those with the default do, but for rounding.
+        """Ten optimizer steps with each value end where those with the default do, except for rounding.
 
-        On an accelerator if there is one. What changes the arithmetic is the precision check's, in every search.
+        This uses an accelerator if there is one. Values that change the arithmetic are left to the precision check of
+        each search.
         """
         place, device = _here()
         facts = circumstances(place, global_batch=ten_steps.GLOBAL_BATCH)
@@ -166,7 +167,7 @@ class KnobContract:
 
     def test_every_format_has_a_word_of_its_own_for_each_value(self) -> None:
         for words in self.knob.formats.values():
-            assert set(words) == set(self.knob.formats.get("", words))  # "" is the format of no format
+            assert set(words) == set(self.knob.formats.get("", words))  # "" is the name of no format
             assert len(set(words.values())) == len(words)
             for value in words:
                 self.knob.check(value)
@@ -185,7 +186,7 @@ class KnobContract:
             yield from self.knob.domain(circumstances(here))
 
     def _beside(self, values: Sequence[Value], facts: Circumstances) -> dict[str, Value]:
-        """Return the default beside values of other knobs among which all `values` do something."""
+        """Return the default together with values of other knobs with which all `values` have an effect."""
         usual = {**defaults(), "batch_size": facts.global_batch, self.knob.name: self.knob.default}
         domains = {one.name: one.domain(facts) for one in KNOBS if one.name not in ("batch_size", self.knob.name)}
         loading = {worker_knob().name: 1} if self.knob is not worker_knob() else {}
@@ -221,7 +222,7 @@ class KnobContract:
 def _here() -> tuple[Environment, str]:
     import torch
 
-    few = replace(CPU, usable_cores=2, default_threads=1)  # more tell nothing more, and take longer
+    few = replace(CPU, usable_cores=2, default_threads=1)  # more would show nothing more, and take longer
     return (ENVIRONMENT, "cuda:0") if torch.cuda.is_available() else (few, "cpu")
 
 
@@ -232,7 +233,7 @@ def _at_the_same_global_batch(values: dict[str, Value]) -> dict[str, Value]:
 
 
 def _loss_of_a_step(plan: Plan) -> float:
-    """Return the loss of a small convolution after forward and backward, on the CPU as the plan says."""
+    """Return the loss of a small convolution after forward and backward, on the CPU with the settings of the plan."""
     import torch
 
     model: Any = torch.nn.Sequential(torch.nn.Conv2d(3, 4, 3), torch.nn.Flatten(), torch.nn.LazyLinear(2))

@@ -40,17 +40,17 @@ from autotune.units import format_bytes
 _START_OF_TIME = datetime(2026, 1, 1, tzinfo=UTC)  # of the simulated clock
 _STARTING = {"start": 2.0, "load": 0.5, "build": 1.0}  # simulated seconds of the phases before a measurement
 _GIB = 2**30
-WARM = 0.1  # of compiling, with the code in the cache (docs/notes/compiling.md 1)
+WARM = 0.1  # share of compiling that remains with the code in the cache (docs/notes/compiling.md 1)
 
 
 class FakeLauncher:
-    """A launcher without processes: deterministic, instant, and honest about its truth.
+    """A launcher without processes: deterministic, instant, and with a known truth.
 
-    The same `seed` and the same requests give the same results. `faults` may end a request otherwise than the model
-    would: by kind of request a function that returns the outcome, or None to let the model decide. `results` are
-    functions that return the result of a kind of request instead of the model; that of a kind neither knows is OK and
-    empty. In a precision check a configuration with one of `bad_dtypes` as `amp_dtype` learns less. Time is
-    simulated: `clock` is how much of it all requests have taken, each of them `starting_seconds` by phase first.
+    The same `seed` and the same requests give the same results. `faults` may end a request unlike the model: for a kind
+    of request, a function returns the outcome, or None to let the model decide. `results` are functions that return the
+    result of a kind of request instead of the model; a kind that neither knows has an empty result with outcome OK. In
+    a precision check a configuration with one of `bad_dtypes` as `amp_dtype` learns less. Time is simulated: `clock`
+    returns the seconds that all requests have taken, each of them starting with `starting_seconds` by phase.
     """
 
     def __init__(
@@ -78,26 +78,26 @@ class FakeLauncher:
             **(results or {}),
         }
         self._elapsed_seconds = 0.0
-        self._cached: set[Config] = set()  # whose code was generated
+        self._cached: set[Config] = set()  # those whose code was generated
         self._lock = threading.Lock()
 
     def clock(self) -> float:
-        """Simulated seconds since the start; goes where `time.monotonic` is injected."""
+        """Return the simulated seconds since the start; pass it where `time.monotonic` is injected."""
         return self._elapsed_seconds
 
     def throughput(self, config: Config) -> float | None:
-        """The truth: samples per second without noise; None if the configuration does not fit into memory."""
+        """Return the true samples/s, without noise; None if the configuration does not fit into memory."""
         if self.machine.needed_bytes(config) >= self.machine.memory_bytes:
             return None
         return config.global_batch_size() / self.machine.step_seconds(config)
 
     def best(self, configs: Iterable[Config]) -> Config:
-        """The configuration of the highest true throughput. Raises `ValueError` if none fits."""
+        """Return the configuration of the highest true throughput. Raise `ValueError` if none fits."""
         rates = {config: rate for config in configs if (rate := self.throughput(config)) is not None}
         return max(rates, key=rates.__getitem__)
 
     def run(self, request: Request[ResultT], folder: Path) -> ResultT:
-        """Answer from the model; see `Launcher`."""
+        """Return the result by the model; see `Launcher`."""
         store(folder, REQUEST, request)
         fault = self._faults.get(type(request))
         outcome = fault(request) if fault else None
@@ -106,7 +106,7 @@ class FakeLauncher:
             result = cast("ResultT", model(request))
         else:
             result = request.failed(outcome, self._scripted(request, outcome))
-        if not isinstance(request, InspectRequest):  # it takes no simulated time
+        if not isinstance(request, InspectRequest):  # an inspection takes no simulated time
             result = self._timed(result)
         with open_log(folder) as log:
             log.write(f"simulated {type(request).__name__}: {result.outcome}\n".encode())
@@ -160,7 +160,7 @@ class FakeLauncher:
         return Inspection(environment=self._environment, facts=self._facts if request.target else None)
 
     def _out_of_memory(self, request: Request[Any], *configs: Config) -> Failure | None:
-        """Return the failure of the first that does not fit; None: all of them fit."""
+        """Return the failure of the first that does not fit; None if all fit."""
         needed, limit = max(map(self.machine.needed_bytes, configs)), self._limit_bytes(request)
         return None if needed < limit else _full(needed, limit)
 
@@ -213,7 +213,7 @@ class FakeLauncher:
         )
 
     def _compiled(self, config: Config) -> Compilation | None:
-        """Return what a probe compiles: all of it the first time, a tenth where a probe of the same has been."""
+        """Return what a probe compiles: everything the first time, a tenth after a probe of the same configuration."""
         if not config.values.get("compile_mode"):
             return None
         is_cold = config not in self._cached
@@ -226,7 +226,7 @@ class FakeLauncher:
 
 
 def _step_counts(budget: ProbeBudget, seconds: float) -> tuple[int, int]:
-    """Return the most steps of that length, and how many a window has."""
+    """Return the most steps of that length, in seconds, and the steps of a window."""
     most = max(2, math.ceil(budget.max_seconds / seconds))
     return most, min(most, max(budget.min_steps, min(budget.max_steps, math.ceil(budget.min_seconds / seconds))))
 
@@ -239,7 +239,7 @@ def _peak(needed: int) -> MemoryPeak:
 
 
 def _changes(config: Config) -> dict[str, Value]:
-    """Return the values other than the knobs' defaults: noise that they seed is the same with one more knob."""
+    """Return the values other than the knobs' defaults: noise seeded with them does not change with one more knob."""
     defaults = {one.name: one.default for one in KNOBS}
     return {name: value for name, value in sorted(config.values.items()) if value != defaults.get(name)}
 

@@ -1,4 +1,4 @@
-"""The contract of every launcher, whatever it runs requests on: a base class of tests.
+"""The contract of all launchers, whatever they run requests on: a base class of tests.
 
 class TestMyLauncher(LauncherContract):
     def launcher(self):
@@ -28,18 +28,18 @@ _FIELDS = {
 
 
 def example(kind: type[Request[Any]], target: str, **fields: Any) -> Request[Any]:
-    """A small request of that kind for `target`; `fields` are its own."""
+    """Return a small request of that kind for `target`; `fields` are those of the kind."""
     known = {name: value for name, value in _FIELDS.items() if name in kind.__struct_fields__}
     return kind(**{**known, "target": target, **fields})
 
 
 class LauncherContract:
-    """Derive from it and say in `launcher` what is tested; pytest runs the rest."""
+    """A base class: derive from it and return the launcher to test from `launcher`; pytest runs the tests."""
 
-    TRAINS, DIES = "ok", "kill"  # targets: one whose process answers OK, one whose process is killed
+    TRAINS, DIES = "ok", "kill"  # targets: one whose process succeeds, one whose process is killed
 
     def launcher(self) -> Launcher:
-        """A new launcher; any kind of request for `DIES` ends in it as `CRASHED`."""
+        """Return a new launcher; any kind of request for `DIES` ends in it as `CRASHED`."""
         raise NotImplementedError
 
     def test_every_kind_leaves_request_log_and_the_answer_that_was_returned(self, tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ class LauncherContract:
                 assert sorted(path.name for path in tmp_path.iterdir()) == sorted([LOG, REQUEST, RESULT]), kind
 
     def test_an_answer_knows_when_its_process_began_and_how_long_it_took(self, tmp_path: Path) -> None:
-        for kind in MEASUREMENTS.keys() - {InspectRequest}:  # an inspection is not accounted for
+        for kind in MEASUREMENTS.keys() - {InspectRequest}:  # the time of an inspection is not recorded
             for target in (self.TRAINS, self.DIES):
                 result = self._run(example(kind, target), tmp_path)
 
@@ -85,7 +85,7 @@ class LauncherContract:
     def test_a_folder_that_cannot_be_written_is_an_unfit_environment(self, tmp_path: Path) -> None:
         for name in (REQUEST, RESULT):
             folder = tmp_path / name.partition(".")[0]
-            (folder / f"{name}.partial").mkdir(parents=True)  # stands in the way of an atomic write, also for root
+            (folder / f"{name}.partial").mkdir(parents=True)  # blocks an atomic write, also for root
             try:
                 self._run(example(ProbeRequest, self.TRAINS), folder)
             except EnvironmentUnfit as error:

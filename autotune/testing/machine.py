@@ -1,12 +1,12 @@
-"""A simulated machine and the target that it trains: what a configuration takes of time and memory, in closed form.
+"""A simulated machine and the target that it trains: the time and memory of a configuration, in closed form.
 
-micro-batch seconds  = fixed[dtype] + per_sample[dtype] * batch_size  (* channels_last factor; all * recomputing,
-                       and compiled)
-loader rate          = min(workers, cores) / sample_loading_seconds   (no workers: loading adds to computing)
-optimizer step       = max(computing, loading) + optimizer, computing being all its micro-batches
-memory               = static[dtype] + per_sample_bytes[dtype] * batch_size  (* kept share if recomputing)
+    micro-batch seconds  = fixed[dtype] + per_sample[dtype] * batch_size  (* channels_last factor; all * recomputing,
+                           and compiled)
+    loader rate          = min(workers, cores) / sample_loading_seconds   (no workers: loading adds to computing)
+    optimizer step       = max(computing, loading) + optimizer, with computing the sum of all its micro-batches
+    memory               = static[dtype] + per_sample_bytes[dtype] * batch_size  (* kept share if recomputing)
 
-The target holds every knob that the model does not know.
+The target holds all knobs that the model does not know.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from autotune.core.records import Config, Environment, Limit, TargetFacts, Value
 from autotune.knobs import KNOBS
 
 _GIB = 2**30
-_MODELLED = (  # knobs whose effect the model has, or that are offered on other machines only
+_MODELLED = (  # knobs whose effect the model includes, or that are offered on other machines only
     "batch_size", "gradient_accumulation_steps", "amp_dtype", "num_workers", "channels_last",
     "activation_checkpointing", "compile_mode", "num_threads", "omp_wait_policy",
 )  # fmt: skip
@@ -49,7 +49,7 @@ ENVIRONMENT = Environment(
 )
 
 
-# Of what all blocks cost in time and save in memory, what each policy of activation checkpointing does.
+# The effect of each policy of activation checkpointing, as a share of that of all blocks, on time and on memory.
 RECOMPUTED: dict[Value, tuple[float, float]] = {
     None: (0.0, 0.0), False: (0.0, 0.0), "every_third": (1 / 3, 1 / 3), "every_second": (0.5, 0.5),
     "selective": (0.3, 0.6), True: (1.0, 1.0),
@@ -58,14 +58,14 @@ RECOMPUTED: dict[Value, tuple[float, float]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Machine:
-    """The constants of the model above; mappings are by `amp_dtype`, None being float32.
+    """The constants of the model above; mappings are by `amp_dtype`, with None for float32.
 
-    The defaults make a mixed-precision, channels-last run with several workers the best, memory the limit of the
-    batch, and the loader the bottleneck of the fastest configurations unless enough workers help.
+    With the defaults a mixed-precision, channels-last run with several workers is the best, memory limits the batch,
+    and the loader is the bottleneck of the fastest configurations unless there are enough workers.
     """
 
     fixed_seconds: Mapping[str | None, float] = field(
-        default_factory=lambda: {None: 0.006, "bfloat16": 0.008, "float16": 0.009}  # autocast costs launches
+        default_factory=lambda: {None: 0.006, "bfloat16": 0.008, "float16": 0.009}  # autocast costs kernel launches
     )
     per_sample_seconds: Mapping[str | None, float] = field(
         default_factory=lambda: {None: 0.00040, "bfloat16": 0.00018, "float16": 0.00018}
@@ -80,7 +80,7 @@ class Machine:
         default_factory=lambda: {None: 0.040 * _GIB, "bfloat16": 0.024 * _GIB, "float16": 0.024 * _GIB}
     )
     recomputing_factor: float = 4 / 3  # of computing with activation checkpointing of all blocks
-    compiled_factor: float = 0.7  # of computing with torch.compile, in whatever mode
+    compiled_factor: float = 0.7  # of computing with torch.compile, in any mode
     compiling_seconds: float = 60.0  # of a first probe
     kept_share: float = 0.4  # of the memory of a sample, with activation checkpointing of all blocks
     memory_bytes: int = 16 * _GIB  # a configuration that needs this much or more runs out of memory
@@ -92,18 +92,18 @@ class Machine:
     noise_between_steps: float = 0.02  # relative standard deviation of one step
 
     def needed_bytes(self, config: Config) -> float:
-        """Memory that the configuration needs on the device."""
+        """Return the bytes that the configuration needs on the device."""
         dtype = dtype_of(config)
         kept = 1.0 - RECOMPUTED[config.values.get("activation_checkpointing", False)][1] * (1.0 - self.kept_share)
         return self.static_bytes[dtype] + self.per_sample_bytes[dtype] * config.batch_size * kept
 
     def loading_seconds(self, config: Config) -> float:
-        """Seconds to load the samples of one optimizer step, by all workers together."""
+        """Return the seconds to load the samples of one optimizer step, by all workers together."""
         hands = max(1, min(int(config.values.get("num_workers") or 0), self.cores))
         return config.global_batch_size() * self.sample_loading_seconds / hands
 
     def computing_seconds(self, config: Config) -> float:
-        """Seconds to compute the gradients of one optimizer step."""
+        """Return the seconds to compute the gradients of one optimizer step."""
         dtype = dtype_of(config)
         factor = self.channels_last_factor[dtype] if config.values.get("channels_last") else 1.0
         micro = self.fixed_seconds[dtype] + self.per_sample_seconds[dtype] * config.batch_size * factor
@@ -113,7 +113,7 @@ class Machine:
         return micro * longer * compiled * config.gradient_accumulation_steps
 
     def waiting_seconds(self, config: Config) -> float:
-        """Seconds of one optimizer step in which nothing is computed because batches are missing."""
+        """Return the seconds of one optimizer step in which nothing is computed because batches are missing."""
         loading = self.loading_seconds(config)
         return max(0.0, loading - self.computing_seconds(config)) if config.values.get("num_workers") else loading
 

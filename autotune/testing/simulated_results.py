@@ -1,4 +1,4 @@
-"""The results of the simulated machine, in closed form: paired losses, gradients of known noise, predicted peaks."""
+"""The results of the simulated machine, in closed form: paired losses, gradients with known noise, predicted peaks."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ GAINS: dict[Literal["reference", "perturbed", "candidate"], float] = {
     "candidate": 1.0 + 1e-4,
 }
 BAD_GAIN = 0.9
-DIMENSIONS = 200  # of the pretended weights: the more, the less do norms scatter
-TENSORS = 0.93  # of the needed memory; the rest is what the allocator holds besides
+DIMENSIONS = 200  # of the pretended weights: the more there are, the less norms scatter
+TENSORS = 0.93  # share of the needed memory; the rest is held by the allocator in addition
 
 
 def paired_losses(request: PrecisionCheckRequest, *, bad: bool) -> tuple[LossRun, ...]:
-    """2.3 * (1 - gain * (1 - exp(-step / 20))) at every step, whatever the seed; `bad` is the candidate."""
+    """Return losses 2.3 * (1 - gain * (1 - exp(-step / 20))) at all steps, for all seeds; `bad` means the candidate."""
     falls = [1 - math.exp(-step / TIME_CONSTANT) for step in range(request.steps)]
     gains = {**GAINS, "candidate": BAD_GAIN} if bad else GAINS
     return tuple(
@@ -44,7 +44,7 @@ def paired_losses(request: PrecisionCheckRequest, *, bad: bool) -> tuple[LossRun
 
 
 def sampled_gradients(request: NoiseScaleRequest, phi: float) -> GradientSample:
-    """Micro-batches whose gradients have a mean of length 1 and a noise of `phi` samples, after a loss that fell."""
+    """Return gradients of micro-batches, of mean length 1 with a noise of `phi` samples, after a loss that fell."""
     chance = np.random.default_rng(request.seed)
     batch, count = request.config.batch_size, request.micro_batches
     spread = math.sqrt(phi / batch / DIMENSIONS)
@@ -59,7 +59,7 @@ def sampled_gradients(request: NoiseScaleRequest, phi: float) -> GradientSample:
 
 
 def predicted_peaks(request: ShapeRunRequest, machine: Machine) -> tuple[Arm, ...]:
-    """An arm with every batch for each that was asked for: the truth, short of what an allocator adds."""
+    """Return an arm with all batches for each arm asked for: the truth, except for what an allocator adds."""
 
     def peak(values: dict[str, Value], batch: int) -> int:
         config = Config(values=request.config.values | values | {"batch_size": batch})

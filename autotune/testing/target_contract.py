@@ -1,4 +1,4 @@
-"""The contract of every kind of target: a base class of tests.
+"""The contract of all kinds of targets: a base class of tests.
 
 class TestMyKind(TargetContract):
     text = MY_FILE
@@ -26,7 +26,7 @@ class Recorder:
         self._orders, self.steps_at_once = list(orders), steps_at_once
         self.steps: list[Step] = []
         self.loads: list[int] = []
-        self.micro_steps: list[bool] = []  # whether each exchanged gradients
+        self.micro_steps: list[bool] = []  # whether each one exchanged gradients
         self.epochs = self.micro_batches = self.updates = 0
         self.first_batches: list[float] = []
 
@@ -63,7 +63,7 @@ class Recorder:
 
 @contextmanager
 def clean_imports() -> Iterator[None]:
-    """Leave `sys.path` and `sys.modules` as if nothing of the user's had been imported."""
+    """Restore `sys.path` and `sys.modules` when the `with` block ends, as if it had imported nothing."""
     path, modules = list(sys.path), set(sys.modules)
     try:
         yield
@@ -76,10 +76,10 @@ def clean_imports() -> Iterator[None]:
 
 
 class TargetContract:
-    """Derive from it and give in `text` a file of the kind; pytest runs the rest, on the CPU.
+    """A base class: derive from it and give in `text` a file of the kind; pytest runs the tests, on the CPU.
 
-    The file has 48 samples or more, all of one shape, and a model without random numbers of its own in the forward
-    pass, trained in batches of 8 with 1 micro-batch per optimizer step when nothing else is asked for.
+    The file has at least 48 samples, all of one shape, and a model without random numbers of its own in the forward
+    pass, trained by default in batches of 8 with 1 micro-batch per optimizer step.
     """
 
     text: str
@@ -169,7 +169,7 @@ class TargetContract:
         assert 1 in asked or not self._facts(tmp_path).tunes_workers
 
     def test_the_same_seed_takes_the_same_steps(self, tmp_path: Path) -> None:
-        """Half precision is compared with full precision so: the same weights, batches and draws."""
+        """The comparison of half precision with full precision needs the same weights, batches and draws."""
         losses = [[float(step.loss) for step in self._steps(tmp_path, 4, batch_size=8)] for _ in range(2)]
 
         assert losses[0] == losses[1]
@@ -250,7 +250,7 @@ class TargetContract:
         return told.steps
 
     def _watched(self, folder: Path, see: Callable[[Any], None], **values: Value) -> None:
-        """One step of a model, in whose first forward pass of a part `see` is called."""
+        """Take one step of a model that calls `see` in the first forward pass of a part."""
 
         def watching(model: Any) -> Any:
             part = next(module for module in model.modules() if not list(module.children()))

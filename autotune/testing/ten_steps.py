@@ -1,8 +1,8 @@
-"""Ten optimizer steps of a small real model with one value of a knob: what they compute, next to the knob's default.
+"""Ten optimizer steps of a small real model with one value of a knob: their results, compared with the knob's default.
 
     python -m autotune.testing.ten_steps FOLDER     the same in a process of its own: reads `asked`, writes `trained`
 
-The model has what knobs ask for: convolutions, attention, blocks that repeat, and no random numbers of its own.
+The model has what knobs need: convolutions, attention, blocks that repeat, and no random numbers of its own.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from autotune.targets.base import Order
 from autotune.testing.target_contract import Recorder, clean_imports
 
 STEPS = 10
-GLOBAL_BATCH = 32  # samples of a step, whatever the micro-batch
+GLOBAL_BATCH = 32  # samples of a step, for any micro-batch
 SEED = 5
-# The largest relative difference of a loss that is still rounding, and of the weights as a share of the way that they
-# went: twenty times what another order of sums makes of float32, a twentieth of what float16 does. Of this model:
-# docs/notes/precision.md 5.
+# The largest relative difference that still counts as rounding: of a loss, and of the weights as a share of their
+# change. It is twenty times the effect of another order of sums in float32, and a twentieth of that of float16. For
+# this model: docs/notes/precision.md 5.
 LOSS_TOLERANCE = 2e-6
 WEIGHT_TOLERANCE = 2e-5
 TRAINING = """
@@ -83,18 +83,18 @@ def optimizer(parameters):  # eps: else it makes a step of the rounding of a gra
 
 @dataclass(frozen=True, kw_only=True)
 class TenSteps:
-    """The result of ten steps: the loss of each, and where all weights began and ended."""
+    """The result of ten steps: the loss of each, and all weights before and after."""
 
     losses: tuple[float, ...]
     first: tuple[float, ...]
     last: tuple[float, ...]
 
     def differs(self, usual: TenSteps) -> str:
-        """Return by how much this is not what `usual` computed; empty within rounding."""
+        """Return by how much this differs from what `usual` computed; empty if within rounding."""
         pairs = zip(self.losses, usual.losses, strict=True)
         losses = max(abs(one - other) / abs(other) for one, other in pairs)
         weights = math.dist(self.last, usual.last) / math.dist(usual.first, usual.last)
-        if losses <= LOSS_TOLERANCE and weights <= WEIGHT_TOLERANCE:  # so that nan is a difference
+        if losses <= LOSS_TOLERANCE and weights <= WEIGHT_TOLERANCE:  # written so that nan counts as a difference
             return ""
         return (
             f"its losses differ by {losses:.1e} in {STEPS} steps (rounding: {LOSS_TOLERANCE:g}), its weights by "
@@ -105,9 +105,9 @@ class TenSteps:
 def differences(
     knob: Knob, several: Sequence[Mapping[str, Value]], usual: Mapping[str, Value], device: str = "cpu"
 ) -> list[str]:
-    """Return for each of several configurations what `TenSteps.differs` says of it and the usual one.
+    """Return what `TenSteps.differs` says about each of several configurations and the usual one.
 
-    They are values of all knobs; `knob` itself may be in no registry. Raises what torch and the processes raise.
+    They are values of all knobs; `knob` itself may be in no registry. Raise what torch and the processes raise.
     """
     expected = _trained(knob, [usual], device)[0]
     alike = groupby(several, key=lambda values: _variables(knob, values))
@@ -119,14 +119,14 @@ def _variables(knob: Knob, values: Mapping[str, Value]) -> dict[str, str]:
 
 
 def _trained(knob: Knob, several: Sequence[Mapping[str, Value]], device: str) -> list[TenSteps]:
-    """Train with each: in a process of its own where one has environment variables, or a switch of a whole process."""
+    """Train with each: in a process of its own if one has environment variables, or a switch of a whole process."""
     variables = _variables(knob, several[0])
     if not variables and not any(_plan(knob, values, device).setup for values in several):
         return [train(knob, values, device) for values in several]
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
         (place / "asked").write_bytes(pickle.dumps((knob, list(map(dict, several)), device)))
-        # Threads that spin would starve one another where the count of a knob exceeds the cores.
+        # Threads that spin would slow one another down if a knob's count exceeds the cores.
         own = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_WAIT_POLICY": "passive"}
         line = [sys.executable, "-m", "autotune.testing.ten_steps", folder]
         subprocess.run(line, env={**os.environ, **own, **variables}, check=True)
@@ -135,7 +135,7 @@ def _trained(knob: Knob, several: Sequence[Mapping[str, Value]], device: str) ->
 
 
 def train(knob: Knob, values: Mapping[str, Value], device: str) -> TenSteps:
-    """Train ten optimizer steps in this process, and return what they gave."""
+    """Take ten optimizer steps in this process, and return their result."""
     from autotune.child.run import seed_all
 
     held: list[Any] = []
