@@ -1,4 +1,4 @@
-"""The command line: thin doors to the rooms behind. Importing it loads neither torch nor Optuna."""
+"""The command line: thin commands that call the packages below. Importing it loads neither torch nor Optuna."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import traceback
 
 from autotune import interrupts
 
-FAULT_STATUS = 70  # EX_SOFTWARE of sysexits.h: autotune itself failed, which says nothing of what was asked
+FAULT_STATUS = 70  # EX_SOFTWARE of sysexits.h: autotune itself failed, which says nothing about what was asked
 INTERRUPTED_STATUS = 130  # what a shell reports for a process that Ctrl-C ended
 
 
@@ -19,7 +19,7 @@ def main() -> None:
 
         run()
     except KeyboardInterrupt:
-        interrupts.forget()  # what comes next in this process is another command
+        interrupts.forget()  # what follows in this process is another command
         sys.exit(INTERRUPTED_STATUS)
     except Exception as error:
         from autotune.harmless import plain_lines
@@ -29,7 +29,7 @@ def main() -> None:
 
 
 def _report(error: Exception) -> str:
-    """Show a fault of ours to the user, with all that a report of it needs."""
+    """Return the message about a fault of autotune, with everything that a report of it needs."""
     import platform
 
     from autotune.machine.environment import autotune_version, torch_version

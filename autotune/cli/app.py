@@ -35,7 +35,7 @@ from autotune.errors import AutotuneError, EnvironmentUnfit
 from autotune.harmless import plain_lines
 from autotune.machine.environment import autotune_version
 
-MOST_OF_A_NAME = 100  # characters that are shown of one that is too long
+MOST_OF_A_NAME = 100  # characters shown of one that is too long
 
 app = typer.Typer(
     name="autotune",
@@ -95,7 +95,7 @@ def run() -> None:
         if isinstance(stream, io.TextIOWrapper):  # "×" for a terminal of ASCII, a folder's name that is not UTF-8
             stream.reconfigure(errors="backslashreplace")
     try:
-        # In a copy: knobs that a study declares are those of this call. The name is ours however it was started.
+        # In a copy: knobs that a study declares are those of this call. The name is `autotune`, however it was started.
         copy_context().run(app, prog_name="autotune")
     except AutotuneError as error:
         console = plain_console(stderr=True)
@@ -110,7 +110,7 @@ def run() -> None:
 
 
 def _describe(error: OSError) -> str:
-    """The message about a disk or folder of this machine that no command expected; anything else is a fault of ours."""
+    """Return the message about a disk or folder error that no command expected; raise any other error as a fault."""
     if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EIO):
         return (
             f"The output could not be written: {error.strerror}. The disk that it was sent to is probably full. Send "

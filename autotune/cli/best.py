@@ -55,7 +55,7 @@ def best(
         say_json(result)
     else:
         folder, view, out = find(study), None, plain_console()
-        with suppress(AutotuneError):  # only best.json is left, or can be read
+        with suppress(AutotuneError):  # perhaps only best.json is left, or readable
             view = load_view(folder)
         result = replace(result, study=str(folder))  # it may have been moved
         out.print(answer_block(result, view, width=text_width(out), verbose=verbose), soft_wrap=True)

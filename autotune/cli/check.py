@@ -1,4 +1,4 @@
-"""`autotune check`: resolve the contract of a target and take one real step, in seconds."""
+"""`autotune check`: inspects the contract of a target and takes one real step, in seconds."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from autotune.launch.base import Launcher
     from autotune.sampler.space import SearchSpace
 
-PREDICTION_SECONDS = 120.0  # at most; a step of one arm takes a second or two, that of a large model half a minute
+PREDICTION_SECONDS = 120.0  # at most; one arm's step takes 1 to 2 s, that of a large model half a minute
 
 
 def check(
@@ -39,7 +39,7 @@ def check(
         parameter_of(
             "memory_limit",
             help="The memory that may be used, 8GiB or 90%: implies --memory. [default: the device's, less headroom]",
-            has_variable=False,  # it would predict in every check
+            has_variable=False,  # with a variable each check would predict
         ),
     ] = None,
     map: Map = None,
@@ -61,7 +61,7 @@ def check(
     from autotune.report.blocks import check_block
 
     say_settings_of_file(context)
-    # A mistake is an error before anything runs.
+    # a mistake is an error before anything runs
     options = Options(context)
     options.settings({"memory_limit": memory_limit})
     text = target_text(context, target, command, map)
@@ -83,7 +83,7 @@ def check(
         )
     elif not predicts:
         say_json(request)
-    if predicts:  # any batch is of interest, and those that a search would leave out are marked
+    if predicts:  # all batches are of interest; those that a search would leave out are marked
         searched = {int(batch or 0) for batch in space.configs.values("batch_size")}
         request, space = settle(replace(settings, global_batch="free"), request.environment, request.facts)
         predict_memory(
@@ -95,9 +95,9 @@ def predict_memory(
     launcher: Launcher, request: StudyRequest, space: SearchSpace, memory_limit: str | None, searched: Collection[int],
     *, json_output: bool, console: Console,
 ) -> None:  # fmt: skip
-    """The table of peaks for `request`, on standard output; `searched` are the micro-batches that a search may use.
+    """Print the table of peaks for `request`; `searched` are the micro-batches that a search may use.
 
-    Raises `UsageError` for a limit that is none.
+    Raise `UsageError` for a wrong limit.
     """
     from autotune.memory.stage import asking
     from autotune.memory.table import memory_block

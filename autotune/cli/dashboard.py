@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-DASHBOARD_NICENESS = 10  # of 19: a page that is made while a search runs gives way to its probes
+DASHBOARD_NICENESS = 10  # of 19: making a page while a search runs gives way to its probes
 
 
 def dashboard(
@@ -38,7 +38,7 @@ def dashboard(
 
     place = study or STUDIES
     if study is not None and not place.is_dir():
-        place = find(study)  # without a name the first search may be yet to come
+        place = find(study)  # without a name the first search may not have begun
 
     def on_ready(address: str) -> None:
         with suppress(OSError):

@@ -1,7 +1,7 @@
 """Defaults of `search` from files and variables; keys are the long option names.
 
-The nearest `autotune.toml`, or `[tool.autotune]` in pyproject.toml, upwards from the working folder counts. Precedence:
-command line, environment (`AUTOTUNE_TIME_BUDGET` and the like), file, default.
+The nearest `autotune.toml`, or `[tool.autotune]` in pyproject.toml, counts, from the working folder upwards.
+Precedence: command line, environment (`AUTOTUNE_TIME_BUDGET` and the like), file, default.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from autotune.errors import UsageError
 
 FILE, SHARED, PREFIX = "autotune.toml", "pyproject.toml", "AUTOTUNE_"
 OF_ONE_CALL = {"target": "MODEL.py", "json": "--json", "output": "--output FILE", "dry_run": "--dry-run"}
-OF_CHECK = ("device", "map", "command")  # what `check` takes too
+OF_CHECK = ("device", "map", "command")  # the options that `check` takes too
 NOT_SETTINGS = ("context", "json_output", "return", *OF_ONE_CALL)  # parameters of `search` that no file may set
 SWITCHES = ("true", "yes", "on", "1", "t", "y", "false", "no", "off", "0", "f", "n")  # in any case, as Typer reads them
 
@@ -28,7 +28,7 @@ SWITCHES = ("true", "yes", "on", "1", "t", "y", "false", "no", "off", "0", "f", 
 def check_variables() -> None:
     """Raise `UsageError` for a variable that looks like a setting and is none, or is neither on nor off.
 
-    The one would be ignored in silence, the other refused in words that name no value.
+    Otherwise the former would be ignored silently, and the message about the latter would name no value.
     """
     kinds = {
         option.envvar.removeprefix(PREFIX).lower(): typing.get_args(kind)[0]
@@ -48,9 +48,9 @@ def check_variables() -> None:
 
 
 def read_file() -> tuple[Path | None, dict[str, Any]]:
-    """The file, and defaults by command as click wants them.
+    """Return the file, and defaults by command in the form that click needs.
 
-    Raises `UsageError` for unknown keys, wrong types, unreadable files.
+    Raise `UsageError` for unknown keys, wrong types, unreadable files.
     """
     path, table = _nearest(Path.cwd())
     kinds = {name: kind for name, kind in _hints(include_extras=False).items() if name not in NOT_SETTINGS}
@@ -65,12 +65,12 @@ def read_file() -> tuple[Path | None, dict[str, Any]]:
 
 @cache
 def _hints(*, include_extras: bool) -> dict[str, Any]:
-    """The types of the options of a search; with the options themselves, if asked for."""
+    """Return the types of the options of a search; with the options themselves, if asked for."""
     return typing.get_type_hints(search, include_extras=include_extras)
 
 
 def _unknown(sets: str, name: str, known: Iterable[str], spelled: Callable[[str], str]) -> UsageError:
-    """The error about a `name` that is no setting; `sets` begins it, `spelled` is how a known one is written there."""
+    """Return the error about a `name` that is no setting; `sets` begins it, `spelled` returns a known one's spelling."""
     if name in OF_ONE_CALL:
         return UsageError(
             f"{sets}, which is an option of the command line only. It belongs to one call of a command and not to a "
@@ -82,7 +82,7 @@ def _unknown(sets: str, name: str, known: Iterable[str], spelled: Callable[[str]
 
 
 def _checked(path: Path | None, key: str, value: Any, kind: Any) -> Any:
-    """`value` as the command line would have it: a list as `16,32`, a table as `batch=64,amp=bf16`."""
+    """Return `value` as the command line would have it: a list as `16,32`, a table as `batch=64,amp=bf16`."""
     accepted = typing.get_args(kind) or (kind,)
     if bool in accepted:
         wanted, example, fits = "true or false", "true", isinstance(value, bool)
@@ -134,7 +134,7 @@ def _read(path: Path) -> dict[str, Any]:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         if path.name == SHARED:
-            return {}  # somebody else's file; whoever it is for will complain
+            return {}  # the file belongs to another tool, which will complain
         raise UsageError(
             f"{path} is not valid TOML: {error}. A quote or a bracket is probably missing. Correct it or move it away."
         ) from error

@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def print_preview(settings: Settings, began: float, fleet: FleetSettings | None = None, *, as_json: bool) -> None:
-    """Print what a search would begin with. Raises what a search would raise, after that.
+    """Print what a search would begin with; then raise what a search would raise.
 
-    `began`: when this command was called, by `time.monotonic`; the time budget counts from then on. `fleet`: what
-    would measure; neither its database nor its Ray cluster is connected to.
+    `began` is when this command was called, in seconds of `time.monotonic`; the time budget counts from then on.
+    `fleet` is what would measure; neither its database nor its Ray cluster is connected to.
     """
     from autotune.cli.saying_launcher import SayingLauncher
     from autotune.fleet.address import checked_address, printable_address
@@ -63,7 +63,7 @@ def print_preview(settings: Settings, began: float, fleet: FleetSettings | None 
 
 
 def _begins(settings: Settings, request: StudyRequest) -> tuple[bool, AutotuneError | None]:
-    """Whether a search would go on with a study; and why it would not begin at all."""
+    """Return whether a search would continue a study, and the error if it would not begin at all."""
     from autotune.launch.base import RESULT
     from autotune.preparation.open_study import check_alike, check_resumable
     from autotune.preparation.place import check_place

@@ -58,7 +58,7 @@ def explain(
 
 
 def affordable(asked: list[ValueWorth], view: StudyView, seconds: float) -> list[ValueWorth]:
-    """Return the first settings that two rounds beside the recommendation fit into that time for; one at least."""
+    """Return as many of the first settings as have time for two rounds beside the recommendation; at least one."""
     from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 
     took = [trial.result.elapsed_seconds for trial in view.trials if trial.result.elapsed_seconds]
@@ -75,7 +75,7 @@ def affordable(asked: list[ValueWorth], view: StudyView, seconds: float) -> list
 
 
 def _measure(view: StudyView, best: Recommendation, asked: list[ValueWorth], seconds: float) -> None:
-    """Race the recommendation against itself with each of these settings, into the study."""
+    """Race the recommendation against itself with each of these settings, and store the result in the study."""
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.named_training import named_training
     from autotune.races.race import race

@@ -1,4 +1,4 @@
-"""`autotune export`: the recommendation in the words of a framework, or as the user's own command."""
+"""`autotune export`: the recommendation in the terms of a framework, or as the user's own command."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def export(
 
 
 def _recommended(study: str | None, global_batch: int | None) -> Recommendation:
-    """Return the recommendation with the facts of the target, which earlier versions kept in the study alone."""
+    """Return the recommendation with the facts of the target, which earlier versions stored in the study alone."""
     from msgspec.structs import replace
 
     from autotune.knobs.declared import declare
@@ -112,7 +112,7 @@ def _recommended(study: str | None, global_batch: int | None) -> Recommendation:
 
 
 def _remarks(framework: Framework | None, found: Recipe, *, check: bool) -> Iterator[str]:
-    """Yield what `--check` found, and the code that stands beside a file of DeepSpeed."""
+    """Yield what `--check` found, and the code that a DeepSpeed file needs beside it."""
     from autotune.export import making
     from autotune.export.deepspeed import lines_beside
     from autotune.export.programs import emitter
@@ -134,7 +134,7 @@ def _plain(to: str, params: Mapping[str, Value], found: Recipe) -> str:
 
 
 def _values(params: Mapping[str, Value], found: Recipe, framework: Framework | None) -> dict[str, Any]:
-    """The names and values for a file. Raises `UsageError` for a framework that takes code."""
+    """Return the names and values for a file. Raise `UsageError` for a framework that takes code."""
     from autotune.errors import UsageError
     from autotune.export.programs import emitter
 

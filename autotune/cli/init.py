@@ -1,4 +1,4 @@
-"""`autotune init`: a commented file to start from."""
+"""`autotune init`: writes a commented file to start from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The texts typed for options, turned into records; every mistake names the option and the accepted forms."""
+"""Turns the texts typed for options into records; each error names the option and the accepted forms."""
 
 from __future__ import annotations
 
@@ -29,23 +29,23 @@ MISTYPED = "It was probably mistyped."
 
 
 def with_search_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give `command` an option for every setting of a search and for every knob, in place of its keyword arguments.
+    """Give `command` an option for each setting of a search and for each knob, in place of its keyword arguments.
 
-    Those of the knobs come last, each named by its alias.
+    The options of knobs come last, each named by its alias.
     """
     settings = [_setting(one, has_variable=True) for one in (*options(), *described(FleetSettings))]
     return _with(command, settings, [_parameter(one.alias, None, _knob(one)) for one in OURS])
 
 
 def with_race_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Give `command` an option for every setting of a race, in place of its keyword arguments."""
+    """Give `command` an option for each setting of a race, in place of its keyword arguments."""
     return _with(command, [_setting(one, has_variable=False) for one in described(RaceSettings)])
 
 
 def parameter_of(name: str, kind: type[Any] = Settings, *, help: str | None = None, has_variable: bool = True) -> Any:
-    """Return what typer needs to know of an option of `kind`, for commands that take it too.
+    """Return what typer needs to know of an option of `kind`, for other commands that take it too.
 
-    `help`: what it means there, if that is something else. `has_variable`: whether AUTOTUNE_... gives it there.
+    `help` replaces its text. `has_variable` says whether AUTOTUNE_... sets it there.
     """
     one = next(one for one in (options() if kind is Settings else described(kind)) if one.name == name)
     return _typed(replace(one, help=help or one.help, panel=""), has_variable=has_variable)
@@ -54,7 +54,7 @@ def parameter_of(name: str, kind: type[Any] = Settings, *, help: str | None = No
 def _with(
     command: Callable[..., None], first: Sequence[inspect.Parameter], last: Sequence[inspect.Parameter] = ()
 ) -> Callable[..., None]:
-    """Put parameters in place of the keyword arguments: `first` behind its arguments, `last` behind its own options."""
+    """Put parameters in place of the keyword arguments: `first` after its arguments, `last` after its own options."""
     signature = inspect.signature(command, eval_str=True)
     *named, rest = signature.parameters.values()
     arguments = [one for one in named if one.kind is not rest.KEYWORD_ONLY]
@@ -71,7 +71,7 @@ def _parameter(name: str, default: Any, kind: Any) -> inspect.Parameter:
 
 
 def _setting(one: Option, *, has_variable: bool) -> inspect.Parameter:
-    """A setting as typer has it: what is neither switch, number nor path is a text, which is read later."""
+    """Return a setting as typer needs it: what is neither switch, number nor path is a text, which is parsed later."""
     kind: Any = next((kind for kind in (bool, int, Path) if kind in one.parts and not one.choices), str)
     typed: Any = Annotated[kind if one.default is not None else kind | None, _typed(one, has_variable=has_variable)]
     return _parameter(one.name, one.typed or one.default, typed)
@@ -99,14 +99,14 @@ def _variable(name: str) -> str:
 
 
 class Options:
-    """The options of one call of a command, which knows of each where its value was given."""
+    """The options of one call of a command, with the place where each value was given."""
 
     def __init__(self, context: typer.Context, may_declare: Callable[[str], bool] = lambda name: False) -> None:
-        """`may_declare`: whether the target may declare a knob of that name."""
+        """`may_declare` returns whether the target may declare a knob of that name."""
         self._context, self._may_declare = context, may_declare
 
     def parsed(self, option: str, text: Any, parse: Callable[[Any], T]) -> T | None:
-        """`parse(text)`, with the option named if it fails; None for no text."""
+        """Return `parse(text)`, with the option named if it fails; None without a text."""
         if text is None:
             return None
         try:
@@ -115,14 +115,14 @@ class Options:
             raise UsageError(f"{option}: {error}. {self._whence(option)} Correct it, or leave it out.") from error
 
     def settings(self, typed: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what was typed for options of a search, by name, for `Settings.of`; without those left out."""
+        """Return the typed options of a search, by name, for `Settings.of`; without those left out."""
         return self._values(options(), typed)
 
     def fleet(self, typed: Mapping[str, Any], note: Callable[[str], None]) -> FleetSettings | None:
-        """Return the workers that were named; None: this machine measures.
+        """Return the workers that were named; None if this machine measures.
 
-        What a file or a variable says of workers counts where there is a storage, else `note` is told that it does not.
-        Raises `UsageError` if it was typed without one.
+        What a file or a variable says about workers counts if there is a storage; else `note` is told that it does not.
+        Raise `UsageError` if it was typed without a storage.
         """
         given = {name: value for name, value in self._values(described(FleetSettings), typed).items() if value != ""}
         if "storage" not in given:
@@ -134,7 +134,7 @@ class Options:
         return FleetSettings.of(**given)
 
     def race(self, typed: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what was typed for the options of a race, by name, for `autotune.race`; without those left out."""
+        """Return the typed options of a race, by name, for `autotune.race`; without those left out."""
         values = self._values(described(RaceSettings), typed)
         return {one.name: values[one.field] for one in described(RaceSettings) if one.field in values}
 
@@ -159,7 +159,7 @@ class Options:
         return {name: self._limit(name, text) for name, text in names.items() if text is not None}
 
     def pairs(self, option: str, text: str | None) -> dict[str, Value]:
-        """`batch=64,amp=bf16` as knob values by full name; empty for no text."""
+        """Return the knob values of `batch=64,amp=bf16`, by full name; empty without a text."""
         values: dict[str, Value] = {}
         for pair in _pairs(text or ""):
             name, equals, value = pair.partition("=")
@@ -169,7 +169,7 @@ class Options:
                     f"batch=64,amp=bf16."
                 )
             full = known(option, name.strip(), self._may_declare)
-            parse = knob(full).parse if is_ours(full) else scalar  # the target says what one of its own may be
+            parse = knob(full).parse if is_ours(full) else scalar  # the target checks the values of its own knobs
             read = self._written(option, text or "", parse, value.strip())
             if full in values and values[full] != read:
                 raise UsageError(
@@ -179,7 +179,7 @@ class Options:
         return values
 
     def held(self, text: str | None, typed: Mapping[str, Any]) -> dict[str, Limit]:
-        """Return the knobs that `--fix` holds; `typed` has the knobs' own options. Raises `UsageError` for both."""
+        """Return the knobs that `--fix` holds. Raise `UsageError` for one with an option of its own in `typed`."""
         fixed, limits = self.pairs("--fix", text), self.limits(typed)
         for name, value in fixed.items():
             if name in limits and not _permits(limits[name], value):
@@ -191,16 +191,16 @@ class Options:
         return {name: Limit(values=(value,)) for name, value in fixed.items()}
 
     def names(self, option: str, text: str | None) -> tuple[str, ...] | None:
-        """`batch,workers` as full knob names; None for no text."""
+        """Return the full knob names of `batch,workers`; None without a text."""
         return (
             None if text is None else tuple(known(option, part.strip(), self._may_declare) for part in text.split(","))
         )
 
     def global_batch(self, text: str | None) -> int | Literal["keep", "free"] | None:
-        """`keep`, `free` or a number of samples."""
+        """Return `keep`, `free` or a number of samples; None without a text."""
         if text is None or text == "keep" or text == "free":
             return text  # type: ignore[return-value]  # narrowed by the comparison
-        if not re.fullmatch(r"0*[1-9][0-9]{0,17}", text):  # 64 bits hold it
+        if not re.fullmatch(r"0*[1-9][0-9]{0,17}", text):  # fits in 64 bits
             raise UsageError(
                 f"--global-batch {text[:MOST_NUMBER_CHARACTERS]} is neither a number of samples nor keep nor free. "
                 f"{self._whence('--global-batch')} Write --global-batch 256 to hold that many, keep to hold the "
@@ -209,7 +209,7 @@ class Options:
         return int(text)
 
     def _limit(self, name: str, text: str) -> Limit:
-        """`8:512`, `8:`, `:512`, or a list `16,32,64`."""
+        """Return the limit of `8:512`, `8:`, `:512`, or of a list `16,32,64`."""
 
         def read(text: str) -> Limit:
             if ":" not in text:
@@ -219,7 +219,7 @@ class Options:
         return self._written(option(name), text, read, text)
 
     def _written(self, option: str, typed: str, parse: Callable[[str], T], text: str) -> T:
-        """`parse(text)`; `typed` is all that was typed for the option that it stands in."""
+        """Return `parse(text)`; `typed` is all that was typed for the option that contains `text`."""
         try:
             return parse(text)
         except ValueError as error:
@@ -228,7 +228,7 @@ class Options:
             ) from error
 
     def _whence(self, option: str) -> str:
-        """Return the place of the value of `option`, in a sentence, unless it was typed just now."""
+        """Return a sentence on where the value of `option` comes from; a typed one was probably mistyped."""
         name = option.removeprefix("--").replace("-", "_")
         source = given_by(self._context, name)
         if source == "ENVIRONMENT":
@@ -242,7 +242,7 @@ def given_by(context: typer.Context, name: str) -> str:
 
 
 def _pairs(text: str) -> list[str]:
-    """Return the pairs of `batch=64,amp=bf16`; a value of a knob of the user's own may have a comma in it."""
+    """Return the pairs of `batch=64,amp=bf16`; a value of a knob of the user's own may contain a comma."""
     pairs: list[str] = []
     for part in text.split(",") if text else ():
         is_of_value = pairs and "=" not in part and _is_own(pairs[-1].partition("=")[0].strip())
@@ -284,7 +284,7 @@ def one_of(option: str, value: str, choices: tuple[str, ...]) -> None:
 
 
 def known(option: str, name: str, may_declare: Callable[[str], bool] = lambda name: False) -> str:
-    """The full name of a knob given by name or alias; of one that a target may declare, the name as it is."""
+    """Return the full name of a knob from name or alias; the name itself for a knob that a target may declare."""
     try:
         return asked_name(name, may_declare)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""The output of a command: to a terminal that shows it as it stands, or to a file that was asked for."""
+"""The output of a command: unchanged text to a terminal, or to a file that was asked for."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ from autotune.harmless import plain, plain_lines
 
 
 def plain_console(*, stderr: bool = False) -> Console:
-    """A console without markup, emoji codes and guessed colours: `--batch 8:x` and a folder `[a]` are only text."""
+    """Return a console without markup, emoji codes and guessed colours: `--batch 8:x` and `[a]` are plain text."""
     return _HarmlessConsole(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
 def text_width(console: Console) -> int | None:
-    """Return the characters of a line on a terminal; None in a file, where lines stay whole."""
+    """Return the characters of a line on a terminal; None for a file, in which lines stay whole."""
     return console.width if console.file.isatty() else None
 
 
 def say(text: object, *, stderr: bool = False) -> None:
-    """Print `text` on one line; it may name what is not ours."""
+    """Print `text` on one line, made harmless because it may contain foreign names."""
     typer.echo(plain(str(text)), err=stderr)
 
 
@@ -38,7 +38,7 @@ def say_json(value: Any) -> None:
 
 
 def say_settings_of_file(context: typer.Context) -> None:
-    """Say on standard error which settings of a file this call goes by; nothing where there are none."""
+    """Say on standard error which settings of a file this call uses; nothing if there are none."""
     sources = {name: context.get_parameter_source(name) for name in context.params}
     keys = [name for name, source in sources.items() if source and source.name == "DEFAULT_MAP"]
     if keys:
@@ -47,23 +47,23 @@ def say_settings_of_file(context: typer.Context) -> None:
 
 
 class _HarmlessConsole(Console):
-    """A console whose own colours and cursor movements alone steer the terminal, whatever text is printed."""
+    """A console on which only its own colours and cursor movements steer the terminal, whatever text is printed."""
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
-        """Render as Rich does, with control characters in texts made harmless."""
+        """Yield what Rich renders, with control characters in texts made harmless."""
         for text, style, control in super().render(renderable, options):
             yield Segment(text if control else plain_lines(text), style, control)
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Put `content` into the file that a user named. Raises `UsageError` where that cannot be.
+    """Write `content` to the file that a user named. Raise `UsageError` if that is not possible.
 
-    No folder is made: one that is not there was mistyped.
+    No folder is made, because a missing one was probably mistyped.
     """
     try:
         path.write_bytes(content.encode("utf-8", "replace") if isinstance(content, str) else content)
     except FileNotFoundError as error:
-        if path.parent.is_dir():  # of the system, as /proc is
+        if path.parent.is_dir():  # a folder of the system, such as /proc
             raise UsageError(
                 f"{path} cannot be written: {path.parent} takes no new files. It is probably a folder of the system. "
                 f"Name a file elsewhere."

@@ -106,7 +106,7 @@ def profile(
 
 
 def _asked_ranks(name: str | list[str], asked: dict[str, Any]) -> tuple[str | None, int | None, dict[str, str]]:
-    """Return the device, how many ranks (None: it was not asked), and the variables that give each its GPU."""
+    """Return the device, the number of ranks (None if not asked for), and the variables that give each rank its GPU."""
     from autotune.preparation.named_training import named_training
     from autotune.preparation.ranks import asked_ranks, rank_environ
     from autotune.preparation.settings import Settings
@@ -119,7 +119,7 @@ def _asked_ranks(name: str | list[str], asked: dict[str, Any]) -> tuple[str | No
 
 
 def _refuse_of_ranks(named: NamedTraining, options: dict[str, bool]) -> None:
-    """Raise `UsageError` for an option that was given and is for one process, where several train."""
+    """Raise `UsageError` for a given option that needs a single process, if several train."""
     from autotune.targets.commands.program import starts_ranks
 
     for option in (name for name, is_given in options.items() if is_given):

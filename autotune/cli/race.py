@@ -1,4 +1,4 @@
-"""`autotune race`: which of several trainings is faster, by the user's own choice of contestants."""
+"""`autotune race`: which one of several trainings, named by the user, is faster."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`autotune report`: a study as one file that can be sent, kept, or printed; one of its charts; or a comment."""
+"""`autotune report`: a study as one file to send, keep, or print; one of its charts; or a comment."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def _answer(view: StudyView) -> Recommendation:
 
 
 def _draw(name: str, place: Path, view: StudyView) -> str | bytes:
-    """The chart as SVG or PNG. Raises `UsageError` for an unknown one, another format, or one without data."""
+    """Return the chart as SVG or PNG. Raise `UsageError` for an unknown one, another format, or one without data."""
     from autotune.report.card import card
     from autotune.report.raster import png
 

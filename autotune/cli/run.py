@@ -1,4 +1,4 @@
-"""`autotune run`: start the training with the recommended command."""
+"""`autotune run`: starts the training with the recommended command."""
 
 from __future__ import annotations
 
@@ -62,14 +62,14 @@ def run(
 
 
 def _path() -> str:
-    """Return the PATH with the environment of this Python first: a probe's `python` was this one."""
+    """Return the PATH with the environment of this Python first, because a probe's `python` was this one."""
     return os.pathsep.join(filter(None, (str(Path(sys.executable).parent), os.environ.get("PATH"))))
 
 
 def check_program(best: Recommendation, folder: Path) -> None:
-    """Raise `UsageError` where the command would run another program than was searched, or none.
+    """Raise `UsageError` if the command would run another program than the one searched, or none.
 
-    A study that lies below the working folder is at home here: its program was changed, and that is only said.
+    For a study inside the working folder a message is enough: its program was changed since.
     """
     from autotune.cli.output import say
     from autotune.targets.source import digest_of, source_of

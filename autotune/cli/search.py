@@ -61,7 +61,7 @@ def search(
     data. Ctrl-C keeps the study, and the same command continues it. Options can also be set in autotune.toml, in
     [tool.autotune] of pyproject.toml, or as AUTOTUNE_TIME_BUDGET and the like.
     """
-    began = time.monotonic()  # what is imported and read before the search counts, too
+    began = time.monotonic()  # imports and reading before the search count too
     from autotune.targets import resolve
     from autotune.targets.source import may_declare
 

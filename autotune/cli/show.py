@@ -89,7 +89,7 @@ def _rows(view: StudyView, asked: Sequence[Trial], *, failed: bool) -> list[dict
 
 
 def _below(view: StudyView, *, failed: bool) -> Iterator[str]:
-    """Yield the lines below the table: the precision checks, and where the logs of what failed are."""
+    """Yield the lines below the table: the precision checks, and the places of the logs of failures."""
     from autotune.study.disk import log_of
 
     for compared in view.loss_verdicts:

@@ -1,4 +1,4 @@
-"""The target of a command: a file, a module, or everything after `--`; and arguments that several commands have."""
+"""The target of a command (a file, a module, or everything after `--`), and arguments that several commands have."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from autotune.cli.options import given_by, parameter_of
 from autotune.errors import UsageError
 
 TARGET = "Your training code: model.py, pkg.train, model.py:function, or the command that trains, behind `--`."
-# Similarity (difflib) from which it is an option, and no argument of a script as `--batch-size` is.
+# Similarity (difflib) from which an argument is an option of autotune, and not one of a script like `--batch-size`.
 MISTYPED = 0.85
-MOST_LISTED_OPTIONS = 12  # options that a message lists
+MOST_LISTED_OPTIONS = 12  # in a message
 PAIR_OPTIONS = {"--fix", "--baseline", "--config", "--map"}  # of `name=value,...`, which may be repeated
 Words = Annotated[list[str] | None, typer.Argument(help=TARGET, metavar="TARGET | -- COMMAND ARGUMENT...")]
 Map = Annotated[
@@ -51,10 +51,10 @@ Devices = Annotated[str | None, parameter_of("devices")]
 
 
 class OneOfEach(TyperCommand):
-    """A command that takes each option once, unless it is made to be repeated, or takes `name=value`."""
+    """A command that takes each option once, unless it is repeatable, or takes `name=value`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Read the words that were typed. Raises `UsageError` for a repetition: the last one alone would count."""
+        """Parse the typed words; return those left. Raise `UsageError` for a repetition: only the last would count."""
         end = args.index("--") if "--" in args else len(args)
         ours = args[:end]
         for one in self.get_params(ctx):
@@ -71,12 +71,12 @@ class OneOfEach(TyperCommand):
         try:
             return super().parse_args(ctx, [*ours, *args[end:]])
         except Exception as error:
-            if type(error).__name__ != "NoSuchOption":  # by name: typer has had click, and now has a copy of it
+            if type(error).__name__ != "NoSuchOption":  # by name: typer has used click, and now has a copy of it
                 raise
             raise self.unknown(ctx, getattr(error, "option_name", ""), args) from error
 
     def unknown(self, ctx: Any, typed_option: str, words: list[str]) -> UsageError:
-        """Return the error that says which option was probably meant by `typed_option`, or which there are."""
+        """Return the error that says which option was probably meant by `typed_option`, or which ones there are."""
         flags = [flag for one in self.get_params(ctx) for flag in one.opts if flag.startswith("--")]
         near = difflib.get_close_matches(typed_option, flags, n=1, cutoff=MISTYPED)
         there = (
@@ -91,7 +91,7 @@ class OneOfEach(TyperCommand):
 
 
 def _as_one(words: list[str], names: Sequence[str]) -> list[str]:
-    """Return the words with all values of an option behind its first place, with commas between them."""
+    """Return the words with all values of an option after its first place, with commas between them."""
     values, others, place, rest = list[str](), list[str](), len(words), iter(words)
     for word in rest:
         name, equals, value = word.partition("=")
@@ -104,10 +104,10 @@ def _as_one(words: list[str], names: Sequence[str]) -> list[str]:
 
 
 class CommandWithScript(OneOfEach):
-    """A command of many options, below headings, that tells where a script's arguments go if one is taken for ours."""
+    """A command with many options below headings, whose errors explain where the arguments of a script go."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write arguments and options, each below the heading that it names; typer itself does so in its boxes only."""
+        """Write arguments and options, each below its heading; typer itself does so only in its boxes."""
         panels: dict[str, list[tuple[str, str]]] = {}
         for one in self.get_params(ctx):
             usual = "Arguments" if one.param_type_name == "argument" else "Options"
@@ -118,7 +118,7 @@ class CommandWithScript(OneOfEach):
                 formatter.write_dl(records)
 
     def unknown(self, ctx: Any, typed_option: str, words: list[str]) -> UsageError:
-        """Return the error; an option behind the name of a script, and unlike ours, is probably the script's."""
+        """Return the error; an unfamiliar option after the name of a script is probably the script's."""
         told = super().unknown(ctx, typed_option, words)
         script = next((at for at, word in enumerate(words) if word.endswith(".py")), None)
         if script is None or "--" in words or "Did you mean" in str(told):
@@ -135,9 +135,9 @@ class CommandWithScript(OneOfEach):
 def target_text(
     context: typer.Context, words: list[str] | None, command: str | None, mapped: str | None, *, quiet: bool = False
 ) -> str:
-    """Return the target as a study records it, and say on standard error what of a command was recognised.
+    """Return the target as a study records it, and say on standard error what was recognised in a command.
 
-    Raises `UsageError` where there is none, and `TargetError` for a command that cannot be watched.
+    Raise `UsageError` without a target, and `TargetError` for a command that cannot be watched.
     """
     from autotune.cli.output import say
     from autotune.targets.commands.command import PREFIX
@@ -175,7 +175,7 @@ def _pairs(mapped: str | None) -> dict[str, str]:
 
 
 def resume_line(words: list[str]) -> str:
-    """Return the line that resumes, of the words of this call: the option stands before a command."""
+    """Return the line that resumes, from the words of this call: the option is before a command."""
     kept = [word for word in words if word not in ("--fresh", "--resume")]
     end = kept.index("--") if "--" in kept else len(kept)
     return shlex.join(["autotune", *kept[:end], "--resume", *kept[end:]])

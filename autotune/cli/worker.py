@@ -1,4 +1,4 @@
-"""`autotune worker`: measure for a search on another machine."""
+"""`autotune worker`: measures for a search on another machine."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def worker(
         )
     checked_address(storage)
     check_device(device)
-    study_name = Path(study).name  # its folder is what other commands are given
+    study_name = Path(study).name  # other commands take the name of its folder
     if not study_name:
         raise UsageError(
             f"--study {study!r} names no study. The name of the study's folder was probably left out. Give the "
