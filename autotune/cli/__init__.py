@@ -13,7 +13,7 @@ INTERRUPTED_STATUS = 130  # what a shell reports for a process that Ctrl-C ended
 
 
 def main() -> None:
-    """Entry point of the `autotune` command."""
+    """Run the `autotune` command: its entry point."""
     try:
         from autotune.cli.app import run
 

@@ -70,7 +70,7 @@ def _hints(*, include_extras: bool) -> dict[str, Any]:
 
 
 def _unknown(sets: str, name: str, known: Iterable[str], spelled: Callable[[str], str]) -> UsageError:
-    """Return the error about a `name` that is no setting; `sets` begins it, `spelled` returns a known one's spelling."""
+    """Return the error about a `name` that is no setting; `sets` begins it, `spelled` returns how one is written."""
     if name in OF_ONE_CALL:
         return UsageError(
             f"{sets}, which is an option of the command line only. It belongs to one call of a command and not to a "

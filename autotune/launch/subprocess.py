@@ -89,7 +89,7 @@ class SubprocessLauncher:
             self.fork_servers.close()
 
     def run(self, request: Request[ResultT], folder: Path) -> ResultT:
-        """Run the request in a process of its own; see `Launcher`."""
+        """Run the request in a process of its own, and return its result; see `Launcher`."""
         interrupts.check()
         result, reason = self._forked(request, folder, self.fork_servers) if self.fork_servers else (None, "")
         if result is None:

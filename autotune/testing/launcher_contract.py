@@ -39,7 +39,7 @@ class LauncherContract:
     TRAINS, DIES = "ok", "kill"  # targets: one whose process succeeds, one whose process is killed
 
     def launcher(self) -> Launcher:
-        """Return a new launcher; any kind of request for `DIES` ends in it as `CRASHED`."""
+        """Return a new launcher, in which any kind of request for `DIES` ends as `CRASHED`."""
         raise NotImplementedError
 
     def test_every_kind_leaves_request_log_and_the_answer_that_was_returned(self, tmp_path: Path) -> None:

@@ -149,7 +149,7 @@ def _run(context: SearchContext, rounds: _Ablation, reversions: list[Reversion])
 
 
 def _run_affordable(context: SearchContext, rounds: _Ablation, configs: Sequence[Config]) -> None:
-    """Run as many of the first configurations that may be run as two rounds have time for.
+    """Run the configurations that may be run: as many of the first as two rounds have time for.
 
     The baseline runs beside them if there is time for it too.
     """
