@@ -83,7 +83,7 @@ def search(
     on, `all`, `4` or `0,2`; `ranks` is a number of processes on the CPU. With `exact`, only knobs change that keep what
     is computed, up to the order of rounding. `headroom` is a share of the memory limit, in [0, 1); `loss_tolerance` is
     a share of the full-precision loss decrease, in [0, 1). `run_length` is that of the planned training, `12h` or
-    `30epochs`: compiling counts in proportion to it. `step_timeout` is how long a micro-batch may take before it counts
+    `30epochs`: compiling counts as a share of it. `step_timeout` is how long a micro-batch may take before it counts
     as hung, in seconds or as a text. With `isolation` "fork" probes start from a process that has torch imported, where
     that is safe; with "fresh" none does.
 

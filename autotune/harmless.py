@@ -46,7 +46,7 @@ def plain_lines(text: str) -> str:
 
 def comment(text: str) -> str:
     """Return `text` as a comment of Python or of a shell, which ends where the text does and declares no encoding."""
-    indent = " " * (len(text) - len(text.lstrip(" ")))  # indent of code that is shown as a comment
+    indent = " " * (len(text) - len(text.lstrip(" ")))  # of code that is shown as a comment
     return f"# {indent}{_ENCODING.sub('coding ', plain(text))}"
 
 

@@ -183,7 +183,7 @@ class TimeBudget(time_shares.TimeShares):
 
     @property
     def missing_finalists(self) -> int:
-        """How many feasible configurations, the baseline not counted, are missing to the fewest finalists."""
+        """How many feasible configurations, without the baseline, are missing for the fewest finalists."""
         known = {trial.config for trial, verdict in self._history.judged if verdict.feasible}
         return max(0, choice.FEWEST_FINALISTS - len(known - {self._history.request.baseline}))
 
@@ -231,8 +231,8 @@ class TimeBudget(time_shares.TimeShares):
     def finalists(self, available: int) -> int:
         """Return how many of `available` finalists can be confirmed; 0 if there is time for none and the baseline runs.
 
-        Without time for four rounds of three finalists it is 1: this has the least regret of all ways to spend
-        up to 14 probes (`benchmarks/confirmation_rounds.py`).
+        Without time for four rounds of three finalists it is 1: of all ways to spend up to 14 probes, this has the
+        least regret (`benchmarks/confirmation_rounds.py`).
         """
         most = self.left_seconds + self.late_seconds / 2  # the other half is for rounds that take longer
         if most < self.shortest_confirmation_seconds and self._history.baseline_runs:

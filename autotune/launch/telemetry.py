@@ -69,10 +69,10 @@ class Telemetry:
 def summary(readings: Sequence[Glance], before: set[int], own: set[int]) -> GpuUse | None:
     """Return the readings of a window in one record; None without any.
 
-    Processes of `before` were on the GPU before the probe existed. Others are foreign only if one of them is the
-    probe's `own`: then NVML's process ids are comparable with those of this machine. In a container NVML reports the
-    ids of the host, none is the probe's own, and of the processes that came with the probe it is unknown which one is
-    the probe: none counts as foreign.
+    Processes of `before`, which were on the GPU before the probe existed, are foreign. Others are foreign only if one
+    of them is the probe's `own`: then NVML's process ids are comparable with those of this machine. In a container NVML
+    reports the ids of the host, none is the probe's own, and of the processes that came with the probe it is unknown
+    which one is the probe: none of those counts as foreign.
     """
     if not readings:
         return None

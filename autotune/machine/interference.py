@@ -1,7 +1,7 @@
 """The interference by other processes: the kernel's counters at two moments, read by a probe or by the search.
 
-    run-queue wait     the main thread was ready to run and did not get a core     /proc/self/schedstat
-    foreign cores      busy time of the cores of this process, less its own        /proc/stat, /proc/PID/stat
+    run-queue wait     the main thread was ready to run and did not get a core           /proc/self/schedstat
+    foreign cores      busy time of the cores that this process may use, less its own    /proc/stat, /proc/PID/stat
 
 The wait alone does not show who caused it: the probe's own loader workers make its main thread wait too. Not covered:
 neighbours that use memory bandwidth or disk, but no cores. They show only in a repeat of the same configuration.

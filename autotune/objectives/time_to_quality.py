@@ -35,7 +35,7 @@ class TimeToQuality(Objective):
     unbeaten = "measurably faster to a given loss"
 
     def check(self, goal: Goal, environment: Environment, facts: TargetFacts) -> None:
-        """Raise `UsageError` unless the global batch is free, without which this is throughput, and samples differ."""
+        """Raise `UsageError` unless the global batch is free (else this equals throughput) and samples differ."""
         if goal.global_batch is not None:
             raise UsageError(
                 f"--objective time-to-quality searches the global batch, and it is held at {goal.global_batch}. The "

@@ -123,7 +123,7 @@ def _link_ignored(found: Worktree, revision: str) -> None:
 
 
 def _source(text: str) -> Path | None:
-    """Return the code of a target: its file, or that of an installed package; None if the contestant shows more."""
+    """Return the code of a target: its file, or that of an installed package; None: its inspection says more."""
     try:
         reference, file = parse(text), source_of(text)
     except TargetError:
@@ -136,7 +136,7 @@ def _source(text: str) -> Path | None:
 
 
 def _remove(found: Worktree) -> None:
-    shutil.rmtree(found.place, ignore_errors=True)  # only the links themselves are removed
+    shutil.rmtree(found.place, ignore_errors=True)  # of a link, only the link itself
     _run(["worktree", "remove", "--force", "--force", str(found.place)], found.top)  # twice: a locked one too
 
 

@@ -95,8 +95,7 @@ def _probed(context: SearchContext) -> Judged:
     cannot decide.
     """
     history, config, budget = context.history, context.request.baseline, context.budget
-    # With fewer blocks, the rate would stay unknown for steps of a second or more, and the whole probe would be
-    # repeated.
+    # With fewer steps, the rate would stay unknown if they take a second or more, and the probe would be repeated.
     usual = replace(budget.first_probe_budget, fewest_steps=FEWEST_WINDOW_BLOCKS)
     for pause in BASELINE_PAUSES_SECONDS:
         tried = history.baseline_probes

@@ -173,7 +173,7 @@ def reason_to_stop(state: SearchState) -> str | None:
         kept = format_seconds(state.reserve_seconds)
         rest = f", except for {kept} for the confirmation" if state.reserve_seconds else ""
         return f"the time budget is used up{rest}"
-    since = min(probes_without_gain(state.values), state.probed)  # a resumed search tries at least as many in this run
+    since = min(probes_without_gain(state.values), state.probed)  # a resumed search gets as many probes of its own
     if since >= PATIENCE_PROBES and not any(state.values):
         return f"none of {len(state.values)} probes was usable"
     if since >= PATIENCE_PROBES:

@@ -38,7 +38,7 @@ from autotune.tuning.reversions import (
 )
 
 MOST_SIMPLER = 5  # probes of the best with fewer changes
-MOST_DOUBTFUL = 0.3  # a change with a larger expected slowdown without it is not probed
+MOST_DOUBTFUL = 0.3  # expected slowdown without a change, above which that is not probed
 MOST_COMPUTING = 0.4  # share of a step: workers hide computing that takes less, even on cores that both use
 MOST_LUCK = 0.25  # of a score, by few page faults: about the most of a step that avoiding them saved (decisions/0084)
 # The share by which a single probe with fewer changes may be slower and still be preferred
