@@ -61,7 +61,7 @@ def check(
     from autotune.report.blocks import check_block
 
     say_settings_of_file(context)
-    # a mistake is an error before anything runs
+    # A mistake is an error before anything runs.
     options = Options(context)
     options.settings({"memory_limit": memory_limit})
     text = target_text(context, target, command, map)

@@ -58,8 +58,8 @@ class NoiseScaleRequest(Request[NoiseScaleResult], frozen=True, kw_only=True, ta
     """The request for gradients of many micro-batches at the same weights, as soon as training has really begun.
 
     At initialisation gradients say nothing about training: advice based on them was wrong by factors of 0.03 to 7, and
-    within a factor of 3.4 after 30 steps (docs/notes/noise.md 3). So training goes on until the loss has fallen, within
-    limits.
+    by factors of at most 3.4 after 30 steps (docs/notes/noise.md 3). So training goes on until the loss has fallen,
+    within limits.
     """
 
     FOLDER: ClassVar[str] = "noise_scale"
