@@ -25,6 +25,7 @@ TITLES = (
     "Why a probe does not count", "Why a change was not tested", "Why memory is not predicted", "What no setting mends",
     "What other messages hold",
 )  # fmt: skip
+SAID = {"{kind:seen}": "*what was seen*", "{kind:instead}": "*what to write*"}  # of a slow line
 
 
 def text() -> str:
@@ -39,6 +40,8 @@ def text() -> str:
 
 def _named(sentence: str) -> str:
     """The sentence with the names of its numbers in place of them; what may be left out in brackets."""
+    for number, said in SAID.items():
+        sentence = sentence.replace(number, said)
     return re.sub(r"\{(\w+)[^}]*\}", r"*\1*", sentence).replace("|", "\\|").replace("__", "\\_\\_")
 
 

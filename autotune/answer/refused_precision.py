@@ -22,21 +22,21 @@ Refusal = tuple[Mapping[str, Value], Notice]  # the values of an arithmetic, and
 def with_refused_precisions(
     answer: Recommendation, history: History, candidates: Iterable[ConfigSummary]
 ) -> Recommendation:
-    """Return the answer with a warning for each precision that its losses exclude; `candidates` are those confirmed."""
-    running = [precision_of(one.config) for one in candidates if one.status not in (Status.FAILED, Status.REFUSED)]
-    running.append(precision_of(Config(values=answer.params)))
+    """Return the answer with a warning for each precision that its losses refuse; `candidates` are those confirmed."""
+    usable = [precision_of(one.config) for one in candidates if one.status not in (Status.FAILED, Status.REFUSED)]
+    usable.append(precision_of(Config(values=answer.params)))
     compared = [(one.values, one.reason) for one in history.loss_verdicts if one.excludes]
-    found = [one for one in (*compared, *_broken(history)) if one[0] not in running]
+    found = [one for one in (*compared, *_unstable_in_probes(history)) if one[0] not in usable]
     own = own_arithmetic(history.request.facts)
     told = [
         notice(Code.PRECISION_REFUSED, why=why)
         for number, (values, why) in enumerate(found)
-        if not _is_told(values, found[:number], found) and _changes_precision(values, own)
+        if not _is_covered(values, found[:number], found) and _changes_precision(values, own)
     ]
     return replace(answer, warnings=(*answer.warnings, *told)) if told else answer
 
 
-def _is_told(values: Mapping[str, Value], before: Collection[Refusal], found: Collection[Refusal]) -> bool:
+def _is_covered(values: Mapping[str, Value], before: Collection[Refusal], found: Collection[Refusal]) -> bool:
     """Return whether the refusal of the same arithmetic, or of a part of it, is told as well."""
     return any(values == other for other, _ in before) or any(
         values != other and contains(values, other) for other, _ in found
@@ -48,7 +48,7 @@ def _changes_precision(values: Mapping[str, Value], own: Mapping[str, Value]) ->
     return any(is_ours(one.name) for one in KNOBS if one.numerics and values[one.name] != own[one.name])
 
 
-def _broken(history: History) -> Iterator[Refusal]:
+def _unstable_in_probes(history: History) -> Iterator[Refusal]:
     """Yield the arithmetic of each probe with losses that are not finite, where all of the user's own are."""
     own = own_arithmetic(history.request.facts)
     measured = [(one, one.trial.result.measurement) for one in history.judged if one.trial.result.measurement]

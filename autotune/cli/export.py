@@ -30,7 +30,7 @@ def export(
         str | None,
         typer.Option(
             help="torch, hf (TrainingArguments), lightning, accelerate, deepspeed (JSON), torchtitan (arguments); or "
-            "by knob name: json, yaml, env. [default: torch; of a command the command to train with]"
+            "by knob name: json, yaml, env. [default: torch; for a command, its command line]"
         ),
     ] = None,
     global_batch: GlobalBatch = None,
@@ -53,8 +53,8 @@ def export(
 ) -> None:
     """Print the recommendation as code for your framework.
 
-    Of a command it is the command to train with. Where a framework has no argument for a setting, the line of code
-    stands beside it.
+    For a study of a command it is the command line to train with. Where a framework has no argument for a setting, the
+    line of code stands beside it.
     """
     from autotune.cli.options import one_of
     from autotune.cli.output import say, write
@@ -65,7 +65,7 @@ def export(
     from autotune.study.recommendation import command_of
     from autotune.targets.commands.command import is_command
 
-    is_usual, to = to is None, to or Framework.TORCH.value
+    is_default, to = to is None, to or Framework.TORCH.value
     one_of("--to", to, (*Framework, *PLAIN))
     if check and to not in CHECKED:
         raise UsageError(
@@ -80,7 +80,7 @@ def export(
         write(Path(into), merged(Path(into), _values(params, found, framework)))
         say(f"wrote the settings into {into}", stderr=True)
         return
-    if is_usual and is_command(best.target):
+    if is_default and is_command(best.target):
         command = command_of(on_devices(best, world_size))
         text, remarks = f"{command.text}\n", iter([command.missing] if command.missing else [])
     else:

@@ -154,8 +154,8 @@ class Code(NumberedCode):
 
     # 5xx: what is known about the configurations that were not tried
     ALL_MEASURED = ("all-measured", 501,
-        "all candidates measured: {measured:counted configuration}[, without {left_out:,} that rules exclude]; no "
-        "other in the space could fit and be {better}")
+        "all candidates measured: {measured:counted configuration}[; {left_out:,} more were ruled out without a "
+        "probe]; no other in the space could fit and be {better}")
     BOUNDED = "bounded", 502, "untried configurations: at most {rest:.0%} {better} (90% confidence, model estimate)"
     SAMPLED = "sampled", 503, "{measured:,} of {total:counted configuration} tried; no estimate for the rest"
 
@@ -205,7 +205,7 @@ class Code(NumberedCode):
     BATCHES_SPARSE = "batches-sparse", 906, "batches hold sparse tensors"
     BATCH_SIZE_UNKNOWN = ("batch-size-unknown", 907,
         "a batch holds a {content}, whose size for more samples is not known")
-    RANK_VARIES = "rank-varies", 908, "batches hold tensors of changing rank"
+    DIMENSIONS_VARY = "dimensions-vary", 908, "batches hold tensors with different numbers of dimensions"
     LENGTH_VARIES = "length-varies", 909, "batches hold lists of {first} and {second} entries"
     SHAPES_VARY = ("shapes-vary", 910,
         "shapes vary from batch to batch, and the file has no worst_batch(batch_size)")

@@ -252,20 +252,19 @@ def _of_ranks(best: Recommendation, count: int, framework: Framework) -> tuple[s
     """Return a remark about the processes that a file of functions does not start itself; none for one process."""
     if count == 1 or is_command(best.target):
         return ()
-    start, is_shared = f"torchrun --nproc-per-node {count}", " Each gets its share of the dataset there."
+    start, data = f"torchrun --nproc-per-node {count}", "each gets its share of the dataset there"
     match framework:
         case Framework.LIGHTNING:
             return (f"Its Trainer starts {count} processes, and gives each its share of the dataset.",)
         case Framework.ACCELERATE:
             if best.environment.device_kind == "cuda":  # on a CPU it starts one (1.15)
                 start = f"accelerate launch --multi_gpu --num_processes {count}"
-            start += ", or by accelerate launch --config_file and the file that --write makes"
+            start += " (or accelerate launch --config_file with the file that --write makes)"
         case Framework.TORCH | Framework.DEEPSPEED:
-            is_shared = ""
-            start += ", each with a DistributedSampler of the dataset in the place of shuffle"
+            data = "give each a DistributedSampler of the dataset instead of shuffle"
     if framework is Framework.TORCH and Config(values=best.params).gradient_accumulation_steps > 1:
-        start += ", and model.no_sync() around all micro-batches of a step but the last"
-    return (f"Start {count} of this by {start}.{is_shared}",)
+        data += ", and use model.no_sync() for all micro-batches of a step but the last"
+    return (f"Start this once by {start}, which runs {count} processes: {data}.",)
 
 
 def _of_a_step(names: tuple[str, ...]) -> tuple[str, ...]:

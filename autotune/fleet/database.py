@@ -14,6 +14,7 @@ import psycopg
 
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.fleet.address import checked_address, printable_address
+from autotune.units import format_seconds
 
 T = TypeVar("T")
 Cursor = psycopg.Cursor[Any]
@@ -85,7 +86,7 @@ class Database:
                         raise self._unreachable(error, since) from None
                     if self._confirmed is not None and not is_told and time.monotonic() - began > TOLD_SECONDS:
                         is_told = True
-                        text = f"does not answer: waiting for it for up to {self._patience:.0f} s."
+                        text = f"does not answer: waiting for up to {format_seconds(self._patience)}."
                         self._tell(f"{printable_address(self._url)} {text}")
                 except psycopg.Error as error:
                     raise self._refused(error) from None

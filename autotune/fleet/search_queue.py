@@ -212,7 +212,7 @@ class SearchQueue:
                 cursor.execute("SELECT pg_try_advisory_xact_lock(%s, %s)", (WORKER_LOCK, worker))
                 if _first(cursor)[0]:  # held until this transaction ends: it cannot come back in between
                     jobs = cursor.execute(GIVE_BACK.format("w.id = %s"), ("was lost", worker)).fetchall()
-                    said += _given_back(jobs, "was lost") or [f"Worker {name} was lost: it measured nothing."]
+                    said += _given_back(jobs, "was lost") or [f"Worker {name} was lost while it was idle."]
                     cursor.execute("UPDATE autotune_worker SET left_at = now() WHERE id = %s", (worker,))
         late = "o.study = %s AND now() > o.taken_at + make_interval(secs => o.patience)"
         jobs = cursor.execute(GIVE_BACK.format(late), ("did not answer in time", self.name)).fetchall()

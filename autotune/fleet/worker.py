@@ -88,8 +88,8 @@ class Worker:
         while study is None or study.has_ended:
             if not is_told:  # with the others: the name may be mistyped, and nobody would come
                 others = self._queue.others()
-                there = f" Others in this database: {first_few(others, MOST_OTHERS)}." if others else ""
-                self._tell(f"Waiting for the search of {self._queue.study_name}.{there}")
+                hint = f" Other searches in this database: {first_few(others, MOST_OTHERS)}." if others else ""
+                self._tell(f"Waiting for the search of {self._queue.study_name}.{hint}")
             is_told = True
             time.sleep(STUDY_SECONDS)
             study = self._queue.study()

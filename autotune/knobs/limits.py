@@ -50,7 +50,7 @@ def full_name(name: str) -> str:
 def heading_hint(name: str) -> str:
     """Return which knob has `name` as the heading of its column, in sentences; empty: none has."""
     found = next((one.name for one in KNOBS if name == one.label), "")
-    return f"It is the heading of a column in the table of probes. Did you mean {found}?" if found else ""
+    return f"It is the column heading of the knob {found}. Write {found}." if found else ""
 
 
 def asked_name(name: str, may_declare: Callable[[str], bool]) -> str:

@@ -62,10 +62,10 @@ def notes(result: RaceResult) -> list[str]:
         rounds = [rate for one in result.standings for rate in one.rounds]
         is_mended = result.probes > len(rounds) or None in rounds
         found.append(
-            f"{result.with_interference} of {counted(result.probes, 'probe')} had interference: others used the "
-            f"machine. "
+            f"{result.with_interference} of {counted(result.probes, 'probe')} had interference: other "
+            f"processes used the machine. "
             + (
-                "Where there was time they were repeated, or left out where the others could decide."
+                "Where there was time they were repeated, or left out where the remaining rounds could decide."
                 if is_mended
                 else "None was repeated, for want of time or of a quiet machine: all of them count."
             )

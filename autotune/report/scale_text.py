@@ -36,7 +36,8 @@ def _sentence(result: ScaleResult) -> str:
     if str(best.ranks) in open_ones:
         return f"{plain(result.target)}: {doubt}, {batch}."
     return (
-        f"{plain(result.target)}: the most ranks at {share} efficiency are {best.ranks}, {batch}"
+        f"{plain(result.target)}: {counted(best.ranks, 'rank')} {'is' if best.ranks == 1 else 'are'} the most "
+        f"with at least {share} efficiency, {batch}"
         f" ({format_rate(best.samples_per_second)} samples/s){doubt and f'; {doubt}'}."
     )
 

@@ -59,8 +59,8 @@ class Lock:
             owner = file.read().strip() or "unknown"
             self.release()
             raise StudyError(
-                f"{folder} is being searched by process {owner}. Two searches on one study would measure each other. "
-                f"Wait for it, stop it (Ctrl-C keeps the study), or choose another place with --study."
+                f"{folder} is being searched by process {owner}. Two searches on one study would disturb each other's "
+                f"measurements. Wait for it, stop it (Ctrl-C keeps the study), or choose another place with --study."
             ) from None
         except OSError as error:
             self.release()

@@ -61,7 +61,7 @@ def _grown(one: Any, other: Any, size: int, mode: FakeTensorMode) -> Any:
         if one.layout is not torch.strided:
             raise CannotPredict(Code.BATCHES_SPARSE)
         if one.dim() != other.dim():
-            raise ShapesVary(Code.RANK_VARIES)
+            raise ShapesVary(Code.DIMENSIONS_VARY)
         shape = [_line(a, b, size) for a, b in zip(one.shape, other.shape, strict=True)]
         with mode:
             return torch.empty(shape, dtype=one.dtype, device=one.device)

@@ -240,7 +240,7 @@ SAID = [
     (notice(Code.BATCHES_SPARSE), "batches hold sparse tensors"),
     (notice(Code.BATCH_SIZE_UNKNOWN, content="Graph"),
      "a batch holds a Graph, whose size for more samples is not known"),
-    (notice(Code.RANK_VARIES), "batches hold tensors of changing rank"),
+    (notice(Code.DIMENSIONS_VARY), "batches hold tensors with different numbers of dimensions"),
     (notice(Code.LENGTH_VARIES, first=3, second=4), "batches hold lists of 3 and 4 entries"),
     (notice(Code.SHAPES_VARY), "shapes vary from batch to batch, and the file has no worst_batch(batch_size)"),
     (notice(Code.NO_SUCH_BATCH, size=3), "the data has no batch of 3 samples"),

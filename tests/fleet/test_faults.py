@@ -88,7 +88,7 @@ def test_a_worker_that_is_lost_between_two_probes_is_named(fleet) -> None:
     fleet.kill("two")
     until(lambda: len(launcher.workers()) == 1)
 
-    assert fleet.said == ["Worker two was lost: it measured nothing."]
+    assert fleet.said == ["Worker two was lost while it was idle."]
 
 
 SEARCH = """
@@ -296,7 +296,7 @@ def test_a_worker_that_waits_for_a_search_that_is_not_there_names_those_that_are
 
     until(lambda: fleet.log("one").read_text())
 
-    assert fleet.log("one").read_text() == "Waiting for the search of stud. Others in this database: study.\n"
+    assert fleet.log("one").read_text() == "Waiting for the search of stud. Other searches in this database: study.\n"
 
 
 def test_threads_that_wait_are_answered_each_with_its_own(fleet) -> None:

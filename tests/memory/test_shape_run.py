@@ -57,7 +57,7 @@ def test_a_batch_of_any_size_is_grown_from_two_real_ones():
 @pytest.mark.parametrize(
     ("smaller", "larger", "why", "code"),
     [
-        (torch.zeros(2, 4), torch.zeros(3, 4, 1), "changing rank", Code.RANK_VARIES),
+        (torch.zeros(2, 4), torch.zeros(3, 4, 1), "different numbers of dimensions", Code.DIMENSIONS_VARY),
         (torch.zeros(3, 4), torch.zeros(2, 4), "shapes vary", Code.SHAPES_VARY),
         (torch.zeros(2, 5), torch.zeros(3, 6), "shapes vary", Code.SHAPES_VARY),
         (torch.zeros(2, 2).to_sparse(), torch.zeros(3, 2).to_sparse(), "sparse", Code.BATCHES_SPARSE),

@@ -66,7 +66,7 @@ def test_the_most_ranks_at_nine_tenths_are_recommended():
     assert result.most_efficient.ranks == 2
     assert [verdict_at(one) for one in result.points] == ["efficient", "efficient", "wasteful"]
     assert scale_lines(result)[0] == (
-        "model.py: the most ranks at 90% efficiency are 2, with the global batch of 64 held (190 samples/s)."
+        "model.py: 2 ranks are the most with at least 90% efficiency, with the global batch of 64 held (190 samples/s)."
     )
 
 

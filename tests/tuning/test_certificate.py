@@ -21,7 +21,9 @@ def test_where_nothing_is_left_all_were_measured():
 def test_what_a_rule_excludes_is_not_counted_as_measured():
     found = bound(9, 0, None, space=18)
 
-    assert found.text.startswith("all candidates measured: 9 configurations, without 9 that rules exclude; no other")
+    assert found.text.startswith(
+        "all candidates measured: 9 configurations; 9 more were ruled out without a probe; no other"
+    )
 
 
 def test_a_believable_bound_is_given_with_its_share():

@@ -28,9 +28,9 @@ def uneven_epochs(ranks: Sequence[RankFacts]) -> Iterator[Finding]:
     counts = [one.epoch_batches if one.stepped else 0 for one in ranks]
     if all(counts) and len(set(counts)) > 1:
         text = (
-            f"an epoch has {' and '.join(f'{count:,}' for count in counts)} batches, by rank. A training that ends "
-            f"with its epoch waits for ever for the rank that has fewer: give each as many, as DistributedSampler "
-            f"does, or train under torch.distributed.algorithms.join.Join"
+            f"the ranks have {' and '.join(f'{count:,}' for count in counts)} batches in an epoch: at its end those "
+            f"that have more wait for ever. Give each as many, as DistributedSampler does, or train under "
+            f"torch.distributed.algorithms.join.Join"
         )
         yield Finding(name="ranks", text=text, needs_attention=True)
 
@@ -48,12 +48,12 @@ def _disagreement(rows: Sequence[Sequence[SteppedParameter]], *, is_wrapped: boo
     )
     if is_wrapped:
         return TargetError(
-            f"{seen} DistributedDataParallel has them, and probably nothing averaged their gradients: a forward pass "
-            f"of model.module, a step inside no_sync(), or numbers that each rank draws. Call the wrapped model, leave "
-            f"no_sync() before the last forward pass of a step, and seed all ranks alike."
+            f"{seen} They are inside DistributedDataParallel, and probably their gradients were not averaged: by a "
+            f"call of model.module, a step inside no_sync(), or numbers that each rank draws. Call the wrapped model, "
+            f"leave no_sync() before the last forward pass of a step, and seed all ranks alike."
         )
     return TargetError(
-        f"{seen} The optimizer trains them, and probably no DistributedDataParallel has them, so that nothing averages "
-        f"their gradients. Make what has them a part of the module that DistributedDataParallel wraps; if each rank is "
-        f"meant to have its own, name them in _ddp_params_and_buffers_to_ignore of their module."
+        f"{seen} The optimizer trains them, but they are probably outside every DistributedDataParallel, so that their "
+        f"gradients are not averaged. Make their module a part of the one that DistributedDataParallel wraps; if each "
+        f"rank is meant to have its own, name them in _ddp_params_and_buffers_to_ignore of their module."
     )

@@ -108,9 +108,9 @@ class Agreement:
         if differing := [one for (one, _), *sums in zip(self._outside, *by_rank, strict=True) if len(set(sums)) > 1]:
             raise TargetError(
                 f"after one optimizer step the {len(by_rank)} ranks have different values of "
-                f"{_named(list(map(_name_outside, differing)))}. The optimizer trains them, and the model that "
-                f"model() returned does not have them, so that nothing averages their gradients. Make what has them "
-                f"a part of that model."
+                f"{_named(list(map(_name_outside, differing)))}. The optimizer trains them, but they are outside "
+                f"the model that model() returned, so that their gradients are not averaged. Make their module a part "
+                f"of that model."
             )
 
 

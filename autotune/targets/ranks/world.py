@@ -39,8 +39,8 @@ def world() -> World:
 
 
 def nccl_variables() -> list[str]:
-    """Return the names of the environment variables by which the user steers NCCL, sorted."""
-    return sorted(name for name in os.environ if name.startswith("NCCL_"))
+    """Return the names of the environment variables that steer NCCL, sorted; not of those that only log."""
+    return sorted(name for name in os.environ if name.startswith("NCCL_") and not name.startswith("NCCL_DEBUG"))
 
 
 def join(device: str) -> None:
