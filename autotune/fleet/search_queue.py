@@ -228,7 +228,7 @@ class SearchQueue:
 
 def _given_back(jobs: Sequence[Any], why: str) -> list[str]:
     """Return a sentence for each row that `GIVE_BACK` returned."""
-    then = {"queued": "goes to another one", "done": "has cost two workers and counts as crashed"}
+    then = {"queued": "goes to another worker", "done": "has cost two workers and counts as crashed"}
     return [f"Worker {name} {why}: {place} {then[state]}." for name, place, state in jobs]
 
 

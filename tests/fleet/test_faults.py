@@ -54,7 +54,7 @@ def test_a_worker_that_is_killed_is_replaced_and_its_probe_ends_with_it(fleet) -
 
     assert result.outcome is Outcome.OK and result.worker == "two"
     assert fleet.began("two") == ["probes/0000"]
-    assert fleet.said[-1] == "Worker one was lost: probes/0000 goes to another one."
+    assert fleet.said[-1] == "Worker one was lost: probes/0000 goes to another worker."
     assert not any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in orphans)
     assert codec.read(place / RESULT, ProbeResult) == result
 
@@ -244,7 +244,7 @@ def test_a_worker_that_hangs_loses_its_probe_when_its_time_is_over(fleet) -> Non
     until(lambda: any(word in fleet.log("one").read_text() for word in ("late, not used", "was stopped")))
 
     assert result.worker == "two"
-    assert "Worker one did not answer in time: probes/0000 goes to another one." in fleet.said
+    assert "Worker one did not answer in time: probes/0000 goes to another worker." in fleet.said
 
 
 def test_what_no_waiting_changes_is_told_at_once(fleet) -> None:
