@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
-from autotune.core.records import Config, Value
+from autotune.core.records import Config, Goal, Value
 from autotune.core.results import Measurement
 from autotune.knobs import KNOBS, is_ours
 from autotune.precision.arithmetic import contains, names_of, own_arithmetic, precision_of
@@ -25,8 +25,13 @@ def with_refused_precisions(
     """Return the answer with a warning for each precision that its losses refuse; `candidates` are those confirmed."""
     usable = [precision_of(one.config) for one in candidates if one.status not in (Status.FAILED, Status.REFUSED)]
     usable.append(precision_of(Config(values=answer.params)))
-    compared = [(one.values, one.reason) for one in history.loss_verdicts if one.excludes]
-    found = [one for one in (*compared, *_unstable_in_probes(history)) if one[0] not in usable]
+    goal = history.request.goal
+    compared = [(one.values, one.reason) for one in history.loss_verdicts if one.excludes and goal.stability != "off"]
+    found = [
+        one
+        for one in (*compared, *_unstable_in_probes(history))
+        if one[0] not in usable and _may_be_searched(one[0], goal)
+    ]
     own = own_arithmetic(history.request.facts)
     told = [
         notice(Code.PRECISION_REFUSED, why=why)
@@ -34,6 +39,12 @@ def with_refused_precisions(
         if not _is_covered(values, found[:number], found) and _changes_precision(values, own)
     ]
     return replace(answer, warnings=(*answer.warnings, *told)) if told else answer
+
+
+def _may_be_searched(values: Mapping[str, Value], goal: Goal) -> bool:
+    """Return whether the user's limits allow these values."""
+    limits = {name: goal.limits[name].values for name in values if name in goal.limits}
+    return all(allowed is None or values[name] in allowed for name, allowed in limits.items())
 
 
 def _is_covered(values: Mapping[str, Value], before: Collection[Refusal], found: Collection[Refusal]) -> bool:
@@ -49,7 +60,10 @@ def _changes_precision(values: Mapping[str, Value], own: Mapping[str, Value]) ->
 
 
 def _unstable_in_probes(history: History) -> Iterator[Refusal]:
-    """Yield the arithmetic of each probe with losses that are not finite, where all of the user's own are."""
+    """Yield the arithmetic of probes with losses that are not finite, where all of the user's own are finite.
+
+    Not where as many of its probes have finite losses: a batch of two may be why, and not the arithmetic.
+    """
     own = own_arithmetic(history.request.facts)
     measured = [(one, one.trial.result.measurement) for one in history.judged if one.trial.result.measurement]
     usual = [it for one, it in measured if precision_of(one.trial.config) == own]
@@ -58,6 +72,9 @@ def _unstable_in_probes(history: History) -> Iterator[Refusal]:
     for (trial, verdict), it in measured:
         if verdict.reason is not None and verdict.reason.code is Code.UNSTABLE_NOT_FINITE:
             values = precision_of(trial.config)
+            alike = [None in other.losses for one, other in measured if precision_of(one.trial.config) == values]
+            if 2 * sum(alike) <= len(alike):
+                continue
             candidate, reference = names_of(values, own, lambda knob, value: knob.show(value))
             yield values, notice(
                 Code.LOSSES_NOT_FINITE, candidate=candidate, reference=reference, broken=it.losses.count(None),

@@ -44,6 +44,7 @@ from autotune.targets import variables
 from autotune.targets.base import SharedMemoryTooSmall
 from autotune.targets.commands import hygiene
 from autotune.targets.commands.command import is_command
+from autotune.targets.commands.distributed import world_size
 from autotune.targets.commands.program import of_ranks
 from autotune.targets.commands.watching import main_thread
 
@@ -89,7 +90,8 @@ def _do(
     result = _result(request, progress, started, work)
     if os.getpid() != born:  # a process that the target forked also returns here, and must write no result
         os._exit(0)
-    if sockets:
+    goes_on = is_command(request.target or "") and world_size() > 1  # its workers still pass tensors on: the launcher
+    if sockets and not goes_on:  # takes the folder away once all ranks have ended
         _PROCESS.pop("tempdir")
         shutil.rmtree(sockets, ignore_errors=True)
     try:

@@ -74,6 +74,7 @@ def describe(device: str) -> Environment:
     elif kind == "mps":
         name, total = f"{machine.cpu_name()} GPU", torch.mps.recommended_max_memory()
     gpus = nvml.gpus() if kind == "cuda" else ()
+    of_ranks = kind == "cuda" and world.world().size > 1
     return Environment(
         device=device,
         device_name=name,
@@ -94,7 +95,7 @@ def describe(device: str) -> Environment:
         omp_wait_policy=os.environ.get("OMP_WAIT_POLICY") or None,
         mallocs=allocators.available(),
         variables=tuple(name for name in (*malloc.VARIABLES, *allocator.VARIABLES) if os.environ.get(name)),
-        nccl=tuple(f"{name}={os.environ[name]}" for name in world.nccl_variables()) if kind == "cuda" else (),
+        nccl=tuple(f"{name}={os.environ[name]}" for name in world.nccl_variables()) if of_ranks else (),
         no_compiler=missing_for_compiling(kind, capability),
     )
 

@@ -79,6 +79,8 @@ def export(
     if into is not None:
         write(Path(into), merged(Path(into), _values(params, found, framework)))
         say(f"wrote the settings into {into}", stderr=True)
+        if framework is not None:
+            say(f"What is no value of that file is code, which --to {to} prints without --write.", stderr=True)
         return
     if is_default and is_command(best.target):
         command = command_of(on_devices(best, world_size))

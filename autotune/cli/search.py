@@ -66,6 +66,11 @@ def search(
     from autotune.targets.source import may_declare
 
     _refuse_contradictions(context)
+    if output is not None and not output.parent.is_dir():
+        raise UsageError(
+            f"-o {output}: there is no folder {output.parent}. It was probably mistyped. Make it first, or name "
+            f"another."
+        )
     if not quiet:
         say_settings_of_file(context)
     text = target_text(context, target, command, map, quiet=quiet)

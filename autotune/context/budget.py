@@ -80,9 +80,11 @@ class TimeBudget(time_shares.TimeShares):
     @property
     def round_probe_budget(self) -> ProbeBudget:
         """The budget of a probe in rounds: short if the objective is speed, as more rounds tell more than long ones."""
-        if not self._objective.is_speed:
-            return self.usual_probe_budget
-        return round_budget(self._history.request, self._candidates(MOST_FINALISTS))
+        return self.round_budget_of(self._candidates(MOST_FINALISTS))
+
+    def round_budget_of(self, candidates: Sequence[Config]) -> ProbeBudget:
+        """Return the same for rounds of these."""
+        return round_budget(self._history.request, candidates) if self._objective.is_speed else self.usual_probe_budget
 
     @property
     def search_probe_budget(self) -> ProbeBudget:
@@ -250,7 +252,8 @@ class TimeBudget(time_shares.TimeShares):
         Its probes have the shortest windows only if there is otherwise no time for enough rounds.
         """
         others, left, plans = len(candidates) - finalist_total, self.confirmation_seconds, list[ConfirmationPlan]()
-        for budget in (self.round_probe_budget, *self._this_and_smaller(self.round_probe_budget)[-1:]):
+        usual = self.round_budget_of(candidates)
+        for budget in (usual, *self._this_and_smaller(usual)[-1:]):
             seconds = self.probe_seconds(candidates, budget)
             rounds = range(confirmation_rounds.USUAL_ROUNDS, FEWEST_ROUNDS, -1)
             fit = (n for n in rounds if (probe_count(finalist_total, n, others) - known) * seconds <= left)

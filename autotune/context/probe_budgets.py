@@ -36,7 +36,7 @@ def round_budget(request: StudyRequest, candidates: Sequence[Config]) -> ProbeBu
     as much as longer ones (decisions/0085). Elsewhere that was not measured.
     """
     facts, device = request.facts, request.environment.device_kind
-    is_known = facts.takes_workers and not facts.owns_loop
+    is_known = facts.takes_workers and not facts.owns_loop and facts.ranks == 1
     return LEAST if is_known and all(loads_in_turn(config, device) for config in candidates) else BRIEF
 
 

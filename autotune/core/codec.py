@@ -80,9 +80,9 @@ def _upgraded(content: Any, kind: Any) -> Any:
 def write(path: Path, record: Record) -> None:
     """Store a record so that a reader sees the old file or the whole new one, never a part of it.
 
-    Into a device or a pipe it is written as it is: a file in the place of `/dev/null` would break the machine.
+    Into a device, a pipe or a link it is written as it is: a file in the place of `/dev/null` would break the machine.
     """
-    if path.exists() and not path.is_file():
+    if path.is_symlink() or (path.exists() and not path.is_file()):
         path.write_bytes(encode(record))
         return
     partial = path.with_name(path.name + PARTIAL)

@@ -138,7 +138,7 @@ class Environment(Record, frozen=True, kw_only=True):
     omp_wait_policy: str | None = None  # OMP_WAIT_POLICY, as the user had set it
     mallocs: tuple[str, ...] = ()  # values of the knob `malloc` that processes here can have
     variables: tuple[str, ...] = ()  # environment variables of allocators that the user had set
-    nccl: tuple[str, ...] = ()  # `NAME=value` of the variables of NCCL that the user had set, on a GPU
+    nccl: tuple[str, ...] = ()  # `NAME=value` of the variables of NCCL that the user had set, of several ranks on GPUs
     no_compiler: str | None = None  # what torch.compile lacks; "": nothing; None: an earlier version did not look
 
     @property

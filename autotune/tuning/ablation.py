@@ -190,6 +190,8 @@ class _Ablation:
         self.candidates = {one.config: one for one in confirmed}
         self.added: set[Config] = set()  # configurations that ran first in the ablation
         self.has_run = False
+        # Each change taken back has the baseline's value of one knob, and all others of the winner.
+        self._probe_budget = context.budget.round_budget_of([winner, context.request.baseline])
         base = self.candidates.get(context.request.baseline)
         self.baseline = [base.config] if base is not None and not base.failure else []
 
@@ -244,7 +246,7 @@ class _Ablation:
     def seconds(self, configs: Sequence[Config], beside: Sequence[Config]) -> float:
         """Return the seconds that the fewest rounds take, of the winner, `configs`, and those `beside` them."""
         budget, candidates = self._context.budget, [self.winner, *configs, *beside]
-        return FEWEST_ROUNDS * len(candidates) * budget.probe_seconds(candidates, budget.round_probe_budget)
+        return FEWEST_ROUNDS * len(candidates) * budget.probe_seconds(candidates, self._probe_budget)
 
     def run(self, configs: Sequence[Config], beside: Sequence[Config]) -> None:
         """Measure `configs`, the winner and those `beside` them, until it is decided for each whether it loses.
@@ -262,7 +264,7 @@ class _Ablation:
             before = resumed.round(order)
             several = done >= FEWEST_ROUNDS and sum(not self.loses(one) for one in configs) > 1
             last = self.seconds([self.winner], beside) if several else 0.0
-            if before is None and not budget.affords_round(order, budget.round_probe_budget, last):
+            if before is None and not budget.affords_round(order, self._probe_budget, last):
                 break
             for config, judged in zip(order, before or (self._probe(one) for one in order), strict=True):
                 candidate = self.candidates.get(config, ConfigSummary(config=config))
@@ -281,7 +283,7 @@ class _Ablation:
 
     def _probe(self, config: Config) -> Judged:
         """Return a short probe: the noise is between probes, so more rounds tell more (docs/notes/timing.md 2)."""
-        context, probe_budget = self._context, self._context.budget.round_probe_budget
+        context, probe_budget = self._context, self._probe_budget
         is_new = config not in context.history.probed
         judged = probe_with_repeat(
             context, config, "ablation", probe_budget=probe_budget,

@@ -144,7 +144,7 @@ def _confirm_in_rounds(context: SearchContext, candidates: list[ConfigSummary]) 
     others, fewest = len(configs) - finalist_total, fewest_rounds(len(configs))
     plan = budget.confirmation_plan(configs, finalist_total, known)
     probe_budget, missing = plan.probe_budget, max(0, probe_count(finalist_total, plan.rounds, others) - known)
-    briefly = ", measured briefly" if probe_budget != budget.round_probe_budget else ""
+    briefly = ", measured briefly" if probe_budget != budget.round_budget_of(configs) else ""
     is_usual = plan.rounds >= confirmation_rounds.USUAL_ROUNDS
     more = f", up to {confirmation_rounds.MOST_CONFIRMATION_ROUNDS} rounds if the gain is still open" * is_usual
     seconds = format_seconds(missing * plan.probe_seconds)

@@ -82,6 +82,12 @@ def test_one_probe_does_not_speak_against_a_precision_that_others_confirmed():
     assert _told(FINE, BROKEN, answer=recommendation(params=where.values, warnings=())) == ()
 
 
+def test_a_single_batch_whose_losses_break_is_not_blamed_on_the_precision():
+    fine = trial(measured(), number=2, batch_size=128, amp_dtype="bfloat16")
+
+    assert _told(FINE, BROKEN, fine) == ()
+
+
 def test_of_a_block_of_steps_no_step_is_named():
     broken = measured(losses=(2.0, 1.9, None, None))
     blocks = replace(broken, measurement=replace(broken.measurement, steps_per_block=10))

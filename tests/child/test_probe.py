@@ -12,16 +12,18 @@ from pathlib import Path
 
 import pytest
 
+from autotune.child import __main__ as child
 from autotune.child.__main__ import main
 from autotune.child.page_faults import page_faults
 from autotune.core import codec
 from autotune.core.records import Config
 from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
-from autotune.core.results import Outcome, ProbeResult
+from autotune.core.results import Inspection, Outcome, ProbeResult
 from autotune.knobs.malloc import LEAST_GLIBC
 from autotune.launch.base import LOG, REQUEST
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.machine.mallocs import glibc_version
+from autotune.targets.commands import distributed
 from tests.targets_support import HEAD
 from tests.worlds import config
 
@@ -471,6 +473,22 @@ def test_who_loads_after_a_request_in_the_same_process_has_a_folder_for_sockets(
     assert main([str(tmp_path)]) == 0
 
     assert Path(multiprocessing.util.get_temp_dir()).is_dir()
+
+
+@pytest.mark.parametrize(("ranks", "is_kept"), [("1", False), ("2", True)])
+def test_a_rank_of_a_launcher_that_goes_on_keeps_its_folder_for_sockets(tmp_path, monkeypatch, ranks, is_kept):
+    monkeypatch.setenv(distributed.LEADER, "1")
+    monkeypatch.setenv("WORLD_SIZE", ranks)
+    monkeypatch.setattr(child, "_result", lambda *_: Inspection(outcome=Outcome.OK))
+    folder = child._folder_of_sockets()
+    monkeypatch.setattr(child, "_folder_of_sockets", lambda: folder)
+    request = InspectRequest(target="-- torchrun --nproc-per-node 2 train.py")
+
+    assert child._do(request, tmp_path, lambda *_: None, "", os.getpid()) == 0
+
+    assert Path(folder).is_dir() is is_kept
+    child._PROCESS.pop("tempdir", None)  # later tests of this process load, too
+    shutil.rmtree(folder, ignore_errors=True)
 
 
 def test_an_inspection_names_device_and_target(tmp_path, forking_launcher):

@@ -202,3 +202,11 @@ def test_a_working_folder_that_was_removed_is_said(tmp_path: Path) -> None:
 
     assert ended.returncode == 3
     assert ended.stderr.startswith("error: The folder that you are in is there no longer.")
+
+
+def test_an_answer_for_a_folder_that_is_not_there_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    ended = run_here(tmp_path, "search", str(Path("examples/digits_cnn.py").resolve()), "-o", "nosuch/best.json")
+
+    assert_one_clear_error(ended)
+    assert "there is no folder nosuch" in ended.stderr
+    assert not (tmp_path / "studies").exists()

@@ -19,6 +19,7 @@ ALONE, HELPED = config(batch_size=64, num_workers=0), config(batch_size=64, num_
         ([ALONE], replace(ENVIRONMENT, device="cuda:0"), FACTS, BRIEF),
         ([ALONE], ON_CPU, replace(FACTS, takes_workers=False), BRIEF),
         ([ALONE], ON_CPU, replace(FACTS, owns_loop=True), BRIEF),
+        ([ALONE], ON_CPU, replace(FACTS, ranks=2), BRIEF),
     ],
 )
 def test_rounds_measure_least_where_steps_are_known_to_come_evenly(candidates, environment, facts, expected):

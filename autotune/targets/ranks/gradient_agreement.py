@@ -41,7 +41,7 @@ class Agreement:
                 self._parameters.append(one)
         self._gradients: list[int] | None = None  # their checksums; None: not looked at
         self._known = set(map(id, model.parameters()))
-        self._outside = list[tuple[Tensor, int]]()  # trained, and not of the model, with the checksum of the gradient
+        self._outside = list[tuple[Tensor, int, int]]()  # trained, not of the model: checksums before, of the gradient
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -59,7 +59,8 @@ class Agreement:
         def step(optimizer: Optimizer, *_: object) -> None:
             every = (one for group in optimizer.param_groups for one in group["params"])
             trained = [one for one in every if one.requires_grad and not isinstance(one, DTensor)]
-            self._outside += [(one, _of_gradient(one)) for one in trained if id(one) not in self._known]
+            beside = [one for one in trained if id(one) not in self._known and one.grad is not None]
+            self._outside += [(one, tensor_checksum(one), _of_gradient(one)) for one in beside]
             self._known |= set(map(id, trained))
             if self._gradients is None:
                 self._gradients = list(map(_of_gradient, self._parameters))
@@ -102,13 +103,20 @@ class Agreement:
             raise _disagreement(list(dict.fromkeys(differing)), len(by_rank), is_called=self._is_called)
 
     def _check_outside(self) -> None:
-        if not self._outside:
+        # What no module has is made for a batch, as a perturbation of it, and is another on each rank.
+        named = [(name, *one) for one in self._outside if (name := _name_outside(one[0]))]
+        if len(set(world.gathered(len(named)))) > 1 or not named:
             return
-        by_rank = _by_rank([tensor_checksum(one) ^ gradient for one, gradient in self._outside])
-        if differing := [one for (one, _), *sums in zip(self._outside, *by_rank, strict=True) if len(set(sums)) > 1]:
+        # By their values, which the file may have averaged; by their gradients where the learning rate was still 0.
+        after = [tensor_checksum(tensor) for _, tensor, *_ in named]
+        by_rank = _by_rank([
+            now if now != before else now ^ gradient
+            for now, (*_, before, gradient) in zip(after, named, strict=True)
+        ])  # fmt: skip
+        if differing := [one[0] for one, *sums in zip(named, *by_rank, strict=True) if len(set(sums)) > 1]:
             raise TargetError(
                 f"after one optimizer step the {len(by_rank)} ranks have different values of "
-                f"{_named(list(map(_name_outside, differing)))}. The optimizer trains them, but they are outside "
+                f"{_named(differing)}. The optimizer trains them, but they are outside "
                 f"the model that model() returned, so that their gradients are not averaged. Make their module a part "
                 f"of that model."
             )
@@ -170,13 +178,13 @@ def _unused(names: list[str], where: str = "") -> TargetError:
 
 
 def _name_outside(parameter: Tensor) -> str:
-    """Return the class that has a parameter with its name there, such as `Linear.weight`, or its shape."""
+    """Return the class that has a parameter with its name there, such as `Linear.weight`; empty: no module has it."""
     for one in gc.get_objects():
         if issubclass(type(one), nn.Module):  # isinstance would ask proxies
             for name, own in vars(one).get("_parameters", {}).items():
                 if own is parameter:
                     return f"{type(one).__name__}.{name}"
-    return f"a parameter of shape {tuple(parameter.shape)}"
+    return ""
 
 
 def _named(names: list[str]) -> str:

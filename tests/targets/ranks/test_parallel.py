@@ -189,6 +189,14 @@ side = nn.Linear(3, 3)
 def loss(model, batch): return nn.functional.mse_loss(side(model(batch[0])), batch[1])
 def optimizer(model): return torch.optim.SGD([*model.parameters(), *side.parameters()], lr=0.01)
 """
+PERTURBED = """
+def loss(model, batch):
+    delta = torch.zeros_like(batch[0], requires_grad=True)
+    inner = torch.optim.SGD([delta], lr=0.1)
+    (delta - batch[0]).square().sum().backward()
+    inner.step()
+    return nn.functional.mse_loss(model(batch[0] + delta.detach()), batch[1])
+"""
 AROUND = "def model(): return nn.DataParallel(Net())"
 PARALLEL = "def model(): return nn.Sequential(nn.DataParallel(Net()))"
 def looked(name, text, **values):
@@ -211,6 +219,7 @@ looked("drawn", DRAWN)
 looked("outside", OUTSIDE)
 looked("outside, rate 0", OUTSIDE + STILL)
 looked("outside, shared out", OUTSIDE, strategy="fsdp")
+looked("a perturbation of the batch", PERTURBED)
 looked("DataParallel", PARALLEL)
 looked("DataParallel around it", AROUND)
 looked("DataParallel, shared out", AROUND, strategy="fsdp")
@@ -232,6 +241,7 @@ tried("later", text=BIGGER.replace("CONDITION", "len(x) == 0"))
     assert "different values of last.bias. Probably" in first["drawn"]
     for name in ("outside", "outside, rate 0", "outside, shared out"):
         assert "different values of Linear.weight, Linear.bias. The optimizer trains them" in first[name]
+    assert first["a perturbation of the batch"] == [16]
     assert first["DataParallel around it"] == first["DataParallel, shared out"] == [16]
     assert "Return the module that is in it." in first["DataParallel"]
     assert "Use strategy ddp." in first["averaged"]

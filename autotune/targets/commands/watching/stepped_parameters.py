@@ -75,12 +75,14 @@ class SteppedParameters:
     def _checksums(self) -> Iterator[SteppedParameter]:
         modules, ignored = _modules(), set[int]()
         for module in modules:
-            of_ranks = vars(module).get(_NOT_AVERAGED, ())
+            of_ranks = getattr(module, _NOT_AVERAGED, ())  # of the module or of its class, as DDP itself reads it
             ignored |= {id(one) for name, one in module.named_parameters() if name in of_ranks} if of_ranks else set()
         parallel = (one for one in modules if isinstance(one, DistributedDataParallel))
         wrapped, names = {id(part) for one in parallel for part in one.parameters()}, _names(modules)
         for number, (key, one) in enumerate(self._parameters.items()):
-            is_compared = key in self._with_gradient and key not in ignored and type(one) in (Tensor, nn.Parameter)
+            # What no module has is made for a batch, as a perturbation of it, and is another on each rank.
+            is_compared = key in self._with_gradient and key in names and key not in ignored
+            is_compared &= type(one) in (Tensor, nn.Parameter)
             yield SteppedParameter(
                 name=names.get(key, f"parameter {number} of shape {tuple(one.shape)}"),
                 shape=tuple(one.shape),
