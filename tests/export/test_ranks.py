@@ -66,7 +66,7 @@ def test_each_gpu_has_a_process_and_accumulation_exchanges_once() -> None:
     text = loop.text(exported(values={"gradient_accumulation_steps": 4}, device="cuda", ranks=2))
 
     assert "torch.cuda.set_device(torch.distributed.get_node_local_rank())" in text
-    assert "model.no_sync() around all micro-batches of a step but the last" in text
+    assert "model.no_sync() for all micro-batches of a step but the last" in text
 
 
 def test_frameworks_that_share_the_data_out_are_given_no_sampler_for_it() -> None:

@@ -89,7 +89,7 @@ def inspect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inspect
     ("text", "words"),
     [
         (HEAD + LOOP, ["rank 1 has other values of Linear.weight, Linear.bias than rank 0",
-                       "Make what has them a part of the module that DistributedDataParallel wraps"]),
+                       "Make their module a part of the one that DistributedDataParallel wraps"]),
         ("model = DDP(nn.Linear(4, 2))" + SGD + LOOP.replace("model(x)", "model.module(x)"),
          ["other values of Linear.weight, Linear.bias", "Call the wrapped model"]),
     ],
@@ -134,11 +134,11 @@ def test_what_learns_the_same_or_need_not_passes(inspect, text):
 
     assert found.outcome is Outcome.OK, found.failure
     assert (found.facts.ranks, found.facts.of_rank) == (2, None)
-    assert not [one for one in found.facts.findings if "an epoch has" in one.text]
+    assert not [one for one in found.facts.findings if "batches in an epoch" in one.text]
 
 
 def test_epochs_of_different_length_are_told(inspect):
     found = inspect("model = DDP(nn.Linear(4, 2))" + SGD + UNEVEN + LOOP)
 
     assert found.outcome is Outcome.OK, found.failure
-    assert [one.name for one in found.facts.findings if "an epoch has 16 and 24 batches" in one.text] == ["ranks"]
+    assert [one.name for one in found.facts.findings if "the ranks have 16 and 24 batches in an epoch" in one.text] == ["ranks"]
