@@ -245,7 +245,7 @@ def test_a_value_of_a_knob_of_ones_own_may_have_a_comma() -> None:
         (("--time-buget", "30s"), "has no option --time-buget. It was probably mistyped. Did you mean --time-budget?"),
         (("--bacth", "8"), "Did you mean --batch?"),
         (("--batch-sizes", "8"), "It is probably an argument of model.py"),
-        (("--tune", "optim"), "Did you mean fused_optimizer?"),
+        (("--tune", "optim"), "It is the column heading of the knob fused_optimizer. Write fused_optimizer."),
         (("--command", "python train.py"), "Two targets are named: model.py, and --command 'python train.py'."),
     ],
 )

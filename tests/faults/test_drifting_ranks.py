@@ -141,4 +141,6 @@ def test_epochs_of_different_length_are_told(inspect):
     found = inspect("model = DDP(nn.Linear(4, 2))" + SGD + UNEVEN + LOOP)
 
     assert found.outcome is Outcome.OK, found.failure
-    assert [one.name for one in found.facts.findings if "the ranks have 16 and 24 batches in an epoch" in one.text] == ["ranks"]
+    assert [one.name for one in found.facts.findings if "the ranks have 16 and 24 batches in an epoch" in one.text] == [
+        "ranks"
+    ]

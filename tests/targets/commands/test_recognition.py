@@ -585,7 +585,7 @@ def test_outputs_can_be_left_alone():
     [
         ({"batch_size": "--bz"}, "has no argument --bz"),
         ({"size": "--batch-size"}, "there is no knob size"),
-        ({"layout": "--batch-size"}, "It is the heading of .* Did you mean channels_last"),
+        ({"layout": "--batch-size"}, "It is the column heading of the knob channels_last"),
     ],
 )
 def test_a_correction_that_fits_nothing_is_refused(corrections, said):
