@@ -98,7 +98,8 @@ def test_probes_with_interference_are_told(result, tmp_path):
     single, _ = told(tmp_path, replace(result, probes=rounds, with_interference=2))
 
     said = (
-        f"2 of {rounds + 2} probes had interference: others used the machine. Where there was time they were repeated"
+        f"2 of {rounds + 2} probes had interference: other processes used the machine. Where there was time they were "
+        "repeated"
     )
     assert said in ended.stdout
     assert "None was repeated, for want of time or of a quiet machine: all of them count." in single.stdout

@@ -287,7 +287,7 @@ def test_a_server_that_went_is_told_once_and_that_it_is_back(fleet, monkeypatch)
     wire.cut()
 
     address = url.replace(":a-secret", "")
-    assert said == [f"{address} does not answer: waiting for it for up to 60 s.", f"{address} answers again."]
+    assert said == [f"{address} does not answer: waiting for up to 60 s.", f"{address} answers again."]
 
 
 def test_a_worker_that_waits_for_a_search_that_is_not_there_names_those_that_are(fleet) -> None:
