@@ -80,7 +80,7 @@ def export(
         write(Path(into), merged(Path(into), _values(params, found, framework)))
         say(f"wrote the settings into {into}", stderr=True)
         if framework is not None:
-            say(f"What is no value of that file is code, which --to {to} prints without --write.", stderr=True)
+            say(f"The rest is code: leave out --write, and --to {to} prints it.", stderr=True)
         return
     if is_default and is_command(best.target):
         command = command_of(on_devices(best, world_size))

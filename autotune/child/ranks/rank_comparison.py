@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from autotune.core.records import Finding, RankFacts, SteppedParameter
 from autotune.errors import TargetError
+from autotune.sentences import first_few
 
 MOST_DRIFTING_NAMED = 3  # parameters that the message names
 
@@ -13,7 +14,7 @@ MOST_DRIFTING_NAMED = 3  # parameters that the message names
 def check_parameters(ranks: Sequence[RankFacts]) -> None:
     """Raise `TargetError` with the parameters of which ranks have different values after an optimizer step.
 
-    Compared only if all ranks stepped the same ones, and one that got a gradient on all ranks.
+    Nothing is compared if ranks stepped different parameters; a parameter only if it got a gradient on all ranks.
     """
     rows = list(zip(*(one.stepped for one in ranks), strict=False))
     if len({len(one.stepped) for one in ranks}) > 1 or any(_is_another(*row) for row in rows):
@@ -41,10 +42,10 @@ def _is_another(first: SteppedParameter, *others: SteppedParameter) -> bool:
 
 def _disagreement(rows: Sequence[Sequence[SteppedParameter]], *, is_wrapped: bool) -> TargetError:
     others = [number for number in range(len(rows[0])) if any(row[number].checksum != row[0].checksum for row in rows)]
-    names, more = ", ".join(row[0].name for row in rows[:MOST_DRIFTING_NAMED]), len(rows) - MOST_DRIFTING_NAMED
+    names = first_few([row[0].name for row in rows], MOST_DRIFTING_NAMED)
     seen = (
         f"after one optimizer step rank {' and '.join(map(str, others))} {'has' if len(others) == 1 else 'have'} other "
-        f"values of {names}{f' and {more} more' if more > 0 else ''} than rank 0: the ranks drift apart."
+        f"values of {names} than rank 0: the ranks drift apart."
     )
     if is_wrapped:
         return TargetError(

@@ -118,7 +118,7 @@ def _profiled(results: Sequence[ProfileResult]) -> ProfileResult:
     last = min(range(len(results)), key=waits.__getitem__)
     # Equally fast ranks take turns at waiting least: then rank 0 is shown, which people expect.
     chosen = last if waits[0] - waits[last] > LEAST_LATE * results[0].seconds else 0
-    # If one rank needs to look for graph breaks, all need it.
+    # If one rank needs DDP's search of the graph for unused parameters, all of them need it.
     needless = [{one.place for one in each.slow_lines if one.kind == "graph search"} for each in results]
     return replace(
         results[chosen], rank=chosen, ranks=ranks, samples=sum(one.samples for one in results),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
@@ -13,6 +12,8 @@ from torch.distributed.tensor import DTensor
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from autotune.errors import TargetError
+from autotune.sentences import first_few
+from autotune.targets.live_modules import live_modules, parameter_names
 from autotune.targets.ranks import world
 
 MOST_NAMED_PARAMETERS = 3  # parameters that a message names
@@ -45,7 +46,7 @@ class Agreement:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Note whether the whole model is called until the end, and the gradients of the first optimizer step.
+        """Note whether the whole model is called in the `with` block, and the gradients of the first optimizer step.
 
         With one rank nothing is noted, because a ScriptModule has no hooks.
         """
@@ -104,7 +105,8 @@ class Agreement:
 
     def _check_outside(self) -> None:
         # What no module has is made for a batch, as a perturbation of it, and is another on each rank.
-        named = [(name, *one) for one in self._outside if (name := _name_outside(one[0]))]
+        names = parameter_names(live_modules()) if self._outside else {}
+        named = [(names[id(one[0])], *one) for one in self._outside if id(one[0]) in names]
         if len(set(world.gathered(len(named)))) > 1 or not named:
             return
         # By their values, which the file may have averaged; by their gradients where the learning rate was still 0.
@@ -116,7 +118,7 @@ class Agreement:
         if differing := [one[0] for one, *sums in zip(named, *by_rank, strict=True) if len(set(sums)) > 1]:
             raise TargetError(
                 f"after one optimizer step the {len(by_rank)} ranks have different values of "
-                f"{_named(differing)}. The optimizer trains them, but they are outside "
+                f"{first_few(differing, MOST_NAMED_PARAMETERS)}. The optimizer trains them, but they are outside "
                 f"the model that model() returned, so that their gradients are not averaged. Make their module a part "
                 f"of that model."
             )
@@ -156,7 +158,7 @@ def _by_rank(values: Sequence[int]) -> list[tuple[int, ...]]:
 
 
 def _disagreement(differing: list[str], size: int, *, is_called: bool) -> TargetError:
-    names = _named(differing)
+    names = first_few(differing, MOST_NAMED_PARAMETERS)
     if not is_called:
         return TargetError(
             f"after one optimizer step the {size} ranks have different values of {names}. step() probably calls parts "
@@ -172,21 +174,6 @@ def _disagreement(differing: list[str], size: int, *, is_called: bool) -> Target
 
 def _unused(names: list[str], where: str = "") -> TargetError:
     return TargetError(
-        f"{_named(names)} got no gradient in a step{where}, and all ranks wait for one before they average gradients. "
-        f"The loss probably does not depend on every part of the model. {REMEDY}."
+        f"{first_few(names, MOST_NAMED_PARAMETERS)} got no gradient in a step{where}, and all ranks wait for one before "
+        f"they average gradients. The loss probably does not depend on every part of the model. {REMEDY}."
     )
-
-
-def _name_outside(parameter: Tensor) -> str:
-    """Return the class that has a parameter with its name there, such as `Linear.weight`; empty: no module has it."""
-    for one in gc.get_objects():
-        if issubclass(type(one), nn.Module):  # isinstance would ask proxies
-            for name, own in vars(one).get("_parameters", {}).items():
-                if own is parameter:
-                    return f"{type(one).__name__}.{name}"
-    return ""
-
-
-def _named(names: list[str]) -> str:
-    more = len(names) - MOST_NAMED_PARAMETERS
-    return ", ".join(names[:MOST_NAMED_PARAMETERS]) + (f" and {more} more" if more > 0 else "")

@@ -8,8 +8,7 @@ no communication hook, which may average later, and with no `FullyShardedDataPar
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -19,7 +18,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from autotune.core.records import SteppedParameter
 from autotune.targets.commands.distributed import world_size
-from autotune.targets.commands.watching.trained_parameters import unwrapped
+from autotune.targets.live_modules import live_modules, parameter_names
 from autotune.targets.ranks.gradient_agreement import tensor_checksum
 
 _SHARDED = "FullyShardedDataParallel"  # of torch, and of FairScale
@@ -38,7 +37,7 @@ class SteppedParameters:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Watch until the end."""
+        """Watch until the `with` block ends."""
         with ExitStack() as stack:
             if world_size() > 1:
                 stack.callback(register_optimizer_step_pre_hook(self._begin).remove)
@@ -49,7 +48,7 @@ class SteppedParameters:
         """Return whether all ranks must have the same parameters. To be asked after the first step."""
         if world_size() == 1:
             return False
-        modules = _modules()
+        modules = live_modules()
         parallel = [one for one in modules if isinstance(one, DistributedDataParallel)]
         return (
             bool(parallel)
@@ -73,12 +72,12 @@ class SteppedParameters:
                 self._with_gradient.add(id(one))
 
     def _checksums(self) -> Iterator[SteppedParameter]:
-        modules, ignored = _modules(), set[int]()
+        modules, ignored = live_modules(), set[int]()
         for module in modules:
             of_ranks = getattr(module, _NOT_AVERAGED, ())  # of the module or of its class, as DDP itself reads it
             ignored |= {id(one) for name, one in module.named_parameters() if name in of_ranks} if of_ranks else set()
         parallel = (one for one in modules if isinstance(one, DistributedDataParallel))
-        wrapped, names = {id(part) for one in parallel for part in one.parameters()}, _names(modules)
+        wrapped, names = {id(part) for one in parallel for part in one.parameters()}, parameter_names(modules)
         for number, (key, one) in enumerate(self._parameters.items()):
             # What no module has is made for a batch, as a perturbation of it, and is another on each rank.
             is_compared = key in self._with_gradient and key in names and key not in ignored
@@ -89,19 +88,3 @@ class SteppedParameters:
                 checksum=tensor_checksum(one) if is_compared else None,
                 is_wrapped=key in wrapped,
             )
-
-
-def _modules() -> list[nn.Module]:
-    return [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]  # isinstance would ask proxies
-
-
-def _names(modules: Sequence[nn.Module]) -> dict[int, str]:
-    """Return the names of parameters in the outermost module that has them, such as `Net.head.weight`."""
-    inner = {id(child) for one in modules for child in vars(one).get("_modules", {}).values() if child is not None}
-    names = dict[int, str]()
-    for root in (unwrapped(one) for one in modules if id(one) not in inner):
-        for name, one in root.named_parameters():
-            text = f"{type(root).__name__}.{name}"
-            # One that several modules have gets the same name on all ranks, in whatever order these are found.
-            names[id(one)] = min(names.get(id(one), text), text)
-    return names

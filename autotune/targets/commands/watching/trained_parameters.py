@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from torch.optim import Optimizer
 
 from autotune.targets.batches import dtype_name
 from autotune.targets.commands.watching.first_pass import is_channels_last
+from autotune.targets.live_modules import live_modules, outermost, unwrapped
 
 MOST_VAIN_STEPS = 50  # in a row without a gradient: then the optimizer does not use gradients
 _HALVES = ("bfloat16", "float16")
@@ -51,20 +51,9 @@ class Trained:
     def model(self) -> nn.Module | None:
         """Return the outermost module that has the parameters; None if they are in none."""
         wanted = set(map(id, self.parameters))
-        modules = [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]
-        inner = {id(child) for one in modules for child in vars(one).get("_modules", {}).values() if child is not None}
-        roots = [one for one in modules if id(one) not in inner and wanted & set(map(id, one.parameters()))]
+        roots = [one for one in outermost(live_modules()) if wanted & set(map(id, one.parameters()))]
         found = max(roots, key=lambda one: sum(id(part) in wanted for part in one.parameters()), default=None)
         return None if found is None else unwrapped(found)
-
-
-def unwrapped(module: nn.Module) -> nn.Module:
-    """Return the module inside a wrapper of `torch.compile` or of data parallelism."""
-    for name in ("_orig_mod", "module"):
-        inner = getattr(module, name, None)
-        if isinstance(inner, nn.Module) and len(list(module.children())) == 1:
-            return unwrapped(inner)
-    return module
 
 
 class VainSteps:

@@ -1,0 +1,39 @@
+"""The modules that are alive in this process, and the names of parameters in them: a script does not hand them over."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Sequence
+
+from torch import nn
+
+
+def live_modules() -> list[nn.Module]:
+    """Return all modules that Python's collector knows."""
+    return [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]  # isinstance would ask proxies
+
+
+def outermost(modules: Sequence[nn.Module]) -> Iterator[nn.Module]:
+    """Yield those of the modules that are in no other of them."""
+    inner = {id(child) for one in modules for child in vars(one).get("_modules", {}).values() if child is not None}
+    return (one for one in modules if id(one) not in inner)
+
+
+def unwrapped(module: nn.Module) -> nn.Module:
+    """Return the module inside a wrapper of `torch.compile` or of data parallelism."""
+    for name in ("_orig_mod", "module"):
+        inner = getattr(module, name, None)
+        if isinstance(inner, nn.Module) and len(list(module.children())) == 1:
+            return unwrapped(inner)
+    return module
+
+
+def parameter_names(modules: Sequence[nn.Module]) -> dict[int, str]:
+    """Return the names of parameters in the outermost module that has them, such as `Net.head.weight`, by identity."""
+    names = dict[int, str]()
+    for root in map(unwrapped, outermost(modules)):
+        for name, one in root.named_parameters():
+            text = f"{type(root).__name__}.{name}"
+            # One that several modules have gets the same name on all ranks, in whatever order these are found.
+            names[id(one)] = min(names.get(id(one), text), text)
+    return names
