@@ -174,6 +174,6 @@ def _disagreement(differing: list[str], size: int, *, is_called: bool) -> Target
 
 def _unused(names: list[str], where: str = "") -> TargetError:
     return TargetError(
-        f"{first_few(names, MOST_NAMED_PARAMETERS)} got no gradient in a step{where}, and all ranks wait for one before "
-        f"they average gradients. The loss probably does not depend on every part of the model. {REMEDY}."
+        f"{first_few(names, MOST_NAMED_PARAMETERS)} got no gradient in a step{where}, and all ranks wait for one "
+        f"before they average gradients. The loss probably does not depend on every part of the model. {REMEDY}."
     )
