@@ -21,7 +21,7 @@ def test_the_parameters_and_the_ranks_that_differ_are_named():
 
 
 def test_a_wrapped_parameter_has_another_cause():
-    with pytest.raises(TargetError, match=r"Net\.0, Net\.1, Net\.2 and 1 more .*Call the wrapped model"):
+    with pytest.raises(TargetError, match=r"Net\.0, Net\.1, Net\.2, and 1 more .*Call the wrapped model"):
         check_parameters([_rank(1, 2, 3, 4, is_wrapped=True), _rank(5, 6, 7, 8, is_wrapped=True)])
 
 
