@@ -21,7 +21,9 @@ import time
 from pathlib import Path
 
 MALLOCS = {
-    "glibc": {"GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=4294967296"},
+    "glibc": {
+        "GLIBC_TUNABLES": "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=4611686018427387904"
+    },
     "jemalloc": {
         "LD_PRELOAD": "libjemalloc.so.2",
         "MALLOC_CONF": "oversize_threshold:0,dirty_decay_ms:-1,muzzy_decay_ms:-1",

@@ -35,7 +35,7 @@ from autotune.core import codec
 from autotune.core.forking import MESSAGE_BYTES, Born, Ended, ForkRequest, Imports, Ready, Refused
 from autotune.core.probe_tag import TAG
 from autotune.core.records import Record
-from autotune.targets import variables
+from autotune.targets import allocators, variables
 
 TRIAL_SECONDS = 20.0  # for a forked child to compute in parallel: it takes milliseconds, or hangs for ever
 DESCRIPTOR_COUNT = 4  # log, lifeline, progress pipe, status socket
@@ -184,6 +184,7 @@ class _ForkServer:
             for number in (self._launcher.detach(), log, lifeline, status, own, *self._running, *self._sockets()):
                 os.close(number)
             touch(self._pages)
+            allocators.set_after_start(request.environ)
             words = ["--progress", str(progress), "--parent", str(self._pid)]
             before = len(sys.argv) - 1
             sys.argv[1:] = sys.orig_argv[-before:] = [request.folder, *words]

@@ -28,6 +28,7 @@ class ForkRequest(Record, frozen=True, kw_only=True):
 
     folder: str
     tag: str
+    environ: dict[str, str]  # what the fork server does not have, and may be set this late
 
 
 class Born(Record, frozen=True, kw_only=True, tag="born"):

@@ -20,7 +20,7 @@ SYMBOLS = {JEMALLOC: "mallctl", TCMALLOC: "tc_malloc"}  # that only they define
 OWN = "auto"  # observed if none of the values was set
 # Tensors of more than 32 MiB are mapped anew for every step, and smaller ones given back when they are freed. Every
 # page of them is then a fault, a fifth of the time of a small CNN (decisions/0084).
-KEEPING = {"mmap_threshold": 1 << 30, "trim_threshold": 4 << 30}
+KEEPING = {"mmap_threshold": 1 << 30, "trim_threshold": 1 << 62}  # of blocks in bytes; of free bytes at the end: never
 LEAST_GLIBC = (2, 35)  # earlier ones forbid a threshold above half a heap, 32 MiB (malloc.c, do_set_mmap_threshold)
 SETTINGS: Mapping[str, Mapping[str, str]] = {
     GLIBC: {TUNABLES: ":".join(f"glibc.malloc.{name}={value}" for name, value in KEEPING.items())},
@@ -34,6 +34,11 @@ VARIABLES = (PRELOAD, TUNABLES, "MALLOC_CONF", "MALLOC_MMAP_THRESHOLD_", "MALLOC
 BEST_FIRST = (GLIBC, TCMALLOC)
 # Of the time of a sample: from 0.60 (a perceptron, decisions/0059) to 0.98 (masked_lm at batch 16, decisions/0084).
 KEPT = Influence(fixed_time=Factor(0.97, 0.08), sample_time=Factor(0.88, 0.12), sample_memory=Factor(1.0, 0.1))
+
+
+def after_start(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return those of the variables that a process can be given while it runs, by `set_after_start` of targets/."""
+    return {name: text for name, text in SETTINGS[GLIBC].items() if environ.get(name) == text}
 
 
 class Malloc(ChoiceKnob):

@@ -26,6 +26,7 @@ from autotune.core import codec
 from autotune.core.forking import MESSAGE_BYTES, Born, Ended, ForkRequest, Imports, Ready, Refused, Status
 from autotune.core.probe_tag import TAG
 from autotune.core.requests import Request
+from autotune.knobs import malloc
 from autotune.launch.imports import imports_of
 from autotune.launch.processes import insist, kill_all
 from autotune.machine.host import process_bytes
@@ -117,15 +118,15 @@ class ForkServer:
         """The bytes that it holds, which a forked probe shares until it writes to them; None if unknown."""
         return process_bytes("VmRSS", pid=self._process.pid) if self._process else None
 
-    def fork(self, folder: Path, tag: str, descriptors: Sequence[int]) -> Forked:
+    def fork(self, folder: Path, tag: str, descriptors: Sequence[int], environ: Mapping[str, str]) -> Forked:
         """Return the forked probe of `folder`, with log, lifeline and progress pipe. Raise `NoForkServer`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ExitStack() as on_failure:
             on_failure.callback(ours.close)
             with theirs:
-                request = codec.encode(ForkRequest(folder=str(folder.absolute()), tag=tag))
+                asked = ForkRequest(folder=str(folder.absolute()), tag=tag, environ=malloc.after_start(environ))
                 try:
-                    socket.send_fds(self._control, [request], [*descriptors, theirs.fileno()])
+                    socket.send_fds(self._control, [codec.encode(asked)], [*descriptors, theirs.fileno()])
                 except OSError as error:
                     raise NoForkServer("the fork server died") from error
             if not _readable(ours.fileno(), ANSWER_SECONDS):
@@ -246,13 +247,13 @@ class ForkServers:
 
     def _for(self, target: str | None, environ: Mapping[str, str]) -> ForkServer:
         place = Path.cwd(), target  # `target` is relative to it
-        if place not in self._imports:
-            self._imports[place] = imports_of(target)
-        imports = self._imports[place]
-        key = Path.cwd(), imports, frozenset(environ.items())
+        if (imports := self._imports.get(place)) is None:
+            imports = self._imports[place] = imports_of(target)
+        early = dict(environ.items() - malloc.after_start(environ).items())
+        key = Path.cwd(), imports, frozenset(early.items())
         if key not in self._started:
             try:
-                self._started[key] = ForkServer(self._command, environ, imports)
+                self._started[key] = ForkServer(self._command, early, imports)
             except NoForkServer as error:
                 self._count_lost(str(error), error.for_good)
                 if self.unused_because and not self._probes:

@@ -204,9 +204,9 @@ class SubprocessLauncher:
                 if fork_server is None:
                     process = self._start(request, folder, log, tag, lifeline.fileno(), report.fileno())
                 else:
-                    process = open_ends.enter_context(
-                        fork_server.fork(folder, tag, (log.fileno(), lifeline.fileno(), report.fileno()))
-                    )
+                    inherited = log.fileno(), lifeline.fileno(), report.fileno()
+                    environ = self._environment(request)
+                    process = open_ends.enter_context(fork_server.fork(folder, tag, inherited, environ))
                 lifeline.close()
                 report.close()
                 on_phase = telemetry.phase if telemetry else lambda name: None

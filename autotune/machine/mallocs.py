@@ -8,6 +8,8 @@ import subprocess
 import sys
 
 _LARGE = 64 << 20  # bytes: glibc maps more than 32 MiB separately, whatever it has learned (DEFAULT_MMAP_THRESHOLD_MAX)
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # parameters of mallopt (malloc.h)
+_NEVER = -1  # of M_TRIM_THRESHOLD (man 3 mallopt)
 _IS_MAPPED = 2  # a bit of the size in front of each block of glibc (malloc/malloc.c, IS_MMAPPED)
 
 
@@ -38,6 +40,13 @@ def glibc_version() -> tuple[int, ...]:
 def is_defined(symbol: str) -> bool:
     """Return whether a library that is visible to all of this process defines `symbol`."""
     return hasattr(ctypes.CDLL(None), symbol)
+
+
+def keep_freed_memory(mmap_threshold: int) -> None:
+    """Have glibc keep what is freed from now on, but for blocks of at least `mmap_threshold` bytes."""
+    libc = ctypes.CDLL(None)
+    libc.mallopt(_M_MMAP_THRESHOLD, mmap_threshold)
+    libc.mallopt(_M_TRIM_THRESHOLD, _NEVER)
 
 
 def keeps_large_blocks() -> bool:

@@ -1,8 +1,10 @@
-"""Reads the allocators of this process, to prove that environment variables for them took effect."""
+"""Reads and sets the allocators of this process: every probe proves that environment variables for them took effect."""
 
 from __future__ import annotations
 
+import os
 import sys
+from collections.abc import Mapping
 from dataclasses import replace
 
 from autotune.knobs import malloc
@@ -16,6 +18,13 @@ def available() -> tuple[str, ...]:
         return ()
     found = [name for name, library in malloc.LIBRARIES.items() if mallocs.can_preload(library)]
     return (*((malloc.GLIBC,) if mallocs.glibc_version() >= malloc.LEAST_GLIBC else ()), *found)
+
+
+def set_after_start(environ: Mapping[str, str]) -> None:
+    """Set the variables that `malloc.after_start` returned, and the allocator as it would be had they been there."""
+    os.environ.update(environ)
+    if environ:
+        mallocs.keep_freed_memory(malloc.KEEPING["mmap_threshold"])
 
 
 def with_allocators(observed: Observed) -> Observed:

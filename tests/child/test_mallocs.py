@@ -29,9 +29,9 @@ SHORT = ProbeBudget(min_seconds=0.05, max_seconds=0.2, min_warmup_seconds=0.0)
 SEEN = "from autotune.targets.allocators import _malloc; print(_malloc())"
 
 
-def probed(tmp_path: Path, value: str | None, isolation: Literal["fork", "fresh"]) -> ProbeResult:
+def probed(tmp_path: Path, value: str | None, isolation: Literal["fork", "fresh"], text: str = COMPLETE) -> ProbeResult:
     target = tmp_path / "model.py"
-    target.write_text(COMPLETE)
+    target.write_text(text)
     request = ProbeRequest(target=str(target), config=config(batch_size=8, malloc=value), device="cpu", budget=SHORT)
     with SubprocessLauncher(isolation=isolation) as launcher:
         return launcher.run(request, tmp_path)
@@ -65,6 +65,39 @@ def test_a_probe_has_it_forked_or_fresh(tmp_path: Path, isolation: Literal["fork
 
     assert result.outcome is Outcome.OK, result.failure
     assert result.isolation == isolation
+
+
+def test_glibc_that_keeps_memory_is_forked_from_the_same_fork_server(tmp_path: Path) -> None:
+    target, seen = tmp_path / "model.py", tmp_path / "seen.txt"
+    note = f"import os\nopen({str(seen)!r}, 'a').write(str(os.environ.get('GLIBC_TUNABLES')) + chr(10))\n"
+    target.write_text(COMPLETE + note)
+    keeping = environ({"malloc": malloc.GLIBC})["GLIBC_TUNABLES"]
+
+    with SubprocessLauncher(isolation="fork") as launcher:
+        for way in (None, malloc.GLIBC, None):
+            config_ = config(batch_size=8, malloc=way)
+            request = ProbeRequest(target=str(target), config=config_, device="cpu", budget=SHORT)
+            assert (result := launcher.run(request, tmp_path)).outcome is Outcome.OK, result.failure
+            assert result.isolation == "fork"
+        assert launcher.fork_servers is not None
+        assert len(launcher.fork_servers.running) == 1
+
+    assert seen.read_text().split() == ["None", keeping, "None"]
+
+
+@pytest.mark.parametrize("isolation", ["fork", "fresh"])
+def test_glibc_that_keeps_memory_has_few_page_faults(tmp_path: Path, isolation: Literal["fork", "fresh"]) -> None:
+    large = COMPLETE + "def loss(model, batch):\n    return model(batch[0]).mean() + 0 * torch.ones(12 << 20).sum()\n"
+
+    as_it_is, keeping = (probed(tmp_path, way, isolation, large) for way in (None, malloc.GLIBC))
+
+    assert as_it_is.measurement is not None, as_it_is.failure
+    assert keeping.measurement is not None, keeping.failure
+    if as_it_is.measurement.page_faults is None:
+        pytest.skip("page faults are not counted here")
+    faults = [one.measurement.page_faults / one.measurement.steps for one in (as_it_is, keeping)]
+    assert faults[0] > 1000  # 48 MiB in pages of 4 KiB
+    assert faults[1] < 0.1 * faults[0]
 
 
 def test_a_library_that_is_missing_when_it_is_needed_is_said_and_never_measured_under_its_name(

@@ -55,7 +55,7 @@ def test_who_lists_values_is_obeyed() -> None:
 
 def test_they_are_variables_of_the_process() -> None:
     assert environ({"malloc": "jemalloc"})["LD_PRELOAD"] == "libjemalloc.so.2"
-    kept = "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=4294967296"
+    kept = "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=4611686018427387904"
     assert environ({"malloc": "glibc"}) == {"GLIBC_TUNABLES": kept}
     assert environ({"malloc": "tcmalloc"}) == {"LD_PRELOAD": "libtcmalloc_minimal.so.4"}
     assert environ({"allocator": "expandable_segments"}) == {"PYTORCH_ALLOC_CONF": "expandable_segments:True"}

@@ -484,7 +484,7 @@ def test_what_is_said_of_a_long_line_to_copy_stands_below_it() -> None:
     text = lines(answer_block(answer(params=BEST.values | {"malloc": "glibc"})))
     at = next(number for number, line in enumerate(text) if line.startswith("  Set"))
 
-    assert text[at].endswith("glibc.malloc.trim_threshold=4294967296")
+    assert text[at].endswith("glibc.malloc.trim_threshold=4611686018427387904")
     assert text[at + 1] == "            (in the shell, before Python starts)"
 
 
