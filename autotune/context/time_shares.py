@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 # Shares of the whole time budget, in the order of the stages.
-MOST_SAMPLING = 0.1  # for training and measuring the gradient noise scale
+MOST_GRADIENT_SAMPLE = 0.1  # for training and measuring the gradient noise scale
 MOST_FOR_SECOND = 0.65  # when a second probe of the baseline must be over: interference may mislead a single one
 MOST_FOR_THIRD = 0.3  # the same for a third and a fourth
 MOST_LENGTHENING = 0.05  # added to such a probe while the rate is still unknown
@@ -39,9 +39,9 @@ class TimeShares:
         return self.seconds - self.elapsed_seconds
 
     @property
-    def sampling_seconds(self) -> float:
+    def gradient_sample_seconds(self) -> float:
         """The seconds that a sample of gradients may take."""
-        return MOST_SAMPLING * self.seconds
+        return MOST_GRADIENT_SAMPLE * self.seconds
 
     @property
     def lengthening_seconds(self) -> float:

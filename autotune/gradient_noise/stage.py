@@ -35,7 +35,7 @@ def measure_gradient_noise(context: SearchContext) -> None:
     history, request = context.history, context.request
     if not context.objective.uses_noise_scale:
         return
-    seconds = min(MOST_SAMPLE_SECONDS, max(LEAST_SAMPLE_SECONDS, context.budget.sampling_seconds))
+    seconds = min(MOST_SAMPLE_SECONDS, max(LEAST_SAMPLE_SECONDS, context.budget.gradient_sample_seconds))
     while (asked := _next(history.gradient_samples, request, seconds)) is not None:
         context.reporter.note(
             f"Measuring the gradient noise scale: {asked.least_steps} to {asked.most_steps} steps of training, then "
