@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 # Shares of the whole time budget, in the order of the stages.
 MOST_GRADIENT_SAMPLE = 0.1  # for training and measuring the gradient noise scale
-MOST_FOR_SECOND = 0.65  # when a second probe of the baseline must be over: interference may mislead a single one
-MOST_FOR_THIRD = 0.3  # the same for a third and a fourth
+SECOND_BASELINE_ENDS_BY = 0.65  # a second probe of the baseline: interference may mislead a single one
+THIRD_BASELINE_ENDS_BY = 0.3  # a third and a fourth
 MOST_LENGTHENING = 0.05  # added to such a probe while the rate is still unknown
 MOST_PROFILING = 1 / 30  # less than a probe of a short search
 MOST_PREDICTING = 0.1  # for the shape run
@@ -50,7 +50,7 @@ class TimeShares:
 
     def affords_baseline(self, seconds: float, known: int) -> bool:
         """Return whether a probe of the baseline in so many seconds, after `known` others, ends early enough."""
-        share = MOST_FOR_THIRD if known > 1 else MOST_FOR_SECOND
+        share = THIRD_BASELINE_ENDS_BY if known > 1 else SECOND_BASELINE_ENDS_BY
         return self.elapsed_seconds + seconds <= share * self.seconds
 
     @property

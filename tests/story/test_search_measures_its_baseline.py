@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from autotune.context.time_shares import MOST_FOR_THIRD
+from autotune.context.time_shares import THIRD_BASELINE_ENDS_BY
 from autotune.core import codec
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.launch.base import REQUEST, RESULT
@@ -94,7 +94,7 @@ def test_a_short_search_does_not_spend_itself_on_its_baseline(tmp_path):
 
     spent = sum(one.result.elapsed_seconds for one in _baselines(tmp_path))
     assert 2 <= len(_baselines(tmp_path)) < TRIES
-    assert spent <= MOST_FOR_THIRD * 60
+    assert spent <= THIRD_BASELINE_ENDS_BY * 60
     assert any("could not be measured" in note and note.endswith(GOES_ON) for note in listener.notes)
     assert answer == load_result(tmp_path)
 
