@@ -17,10 +17,10 @@ def text(found: Recipe) -> str:
     return assembled(
         found,
         (DATA_LOADER, "from torch.nn.parallel import DistributedDataParallel"),
-        *found.ranks,
+        *found.rank_setup,
         f"model = model.to({python(found.device)})" * (found.data.kind != "script"),
         *found.model,
-        found.wrapped,
+        found.ddp_wrapping,
         loader(found),
         f"scaler = torch.amp.GradScaler({python(found.device)})" * found.scaler,
         found.optimizer_line,

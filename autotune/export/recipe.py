@@ -45,8 +45,8 @@ class Recipe:
     contexts: tuple[str, ...]
     scaler: bool
     world_size: int = 1  # devices that train together
-    ranks: tuple[str, ...] = ()  # statements of a loop that starts as one of several processes, before the model moves
-    wrapped: str = ""  # the model as these processes train it together, where a knob has not wrapped it
+    rank_setup: tuple[str, ...] = ()  # statements that join the group of several processes, before the model moves
+    ddp_wrapping: str = ""  # the statement for these processes, where a knob has not wrapped the model
     optimizer: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of the optimizer
     optimizers: tuple[str, ...] = ()  # the classes of the target's own
 
@@ -94,8 +94,8 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
         contexts=tuple(one.context for one in said if one.context),
         scaler=any(one.scaler for one in said),
         world_size=world_size or ranks_of(best),
-        ranks=_joining(device) if count > 1 else (),
-        wrapped=_wrapped(plan) * is_replicated,
+        rank_setup=_joining(device) if count > 1 else (),
+        ddp_wrapping=_wrapped(plan) * is_replicated,
         optimizer=plan.optimizer_options,
         optimizers=best.facts.optimizer.names if best.facts and best.facts.optimizer else (),
     )
