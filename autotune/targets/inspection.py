@@ -121,7 +121,7 @@ def _contract(
                 all_got_gradients=facts.parameters_with_gradient == facts.trainable_parameters,
                 finds_unused=parallel.finds_unused(contract),
             ),
-            *rank_findings.others(reference.file),
+            *rank_findings.untuned_parallelism(reference.file),
             *switches.float32_finding(device),
         ),
         step=facts,

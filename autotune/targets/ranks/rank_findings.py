@@ -17,7 +17,7 @@ from autotune.targets.ranks.parallel import UNUSED
 from autotune.units import counted
 
 _STATISTICS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)
-_OTHERS = {  # by package: its work, and what replaces it here
+_UNTUNED_PACKAGES = {  # by package: its work, and what replaces it here
     "horovod": "Horovod starts and synchronises ranks by itself",
     "fairscale": "FairScale shares out weights by itself, and torch's FSDP2 has taken its place",
     "apex": "Apex synchronises and casts by itself, and torch's DDP and autocast have taken its place",
@@ -66,13 +66,15 @@ def _statistics(model: nn.Module, size: int) -> Iterator[Finding]:
         yield Finding(name="BatchNorm", text=text, needs_attention=True)
 
 
-def others(file: Path | None, *, is_script: bool = False) -> Iterator[Finding]:
+def untuned_parallelism(file: Path | None, *, is_script: bool = False) -> Iterator[Finding]:
     """Yield what the user's file uses to train on several devices that is not tuned here, with the line that does.
 
     `is_script`: it starts its ranks itself, and its model is not at hand.
     """
     start = "start the ranks by torchrun" if is_script else "let --ranks or --devices start the ranks"
-    said = _OTHERS | {_SPAWN: "ddp_spawn starts ranks by pickling the model, and Lightning itself advises against it"}
+    said = _UNTUNED_PACKAGES | {
+        _SPAWN: "ddp_spawn starts ranks by pickling the model, and Lightning itself advises against it"
+    }
     lines = _lines(file)
     for name in said.keys() & lines.keys():
         text = f"{said[name]}. It is not tuned: leave it out of the file, and {start}"

@@ -176,7 +176,7 @@ class CommandLoop(OwnLoop):
                 name="ranks",
                 text=f"{counted(launch.ranks, 'rank')}, started by {launch.label}; batch_size is that of one",
             )
-        yield from rank_findings.others(self._program.file if self._program else None, is_script=True)
+        yield from rank_findings.untuned_parallelism(self._program.file if self._program else None, is_script=True)
         if not (self._command.takes_output_dir or self._script_arguments.values):
             yield Finding(
                 name="outputs",
