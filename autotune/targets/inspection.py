@@ -155,7 +155,7 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable
     model, first, stepped = loop.build(config, plan), _FirstStep(), SteppedParameters()
     facts, session = None if model is None else loop.facts(), OwnSession(loop)
     phase("warm-up")
-    first.goes_on = stepped.are_comparable
+    first.needs_second_step = stepped.are_comparable
     with blaming(first, loop.root), stepped.watched():
         step = _take_step(session, model, first, device)
     facts = facts or loop.facts()
@@ -189,7 +189,7 @@ class _FirstStep(Watch):
     batches: int = 0  # of an epoch; 0: its loader does not know
     asked_for_loader_worker: bool = False  # whether loading it called `torch.utils.data.get_worker_info`
     at_first: Callable[[Any], None] = lambda batch: None  # called with the first batch before the step
-    goes_on: Callable[[], bool] = lambda: False  # asked after the first step: whether a second one is needed
+    needs_second_step: Callable[[], bool] = lambda: False  # asked after the first step
     reached: set[int] = field(default_factory=set)  # ids of the parameters that got a gradient
     steps: list[Step] = field(default_factory=list)
     updates: Updates = field(default_factory=Updates)
@@ -204,7 +204,7 @@ class _FirstStep(Watch):
     def step(self, step: Step) -> Order:
         """Keep the step, and stop training, unless a second one is needed."""
         self.steps.append(step)
-        if len(self.steps) == 1 and self.goes_on():
+        if len(self.steps) == 1 and self.needs_second_step():
             self.updates.is_over = True
             return Order.CONTINUE
         return Order.STOP
