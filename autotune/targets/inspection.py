@@ -205,7 +205,7 @@ class _FirstStep(Watch):
         """Keep the step, and stop training, unless a second one is needed."""
         self.steps.append(step)
         if len(self.steps) == 1 and self.needs_second_step():
-            self.updates.is_over = True
+            self.updates.ignores_later_steps = True
             return Order.CONTINUE
         return Order.STOP
 

@@ -19,7 +19,7 @@ class Updates:
     def __init__(self) -> None:
         self._stepped: dict[int, Optimizer] = {}
         self._seconds = self._began = 0.0
-        self.is_over = False  # later steps do not count
+        self.ignores_later_steps = False
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -45,6 +45,6 @@ class Updates:
         self._began = time.perf_counter()
 
     def _end(self, optimizer: Optimizer, *_: Any) -> None:
-        if not self.is_over:
+        if not self.ignores_later_steps:
             self._seconds += time.perf_counter() - self._began
             self._stepped[id(optimizer)] = optimizer
