@@ -55,8 +55,8 @@ class Fetching:
         self._here = threading.local()  # `is_busy`: the data of a loader may come from another loader
         self._waiting: dict[int, deque[Fetched]] = {}  # batches by the identity of their dataset
         self._latest: Any = None  # the dataset of the batch that was fetched last
-        # Datasets whose batches fetched without gradients evaluate, with the batches of an epoch; 0: unknown.
-        self._with_gradients: dict[int, int] = {}
+        # By dataset that was fetched from with gradients: batches of an epoch; 0: unknown. Without gradients it evaluates.
+        self._training_epoch_batches: dict[int, int] = {}
         self._is_cut: dict[int, bool] = {}  # by dataset: whether the first dimension is not that of the samples
         self._asked = 0.0  # time at which an iterator was made that has given nothing yet
 
@@ -73,7 +73,7 @@ class Fetching:
     @property
     def epoch_batches(self) -> int:
         """The batches of the training loader in one epoch; 0: unknown, or one rank trains."""
-        return self._with_gradients.get(id(self.data), 0)
+        return self._training_epoch_batches.get(id(self.data), 0)
 
     def take(self) -> Fetched | None:
         """Return the oldest waiting batch, because one was trained on; None: none waits."""
@@ -128,12 +128,12 @@ class Fetching:
 
     def _note(self, iterator: Any, batch: Any, seconds: float, arrived: float) -> None:
         data = iterator._dataset
-        if torch.is_grad_enabled() and id(data) not in self._with_gradients:
-            self._with_gradients[id(data)] = 0
+        if torch.is_grad_enabled() and id(data) not in self._training_epoch_batches:
+            self._training_epoch_batches[id(data)] = 0
             with suppress(Exception):  # of a sampler of the user's
-                self._with_gradients[id(data)] = length_hint(iterator) if world_size() > 1 else 0
+                self._training_epoch_batches[id(data)] = length_hint(iterator) if world_size() > 1 else 0
             self._waiting.pop(id(data), None)
-        elif not torch.is_grad_enabled() and id(data) in self._with_gradients:
+        elif not torch.is_grad_enabled() and id(data) in self._training_epoch_batches:
             self._report.alive()
             return
         self._latest = data
