@@ -112,7 +112,7 @@ class FleetLauncher:
         token = uuid4()
         try:
             self.queue.put(
-                token, self._place(folder), codec.encode(request).decode(),
+                token, self._job_folder(folder), codec.encode(request).decode(),
                 wanted=self._at_home(request) if wanted is None else wanted,
                 patience=LAUNCH_ATTEMPTS * request.budget.total_deadline_seconds + MARGIN_SECONDS,
             )  # fmt: skip
@@ -210,7 +210,7 @@ class FleetLauncher:
             self._class = environment
             self.queue.set_class(environment)
 
-    def _place(self, folder: Path) -> str:
+    def _job_folder(self, folder: Path) -> str:
         inside = folder.absolute().is_relative_to(self._folder.absolute())
         return folder.absolute().relative_to(self._folder.absolute()).as_posix() if inside else folder.name
 

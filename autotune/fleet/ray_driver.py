@@ -27,7 +27,7 @@ from ray.util.placement_group import placement_group, remove_placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from autotune.errors import AutotuneError, StudyError
-from autotune.fleet.ray_placement import Share, share
+from autotune.fleet.ray_placement import WorkerResources, worker_resources
 from autotune.fleet.records import RayNews, RayOrder
 from autotune.harmless import cropped, plain
 from autotune.units import counted
@@ -127,7 +127,7 @@ def _serve(order: RayOrder, search: Search, say: Say) -> None:
 def _connect(address: str) -> None:
     known: dict[str, Any] = {"log_to_driver": False, "configure_logging": False}
     try:
-        host, port = _place(address)
+        host, port = _head_node(address)
         if host:
             socket.create_connection((host, port), REACH_SECONDS).close()
         ray.init(address=address, **known)
@@ -139,7 +139,7 @@ def _connect(address: str) -> None:
         ) from None
 
 
-def _place(address: str) -> tuple[str, int]:
+def _head_node(address: str) -> tuple[str, int]:
     """Return host and port of the head node; no host where Ray itself looks for it."""
     found = re.fullmatch(r"(ray://)?\[?(?P<host>[^/]+?)\]?(:(?P<port>[0-9]+))?", address)
     if found is None or address == "auto":
@@ -149,7 +149,7 @@ def _place(address: str) -> tuple[str, int]:
 
 def _start(order: RayOrder, say: Say) -> list[Any]:
     """Start a worker in each place that the cluster has for the search; return what waits for their ends."""
-    each = share([one["Resources"] for one in ray.nodes() if one["Alive"]], order.device, order.gpus)
+    each = worker_resources([one["Resources"] for one in ray.nodes() if one["Alive"]], order.device, order.gpus)
     if not each.room:
         what = counted(each.gpus, "GPU") if each.gpus else "CPUs"
         raise ClusterUnfit(
@@ -176,7 +176,7 @@ def _start(order: RayOrder, say: Say) -> list[Any]:
     return runs
 
 
-def _reserve(each: Share, wanted: int, address: str) -> tuple[Any, int]:
+def _reserve(each: WorkerResources, wanted: int, address: str) -> tuple[Any, int]:
     """Reserve the resources of as many workers as are wanted, or else of as many as there is room for now."""
     began = time.monotonic()
     while (free := each.free(ray.available_resources())) < wanted and time.monotonic() - began < FREE_SECONDS:

@@ -17,7 +17,7 @@ Resources = Mapping[str, float]  # of a node, or those that are free in a cluste
 
 
 @dataclass(frozen=True, kw_only=True)
-class Share:
+class WorkerResources:
     """What Ray reserves for each worker, and for how many the cluster has room if nobody else uses it."""
 
     cpus: int
@@ -43,11 +43,11 @@ class Share:
         return " and ".join(words)
 
 
-def share(nodes: Sequence[Resources], device: str | None, gpus: int = 1) -> Share:
-    """Return the share of each worker on these nodes; `device`: what the search was told to measure, if anything.
+def worker_resources(nodes: Sequence[Resources], device: str | None, gpus: int = 1) -> WorkerResources:
+    """Return the resources of each worker on these nodes; `device`: what the search was told to measure, if anything.
 
     `gpus`: how many train together in a worker that measures GPUs. A study belongs to one class of machines, so that
-    the share is that of the most common kind of node.
+    the resources are those on the most common kind of node.
     """
     kinds = [(int(one.get("CPU", 0)), int(one.get("GPU", 0))) for one in nodes]
     on_gpus = any(there for _, there in kinds) if device is None else device in ("cuda", "xpu")
@@ -56,17 +56,17 @@ def share(nodes: Sequence[Resources], device: str | None, gpus: int = 1) -> Shar
     return _of_nodes([cpus for cpus, _ in kinds if cpus])
 
 
-def _of_gpus(kinds: Sequence[tuple[int, int]], each: int) -> Share:
+def _of_gpus(kinds: Sequence[tuple[int, int]], each: int) -> WorkerResources:
     workers: Counter[tuple[int, int]] = Counter()
     for kind in kinds:
         workers[kind] += kind[1] // each
     (all_cpus, all_gpus), _ = workers.most_common(1)[0] if workers else ((0, 1), 0)
     cpus = all_cpus * each // all_gpus
     room = sum(min(gpus // each, there // cpus) if cpus else gpus // each for there, gpus in kinds)
-    return Share(cpus=cpus, gpus=each, room=room)
+    return WorkerResources(cpus=cpus, gpus=each, room=room)
 
 
-def _of_nodes(cpus: Sequence[int]) -> Share:
+def _of_nodes(cpus: Sequence[int]) -> WorkerResources:
     often = Counter(cpus)
     usual = max(often, key=lambda number: (often[number], number), default=0)
-    return Share(cpus=usual, gpus=0, room=sum(one >= usual for one in cpus))
+    return WorkerResources(cpus=usual, gpus=0, room=sum(one >= usual for one in cpus))

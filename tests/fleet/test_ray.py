@@ -15,7 +15,7 @@ import pytest
 import autotune
 from autotune.errors import UsageError
 from autotune.fleet import on_ray
-from autotune.fleet.ray_placement import share
+from autotune.fleet.ray_placement import worker_resources
 from tests.fleet.fleet import until
 from tests.fleet.ray_cluster import PLAIN, RayCluster, free_port
 
@@ -287,7 +287,7 @@ GPUS_8 = {"CPU": 96.0, "GPU": 8.0}
     ],
 )  # fmt: skip
 def test_a_worker_gets_a_gpu_with_its_processors_or_a_whole_machine(nodes, device, bundle, strategy, room):
-    found = share(nodes, device)
+    found = worker_resources(nodes, device)
 
     assert (found.bundle, found.strategy, found.room) == (bundle, strategy, room)
 
@@ -301,13 +301,13 @@ def test_a_worker_gets_a_gpu_with_its_processors_or_a_whole_machine(nodes, devic
     ],
 )
 def test_a_worker_whose_ranks_train_on_several_gpus_gets_them_on_one_node(nodes, gpus, bundle, room):
-    found = share(nodes, "cuda", gpus)
+    found = worker_resources(nodes, "cuda", gpus)
 
     assert (found.bundle, found.room) == (bundle, room)
 
 
 def test_what_is_free_bounds_the_workers():
-    each = share([GPUS_8, GPUS_8], None)
+    each = worker_resources([GPUS_8, GPUS_8], None)
 
     assert each.free({"CPU": 100.0, "GPU": 16.0}) == 8
     assert each.free({"GPU": 16.0}) == 0
