@@ -55,7 +55,7 @@ class Fetching:
         self._here = threading.local()  # `is_busy`: the data of a loader may come from another loader
         self._waiting: dict[int, deque[Fetched]] = {}  # batches by the identity of their dataset
         self._latest: Any = None  # the dataset of the batch that was fetched last
-        # By dataset that was fetched from with gradients: batches of an epoch; 0: unknown. Without gradients it evaluates.
+        # By dataset that was fetched from with gradients: the batches of an epoch; 0: unknown.
         self._training_epoch_batches: dict[int, int] = {}
         self._is_cut: dict[int, bool] = {}  # by dataset: whether the first dimension is not that of the samples
         self._asked = 0.0  # time at which an iterator was made that has given nothing yet
