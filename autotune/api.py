@@ -20,7 +20,7 @@ from autotune.core.results import Isolation
 from autotune.errors import UsageError
 from autotune.knobs import OURS
 from autotune.knobs.declared import declaration
-from autotune.knobs.limits import asked_name, full_name, limit
+from autotune.knobs.parsing import asked_name, full_name, limit
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.objectives import ObjectiveName
 from autotune.preparation.fleet_settings import FleetSettings

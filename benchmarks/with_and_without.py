@@ -23,7 +23,7 @@ from scipy.stats import t as student
 import autotune
 from autotune.core.records import Config
 from autotune.knobs import defaults, knob
-from autotune.knobs.limits import option
+from autotune.knobs.parsing import option
 from benchmarks.fidelity import trained
 from benchmarks.surfaces.words import described, heading, here, row
 

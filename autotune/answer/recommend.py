@@ -20,7 +20,7 @@ from autotune.core.results import LossVerdict
 from autotune.core.rounds import Rounds
 from autotune.core.stats import mean_of_known
 from autotune.errors import NoRecommendation
-from autotune.knobs.limits import typed
+from autotune.knobs.parsing import typed
 from autotune.machine.environment import fingerprint
 from autotune.objectives import objective_of
 from autotune.objectives.base import MEMORY_STEP, Decision

@@ -17,7 +17,7 @@ from autotune.errors import UsageError
 from autotune.knobs import OURS, is_ours, knob
 from autotune.knobs.base import Knob
 from autotune.knobs.declared import scalar
-from autotune.knobs.limits import asked_name, listed, option, range_between
+from autotune.knobs.parsing import asked_name, listed, option, range_between
 from autotune.preparation.fleet_settings import FleetSettings
 from autotune.preparation.settings import KnobNames, KnobValues, Settings, options
 from autotune.races.settings import RaceSettings

@@ -20,7 +20,7 @@ from autotune.core.results import Outcome
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS, loader_workers, worker_knob
 from autotune.knobs.declared import text
-from autotune.knobs.limits import option
+from autotune.knobs.parsing import option
 from autotune.precision.arithmetic import full_precision, names, own_arithmetic, precision_of, reference_phrase
 from autotune.precision.duration import CHECK_STEPS, SEED_SECONDS, check_batch
 from autotune.precision.judge import PrecisionCheck, Thresholds, judge, pooled

@@ -10,7 +10,7 @@ from autotune.core.records import Limit, TargetFacts, Value
 from autotune.errors import UsageError
 from autotune.knobs import is_ours, knob
 from autotune.knobs.declared import text
-from autotune.knobs.limits import full_name
+from autotune.knobs.parsing import full_name
 from autotune.preparation.settings import Settings
 
 

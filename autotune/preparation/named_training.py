@@ -20,7 +20,7 @@ from autotune.core.records import Config, Environment, StudyRequest, TargetFacts
 from autotune.errors import EnvironmentUnfit, NoRecommendation, RaceFailed, TargetError, UsageError
 from autotune.knobs import knob
 from autotune.knobs.base import Circumstances
-from autotune.knobs.limits import typed
+from autotune.knobs.parsing import typed
 from autotune.launch.base import Launcher
 from autotune.preparation.prepare import inspect, settle
 from autotune.preparation.settings import Settings

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from rich.text import Text
 
 from autotune.harmless import cropped, shell_word
-from autotune.knobs.limits import typed
+from autotune.knobs.parsing import typed
 from autotune.report.answer import TITLES, WIDEST_ANSWER, Line, sentences, titled_lines
 from autotune.report.changes import brief, label_of
 from autotune.report.explain import Explanation, ValueWorth

@@ -14,7 +14,7 @@ from autotune.core.records import Config, Limit, Value
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
 from autotune.knobs.declared import text
-from autotune.knobs.limits import typed
+from autotune.knobs.parsing import typed
 from autotune.sampler.space import SearchSpace
 from autotune.sampler.space_errors import lacking
 

@@ -16,7 +16,7 @@ from autotune.errors import UsageError
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Circumstances, Knob, allowed
 from autotune.knobs.changes import BATCH_KNOBS, changes_between
-from autotune.knobs.limits import option
+from autotune.knobs.parsing import option
 from autotune.sampler.configurations import Configurations, Values, Watched, split
 from autotune.sampler.space_errors import available, dividing_phrase, limit_phrase, nothing_left, unsettable
 

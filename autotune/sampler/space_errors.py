@@ -6,7 +6,7 @@ from autotune.core.records import Goal, Limit, TargetFacts, Value
 from autotune.errors import UsageError
 from autotune.knobs.base import Circumstances, Knob
 from autotune.knobs.declared import text
-from autotune.knobs.limits import option
+from autotune.knobs.parsing import option
 
 Values = tuple[Value, ...]
 

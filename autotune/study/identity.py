@@ -13,7 +13,7 @@ from autotune.core.notices import Notice, notice
 from autotune.core.records import Environment, Goal, Limit, StudyRequest, TargetFacts
 from autotune.harmless import cropped
 from autotune.knobs import KNOBS
-from autotune.knobs.limits import option
+from autotune.knobs.parsing import option
 from autotune.machine.environment import fingerprint
 from autotune.targets.reference import parse
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from autotune.core.records import Limit, Value
 from autotune.errors import TargetError
 from autotune.knobs import is_ours, knob
-from autotune.knobs.limits import checked_value, full_name, limit
+from autotune.knobs.parsing import checked_value, full_name, limit
 from autotune.targets.contract import Contract
 
 T = TypeVar("T")

@@ -13,7 +13,7 @@ import pytest
 
 from autotune.cli.options import KNOB_PANEL
 from autotune.knobs import OURS
-from autotune.knobs.limits import option
+from autotune.knobs.parsing import option
 from autotune.preparation.settings import MEASURING
 from tests.commandline import COMMAND, assert_one_clear_error, environment, run, run_here
 

@@ -14,7 +14,7 @@ from autotune.knobs import KNOBS, OURS, completed, defaults, knob, touched
 from autotune.knobs.base import MemoryEffect
 from autotune.knobs.changes import changes_between
 from autotune.knobs.declared import DeclaredKnob, declaration, declare, declaring, scalar
-from autotune.knobs.limits import checked_value
+from autotune.knobs.parsing import checked_value
 from autotune.study.shown import shown_config
 from autotune.testing.knob_contract import circumstances
 

@@ -4,7 +4,7 @@ import pytest
 
 from autotune.errors import TargetError, UsageError
 from autotune.knobs import OURS
-from autotune.knobs.limits import full_name
+from autotune.knobs.parsing import full_name
 from autotune.preparation.named_training import named_training
 from autotune.races.race import named_contestants
 from tests.reporting import recommendation, whole, written

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
-from autotune.knobs.limits import heading_hint
+from autotune.knobs.parsing import heading_hint
 from autotune.targets.commands.placeholder import NAMES, OUTPUT_DIR, owner_of
 from autotune.targets.commands.script.argument_names import NEGATIVE, is_negative, normal
 

@@ -10,7 +10,7 @@ import pytest
 from autotune.cli.search import search
 from autotune.core.records import Limit
 from autotune.knobs import KNOBS
-from autotune.knobs.limits import full_name, limit, listed, option, range_between
+from autotune.knobs.parsing import full_name, limit, listed, option, range_between
 
 
 @pytest.mark.parametrize(
@@ -73,7 +73,7 @@ def test_the_options_that_errors_advise_exist():
 
 
 def test_a_set_has_one_order_in_every_process() -> None:
-    code = "from autotune.knobs.limits import limit; print(limit('amp_dtype', {'bfloat16', 'float16', None}).values)"
+    code = "from autotune.knobs.parsing import limit; print(limit('amp_dtype', {'bfloat16', 'float16', None}).values)"
 
     found = {
         subprocess.run(
