@@ -80,7 +80,7 @@ def bound_shares(result: ProfileResult) -> dict[str, float]:
     This is a roofline (Williams, Waterman, Patterson 2009) with two more roofs: waiting for data, and the time of
     calls.
     """
-    work, bounds = result.work, result.limits
+    work, bounds = result.work, result.bounds
     if work is None or work.flops is None or bounds is None:
         return {}
     found = {

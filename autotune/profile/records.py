@@ -132,7 +132,7 @@ class ProfileResult(Result, frozen=True, kw_only=True):
     ranks: tuple[tuple[PartSeconds, ...], ...] = ()  # the parts of each rank, in their order; empty: one process
     modules: tuple[ModuleSeconds, ...] = ()  # empty: not measured
     work: Work | None = None
-    limits: Bounds | None = None  # None: operations were not counted
+    bounds: Bounds | None = field(default=None, name="limits")  # None: operations were not counted
     slow_lines: tuple[SlowLine, ...] = field(default=(), name="findings")
     memory: MemoryUse | None = None
     storage: StorageUse | None = None  # None: no sample opens a file, or it was not measured

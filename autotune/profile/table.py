@@ -118,7 +118,7 @@ def work_phrase(work: Work, seconds: float) -> str:
 
 def bound_phrase(result: ProfileResult) -> str:
     """Return in words the largest bound of the step, of operations, memory, calls and data; empty: not counted."""
-    found, bounds = bound_shares(result), result.limits
+    found, bounds = bound_shares(result), result.bounds
     if not found or bounds is None:
         return ""
     names = {

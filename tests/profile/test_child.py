@@ -132,10 +132,10 @@ def test_operations_are_those_of_the_formula(tmp_path):
     assert result.work.flops == 3 * forward - 2 * 8 * 64 * 32  # the first layer's input needs no gradient
     assert result.work.dtype == "float32"
     assert result.work.peak_flops > 0
-    assert result.limits.calls > 5
-    assert result.limits.moved_bytes > 4 * (64 * 32 + 32 * 8)  # the weights, at least
-    assert result.limits.bytes_per_second > 1e8
-    assert 0 < result.limits.call_seconds < 1e-2
+    assert result.bounds.calls > 5
+    assert result.bounds.moved_bytes > 4 * (64 * 32 + 32 * 8)  # the weights, at least
+    assert result.bounds.bytes_per_second > 1e8
+    assert 0 < result.bounds.call_seconds < 1e-2
 
 
 def test_attention_is_counted_on_a_cpu_and_recurrent_layers_are_said_not_to_be(tmp_path):

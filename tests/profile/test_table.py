@@ -72,7 +72,7 @@ def test_a_slow_line_says_what_it_costs_how_often_and_what_to_write():
 def test_what_bounds_a_step_is_said_with_what_each_limit_takes():
     bounds = Bounds(moved_bytes=3 * 2**30, bytes_per_second=2.0**33, calls=2000, call_seconds=3e-6)
 
-    shown = "\n".join(lines(result(limits=bounds)))
+    shown = "\n".join(lines(result(bounds=bounds)))
 
     assert "bound by memory: moving 3 GiB 62%, operations 17%, data 17%, 2,000 calls 1% of the step" in shown
 
@@ -84,7 +84,7 @@ def test_a_mean_of_samples_has_one_decimal():
 def test_bounds_that_leave_most_of_a_step_unexplained_do_not_bound_it():
     bounds = Bounds(moved_bytes=2**20, bytes_per_second=2.0**33, calls=2000, call_seconds=3e-6)
 
-    shown = "\n".join(lines(result(limits=bounds)))
+    shown = "\n".join(lines(result(bounds=bounds)))
 
     assert "bound by none of these: " in shown
 

@@ -112,7 +112,7 @@ class OurLoopPasses(LinePasses):
         return replace(
             self._found,
             work=flops.work_of(self._training, self._flops),
-            limits=bounds_of(self._traffic, self._device) if self._traffic is not None else None,
+            bounds=bounds_of(self._traffic, self._device) if self._traffic is not None else None,
             memory=self._memory.result(),
         )
 
