@@ -94,7 +94,7 @@ def search(
     PostgreSQL database, the workers that are connected to it measure (docs/scaling.md); the search begins with
     `workers_expected` of them, and `on` is the address of a Ray cluster that starts them.
 
-    Nothing is printed; pass a `reporter` to follow the search, such as a `SilentReporter` with methods of yours. Raise
+    Nothing is printed; pass a `reporter` to follow the search, such as a `SilentReporter` with methods of yours. Raises
     `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`.
     """
     asked = {**locals(), **objective_options}
@@ -130,7 +130,7 @@ def race(
     All train in turn, in processes of their own, until it is known for each whether it is faster, as fast or slower
     than the baseline, until `time_budget` is used up (seconds, or a text like `10m`), or for `rounds` rounds, if given.
     A contestant that is slower by at most `tolerance`, a share in (0, 1), counts as equally fast. `folder` is that of
-    the race, by default a new one. `tell` is called with sentences on what happens. Raise `RaceFailed` if a contestant
+    the race, by default a new one. `tell` is called with sentences on what happens. Raises `RaceFailed` if a contestant
     does not train, `UsageError`, `TargetError`, `StudyError` or `EnvironmentUnfit`.
     """
     asked = locals()
@@ -174,7 +174,7 @@ def _check_outside(name: str) -> None:
 
 
 def _settings(typed: TypedTarget, asked: Mapping[str, Any]) -> tuple[Settings, FleetSettings | None]:
-    """Return the arguments of `search`, by name, as settings. Raise `UsageError` for a value without a meaning."""
+    """Return the arguments of `search`, by name, as settings. Raises `UsageError` for a value without a meaning."""
     space, ours = asked["space"] or {}, {known for knob in OURS for known in (knob.name, knob.alias)}
     may = partial(source.may_declare, typed.text)
     try:
@@ -195,7 +195,7 @@ def _settings(typed: TypedTarget, asked: Mapping[str, Any]) -> tuple[Settings, F
 
 
 def _typed(target: object, corrections: Mapping[str, str]) -> TypedTarget:
-    """Return the target as a text. Raise `UsageError` for what is neither a text nor a list of texts."""
+    """Return the target as a text. Raises `UsageError` for what is neither a text nor a list of texts."""
     if callable(target):
         target = _place(target)
     if isinstance(target, Sequence) and not isinstance(target, str):
@@ -210,7 +210,7 @@ def _typed(target: object, corrections: Mapping[str, str]) -> TypedTarget:
 
 
 def _place(function: Callable[..., Any]) -> str:
-    """Return the place of a function, as probes find it. Raise `UsageError` for one that no import finds."""
+    """Return the place of a function, as probes find it. Raises `UsageError` for one that no import finds."""
     name, module = getattr(function, "__qualname__", ""), sys.modules.get(getattr(function, "__module__", ""))
     file = getattr(module, "__file__", None)
     if file is None or getattr(module, name, None) is not function:
@@ -223,7 +223,7 @@ def _place(function: Callable[..., Any]) -> str:
 
 
 def _value(option: Option, given: Any, may_declare: Callable[[str], bool] = lambda name: False) -> Any:
-    """Return the value given for an option, as settings have it. Raise `ValueError` for a text without a meaning."""
+    """Return the value given for an option, as settings have it. Raises `ValueError` for a text without a meaning."""
     if KnobValues in option.parts:
         return {asked_name(name, may_declare): value for name, value in (given or {}).items()}
     if KnobNames in option.parts and given is not None:

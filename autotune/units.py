@@ -19,7 +19,7 @@ MOST_NUMBER_CHARACTERS = 40  # characters; a longer number cannot be meant
 
 
 def parse_seconds(text: str) -> float:
-    """Return the seconds of `90s`, `10m`, `1.5h`, `1h30m` or `1h30`. Raise `ValueError` with the accepted forms.
+    """Return the seconds of `90s`, `10m`, `1.5h`, `1h30m` or `1h30`. Raises `ValueError` with the accepted forms.
 
     A number without a unit is refused, because 2 may mean minutes.
     """
@@ -38,7 +38,7 @@ def parse_seconds(text: str) -> float:
 
 
 def parse_bytes(text: str, total: int | None = None) -> int:
-    """Return the bytes of `8GiB`, `8000MB`, `123456` or, of `total`, `90%`. Raise `ValueError` with the forms."""
+    """Return the bytes of `8GiB`, `8000MB`, `123456` or, of `total`, `90%`. Raises `ValueError` with the forms."""
     match = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*(%|[a-zA-Z]*)\s*", text)
     if not match or (match[2] != "%" and match[2].lower() not in _BYTES):
         raise ValueError(f"{text!r} is not an amount of memory: write 8GiB, 8000MB or 90%")
@@ -58,7 +58,7 @@ def parse_bytes(text: str, total: int | None = None) -> int:
 
 
 def parse_fraction(text: str) -> float:
-    """Return the fraction of `8%` or `0.08`, in [0, 1). Raise `ValueError` with the rule and the value."""
+    """Return the fraction of `8%` or `0.08`, in [0, 1). Raises `ValueError` with the rule and the value."""
     number, percent, rest = text.strip().partition("%")
     try:
         fraction = float(number) / 100 if percent else float(number)
@@ -74,7 +74,7 @@ def parse_fraction(text: str) -> float:
 
 
 def parse_number(text: str) -> float:
-    """Return the number of `95` or `99.9`. Raise `ValueError`."""
+    """Return the number of `95` or `99.9`. Raises `ValueError`."""
     try:
         return float(text)
     except ValueError:
@@ -87,7 +87,7 @@ def format_value(value: object) -> str:
 
 
 def parse_price(text: str) -> float:
-    """Return the amount of money of `2.49`. Raise `ValueError`, also for a comma, which some use as decimal point."""
+    """Return the amount of money of `2.49`. Raises `ValueError`, also for a comma, which some use as decimal point."""
     try:
         price = float(text)
     except ValueError:

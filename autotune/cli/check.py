@@ -97,7 +97,7 @@ def predict_memory(
 ) -> None:  # fmt: skip
     """Print the table of peaks for `request`; `searched` are the micro-batches that a search may use.
 
-    Raise `UsageError` for a wrong limit.
+    Raises `UsageError` for a wrong limit.
     """
     from autotune.memory.stage import asking
     from autotune.memory.table import memory_block

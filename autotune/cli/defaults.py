@@ -50,7 +50,7 @@ def check_variables() -> None:
 def read_file() -> tuple[Path | None, dict[str, Any]]:
     """Return the file, and defaults by command in the form that click needs.
 
-    Raise `UsageError` for unknown keys, wrong types, unreadable files.
+    Raises `UsageError` for unknown keys, wrong types, unreadable files.
     """
     path, table = _nearest(Path.cwd())
     kinds = {name: kind for name, kind in _hints(include_extras=False).items() if name not in NOT_SETTINGS}

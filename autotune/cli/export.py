@@ -136,7 +136,7 @@ def _plain(to: str, params: Mapping[str, Value], found: Recipe) -> str:
 
 
 def _values(params: Mapping[str, Value], found: Recipe, framework: Framework | None) -> dict[str, Any]:
-    """Return the names and values for a file. Raise `UsageError` for a framework that takes code."""
+    """Return the names and values for a file. Raises `UsageError` for a framework that takes code."""
     from autotune.errors import UsageError
     from autotune.export.programs import emitter
 

@@ -122,7 +122,7 @@ class Options:
         """Return the workers that were named; None if this machine measures.
 
         What a file or a variable says about workers counts if there is a storage; else `note` is told that it does not.
-        Raise `UsageError` if it was typed without a storage.
+        Raises `UsageError` if it was typed without a storage.
         """
         given = {name: value for name, value in self._values(described(FleetSettings), typed).items() if value != ""}
         if "storage" not in given:
@@ -179,7 +179,7 @@ class Options:
         return values
 
     def held(self, text: str | None, typed: Mapping[str, Any]) -> dict[str, Limit]:
-        """Return the knobs that `--fix` holds. Raise `UsageError` for one with an option of its own in `typed`."""
+        """Return the knobs that `--fix` holds. Raises `UsageError` for one with an option of its own in `typed`."""
         fixed, limits = self.pairs("--fix", text), self.limits(typed)
         for name, value in fixed.items():
             if name in limits and not _permits(limits[name], value):

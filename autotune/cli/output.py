@@ -56,7 +56,7 @@ class _HarmlessConsole(Console):
 
 
 def write(path: Path, content: str | bytes) -> None:
-    """Write `content` to the file that a user named. Raise `UsageError` if that is not possible.
+    """Write `content` to the file that a user named. Raises `UsageError` if that is not possible.
 
     No folder is made, because a missing one was probably mistyped.
     """

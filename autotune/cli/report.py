@@ -85,7 +85,7 @@ def _answer(view: StudyView) -> Recommendation:
 
 
 def _draw(name: str, place: Path, view: StudyView) -> str | bytes:
-    """Return the chart as SVG or PNG. Raise `UsageError` for an unknown one, another format, or one without data."""
+    """Return the chart as SVG or PNG. Raises `UsageError` for an unknown one, another format, or one without data."""
     from autotune.report.card import card
     from autotune.report.raster import png
 

@@ -54,7 +54,7 @@ class OneOfEach(TyperCommand):
     """A command that takes each option once, unless it is repeatable, or takes `name=value`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the typed words; return those left. Raise `UsageError` for a repetition: only the last would count."""
+        """Parse the typed words; return those left. Raises `UsageError` for a repetition: only the last would count."""
         end = args.index("--") if "--" in args else len(args)
         ours = args[:end]
         for one in self.get_params(ctx):
@@ -137,7 +137,7 @@ def target_text(
 ) -> str:
     """Return the target as a study records it, and say on standard error what was recognised in a command.
 
-    Raise `UsageError` without a target, and `TargetError` for a command that cannot be watched.
+    Raises `UsageError` without a target, and `TargetError` for a command that cannot be watched.
     """
     from autotune.cli.output import say
     from autotune.targets.commands.command import PREFIX

@@ -77,7 +77,7 @@ class SearchContext:
     def run(self, asked: Request[ResultT], place: Path | None = None) -> ResultT:
         """Return the result of a request, stored in `place`: a new folder of the study if none is given.
 
-        Raise `EnvironmentUnfit` for a fault of the machine.
+        Raises `EnvironmentUnfit` for a fault of the machine.
         """
         place = place or self._place_of(asked)
         answer = self.launcher.run(asked, place)
@@ -89,7 +89,7 @@ class SearchContext:
     def run_dispensable(self, asked: Request[ResultT]) -> ResultT:
         """Return the result of a request that the search can do without, also after a fault of the machine.
 
-        Raise `EnvironmentUnfit` or `StudyError` if nothing can be launched or stored.
+        Raises `EnvironmentUnfit` or `StudyError` if nothing can be launched or stored.
         """
         return self.launcher.run(asked, self._place_of(asked))
 

@@ -24,8 +24,8 @@ def serve(
 ) -> None:
     """Serve the study in `path`, or all studies in it, until Ctrl-C; `on_ready` is given the address.
 
-    An address beyond this machine needs `exposed`; `names` are then further host names that browsers may ask for. Raise
-    `UsageError` for such an address, a taken port or a missing extra, `StudyNotFound` if there is no such folder.
+    An address beyond this machine needs `exposed`; `names` are then further host names that browsers may ask for.
+    Raises `UsageError` for such an address, a taken port or a missing extra, `StudyNotFound` if the folder is missing.
     """
     missing = [name for name in ("starlette", "uvicorn") if find_spec(name) is None]
     if missing:

@@ -32,7 +32,7 @@ def stamp(folder: Path) -> str:
 
 
 def read_view(folder: Path) -> StudyView:
-    """Return the study as it is now. Raise `StudyNotFound` and `StudyError`."""
+    """Return the study as it is now. Raises `StudyNotFound` and `StudyError`."""
     for name in (disk.STUDY, disk.BEST):
         if (folder / name).is_symlink():
             raise StudyError(
@@ -46,7 +46,7 @@ def read_view(folder: Path) -> StudyView:
 
 
 def read_kept(folder: Path) -> Recommendation | None:
-    """Return the recommendation of a study of which nothing else was kept; None without one. Raise `StudyError`."""
+    """Return the recommendation of a study of which nothing else was kept; None without one. Raises `StudyError`."""
     best = folder / disk.BEST
     return read_best(best) if _times(str(best)) else None
 

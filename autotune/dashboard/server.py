@@ -29,7 +29,7 @@ CLOSING_SECONDS = 1  # for unfinished answers after Ctrl-C
 class StudyServer:
     """The server of the study in `path`, or of all studies in it: it listens once made, and serves in `run`.
 
-    Port 0 takes any free one. Raise what `autotune.dashboard.serve` raises.
+    Port 0 takes any free one. Raises what `autotune.dashboard.serve` raises.
     """
 
     def __init__(
@@ -105,7 +105,7 @@ class _Connection(H11Protocol):
 
 
 def _listening_address(host: str, port: int, *, exposed: bool) -> Address:
-    """Return the address to listen on. Raise `UsageError` for a name, or if beyond this machine unless `exposed`."""
+    """Return the address to listen on. Raises `UsageError` for a name, or if beyond this machine unless `exposed`."""
     try:
         address = ipaddress.ip_address("127.0.0.1" if host == "localhost" else host)
     except ValueError:

@@ -41,7 +41,7 @@ class Page:
 class Site:
     """The study in `path`, or all studies in it; it may be asked from many threads.
 
-    Raise `StudyNotFound` for what is not there, another `AutotuneError` or `OSError` for a damaged study.
+    Raises `StudyNotFound` for what is not there, another `AutotuneError` or `OSError` for a damaged study.
     """
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:

@@ -33,7 +33,7 @@ SKETCH_NUMBERS = 65_521  # the largest prime below 2^16, so that no two rows of 
 
 
 def measure(request: NoiseScaleRequest, progress: Progress) -> NoiseScaleResult:
-    """Return the sampled gradients. Raise whatever the user's code, torch or the machine raise."""
+    """Return the sampled gradients. Raises whatever the user's code, torch or the machine raise."""
     device = devices.choose_device(request.device)
     seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)

@@ -29,7 +29,7 @@ WRONG_AT_START = 30  # factor by which a noise scale measured at initialisation 
 def measure_gradient_noise(context: SearchContext) -> None:
     """Measure the gradient noise scale if the objective needs it and the study has none.
 
-    A failure is reported and not raised: the baseline, which comes next, will fail in the same way and show it. Raise
+    A failure is reported and not raised: the baseline, which comes next, will fail in the same way and show it. Raises
     `EnvironmentUnfit`.
     """
     history, request = context.history, context.request

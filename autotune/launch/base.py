@@ -17,8 +17,8 @@ class Launcher(Protocol):
 
     Whatever the process does (runs out of memory, hangs, is killed), the result has an outcome, and no process is left
     behind; the same holds when `KeyboardInterrupt` is raised. `folder` must exist; afterwards it holds request, log and
-    result, and after an interrupt only the log: a request without a result means that the searching process died. Raise
-    `EnvironmentUnfit` if the folder cannot be written (disk full, read-only).
+    result, and after an interrupt only the log: a request without a result means that the searching process died.
+    Raises `EnvironmentUnfit` if the folder cannot be written (disk full, read-only).
     """
 
     def run(self, request: Request[ResultT], folder: Path) -> ResultT:

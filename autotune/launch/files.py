@@ -32,7 +32,7 @@ def cache_of(request: Request[Any], folder: Path) -> Path:
 
 
 def store(folder: Path, name: str, record: Record) -> None:
-    """Write a record of a probe atomically. Raise `EnvironmentUnfit`."""
+    """Write a record of a probe atomically. Raises `EnvironmentUnfit`."""
     try:
         codec.write(folder / name, record)
     except OSError as error:
@@ -42,7 +42,7 @@ def store(folder: Path, name: str, record: Record) -> None:
 
 
 def open_log(folder: Path) -> BinaryIO:
-    """Return an empty log, and delete the result of an earlier run beside it. Raise `EnvironmentUnfit`."""
+    """Return an empty log, and delete the result of an earlier run beside it. Raises `EnvironmentUnfit`."""
     try:
         (folder / RESULT).unlink(missing_ok=True)
         return (folder / LOG).open("wb")

@@ -64,7 +64,7 @@ class Forked:
         return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end of the process, and return its exit status. Raise `subprocess.TimeoutExpired`."""
+        """Wait for the end of the process, and return its exit status. Raises `subprocess.TimeoutExpired`."""
         if not _readable(self._pidfd, timeout):
             raise subprocess.TimeoutExpired("a forked probe", timeout or 0.0)
         if self.returncode is None and _readable(self._status.fileno(), STATUS_SECONDS):
@@ -98,7 +98,7 @@ class Forked:
 
 
 class ForkServer:
-    """One fork server. Raise `NoForkServer` if it does not become ready."""
+    """One fork server. Raises `NoForkServer` if it does not become ready."""
 
     def __init__(self, command: Sequence[str], environ: Mapping[str, str], imports: Imports) -> None:
         self.tag = uuid.uuid4().hex
@@ -119,7 +119,7 @@ class ForkServer:
         return process_bytes("VmRSS", pid=self._process.pid) if self._process else None
 
     def fork(self, folder: Path, tag: str, descriptors: Sequence[int], environ: Mapping[str, str]) -> Forked:
-        """Return the forked probe of `folder`, with log, lifeline and progress pipe. Raise `NoForkServer`."""
+        """Return the forked probe of `folder`, with log, lifeline and progress pipe. Raises `NoForkServer`."""
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with ExitStack() as on_failure:
             on_failure.callback(ours.close)
@@ -211,7 +211,7 @@ class ForkServers:
 
     @contextmanager
     def lent(self, request: Request[Any], environ: Mapping[str, str]) -> Iterator[ForkServer]:
-        """Yield a fork server for the request. Raise `NoForkServer`."""
+        """Yield a fork server for the request. Raises `NoForkServer`."""
         target = getattr(request, "target", None)
         if starts_ranks(target or ""):
             raise NoForkServer("its distributed launcher starts the processes that train")

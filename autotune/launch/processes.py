@@ -32,7 +32,7 @@ class Leader(Protocol):
         ...
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end of the process, and return its exit status. Raise `subprocess.TimeoutExpired`."""
+        """Wait for the end of the process, and return its exit status. Raises `subprocess.TimeoutExpired`."""
         ...
 
     def send_signal(self, number: int, /) -> None:
@@ -72,8 +72,8 @@ def family(leader: int) -> list[int]:
 def kill_all(leader: Leader | None, tag: str) -> None:
     """Kill a probe with all its descendants, its process group, and all processes that carry its tag.
 
-    A process that was starting a program when its leader was killed is found by a second look. Raise `EnvironmentUnfit`
-    if the leader cannot be killed.
+    A process that was starting a program when its leader was killed is found by a second look. Raises
+    `EnvironmentUnfit` if the leader cannot be killed.
     """
     strays = _descendants(leader) if leader else []
     ended, looks = {process.pid for process in strays}, 1 + (leader is not None and leader.poll() is None)

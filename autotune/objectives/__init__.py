@@ -23,7 +23,7 @@ else:
 
 
 def objective_of(goal: Goal) -> Objective:
-    """Return the objective that a goal names. Raise `ValueError` if no objective has that name."""
+    """Return the objective that a goal names. Raises `ValueError` if no objective has that name."""
     for objective in OBJECTIVES:
         if objective.name == goal.objective:
             return objective
@@ -33,7 +33,7 @@ def objective_of(goal: Goal) -> Objective:
 def completed(goal: Goal) -> Goal:
     """Return `goal` with a value for each option of its objective: an earlier version may have known fewer.
 
-    Raise `ValueError` or `msgspec.ValidationError` if today's objectives do not accept it.
+    Raises `ValueError` or `msgspec.ValidationError` if today's objectives do not accept it.
     """
     objective = objective_of(goal)
     options = to_builtins(objective.options.of(goal))

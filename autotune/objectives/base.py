@@ -59,7 +59,7 @@ class ObjectiveOptions(Record, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, goal: Goal) -> Self:
-        """Return the options of this objective in a goal. Raise `msgspec.ValidationError` for a value out of bounds."""
+        """Return this objective's options in a goal. Raises `msgspec.ValidationError` for a value out of bounds."""
         return msgspec.convert(goal.objective_options, cls)
 
 

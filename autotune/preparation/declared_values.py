@@ -15,7 +15,7 @@ from autotune.preparation.settings import Settings
 
 
 def with_declared(settings: Settings) -> Settings:
-    """Return the settings with values as the target declares them. Raise `UsageError` for a name that it does not."""
+    """Return the settings with values as the target declares them. Raises `UsageError` for a name that it does not."""
 
     def known(option: str, name: str) -> str:
         try:

@@ -41,7 +41,7 @@ class FleetSettings:
     def of(cls, **given: Any) -> Self | None:
         """Return the settings from values by name; None without a storage: this machine measures then.
 
-        Raise `UsageError` for what means nothing without a storage, and `ValueError` for a value out of bounds.
+        Raises `UsageError` for what means nothing without a storage, and `ValueError` for a value out of bounds.
         """
         given = {name: value for name, value in given.items() if value is not None}
         if "storage" in given:

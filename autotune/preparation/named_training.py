@@ -68,7 +68,7 @@ class SettledTraining:
 
 
 def named_training(name: Name) -> NamedTraining:
-    """Return the training that `name` names. Raise `TargetError`, and `UsageError` for a study without an answer."""
+    """Return the training that `name` names. Raises `TargetError`, and `UsageError` for a study without an answer."""
     if isinstance(name, Sequence) and not isinstance(name, str):
         words = [str(word) for word in name]
         target = typed_target(words, {}, is_typed_command=True).text
@@ -119,7 +119,7 @@ def may_declare(name: Name, knob: str) -> bool:
 def inspect_training(
     one: NamedTraining, target: str, device: str | None, seed: int, folder: Path, launcher: Launcher
 ) -> tuple[Environment, TargetFacts]:
-    """Return what one real step of the training in `folder` shows. Raise `RaceFailed` if it does not run."""
+    """Return what one real step of the training in `folder` shows. Raises `RaceFailed` if it does not run."""
     try:
         return inspect(target, device, seed, folder, launcher, ranks=one.ranks)[:2]
     except TargetError as error:
@@ -135,7 +135,7 @@ def settle_training(
     one: NamedTraining, target: str, commit: str, seed: int, found: tuple[Environment, TargetFacts],
     launcher: Launcher,
 ) -> SettledTraining:  # fmt: skip
-    """Return the training with its configuration. Raise `UsageError` if its settings cannot be set."""
+    """Return the training with its configuration. Raises `UsageError` if its settings cannot be set."""
     environment, facts = found
     values, is_held = _with_derived({**one.values, **one.changed}, target, facts)
     settings = Settings.of(

@@ -47,7 +47,7 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
     """Inspect the target; yield its study, new or resumed, and hold its lock until the `with` block ends.
 
     With mode `fresh` an earlier study is moved aside, never deleted. A new study that records nothing is removed again.
-    Raise `StudyError` if the study there was made for another request or lost its study.json, `StudyNotFound` if
+    Raises `StudyError` if the study there was made for another request or lost its study.json, `StudyNotFound` if
     `resume` finds nothing, and what `inspect` and `settle` raise.
     """
     ranks = asked_ranks(settings)
@@ -108,7 +108,7 @@ def begin(
 ) -> StudyRequest | None:
     """Write study.json into `folder`, which `lock` holds; return that of the earlier search that is continued, if any.
 
-    With `fresh` an earlier study is moved aside, and the lock holds both. Raise what `open_study` raises.
+    With `fresh` an earlier study is moved aside, and the lock holds both. Raises what `open_study` raises.
     """
     if (earlier := check_resumable(folder, mode)) is not None:
         try:
@@ -138,8 +138,8 @@ def preview(
 ) -> tuple[StudyRequest, SearchSpace, float]:
     """Return the request of a search with these settings, its space, and the seconds of the inspection.
 
-    Nothing is written that stays. Raise `UsageError` if the target holds more than `memory_limit` before it trains; the
-    default is that of the settings.
+    Nothing is written that stays. Raises `UsageError` if the target holds more than `memory_limit` before it trains;
+    the default is that of the settings.
     """
     ranks = asked_ranks(settings)
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
@@ -167,7 +167,7 @@ def check_alike(folder: Path, earlier: StudyRequest, request: StudyRequest) -> N
 def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> StudyRequest | None:
     """Return the request of the study that would be continued; None if a new one would begin.
 
-    Raise what `open_study` raises for a damaged or missing study.json. This is also asked before anything is made or
+    Raises what `open_study` raises for a damaged or missing study.json. This is also asked before anything is made or
     inspected.
     """
     if mode == "fresh":

@@ -38,9 +38,9 @@ def inspect(
 ) -> tuple[Environment, TargetFacts, float]:  # fmt: skip
     """Return what a child process finds out about machine and target in `folder`, and the seconds that it took.
 
-    `keeps_log`: the folder will stay there. Raise `TargetError` with the frames of the user's code, `EnvironmentUnfit`,
-    or `UsageError` for a `memory_limit` that the target exceeds before it trains. If the inspection fails and
-    `error_of` is given, raise the error that it returns.
+    `keeps_log`: the folder will stay there. Raises `TargetError` with the frames of the user's code,
+    `EnvironmentUnfit`, or `UsageError` for a `memory_limit` that the target exceeds before it trains. If the inspection
+    fails and `error_of` is given, raise the error that it returns.
     """
     asked = InspectRequest(target=target, device=device, seed=seed, declared=declared, ranks=ranks)
     inspection = launcher.run(asked, disk.make(folder))
@@ -59,7 +59,7 @@ def inspect(
 
 
 def settle(settings: Settings, environment: Environment, facts: TargetFacts) -> tuple[StudyRequest, SearchSpace]:
-    """Return the request and the space of the study. Raise `UsageError` if the settings leave nothing to search.
+    """Return the request and the space of the study. Raises `UsageError` if the settings leave nothing to search.
 
     From here on the knobs that the target declares are knobs in this context.
     """
@@ -219,7 +219,7 @@ def headroom_bytes(limit: int, fraction: float | None, *, of_device: bool) -> in
 
 
 def _enforced_on_host(settings: Settings, environment: Environment, asked: int | None) -> int | None:
-    """Return the bytes that the kernel may grant a probe, which only Linux can enforce. Raise `UsageError`."""
+    """Return the bytes that the kernel may grant a probe, which only Linux can enforce. Raises `UsageError`."""
     if environment.platform.startswith("Linux"):
         return asked or int(host_memory().available_bytes * USABLE_FRACTION)  # without a limit it may kill any process
     if asked is not None:
@@ -232,7 +232,7 @@ def _enforced_on_host(settings: Settings, environment: Environment, asked: int |
 
 
 def asked_limit(text: str, total: int) -> int:
-    """Return the bytes that --memory-limit asks for on a device with `total` bytes. Raise `UsageError`."""
+    """Return the bytes that --memory-limit asks for on a device with `total` bytes. Raises `UsageError`."""
     try:
         asked = parse_bytes(text, total)
     except ValueError as error:

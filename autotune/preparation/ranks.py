@@ -25,7 +25,7 @@ class Ranks:
 
 
 def asked_ranks(settings: Settings, gpus: Callable[[], Sequence[Gpu]] = gpus) -> Ranks:
-    """Return the ranks that `--ranks` or `--devices` ask for; one if neither is given. Raise `UsageError`.
+    """Return the ranks that `--ranks` or `--devices` ask for; one if neither is given. Raises `UsageError`.
 
     `gpus` returns the GPUs of this machine, which `--devices all` counts.
     """
@@ -72,7 +72,7 @@ def is_number(devices: str) -> bool:
 
 
 def rank_environ(settings: Settings, gpus: Callable[[], Sequence[Gpu]] = gpus) -> dict[str, str]:
-    """Return the variables by which the ranks on this machine get the GPUs asked for. Raise `UsageError`."""
+    """Return the variables by which the ranks on this machine get the GPUs asked for. Raises `UsageError`."""
     asked_ranks(settings, gpus)
     if settings.devices is None:
         return {}
@@ -80,7 +80,7 @@ def rank_environ(settings: Settings, gpus: Callable[[], Sequence[Gpu]] = gpus) -
 
 
 def _gpus_of_ranks(text: str, gpus: Callable[[], Sequence[Gpu]]) -> list[str]:
-    """Return the GPUs of this machine that `--devices` means, in the order of ranks. Raise `UsageError`."""
+    """Return the GPUs of this machine that `--devices` means, in the order of ranks. Raises `UsageError`."""
     visible = _visible_identifiers(gpus)
     if not visible:
         raise UsageError(

@@ -23,7 +23,7 @@ def rebuild(settings: Settings) -> str:
     """Rebuild a lost study.json from the inspection of that time and `settings`; return what was done, if anything.
 
     Target, machine and baseline of the probes are known, so others are refused as usual. What else an earlier command
-    asked (objective, limits) is unknown: the probes are judged by the present settings. Raise `StudyError` if the
+    asked (objective, limits) is unknown: the probes are judged by the present settings. Raises `StudyError` if the
     probes were asked something else, and `UsageError` as `settle` does.
     """
     folder = settings.folder

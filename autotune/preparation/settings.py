@@ -51,7 +51,7 @@ _POSITION = re.compile(r"0|[1-9][0-9]{0,3}")  # of a GPU: no machine has ten tho
 
 
 def read_devices(text: str) -> str:
-    """Return the text of `--devices` unchanged. Raise `ValueError` for text that names no devices."""
+    """Return the text of `--devices` unchanged. Raises `ValueError` for text that names no devices."""
     text = text.strip()
     listed = [one.strip() for one in text.split(",")]
     is_list = len(listed) > 1 and len({*listed}) == len(listed) and all(map(_POSITION.fullmatch, listed))

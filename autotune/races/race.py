@@ -43,7 +43,7 @@ LauncherFor = Callable[[Worktree | None], Launcher]  # the code of a revision; N
 def named_contestants(
     names: Sequence[Name], configs: Sequence[Mapping[str, Value]], baseline_commit: str | None
 ) -> list[NamedTraining]:
-    """Return the contestants in their order, the baseline first. Raise `UsageError` if there are fewer than two."""
+    """Return the contestants in their order, the baseline first. Raises `UsageError` if there are fewer than two."""
     found = [named_training(name) for name in names]
     first = found[:1]
     found = [*(one.at(baseline_commit) for one in first if baseline_commit), *found]
@@ -77,7 +77,7 @@ def race(
 ) -> RaceResult:  # fmt: skip
     """Run one race, store its result as race.json in its folder, and return it. `tell` is given sentences for people.
 
-    Raise `RaceFailed`, `UsageError`, `StudyError` or `EnvironmentUnfit`. On `KeyboardInterrupt` the running probe is
+    Raises `RaceFailed`, `UsageError`, `StudyError` or `EnvironmentUnfit`. On `KeyboardInterrupt` the running probe is
     killed, finished probes are kept, and the interrupt is raised again.
     """
     began = clock()
@@ -161,7 +161,7 @@ def _result(run: RaceRun, settings: RaceSettings, ended: Ended, seconds: float) 
 
 @contextmanager
 def _new_folder(asked: Path | None, target: str) -> Iterator[Path]:
-    """Make the folder of the race; remove it again if it recorded no probe. Raise `StudyError`."""
+    """Make the folder of the race; remove it again if it recorded no probe. Raises `StudyError`."""
     folder, is_new = _make_folder(asked, target)
     try:
         (folder / ".gitignore").write_text(GITIGNORE)

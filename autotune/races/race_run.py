@@ -58,7 +58,7 @@ class RaceRun:
     def run_rounds(self, rounds: int | None) -> Ended:
         """Run at most `rounds` rounds (None: as time allows); return why there are no more.
 
-        Raise `RaceFailed` if a contestant fails.
+        Raises `RaceFailed` if a contestant fails.
         """
         for number in itertools.count() if rounds is None else range(rounds):
             if number >= FEWEST_ROUNDS and not self._affords(len(self.contestants)):
@@ -92,7 +92,7 @@ class RaceRun:
         return True
 
     def _probed(self, at: int) -> Judged:
-        """Return the probe that counts for this round. Raise `RaceFailed`."""
+        """Return the probe that counts for this round. Raises `RaceFailed`."""
         probe, tell = self._probe, self._tell
         first = with_retry(lambda: probe(at), tell)
         if not self._histories[at].is_busy:

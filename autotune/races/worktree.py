@@ -47,7 +47,7 @@ class Worktree:
     def target(self, text: str) -> str:
         """Return a target's text with absolute paths of the working tree replaced by those in it.
 
-        Raise `UsageError` for code that is not checked out, which would race against itself.
+        Raises `UsageError` for code that is not checked out, which would race against itself.
         """
         source = _source(text)
         if source is not None and not (self.folder / self._moved(str(source))).resolve().is_relative_to(self.place):
@@ -93,7 +93,7 @@ class Worktree:
 def worktree(revision: str, place: Path) -> Iterator[Worktree]:
     """Check `revision` out in folder `place`; remove it when the `with` block ends, also after an interrupt.
 
-    What git ignores (data, environments) is linked into it. Raise `UsageError` if there is no such revision.
+    What git ignores (data, environments) is linked into it. Raises `UsageError` if there is no such revision.
     """
     top = Path(_git(["rev-parse", "--show-toplevel"], revision)).resolve()
     commit = _git(["rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}"], revision)
@@ -141,7 +141,7 @@ def _remove(found: Worktree) -> None:
 
 
 def _git(words: list[str], revision: str, at: Path | None = None) -> str:
-    """Return the output of git. Raise `UsageError` with the words of git."""
+    """Return the output of git. Raises `UsageError` with the words of git."""
     try:
         ended = _run(words, at)
     except FileNotFoundError as error:

@@ -23,7 +23,7 @@ def scale(
 ) -> ScaleResult:  # fmt: skip
     """Return the efficiency of each number of ranks in `counts`, ascending, for a file or a study with `changed`.
 
-    Raise what `race` raises, and `UsageError` for a target that starts its own ranks, or for a global batch that they
+    Raises what `race` raises, and `UsageError` for a target that starts its own ranks, or for a global batch that they
     cannot share.
     """
     named = named_training(name)
@@ -53,7 +53,7 @@ def scale(
 
 
 def _looked_at(named: NamedTraining, settings: RaceSettings, launcher: Launcher) -> StudyRequest:
-    """Take one step; return the request with the global batch to hold. Raise `UsageError` for a target's own loop."""
+    """Take one step; return the request with the global batch to hold. Raises `UsageError` for a target's own loop."""
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         found = inspect_training(named, named.target, settings.device, settings.seed, Path(place), launcher)
     if found[1].owns_loop:

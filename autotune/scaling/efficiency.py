@@ -58,7 +58,7 @@ class ScaleResult(Record, frozen=True, kw_only=True):
 def shared(global_batch: int, batch_size: int, ranks: int) -> tuple[int, int]:
     """Return micro-batch and accumulation of each rank that hold the global batch, with at most this micro-batch.
 
-    Raise `UsageError` if the ranks cannot have equally many samples.
+    Raises `UsageError` if the ranks cannot have equally many samples.
     """
     if global_batch % ranks:
         raise UsageError(

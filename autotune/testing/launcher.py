@@ -92,7 +92,7 @@ class FakeLauncher:
         return config.global_batch_size() / self.machine.step_seconds(config)
 
     def best(self, configs: Iterable[Config]) -> Config:
-        """Return the configuration of the highest true throughput. Raise `ValueError` if none fits."""
+        """Return the configuration of the highest true throughput. Raises `ValueError` if none fits."""
         rates = {config: rate for config in configs if (rate := self.throughput(config)) is not None}
         return max(rates, key=rates.__getitem__)
 

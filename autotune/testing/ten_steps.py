@@ -107,7 +107,7 @@ def differences(
 ) -> list[str]:
     """Return what `TenSteps.differs` says about each of several configurations and the usual one.
 
-    They are values of all knobs; `knob` itself may be in no registry. Raise what torch and the processes raise.
+    They are values of all knobs; `knob` itself may be in no registry. Raises what torch and the processes raise.
     """
     expected = _trained(knob, [usual], device)[0]
     alike = groupby(several, key=lambda values: _variables(knob, values))

@@ -36,7 +36,7 @@ BASELINE_PAUSES_SECONDS = (0.0, BACK_OFF_SECONDS, 2 * BACK_OFF_SECONDS, 4 * BACK
 def measure_baseline(context: SearchContext) -> None:
     """Measure the baseline if it is not known yet; then make the database agree with the probe folders.
 
-    Raise `TargetError` if it cannot run, and `UsageError` if the objective cannot be measured.
+    Raises `TargetError` if it cannot run, and `UsageError` if the objective cannot be measured.
     """
     history, known = context.history, context.history.baseline_known
     runs = known is not None and known.trial.result.measurement is not None

@@ -38,7 +38,7 @@ MOST_CONFIRMATIONS = 3  # if no finalist holds: memory or the machine is then at
 def confirm(context: SearchContext) -> list[ConfigSummary]:
     """Measure the finalists in rounds; return them, the baseline if it runs, and one of each refused precision.
 
-    If all finalists fail, the next best configurations of the search are confirmed, as far as time allows. Raise
+    If all finalists fail, the next best configurations of the search are confirmed, as far as time allows. Raises
     `NoRecommendation` if no probe was usable.
     """
     confirmed: list[ConfigSummary] = []

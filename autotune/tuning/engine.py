@@ -44,7 +44,7 @@ def search(
 
     The time budget counts from `began`, in seconds of `clock`; from now if it is None.
 
-    Raise `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`. On `KeyboardInterrupt`
+    Raises `UsageError`, `TargetError`, `StudyError`, `EnvironmentUnfit` or `NoRecommendation`. On `KeyboardInterrupt`
     the running probe is killed, everything finished is kept, the reporter is told, and the interrupt is raised again;
     once the answer is stored, an interrupt ends only the ablation.
     """

@@ -74,7 +74,7 @@ class Turns:
     def begin(self, turn: Turn) -> None:
         """Begin a turn on the worker that has waited longest; return when it measures, on this machine when it ends.
 
-        Raise what the turn raised until then.
+        Raises what the turn raised until then.
         """
         if self._fleet is None:
             turn(self._context, None)
@@ -90,7 +90,7 @@ class Turns:
         self._collect()
 
     def wait(self) -> None:
-        """Wait until a turn ends, or for `WORKERS_LOOK_SECONDS`. Raise what a turn raised."""
+        """Wait until a turn ends, or for `WORKERS_LOOK_SECONDS`. Raises what a turn raised."""
         self._lend(lambda: self._an_end.wait(WORKERS_LOOK_SECONDS))
         self._collect()
 
