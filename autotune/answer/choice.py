@@ -43,8 +43,7 @@ MOST_TIE = 0.05  # beyond it an interval that includes 0 is lack of rounds, and 
 PAYING_GAIN = 0.1  # a gain that pays for a change: an interval below it excludes a gain worth having
 LEAST_UNPROVEN_GAIN = 0.05  # over the baseline: enough without proof, if the interval excludes a loss of more than TIE
 PROBABLE_CONFIDENCE = 0.8  # confidence of an interval: one value in ten lies beyond its upper end
-# As many rounds counts the prediction of a model of eight or more probes, where batches are compared
-# (benchmarks/knee.py).
+# Where batches are compared, a model of eight or more probes counts as much as this many rounds (benchmarks/knee.py).
 MODEL_ROUNDS = 4
 LUCK_DEVIATIONS = 0.7  # standard deviations of the difference of two probes: a probe may be faster by less by chance
 SCARCE_FREE_SHARE = 0.3  # of the limit: where more memory is free, less use of memory has no value

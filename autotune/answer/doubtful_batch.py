@@ -17,11 +17,9 @@ from autotune.objectives import objective_of
 from autotune.study.summary import ConfigSummary, rounds_of
 
 LEAST_BATCH_GAIN = 0.05  # over the fastest with the baseline's: a smaller gain is not worth the doubt about BatchNorm
-# Gain over the best single probe with the baseline's global batch, above which another batch is confirmed if time
-# allows.
+# Gain over the best single probe with the baseline's global batch: above it another batch is confirmed, if time allows.
 EVIDENT_SLOWDOWN = 0.15
-# Confidence of the interval that must exclude a slowdown, 90 % one-sided: at 95 % two rounds cannot prove a gain of 20
-# %.
+# Of the interval that must exclude a slowdown, 90 % one-sided: at 95 % two rounds cannot prove a gain of 20 %.
 BATCH_CONFIDENCE = 0.8
 
 

@@ -81,9 +81,10 @@ class Rounds:
         Fewer than six common rounds: Student's interval, its noise pooled over all configurations, so that two rounds
         of four leave three degrees of freedom where the pair alone leaves one, and drawn towards the usual noise where
         that narrows it; one round has the usual noise alone: only a factor of 2.5 (12.7·√2·5 %) counts. The usual noise
-        is 5 %, or what the windows themselves show if that is more. From six rounds on it
-        is the pair's own ratios that count, for configurations need not be equally noisy; by the signed-rank test
-        (Tukey's interval, from the pairwise averages: Hollander & Wolfe, "Nonparametric Statistical Methods", 3.4)
+        is 5 %, or what the windows themselves show if that is more.
+
+        From six rounds on the pair's own ratios count, for configurations need not be equally noisy; by the signed-rank
+        test (Tukey's interval, from the pairwise averages: Hollander & Wolfe, "Nonparametric Statistical Methods", 3.4)
         where there are rounds enough for it to leave out an extreme one: seven at 95 %.
         """
         centre, ratios = self._centre(one, other), self._ratios(one, other)

@@ -18,8 +18,7 @@ from autotune.knobs.wording import NOTHING, Framework, Wording
 CHOICES: tuple[Value, ...] = (None, "bfloat16", "float16")
 SPELLINGS = {"bf16": "bfloat16", "fp16": "float16", "none": None, "fp32": None, "float32": None}
 # Launches cost more (+22 to +47 % on a CPU), samples less: from a third of the time on tensor cores to more than the
-# whole on CPUs (docs/notes/throughput.md 2). float16 is nearly as fast and as large as bfloat16 wherever both are
-# native.
+# whole on CPUs (docs/notes/throughput.md 2). Where both are native, float16 is nearly as fast and as large as bfloat16.
 HALF_ON_CORES = Influence(
     fixed_time=Factor(1.12, 0.15),
     sample_time=Factor(0.6, 0.45),

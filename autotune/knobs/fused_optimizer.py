@@ -17,8 +17,8 @@ CHOICES: tuple[Value, ...] = (None, FOR_LOOP, FOREACH, FUSED)
 # The time of an update belongs to the step and not to its samples. On a CPU 0.05 to 2 times the time of a for-loop
 # (benchmarks/optimizers.py), of which an update takes a part; on a GPU a step gains 0 to 20 % (docs/knobs.md).
 UPDATE = Influence(fixed_time=Factor(0.95, 0.2))
-# Of the time of the first step, in which all else is slower than later. Once steps are measured, the rule is sharper
-# (`context/trades.py`).
+# Of the time of the first step, in which all else is slower than later.
+# The rule is sharper once steps are measured (`context/trades.py`).
 LEAST_UPDATE_SHARE = 0.01
 
 

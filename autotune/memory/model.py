@@ -36,16 +36,15 @@ class Prior:
     arm_spread: float  # standard deviation of the ratio between arms of one target
 
 
-# The ratio is that of reserved to allocated bytes in a first probe; the prior of the offset is wide. The numbers are
-# judgements.
+# The ratio is that of reserved to allocated bytes in a first probe; the prior of the offset is wide.
+# The numbers are judgements.
 ON_DEVICE = Prior(
     besides_bytes=0.0, offset_spread=0.5, ratio=1.0, ratio_spread=0.1, margin=START_MARGIN, arm_spread=0.0
 )
 # Lines through the resident sets of 70 probes in 27 arms of four targets (torch 2.13 for CPUs, Linux, 2026-11-21,
 # `studies/surfaces`): 101 MiB besides (78 to 130) and 1.7 +- 0.55 times the tensors (1.1 to 2.6, all but one). These
-# tensors took tens of MiB; with gigabytes the ratio was 1.0 (docs/notes/memory.md 4). Arms of one target differ as
-# targets do: char_transformer took 1.3 times its tensors in float32, and 1.9 times with activation checkpointing
-# (2026-11-22).
+# tensors took tens of MiB; with gigabytes the ratio was 1.0 (docs/notes/memory.md 4). Arms of one target differ, too:
+# char_transformer took 1.3 times its tensors in float32, and 1.9 times with activation checkpointing (2026-11-22).
 ON_HOST = Prior(besides_bytes=100 * 2.0**20, offset_spread=0.1, ratio=1.7, ratio_spread=0.6, margin=0.0, arm_spread=0.6)
 MOST_RATIO = 2.6  # the largest ratio of these arms, except one
 SLACK_SHARE = 0.5  # of the usable memory: if the upper bound of the largest batch is lower, memory cannot bind

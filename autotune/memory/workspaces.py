@@ -19,8 +19,8 @@ SAMPLE_COUNTS = (2, 4)  # samples of the real calls: the line through them was w
 WORKSPACE_PLACE = 3  # place among the results: output, hidden state, cell state, workspace
 OUTPUT_PLACE = 7  # place of the output sequence among the arguments of the backward pass
 SCRATCH_TIMES = 5  # of its bytes: measured 4.5 to 5.6 times in float32 and 2.8 to 4 times in bfloat16 at 128 samples
-# Dimensions of a convolution's tensors; the scratch was 1.0 to 1.5 times both tensors in ten shapes and dtypes without
-# channels_last.
+# Dimensions of a convolution's tensors. Without channels_last the scratch was 1.0 to 1.5 times both tensors, in ten
+# shapes and dtypes.
 IMAGE_RANK = 4
 TENSOR_COUNT = 7  # the first arguments: input, four weights, hidden state, cell state
 BATCHED_PLACES = (0, 5, 6)  # those with a batch dimension: (steps, batch, features), (batch, hidden), (batch, hidden)

@@ -53,8 +53,7 @@ class Checkpointed(nn.Module):
         def positional(*given: Any) -> Any:
             return run(*given[: len(args)], **dict(zip(names, given[len(args) :], strict=True)))
 
-        # Passed by position, because `checkpoint` looks only there for devices to replay and for inputs changed in
-        # place.
+        # By position, because `checkpoint` looks only there for devices to replay and for inputs changed in place.
         return checkpoint(positional, *args, *kwargs.values(), use_reentrant=False, context_fn=self._contexts)
 
     def _contexts(self) -> Contexts:

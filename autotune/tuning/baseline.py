@@ -28,8 +28,7 @@ LONG_PROBE_SECONDS = 5.0  # a probe as long as this gets a sentence on where its
 MOST_OF_IT = 0.5  # share of a probe's seconds
 LONGER_WINDOW = 3.0  # times the longest window: it narrows the interval of uneven steps by 1.7
 GOES_ON = "The search goes on; what its interleaved rounds cannot tell stays undecided."
-# The pauses before each probe of a baseline that is not known yet: foreign work that outlasts all of them is no short
-# burst.
+# Pauses before each probe of a baseline that is not known yet: foreign work that outlasts all is no short burst.
 BASELINE_PAUSES_SECONDS = (0.0, BACK_OFF_SECONDS, 2 * BACK_OFF_SECONDS, 4 * BACK_OFF_SECONDS)
 
 

@@ -41,8 +41,7 @@ MOST_SIMPLER = 5  # probes of the best with fewer changes
 MOST_DOUBTFUL = 0.3  # expected slowdown without a change, above which that is not probed
 MOST_COMPUTING = 0.4  # share of a step: workers hide computing that takes less, even on cores that both use
 MOST_LUCK = 0.25  # of a score, by few page faults: about the most of a step that avoiding them saved (decisions/0084)
-# The share by which a single probe with fewer changes may be slower and still be preferred
-# (benchmarks/useless_changes.py).
+# Share by which a probe with fewer changes may be slower and still be preferred (benchmarks/useless_changes.py).
 SIMPLER_SLOWDOWN = 0.03
 
 Item = TypeVar("Item")

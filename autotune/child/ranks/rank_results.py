@@ -100,8 +100,7 @@ def _measured(results: Sequence[ProbeResult], outer_bytes: int) -> ProbeResult:
         memory=_memory([one.memory for one in all_of_them], outer_bytes),
         noisy=any(one.noisy for one in all_of_them),
         shapes_vary=any(one.shapes_vary for one in all_of_them),
-        # The watching time is that of the rank with the least: the others also wait there for its decision, which is no
-        # watching.
+        # That of the rank with the least: the others also wait there for its decision, which is no watching.
         watching_seconds_per_step=_least(one.watching_seconds_per_step for one in all_of_them),
         busy_seconds=(),
         ranks=tuple(_reading(one) for one in all_of_them),
