@@ -28,8 +28,9 @@ docs:           ## the pages that are written from the code
 	.venv/bin/python docs/command_line.py
 	.venv/bin/python docs/messages.py
 
-site:           ## the documents as pages; needs `pip install mkdocs-material`
-	mkdocs build --strict
+site:           ## the documents as pages, in build/site
+	.venv/bin/pip install --quiet -c constraints.txt mkdocs-material
+	.venv/bin/mkdocs build --strict
 
 ray-test:       ## searches on real Ray clusters of one node and two, which the gate does not install
 	.venv/bin/pip install --quiet -c constraints.txt -e ".[dev,ray]"

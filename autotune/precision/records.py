@@ -33,7 +33,7 @@ class PrecisionCheckResult(Result, frozen=True, kw_only=True):
 class PrecisionCheckRequest(
     Request[PrecisionCheckResult], frozen=True, kw_only=True, tag="stability", tag_field="request"
 ):
-    """Ask for paired training runs: does `candidate` learn what `reference` learns, step by step.
+    """Asks for paired training runs: does `candidate` learn what `reference` learns, step by step.
 
     Both have the same batch and differ only in knobs that change arithmetic. For every seed three runs start from the
     same weights and see the same batches in the same order: reference, reference with weights perturbed by 1e-6, and
