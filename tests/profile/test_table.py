@@ -1,7 +1,10 @@
 """The answer in the terminal: everything at once fits, and nothing found is said."""
 
+import json
+
 import pytest
 
+from autotune.core import codec
 from autotune.core.interference_readings import HostInterference
 from autotune.core.results import Outcome
 from autotune.profile.records import (
@@ -87,6 +90,18 @@ def test_bounds_that_leave_most_of_a_step_unexplained_do_not_bound_it():
     shown = "\n".join(lines(result(bounds=bounds)))
 
     assert "bound by none of these: " in shown
+
+
+def test_files_keep_the_names_that_bounds_interference_and_slow_lines_had_in_them():
+    bounds = Bounds(moved_bytes=2**20, bytes_per_second=2.0**33, calls=2000, call_seconds=3e-6)
+    found = result(slow_line(), bounds=bounds, interference=HostInterference(foreign_cores=1.0))
+
+    written = json.loads(codec.encode(found))
+
+    assert written["limits"]["calls"] == 2000
+    assert written["contamination"]["foreign_cores"] == 1.0
+    assert len(written["findings"]) == 1
+    assert codec.decode(codec.encode(found), ProfileResult) == found
 
 
 def test_what_was_tried_stands_below_the_slow_line():
