@@ -92,7 +92,7 @@ def questions() -> tuple[Question, ...]:
         Question(
             name="nvml",
             what="NVML's fields, their time and their agreement",
-            decides="Gpu and Glance (machine/nvml.py), PERIOD_SECONDS (launch/telemetry.py)",
+            decides="Gpu and GpuReading (machine/nvml.py), PERIOD_SECONDS (launch/telemetry.py)",
             ask=gpu.readings,
         ),
         Question(

@@ -16,7 +16,7 @@ from typing import Any
 
 from autotune.core.interference_readings import GpuUse
 from autotune.core.stats import mean_of_known
-from autotune.machine.nvml import Glance, glance
+from autotune.machine.nvml import GpuReading, read_gpu
 
 PHASE = "measure"
 PERIOD_SECONDS = 0.2  # a GPU updates its utilization in 1/6 to 1 s, its energy counter in 0.1 s (docs/notes/gpu.md 1)
@@ -29,8 +29,8 @@ class Telemetry:
     def __init__(self, nvml: Any, gpu: Any, is_own: Callable[[int], bool]) -> None:
         """Read the `gpu` before the probe exists: any process that computes on it now is foreign."""
         self._nvml, self._gpu, self._is_own = nvml, gpu, is_own
-        self._before = set(glance(nvml, gpu).processes or ())
-        self._readings: list[Glance] = []
+        self._before = set(read_gpu(nvml, gpu).processes or ())
+        self._readings: list[GpuReading] = []
         self._own: set[int] = set()
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
@@ -58,7 +58,7 @@ class Telemetry:
     def _read(self) -> None:
         while True:
             is_last = self._over.is_set()
-            reading = glance(self._nvml, self._gpu)
+            reading = read_gpu(self._nvml, self._gpu)
             self._own |= {pid for pid in reading.processes or () if pid not in self._own and self._is_own(pid)}
             self._readings.append(reading)
             if is_last:
@@ -66,7 +66,7 @@ class Telemetry:
             self._over.wait(PERIOD_SECONDS)
 
 
-def summary(readings: Sequence[Glance], before: set[int], own: set[int]) -> GpuUse | None:
+def summary(readings: Sequence[GpuReading], before: set[int], own: set[int]) -> GpuUse | None:
     """Return the readings of a window in one record; None without any.
 
     Processes of `before`, which were on the GPU before the probe existed, are foreign. Others are foreign only if one

@@ -56,7 +56,7 @@ class Gpu(Record, frozen=True, kw_only=True):
     throttle_reasons: tuple[str, ...] | None = None  # empty if it runs at full speed
 
 
-class Glance(Record, frozen=True, kw_only=True):
+class GpuReading(Record, frozen=True, kw_only=True):
     """The changing readings of a GPU; they take well under a millisecond if the driver is loaded."""
 
     utilization: float | None = None  # share of the GPU's last sample period (1/6 to 1 s) with any kernel, 0..1
@@ -147,13 +147,13 @@ def find_gpu(nvml: Any, uuid: str | None) -> Any | None:
     return next((gpu for gpu in found if gpu is not None), None)
 
 
-def glance(nvml: Any, handle: Any) -> Glance:
+def read_gpu(nvml: Any, handle: Any) -> GpuReading:
     """Return the readings of a GPU that change with time."""
     percent = ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     milliwatts = ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle))
     millijoules = ask(lambda: nvml.nvmlDeviceGetTotalEnergyConsumption(handle))
     processes = _processes(ask(lambda: nvml.nvmlDeviceGetComputeRunningProcesses(handle)))
-    return Glance(
+    return GpuReading(
         utilization=None if percent is None else percent / 100,
         used_bytes=getattr(_memory(nvml, handle), "used", None),
         power_watts=None if milliwatts is None else milliwatts / 1000,

@@ -8,7 +8,7 @@ from autotune.core.records import Environment, Goal, TargetFacts
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import ProbeResult
 from autotune.errors import UsageError
-from autotune.machine.nvml import find_gpu, glance, library
+from autotune.machine.nvml import find_gpu, library, read_gpu
 from autotune.objectives.base import Decision, Objective
 
 INSTEAD = "Search with --objective throughput: what is faster mostly takes less energy too."
@@ -42,7 +42,7 @@ class Energy(Objective):
             return
         nvml = library()
         gpu = find_gpu(nvml, environment.device_uuid)
-        if gpu is None or glance(nvml, gpu).energy_joules is None:
+        if gpu is None or read_gpu(nvml, gpu).energy_joules is None:
             raise UsageError(
                 f"--objective energy: NVML tells no energy for {environment.device_name}. The driver's library is "
                 f"absent, the GPU has no counter (many consumer GPUs), or it is one slice of a GPU. {INSTEAD}"

@@ -8,7 +8,7 @@ import time
 import torch
 from msgspec.structs import asdict
 
-from autotune.machine.nvml import find_gpu, glance, gpus, library, nvml_problem
+from autotune.machine.nvml import find_gpu, gpus, library, nvml_problem, read_gpu
 from benchmarks.questions import NotRun, needs_cuda
 
 READINGS = 50
@@ -17,7 +17,7 @@ SIDE = 8192
 
 
 def readings(device: str) -> list[str]:
-    """Fields that are None, time of a glance, memory, energy against power, and our own process among the others."""
+    """Fields that are None, time of a reading, memory, energy against power, and our own process among the others."""
     needs_cuda(device)
     problem, uuid = nvml_problem(), str(torch.cuda.get_device_properties(device).uuid)
     gpu = find_gpu(library(), uuid)
@@ -27,22 +27,22 @@ def readings(device: str) -> list[str]:
     torch.cuda.synchronize(device)
     free, total = torch.cuda.mem_get_info(device)
     listed = next(gpu for gpu in gpus() if gpu.uuid and uuid in gpu.uuid)
-    idle = glance(library(), gpu)
+    idle = read_gpu(library(), gpu)
     began = time.perf_counter()
     for _ in range(READINGS):
-        glance(library(), gpu)
+        read_gpu(library(), gpu)
     each = (time.perf_counter() - began) / READINGS
-    began, seen = time.perf_counter(), [glance(library(), gpu)]
+    began, seen = time.perf_counter(), [read_gpu(library(), gpu)]
     while time.perf_counter() - began < BUSY_SECONDS:
         for _ in range(20):
             torch.mm(a, a)
         torch.cuda.synchronize(device)
-        seen.append(glance(library(), gpu))
+        seen.append(read_gpu(library(), gpu))
     seconds, last = time.perf_counter() - began, seen[-1]
     lacking = [name for name, value in {**asdict(listed), **asdict(last)}.items() if value is None]
     lines = [
         f"{listed.name}, driver {listed.driver}; None: {', '.join(lacking) or 'no field'}",
-        f"a glance takes {1e3 * each:.2f} ms",
+        f"a reading takes {1e3 * each:.2f} ms",
         f"total {listed.total_bytes or 0:,}, reserved {listed.reserved_bytes or 0:,}, used {listed.used_bytes or 0:,} "
         f"by NVML; total {total:,}, used {total - free:,} by torch",
         f"busy: utilization {last.utilization}, {last.sm_clock_mhz} of {listed.max_sm_clock_mhz} MHz (idle "

@@ -10,7 +10,7 @@ import torch
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.machine.nvml import find_gpu, glance, library
+from autotune.machine.nvml import find_gpu, library, read_gpu
 from tests.worlds import config
 
 LONG_ENOUGH = ProbeBudget(min_seconds=3.0, max_seconds=5.0)
@@ -48,7 +48,7 @@ def _probe(folder, monkeypatch, uuid):
 
 def test_a_card_that_computes_is_seen_to(tmp_path, monkeypatch, uuid):
     gpu = find_gpu(library(), uuid)
-    before = set(glance(library(), gpu).processes or ())  # in a container perhaps we, unrecognised
+    before = set(read_gpu(library(), gpu).processes or ())  # in a container perhaps we, unrecognised
 
     result = _probe(tmp_path, monkeypatch, uuid)
 
@@ -79,10 +79,10 @@ def test_who_was_on_the_card_before_the_probe_is_told(tmp_path, monkeypatch, uui
 def test_a_reading_takes_a_fraction_of_the_time_between_two(uuid):
     nvml = library()
     gpu = find_gpu(nvml, uuid)
-    glance(nvml, gpu)
+    read_gpu(nvml, gpu)
     began = time.perf_counter()
     for _ in range(10):
-        reading = glance(nvml, gpu)
+        reading = read_gpu(nvml, gpu)
     seconds = (time.perf_counter() - began) / 10
 
     assert seconds < 0.05

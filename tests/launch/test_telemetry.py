@@ -21,7 +21,7 @@ from autotune.core.requests import ProbeRequest
 from autotune.core.results import ProbeResult
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.launch.telemetry import Telemetry, summary
-from autotune.machine.nvml import Glance, find_gpu, glance
+from autotune.machine.nvml import GpuReading, find_gpu, read_gpu
 
 CHILD = (sys.executable, str(Path(__file__).parents[1] / "faults" / "faulty_child.py"))
 UUID = "f1d0"
@@ -94,7 +94,7 @@ def probed(gpu: Card, folder: Path, *, device: str = "cuda:0", target: str = "me
 
 
 def test_a_glance_is_in_the_units_of_its_names() -> None:
-    assert glance(Card(), 7) == Glance(
+    assert read_gpu(Card(), 7) == GpuReading(
         utilization=0.8,
         used_bytes=30,
         power_watts=350.0,
@@ -122,11 +122,11 @@ def test_what_nobody_could_have_computed_is_no_share() -> None:
         def nvmlDeviceGetProcessUtilization(self, handle: int, since: int) -> list[Any]:  # noqa: N802
             return [SimpleNamespace(pid=1, timeStamp=since + 1, smUtil=4_294_967)]
 
-    assert glance(Garbled(), 7).computing == ()
+    assert read_gpu(Garbled(), 7).computing == ()
 
 
 def test_a_library_that_answers_nothing_gives_a_glance_of_nothing() -> None:
-    assert glance(object(), 7) == Glance()
+    assert read_gpu(object(), 7) == GpuReading()
 
 
 @pytest.mark.parametrize(("uuid", "gpu"), [(UUID, 7), (f"GPU-{UUID}", 7), ("else", None), ("", None), (None, None)])
@@ -207,7 +207,7 @@ def test_without_a_driver_a_probe_runs_as_ever(tmp_path: Path) -> None:
 def test_only_who_cannot_be_the_probe_is_foreign(
     seen: tuple[int, ...], before: set[int], own: set[int], foreign: tuple[int, ...]
 ) -> None:
-    use = summary([Glance(processes=seen)], before, own)
+    use = summary([GpuReading(processes=seen)], before, own)
 
     assert use is not None
     assert use.foreign_processes == foreign
@@ -215,12 +215,12 @@ def test_only_who_cannot_be_the_probe_is_foreign(
 
 def test_readings_are_averaged_where_means_matter_and_bounded_where_extremes_do() -> None:
     readings = [
-        Glance(utilization=0.5, used_bytes=9, power_watts=100.0, energy_joules=5.0, sm_clock_mhz=1400),
-        Glance(utilization=1.0, used_bytes=7, power_watts=300.0, energy_joules=65.0, sm_clock_mhz=1500,
+        GpuReading(utilization=0.5, used_bytes=9, power_watts=100.0, energy_joules=5.0, sm_clock_mhz=1400),
+        GpuReading(utilization=1.0, used_bytes=7, power_watts=300.0, energy_joules=65.0, sm_clock_mhz=1500,
                throttle_reasons=("power brake",)),
-        Glance(throttle_reasons=("power brake", "power cap")),
-        Glance(processes=(8, 9), computing=((8, 0.6), (9, 0.2), (10, 0.9))),
-        Glance(processes=(8, 9), computing=()),
+        GpuReading(throttle_reasons=("power brake", "power cap")),
+        GpuReading(processes=(8, 9), computing=((8, 0.6), (9, 0.2), (10, 0.9))),
+        GpuReading(processes=(8, 9), computing=()),
     ]  # fmt: skip
 
     assert summary(readings, set(), own={10}) == GpuUse(
