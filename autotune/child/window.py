@@ -42,7 +42,7 @@ from autotune.child.watched_loop import Callbacks, Instruments, LoopShape
 from autotune.child.window_stopping import WindowStopping
 from autotune.core.interference_readings import HostInterference
 from autotune.core.requests import ProbeBudget
-from autotune.machine.interference import Look, interference_between, look
+from autotune.machine.interference import KernelCounters, interference_between, read_counters
 from autotune.targets.base import Order, Step
 
 LONG_STEP_SECONDS = 0.1  # of a step: work done once between two such steps is negligible
@@ -74,7 +74,7 @@ class ProbeWatch:
         self._step_seconds, self._micro_batches = 0.0, 1  # of an optimizer step, once it is warm
         self._losses: list[Any] = []
         self._successes = 0
-        self._look: Look | None = None
+        self._counters: KernelCounters | None = None
         self.ending = WindowStopping(  # by the device's clock
             budget, workers=shape.loader_workers, epoch=shape.epoch_batches, incumbent=incumbent
         )
@@ -213,7 +213,7 @@ class ProbeWatch:
         self.steps_per_block = self._agree(_together(max(self._step_seconds, loading)))
         if self._agree(0 < loading < PLENTY_SHARE * self._step_seconds):
             self._batches_per_turn = self.ending.batches_per_turn = 1
-        self._look = look()  # before settling, so that the time of looking falls into it
+        self._counters = read_counters()  # before settling, so that the time of reading falls into it
         if self._agree(not self._loads and self._batches_per_turn == 1 and self._step_seconds >= LONG_STEP_SECONDS):
             return self._begin()
         return self._next_part(self._settled, Order.CONTINUE)
@@ -255,8 +255,8 @@ class ProbeWatch:
         if self._collections.seconds_per_step:
             seconds, self.steps = self._spread()
             self.ending.measured_instead(seconds)
-        if self._look:
-            self.interference = interference_between(self._look, look())
+        if self._counters:
+            self.interference = interference_between(self._counters, read_counters())
 
     def _is_enough(self) -> bool:
         """Return whether the steps that the device has finished by now are all that are needed."""

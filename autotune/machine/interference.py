@@ -29,7 +29,7 @@ ForeignCores = Callable[[Callable[[float], None]], float | None]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Look:
+class KernelCounters:
     """The counters at one moment, in seconds. None: the kernel does not report them."""
 
     now: float
@@ -38,12 +38,12 @@ class Look:
     own: float  # this process and all that it started
 
 
-def look() -> Look:
+def read_counters() -> KernelCounters:
     """Return the counters. This takes 1 to 2 ms (it visits all processes): not for use inside a window."""
-    return Look(now=time.perf_counter(), waited=run_queue_wait(), busy=_busy_seconds(), own=_own_seconds())
+    return KernelCounters(now=time.perf_counter(), waited=run_queue_wait(), busy=_busy_seconds(), own=_own_seconds())
 
 
-def interference_between(before: Look, after: Look) -> HostInterference:
+def interference_between(before: KernelCounters, after: KernelCounters) -> HostInterference:
     """Return the interference between two readings."""
     elapsed = after.now - before.now
     wait = foreign = None
@@ -56,9 +56,9 @@ def interference_between(before: Look, after: Look) -> HostInterference:
 
 def foreign_cores(pause: Callable[[float], None]) -> float | None:
     """Return how many cores other processes keep busy during the next second; None if the kernel does not report it."""
-    before = look()
+    before = read_counters()
     pause(OUTSIDE_LOOK_SECONDS)
-    return interference_between(before, look()).foreign_cores
+    return interference_between(before, read_counters()).foreign_cores
 
 
 def run_queue_wait() -> float | None:

@@ -12,7 +12,7 @@ from autotune.knobs import malloc
 from autotune.machine.compilers import compiler_of
 from autotune.machine.environment import visible_gpus
 from autotune.machine.host import host_memory, shared_memory_bytes
-from autotune.machine.interference import interference_between, look
+from autotune.machine.interference import interference_between, read_counters
 from autotune.machine.nvml import Gpu, deprecated_pynvml, gpus, nvml_problem
 from autotune.report.blocks import Check
 from autotune.units import format_bytes
@@ -29,9 +29,9 @@ SAMPLE_SECONDS = 1.0  # in ticks of 10 ms, which err by 1 %
 
 def measure_foreign_cores() -> float | None:
     """Return the number of cores that others keep busy, measured for a second; None: unknown on this system."""
-    before = look()
+    before = read_counters()
     time.sleep(SAMPLE_SECONDS)
-    return interference_between(before, look()).foreign_cores
+    return interference_between(before, read_counters()).foreign_cores
 
 
 def examine(

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 import pytest
 
 from autotune.core.interference_readings import MOST_WAIT_SHARE, HostInterference
-from autotune.machine.interference import Look, interference_between
+from autotune.machine.interference import KernelCounters, interference_between
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the kernel's counters are read from /proc")
 BUSY = """
@@ -24,13 +24,13 @@ while True:
 # A process of its own, so that it can be bound to one core. It works for half a second between two looks.
 ALONE = """
 import os, sys, time
-from autotune.machine.interference import interference_between, look
+from autotune.machine.interference import interference_between, read_counters
 os.sched_setaffinity(0, {int(sys.argv[1])})
-before = look()
+before = read_counters()
 end = time.perf_counter() + 0.5
 while time.perf_counter() < end:
     pass
-seen = interference_between(before, look())
+seen = interference_between(before, read_counters())
 print((seen.run_queue_wait_share, seen.foreign_cores))
 """
 # A sample that takes 0.2 s of a core: by the clock, and as it is told.
@@ -55,7 +55,7 @@ print((time.perf_counter() - began, told))
 # The same with two workers; what all three used by their own account, and what was seen as the probe's own.
 WITH_WORKERS = """
 import os, signal, sys, time
-from autotune.machine.interference import look
+from autotune.machine.interference import read_counters
 os.sched_setaffinity(0, {int(sys.argv[1])})
 reports, report = os.pipe()
 
@@ -73,14 +73,14 @@ def worker(stays):
         os._exit(0)
     return identity
 
-before, began = look(), time.process_time()
+before, began = read_counters(), time.process_time()
 ended, staying = worker(stays=False), worker(stays=True)
 work()
 os.waitpid(ended, 0)
 lines = b""
 while lines.count(b"\\n") < 2:
     lines += os.read(reports, 100)
-after, used = look(), time.process_time() - began
+after, used = read_counters(), time.process_time() - began
 os.kill(staying, signal.SIGKILL)
 waited = (after.waited - before.waited) / (after.now - before.now)
 print((after.own - before.own, used + sum(map(float, lines.split())), waited))
@@ -145,8 +145,8 @@ def test_workers_of_the_probe_are_its_own_while_they_run_and_when_they_have_ende
 
 
 def test_what_is_not_the_probes_own_is_foreign() -> None:
-    before = Look(now=10.0, waited=1.0, busy=100.0, own=50.0)
-    after = Look(now=12.0, waited=1.5, busy=103.0, own=52.0)
+    before = KernelCounters(now=10.0, waited=1.0, busy=100.0, own=50.0)
+    after = KernelCounters(now=12.0, waited=1.5, busy=103.0, own=52.0)
 
     found = interference_between(before, after)
 
@@ -154,9 +154,9 @@ def test_what_is_not_the_probes_own_is_foreign() -> None:
 
 
 def test_counters_that_disagree_by_a_tick_are_no_negative_work() -> None:
-    before = Look(now=0.0, waited=None, busy=1.0, own=1.0)
+    before = KernelCounters(now=0.0, waited=None, busy=1.0, own=1.0)
 
-    found = interference_between(before, Look(now=1.0, waited=None, busy=1.99, own=2.0))
+    found = interference_between(before, KernelCounters(now=1.0, waited=None, busy=1.99, own=2.0))
 
     assert found == HostInterference(run_queue_wait_share=None, foreign_cores=0.0)
 

@@ -20,7 +20,7 @@ from autotune.child.memory_trace import track_on
 from autotune.core.memory_growth import FEWEST_READINGS, MOST_STEPS_LEFT, memory_growth
 from autotune.core.results import Outcome
 from autotune.machine.host import host_memory
-from autotune.machine.interference import interference_between, look
+from autotune.machine.interference import interference_between, read_counters
 from autotune.profile.measuring.backward_watch import BackwardWatch
 from autotune.profile.measuring.calls import CALLS, Calls, Watched
 from autotune.profile.measuring.communication import GraphSearches
@@ -101,7 +101,7 @@ class LinePasses:
             if _counts(step):
                 samples.append(step.samples)
 
-        before = look()
+        before = read_counters()
         self._timing(True)
         self.stopwatch.start()
         with self._collections.watched():
@@ -111,7 +111,7 @@ class LinePasses:
         steps = len(each_step)
         self._found = replace(
             self._found,
-            interference=interference_between(before, look()),
+            interference=interference_between(before, read_counters()),
             steps=steps,
             step_seconds=each_step,
             samples=sum(samples) / steps,
