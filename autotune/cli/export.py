@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PLAIN = ("json", "yaml", "env")  # the settings by knob name
 CHECKED = (Framework.HUGGING_FACE, Framework.LIGHTNING, Framework.ACCELERATE)  # classes that take arguments
+LOOPS = (Framework.TORCH, Framework.LIGHTNING, Framework.ACCELERATE)  # code of a loop, which a command has already
 # Whose settings are names with values, for a file:
 WITH_KEYS = (Framework.HUGGING_FACE, Framework.ACCELERATE, Framework.DEEPSPEED)
 
@@ -30,7 +31,8 @@ def export(
         str | None,
         typer.Option(
             help="torch, hf (TrainingArguments), lightning, accelerate, deepspeed (JSON), torchtitan (arguments); or "
-            "by knob name: json, yaml, env. [default: torch; for a command, its command line]"
+            "by knob name: json, yaml, env. Of a command, torch, lightning and accelerate are its command line. "
+            "[default: torch]"
         ),
     ] = None,
     global_batch: GlobalBatch = None,
@@ -53,8 +55,8 @@ def export(
 ) -> None:
     """Print the recommendation as code for your framework.
 
-    For a study of a command it is the command line to train with. Where a framework has no argument for a setting, the
-    line of code stands beside it.
+    For a study of a command it is the command line to train with: the script keeps its loop. Where a framework has no
+    argument for a setting, the line of code stands beside it.
     """
     from autotune.cli.options import one_of
     from autotune.cli.output import say, write
@@ -65,8 +67,14 @@ def export(
     from autotune.study.recommendation import command_of
     from autotune.targets.commands.command import is_command
 
-    is_default, to = to is None, to or Framework.TORCH.value
+    to = to or Framework.TORCH.value
     one_of("--to", to, (*Framework, *PLAIN))
+    if into is not None and (output is not None or check):
+        raise UsageError(
+            f"--write and {'--check' if output is None else '--output'} do not go together. --write puts values into "
+            f"a file of yours, and prints and builds nothing. Give one of the two, and run the command again for the "
+            f"other."
+        )
     if check and to not in CHECKED:
         raise UsageError(
             f"--check builds an object of a framework. --to {to} has none. Choose {', '.join(CHECKED)}, or leave "
@@ -74,6 +82,9 @@ def export(
         )
     best = _recommended(study, global_batch)
     framework = None if to in PLAIN else Framework(to)
+    is_line = is_command(best.target) and framework in LOOPS and into is None
+    if is_line:
+        _check_line(best, world_size, check=check)
     found = recipe(best, framework or Framework.TORCH, world_size)
     params = on_devices(best, world_size).params
     if into is not None:
@@ -82,8 +93,8 @@ def export(
         if framework is not None:
             say(f"The rest is code: leave out --write, and --to {to} prints it.", stderr=True)
         return
-    if is_default and is_command(best.target):
-        command = command_of(on_devices(best, world_size))
+    if is_line:
+        command = command_of(best)
         text, remarks = f"{command.text}\n", iter([command.missing] if command.missing else [])
     else:
         text = _plain(to, params, found) if framework is None else exported_text(framework, found)
@@ -111,6 +122,25 @@ def _recommended(study: str | None, global_batch: int | None) -> Recommendation:
         best = replace(best, facts=read_request(folder).facts)
     declare(*declared_in(best))
     return best
+
+
+def _check_line(best: Recommendation, world_size: int | None, *, check: bool) -> None:
+    """Raise `UsageError` for what the line of a command cannot be asked."""
+    from autotune.errors import UsageError
+    from autotune.export.ranks import ranks_of
+    from autotune.units import counted
+
+    if check:
+        raise UsageError(
+            f"--check builds an object of a framework, and {best.study} is the study of a command, whose script has "
+            f"its own loop. What is exported is the command line. Leave --check out."
+        )
+    if world_size not in (None, ranks_of(best)):
+        raise UsageError(
+            f"--world-size {world_size} is not what the command of {best.study} starts, which is "
+            f"{counted(ranks_of(best), 'rank')}. Their number stands in the command, and is no setting of autotune's. "
+            f"Search the command that starts {world_size}, or export the values by --to json."
+        )
 
 
 def _remarks(framework: Framework | None, found: Recipe, *, check: bool) -> Iterator[str]:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from autotune.study.view import StudyView
 
 CARD = "card"
+PAGE, MARKDOWN, PICTURES = (".html", ".htm"), (".md", ".txt"), (".svg", ".png")
 
 
 def report(
@@ -52,11 +53,8 @@ def report(
             "--markdown and --chart do not go together. One is a text, the other a picture. "
             "Give one of the two, and run the command again for the other."
         )
-    if output is not None and output.suffix.lower() == ".md" and not markdown and chart is None:
-        raise UsageError(
-            f"{output} would hold HTML: without --markdown the report is a page. Markdown was probably meant. Give "
-            f"--markdown, or name a file .html."
-        )
+    if output is not None and chart is None:
+        _check_ending(output, markdown=markdown)
     view = load_view(find(study))
     if markdown and output is None:
         sys.stdout.write(_markdown(view))
@@ -70,6 +68,17 @@ def report(
         between = os.path.relpath(view.folder.resolve(), place.resolve().parent)
         write(place, render(view, prefix="" if between == "." else f"{quote(Path(between).as_posix())}/"))
     say(place)
+
+
+def _check_ending(output: Path, *, markdown: bool) -> None:
+    """Raise `UsageError` for the name of a file that would hold something else than its ending says."""
+    kind, endings = ("Markdown", MARKDOWN) if markdown else ("an HTML page", PAGE)
+    if output.suffix.lower() not in ("", *endings):
+        raise UsageError(
+            f"{output} would hold {kind}, whatever its name says. A report is {' or '.join(PAGE)}, with --markdown "
+            f"{' or '.join(MARKDOWN)}, and with --chart {' or '.join(PICTURES)}. Name the file by what it is to be; a "
+            f"browser prints the page as PDF."
+        )
 
 
 def _markdown(view: StudyView) -> str:
@@ -90,7 +99,7 @@ def _draw(name: str, place: Path, view: StudyView) -> str | bytes:
     from autotune.report.raster import png
 
     kind = place.suffix.lower()
-    if kind not in (".svg", ".png", ""):
+    if kind not in (*PICTURES, ""):
         raise UsageError(
             f"{place} is neither .svg nor .png. Charts are drawn as SVG, which scales and which "
             f"every browser and most programs read. Write to -o {place.with_suffix('.svg')}."

@@ -25,11 +25,22 @@ class ExportedData:
     has_collate: bool = False
     has_sampler: bool = False
     has_loss: bool = False  # written as `loss(model, batch)`, not inferred
+    is_shared_out: bool = False  # among processes, of which each makes this loader
 
     @property
     def is_pair(self) -> bool:
         """Whether a batch is `inputs, targets`, and the loss a function of the model's output and the targets."""
-        return self.layout in (None, "pair") and not self.has_loss and self.kind != "script"
+        return self.layout in (None, "pair") and not self.has_loss
+
+    @property
+    def sharing(self) -> str:
+        """What of the user's own gave each rank its share when it was measured; empty where autotune did."""
+        return {"iterable": "dataset()", "dataloader": "dataloader()"}.get(self.kind, "")
+
+    @property
+    def is_sampled(self) -> bool:
+        """Whether its loader has a `DistributedSampler` that this module writes."""
+        return self.is_shared_out and self.kind == "dataset" and not self.has_sampler
 
     @property
     def batch(self) -> str:
@@ -39,8 +50,6 @@ class ExportedData:
     @property
     def loss(self) -> str:
         """The Python expression of a batch's loss."""
-        if self.kind == "script":
-            return "...  # as in your script"
         if self.is_pair:
             return "loss_fn(model(inputs), targets)"
         if self.layout == "dict" and not self.has_loss:
@@ -84,7 +93,7 @@ class ExportedData:
         if self.has_sampler:
             parts.append("sampler=sampler(dataset)")
         elif self.kind == "dataset":
-            parts.append("shuffle=True")
+            parts.append("sampler=DistributedSampler(dataset, drop_last=True)" if self.is_sampled else "shuffle=True")
         parts += ["collate_fn=collate"] * self.has_collate
         made = _called("DataLoader", *parts, *([f"**{spread}"] if spread else _named(options)))
         if self.layout == "dict" and not self.has_collate:
@@ -143,9 +152,9 @@ def _throughout(name: str, copied: str, images: tuple[str, ...], others: str = "
     )
 
 
-def call(function: str, **arguments: Any) -> str:
-    """A call in Python, on one line where it fits."""
-    return _called(function, *_named({name: python(value) for name, value in arguments.items()}))
+def call(function: str, *parts: str, **arguments: Any) -> str:
+    """A call in Python, on one line where it fits. `parts` are arguments in Python, `arguments` are values by name."""
+    return _called(function, *parts, *_named({name: python(value) for name, value in arguments.items()}))
 
 
 def _named(arguments: Mapping[str, str]) -> list[str]:

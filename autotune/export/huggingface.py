@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.export.data import ExportedData, call
-from autotune.export.recipe import Recipe, assembled, for_each_batch
+from autotune.export.recipe import UNUSED, Recipe, assembled, for_each_batch
 from autotune.knobs.training_arguments import training_arguments
 
 MADE = "transformers:TrainingArguments"  # from `arguments`
+DDP_UNUSED = "ddp_find_unused_parameters"
 OPTIM_FUSED = "adamw_torch_fused"  # AdamW alone has a name for its fused update (transformers 5.23, `OptimizerNames`)
 ALL_GPUS = (
     "# Trainer takes every GPU that it sees (DataParallel), and the global batch grows with them: hide all but one\n"
@@ -24,7 +25,7 @@ def text(found: Recipe) -> str:
         *found.model,
         f"args = {call('TrainingArguments', **arguments(found))}",
         *_for_the_trainer(found.data),
-        ALL_GPUS * (found.device == "cuda"),
+        ALL_GPUS * (found.device == "cuda" and found.world_size == 1),
         for_each_batch(found),
         found.beside_optimizer * ("optim" not in values(found)),
     )
@@ -39,6 +40,8 @@ def values(found: Recipe) -> dict[str, Any]:
     """The values by the names of `TrainingArguments`, as a file for `HfArgumentParser` has them too."""
     return {
         **training_arguments(found.loader, found.accumulation_steps, found.arguments),
+        # Left out, a Trainer searches every graph for parameters without a gradient (transformers 5.23).
+        **({DDP_UNUSED: bool(found.replicated.get(UNUSED))} if found.replicated is not None else {}),
         **({"use_cpu": True} if found.device == "cpu" else {}),
         **({"optim": OPTIM_FUSED} if found.optimizer.get("fused") and found.optimizers == ("AdamW",) else {}),
     }

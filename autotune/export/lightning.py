@@ -6,6 +6,7 @@ from typing import Any
 
 from autotune.errors import UsageError
 from autotune.export.data import call
+from autotune.export.ranks import reshards
 from autotune.export.recipe import Recipe, assembled, for_each_batch, loader
 
 MADE = "lightning:Trainer"  # from `arguments`
@@ -19,10 +20,15 @@ def text(found: Recipe) -> str:
     """
     return assembled(
         found,
-        ("from lightning import Trainer", "from torch.utils.data import DataLoader"),
+        (
+            "from lightning import Trainer",
+            "from lightning.pytorch.strategies import DDPStrategy",
+            "from lightning.pytorch.strategies import FSDPStrategy",
+            "from torch.utils.data import DataLoader",
+        ),
         *found.model,
         loader(found),
-        f"trainer = {call('Trainer', **arguments(found))}",
+        f"trainer = {call('Trainer', *_strategy(found), **arguments(found))}",
         for_each_batch(found),
         found.beside_optimizer,
     )
@@ -38,6 +44,15 @@ def arguments(found: Recipe) -> dict[str, Any]:
     return {
         "accelerator": found.device,
         "devices": found.world_size,
+        **({"use_distributed_sampler": False} if found.world_size > 1 and found.data.sharing else {}),
         **found.arguments,
         "accumulate_grad_batches": found.accumulation_steps,
     }
+
+
+def _strategy(found: Recipe) -> tuple[str, ...]:
+    """Return the argument, in Python, that says how ranks train one model; none for the usual way."""
+    if found.strategy is not None:
+        own = "FULL_SHARD" if reshards(found.strategy) else "SHARD_GRAD_OP"
+        return (f"strategy={call('FSDPStrategy', sharding_strategy=own)}",)
+    return (f"strategy={call('DDPStrategy', **found.replicated)}",) if found.replicated else ()

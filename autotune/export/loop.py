@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from autotune.core.records import TargetFacts
-from autotune.export.data import data_of
+from autotune.export.data import call, data_of
 from autotune.export.recipe import OPTIMIZER, Recipe, assembled, epochs, loader
 from autotune.harmless import python
+from autotune.knobs.static_graph import StaticGraph
 
 DATA_LOADER = "from torch.utils.data import DataLoader"
 # As when measured. Dropped at each epoch's end, a whole epoch without one step would go unnoticed.
@@ -16,11 +17,17 @@ def text(found: Recipe) -> str:
     """Python about `model`, `dataset`, `loss_fn`, `optimizer` and `epochs`, and what else the target's file brings."""
     return assembled(
         found,
-        (DATA_LOADER, "from torch.nn.parallel import DistributedDataParallel"),
+        (
+            DATA_LOADER,
+            "from torch.nn.parallel import DistributedDataParallel",
+            "from torch.utils.data.distributed import DistributedSampler",
+        ),
         *found.rank_setup,
-        f"model = model.to({python(found.device)})" * (found.data.kind != "script"),
+        f"model = model.to({python(found.device)})",
         *found.model,
-        found.ddp_wrapping,
+        f"model = {call('DistributedDataParallel', 'model', **found.replicated)}"
+        if found.replicated is not None
+        else "",
         loader(found),
         f"scaler = torch.amp.GradScaler({python(found.device)})" * found.scaler,
         found.optimizer_line,
@@ -66,8 +73,18 @@ def _micro_batch(found: Recipe) -> tuple[str, ...]:
     update = (*update, "optimizer.zero_grad()")
     return (
         *("micro_batches += 1",) * (steps > 1),
+        *(f"{_exchange(found)}  # gradients, once in a step",) * (steps > 1 and bool(found.rank_setup)),
         *found.batch,
         *((f"with {', '.join(found.contexts)}:", f"    {forward}") if found.contexts else (forward,)),
         f"{f'scaler.scale({scaled})' if found.scaler else f'({scaled})' if steps > 1 else scaled}.backward()",
         *((f"if micro_batches % {steps} == 0:", *(f"    {line}" for line in update)) if steps > 1 else update),
     )
+
+
+def _exchange(found: Recipe) -> str:
+    """Return the statement by which ranks exchange gradients after the last micro-batch of a step alone."""
+    is_last = f"micro_batches % {found.accumulation_steps} == 0"
+    if found.replicated is None:
+        return f"model.set_requires_gradient_sync({is_last})"
+    is_first = "micro_batches == 1 or " * bool(found.replicated.get(StaticGraph.name))  # in which the graph is recorded
+    return f"model.require_backward_grad_sync = {is_first}{is_last}"

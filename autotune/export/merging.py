@@ -62,7 +62,7 @@ def _yaml(path: Path, before: str, values: Mapping[str, Any]) -> str:
         if found is None or found["name"] not in values:
             continue
         following = lines[number + 1] if number + 1 < len(lines) else ""
-        if found["value"][:1] in ("[", "{", "|", ">", "&", "*", "!") or (
+        if (found["value"][:1] in ("[", "{", "|", ">", "&", "*", "!") and not _is_mapping(found["value"])) or (
             not found["value"] and following.startswith((" ", "-", "\t"))
         ):
             raise UsageError(
@@ -72,3 +72,11 @@ def _yaml(path: Path, before: str, values: Mapping[str, Any]) -> str:
         value = missing.pop(found["name"], values[found["name"]])
         lines[number] = f"{found['name']}: {json.dumps(value)}{found['rest']}"
     return "\n".join([*lines, as_yaml(missing).rstrip("\n")] if missing else lines) + "\n"
+
+
+def _is_mapping(text: str) -> bool:
+    """Return whether `text` is a whole mapping, as this module writes one on a line."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from dataclasses import replace as replaced
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,9 +12,11 @@ from msgspec.structs import replace
 from autotune.core.records import Config, Value
 from autotune.errors import UsageError
 from autotune.export.data import ExportedData, data_of
+from autotune.export.ranks import BY_LAUNCHER, check_strategy, joining, ranks_of, starting
 from autotune.harmless import comment, plain, python, shell_word
 from autotune.knobs import KNOBS, check, environ, plan_of
 from autotune.knobs.base import Knob, Plan
+from autotune.knobs.strategy import Strategy
 from autotune.knobs.training_arguments import FORMER_RECOMPUTE, RECOMPUTE
 from autotune.knobs.wording import Framework, Wording
 from autotune.study.answers import is_uncompared
@@ -23,6 +26,7 @@ from autotune.units import counted, format_rate, format_speedup, range_phrase
 
 MAPPING = "from collections.abc import Mapping"  # which the function for a batch needs
 OPTIMIZER = "# make the optimizer here, from model.parameters()"
+UNUSED = "find_unused_parameters"  # DistributedDataParallel's argument
 WORKERS = "num_workers"  # the knob, and DataLoader's argument
 MOST_SIZES = 4  # micro-batches that a message suggests, the largest
 ASSUMED = "The study does not say what its batches are: batches of (inputs, targets) and a loss of the two are assumed."
@@ -45,8 +49,9 @@ class Recipe:
     contexts: tuple[str, ...]
     scaler: bool
     world_size: int = 1  # devices that train together
-    rank_setup: tuple[str, ...] = ()  # statements that join the group of several processes, before the model moves
-    ddp_wrapping: str = ""  # the statement for these processes, where a knob has not wrapped the model
+    rank_setup: tuple[str, ...] = ()  # statements of a loop that starts as one of several processes, before the model moves
+    replicated: Mapping[str, Any] | None = None  # arguments of DistributedDataParallel; None: it is not used
+    strategy: str | None = None  # by which these processes share the weights out; None: they do not
     optimizer: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of the optimizer
     optimizers: tuple[str, ...] = ()  # the classes of the target's own
 
@@ -73,15 +78,20 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
     Raises `UsageError` for a setting that is unknown or has an impossible value.
     """
     best, device = on_devices(best, world_size), best.environment.device_kind
+    count = world_size or ranks_of(best)
+    joins = count > 1 and not is_command(best.target)  # of a command the script does so
+    if not joins:
+        best = replace(best, params={**best.params, Strategy.name: None})  # there is nobody to share with
     plan, data = planned(best.params, device), data_of(best.facts, best.target)
+    data = replaced(data, is_shared_out=joins and framework in BY_LAUNCHER)
+    check_strategy(plan.strategy, framework, device)
     said = [_worded(knob, best, framework, device) for knob in KNOBS]
     copies = framework is Framework.TORCH and device != "cpu"  # other frameworks copy by themselves
     pinned = bool(plan.loader_options.get("pin_memory"))
-    count = 1 if is_command(best.target) else world_size or ranks_of(best)
-    is_replicated = count > 1 and plan.strategy is None
+    unused = {UNUSED: True} if best.facts is not None and best.facts.finds_unused_parameters else {}
     function, batch = data.arrival(device if copies else "", _all(said, "images"), pinned=pinned)
     return Recipe(
-        remarks=_remarks(best, world_size, framework),
+        remarks=_remarks(best, count, framework, data),
         device=device,
         data=data,
         loader=_loader_options(best, plan),
@@ -93,17 +103,13 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
         batch=batch,
         contexts=tuple(one.context for one in said if one.context),
         scaler=any(one.scaler for one in said),
-        world_size=world_size or ranks_of(best),
-        rank_setup=_joining(device) if count > 1 else (),
-        ddp_wrapping=_wrapped(plan) * is_replicated,
+        world_size=count,
+        rank_setup=joining(device) if joins else (),
+        replicated={**plan.parallel_options, **unused} if joins and plan.strategy is None else None,
+        strategy=plan.strategy,
         optimizer=plan.optimizer_options,
         optimizers=best.facts.optimizer.names if best.facts and best.facts.optimizer else (),
     )
-
-
-def ranks_of(best: Recommendation) -> int:
-    """Return the number of processes that trained together when it was measured."""
-    return 1 if best.facts is None else best.facts.ranks
 
 
 def on_devices(best: Recommendation, world_size: int | None) -> Recommendation:
@@ -180,7 +186,9 @@ def loader(found: Recipe) -> str:
 
 def epochs(found: Recipe, *lines: str) -> tuple[str, ...]:
     """The loop that carries out `lines` for every micro-batch."""
-    return ("for epoch in range(epochs):", f"    for {found.data.batch} in loader:", *(f"{' ' * 8}{x}" for x in lines))
+    order = ("    loader.sampler.set_epoch(epoch)  # a new order",) * found.data.is_sampled
+    start = f"    for {found.data.batch} in loader:"
+    return ("for epoch in range(epochs):", *order, start, *(f"{' ' * 8}{x}" for x in lines))
 
 
 def assembled(found: Recipe, imports: tuple[str, ...], *body: str) -> str:
@@ -216,55 +224,27 @@ def _compared(best: Recommendation) -> str:
     return "" if best.speedup is None else f", {format_speedup(best.speedup)}× {baseline}"
 
 
-def _joining(device: str) -> tuple[str, ...]:
-    """Return the statements by which a process joins the others that train with it, on a device of its own."""
-    own = ("torch.cuda.set_device(torch.distributed.get_node_local_rank())",) * (device == "cuda")
-    return (*own, "torch.distributed.init_process_group()")
-
-
-def _wrapped(plan: Plan) -> str:
-    options = "".join(f", {name}={python(value)}" for name, value in plan.parallel_options.items())
-    return f"model = DistributedDataParallel(model{options})"
-
-
-def _remarks(best: Recommendation, world_size: int | None, framework: Framework) -> tuple[str, ...]:
+def _remarks(best: Recommendation, count: int, framework: Framework, data: ExportedData) -> tuple[str, ...]:
     where = f"{best.environment.device_name}, torch {best.environment.torch}, {best.measured_at[:10]}"
     change = best.global_batch_change
     ranks = ranks_of(best)
-    devices = "one device; on N devices accumulate N times less to keep it"
-    if world_size is not None and world_size != ranks:
-        devices = f"{counted(world_size, 'device')}; the speed was measured on {'one' if ranks == 1 else ranks}"
+    devices = "one device"
+    if Config(values=best.params).gradient_accumulation_steps > 1:
+        devices += "; on N devices accumulate N times less to keep it"
+    if count != ranks:
+        devices = f"{counted(count, 'device')}; the speed was measured on {'one' if ranks == 1 else ranks}"
     elif ranks > 1:
         devices = f"{ranks} ranks, as measured"
     said = (
         *((change.text,) if change else ()),
         f"{best.model}: {format_rate(best.samples_per_second)} samples/s{_compared(best)}; measured on {where}",
         f"Global batch {best.global_batch_size} on {devices}.",
-        *_of_ranks(best, world_size or ranks, framework),
+        *starting(best, count, framework, data),
         *(ASSUMED,) * (best.facts is None and not is_command(best.target)),
         *_of_a_step(() if best.facts is None else best.facts.update),
         *(f"Before Python starts: export {name}={shell_word(text)}" for name, text in environ(best.params).items()),
     )
     return tuple(map(plain, said))
-
-
-def _of_ranks(best: Recommendation, count: int, framework: Framework) -> tuple[str, ...]:
-    """Return a remark about the processes that a file of functions does not start itself; none for one process."""
-    if count == 1 or is_command(best.target):
-        return ()
-    start, data = f"torchrun --nproc-per-node {count}", "each gets its share of the dataset there"
-    match framework:
-        case Framework.LIGHTNING:
-            return (f"Its Trainer starts {count} processes, and gives each its share of the dataset.",)
-        case Framework.ACCELERATE:
-            if best.environment.device_kind == "cuda":  # on a CPU it starts one (1.15)
-                start = f"accelerate launch --multi_gpu --num_processes {count}"
-            start += " (or accelerate launch --config_file with the file that --write makes)"
-        case Framework.TORCH | Framework.DEEPSPEED:
-            data = "give each a DistributedSampler of the dataset instead of shuffle"
-    if framework is Framework.TORCH and Config(values=best.params).gradient_accumulation_steps > 1:
-        data += ", and use model.no_sync() for all micro-batches of a step but the last"
-    return (f"Start this once by {start}, which runs {count} processes: {data}.",)
 
 
 def _of_a_step(names: tuple[str, ...]) -> tuple[str, ...]:

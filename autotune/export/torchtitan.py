@@ -29,6 +29,9 @@ def _flags(found: Recipe) -> Iterator[str]:
     batch = int(found.loader["batch_size"])
     yield f"--training.local_batch_size {batch}"
     yield f"--training.global_batch_size {batch * found.accumulation_steps * found.world_size}"
+    if found.replicated is not None:  # it shares weights out otherwise
+        yield f"--parallelism.data_parallel_replicate_degree {found.world_size}"
+        yield "--parallelism.data_parallel_shard_degree 1"
     for name, value in found.arguments.items():
         yield f"--{name} {shell_word(str(value))}"
     for name in LOADER:

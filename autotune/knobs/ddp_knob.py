@@ -33,9 +33,9 @@ class DdpKnob(Knob):
             return NOTHING
         if framework is Framework.HUGGING_FACE and self.name == "bucket_cap_mb":
             return Wording(arguments={"ddp_bucket_cap_mb": value})
-        if framework in (Framework.TORCH, Framework.DEEPSPEED, Framework.TORCHTITAN):
-            return NOTHING  # of a loop the export itself wraps the model; the others do not wrap it in it
-        return Wording(model=(f"# DistributedDataParallel(model, {self.name}={value})",))
+        if framework is Framework.HUGGING_FACE:
+            return Wording(model=(f"# DistributedDataParallel(model, {self.name}={value})",))
+        return NOTHING  # the export itself makes the wrapper or its options; DeepSpeed and torchtitan have none
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Set the argument of `DistributedDataParallel`, if it is not the default."""

@@ -20,11 +20,15 @@ EFFECTS: dict[Value, Influence] = {
     FSDP: Influence(fixed_time=Factor(1.2, 0.25), fixed_memory=Factor(0.5, 0.3)),
 }
 CONTIGUOUS = "for one in model.parameters(): one.data = one.data.contiguous()  # fully_shard takes no other weights"
+# Each rank keeps a share of its own weights, which are those of rank 0 on all of them in a probe, as DDP does it.
+EQUAL = "for one in (*model.parameters(), *model.buffers()): torch.distributed.broadcast(one.data, src=0)"
 ZERO_STAGES: dict[Value, int] = {ZERO2: 2, FSDP: 3}
 SHARD = {
     ZERO2: "for part in (*blocks(model), model): fully_shard(part, reshard_after_forward=False)",
     FSDP: "for part in (*blocks(model), model): fully_shard(part)",
 }
+# Where a framework is told which parts to share out one by one; a model of transformers tells it by _no_split_modules.
+BLOCKS = "# each block was shared out by itself: name their class in {}"
 
 
 class Strategy(ChoiceKnob):
@@ -71,7 +75,7 @@ class Strategy(ChoiceKnob):
         return EFFECTS.get(value, NEUTRAL)
 
     def wording(self, value: Value, framework: Framework, device: str) -> Wording:
-        """Return the framework's own sharding; where it is no argument of its object, a remark says what to write."""
+        """Return the framework's own sharding. What is an object of Lightning or Accelerate, the export makes."""
         if value is None:
             return NOTHING
         reshards = value == FSDP
@@ -81,15 +85,18 @@ class Strategy(ChoiceKnob):
                     "from torch.distributed.fsdp import fully_shard",
                     "from autotune.targets.checkpointing import blocks",
                 )
-                return Wording(setup=imports, model=(CONTIGUOUS, SHARD[str(value)]))
+                return Wording(setup=imports, model=(CONTIGUOUS, EQUAL, SHARD[str(value)]))
             case Framework.HUGGING_FACE:
-                return Wording(arguments={"fsdp": f"{'full_shard' if reshards else 'shard_grad_op'} auto_wrap"})
+                options = {"version": 2, "reshard_after_forward": reshards}
+                named = BLOCKS.format(
+                    'fsdp_config["transformer_layer_cls_to_wrap"], unless the model is of transformers'
+                )
+                return Wording(arguments={"fsdp": True, "fsdp_config": options}, model=(CONTIGUOUS, named))
             case Framework.LIGHTNING:
-                own = "FULL_SHARD" if reshards else "SHARD_GRAD_OP"
-                return Wording(model=(f'# strategy of the Trainer: FSDPStrategy(sharding_strategy="{own}")',))
+                return Wording(model=(BLOCKS.format("auto_wrap_policy={...} of the strategy"),))
             case Framework.ACCELERATE:
-                own = f"--use_fsdp --fsdp_version 2 --fsdp_reshard_after_forward {str(reshards).lower()}"
-                return Wording(model=(f"# start it by: accelerate launch {own}",))
+                named = BLOCKS.format("transformer_cls_names_to_wrap=[...] of the plugin, unless it is of transformers")
+                return Wording(model=(CONTIGUOUS, named))
             case Framework.DEEPSPEED:
                 return Wording(arguments={"zero_optimization": {"stage": ZERO_STAGES[value]}})
             case Framework.TORCHTITAN:

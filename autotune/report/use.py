@@ -54,11 +54,10 @@ def ways(best: Recommendation, view: StudyView) -> list[Way]:
     else:
         before = "In the shell, before Python starts: " + "; ".join(phrases.exports(best.params))
         note = before if phrases.exports(best.params) else ""
-        lines = with_autotune(study, view.request.facts)
-        found += [
-            Way(name="autotune", title="Your loop", text=lines, note=note, is_program=True),
-            *_programs(best, view),
-        ]
+        if view.request.facts.ranks == 1:  # `apply` joins no other processes: the programs do
+            lines = with_autotune(study, view.request.facts)
+            found.append(Way(name="autotune", title="Your loop", text=lines, note=note, is_program=True))
+        found += _programs(best, view)
     first = "run {}" if command else "export {} --to hf"
     shell = [line.format(shell_word(study)) for line in (first, "show {} --sort speed", "best {} --verbose")]
     matter, others = essential(best)

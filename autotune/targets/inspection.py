@@ -104,6 +104,7 @@ def _contract(
         settable=_settable(contract),
         framework=contract.framework,
         ranks=world.world().size,
+        finds_unused_parameters=parallel.finds_unused(contract),
         exposed_communication=exposed_share(training),
         optimizer=optimizer,
         attention=first.attention.found(),
@@ -132,9 +133,8 @@ def _step_of_all_ranks(contract: Contract, training: Training, first: _FirstStep
     """Take the first step, and return its facts. Raises `TargetError` unless all ranks then have equal parameters."""
     agreement = Agreement(training.model, training.parallel.called)
     if training.exchanges:
-        unused = parallel.finds_unused(contract)
         first.at_first = lambda batch: agreement.try_alone(
-            lambda: training.gradients(batch, exchanges=False), finds_unused=unused
+            lambda: training.gradients(batch, exchanges=False), finds_unused=parallel.finds_unused(contract)
         )
     with blaming(first, contract.root), agreement.watching():
         facts = _take_step(training, training.model, first, device)

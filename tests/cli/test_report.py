@@ -56,7 +56,10 @@ def test_the_help_names_every_chart(home: Path) -> None:
     ("words", "remedy"),
     [
         (("--to", "md"), "autotune report has no option --to. It was probably mistyped. There are --output, --chart, "),
-        (("-o", "report.md"), "Give --markdown"),
+        (("-o", "report.md"), "with --markdown .md"),
+        (("-o", "report.pdf"), "report.pdf would hold an HTML page"),
+        (("-o", "report.png"), "with --chart .svg or .png"),
+        (("--markdown", "-o", "report.html"), "report.html would hold Markdown"),
         (("--chart", "throughputs"), "--chart finalists, step, ranks, settings"),
         (("--chart", "timeline"), "settings, throughput, precision, history, card."),
         (("--chart", "throughput", "-o", "curve.gif"), "-o curve.svg"),

@@ -5,12 +5,12 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 
 import pytest
 from msgspec.structs import replace
 
 from autotune.errors import UsageError
-from autotune.export import loop
 from autotune.export.merging import merged
 from autotune.export.plain import as_variables
 from autotune.export.programs import exported_text
@@ -205,7 +205,7 @@ def test_what_ranks_were_measured_with_is_for_as_many_devices():
     assert on_devices(best, 4).params["gradient_accumulation_steps"] == 2
 
 
-@pytest.mark.parametrize("framework", ["torch", "hf", "lightning", "accelerate", "deepspeed", "torchtitan"])
+@pytest.mark.parametrize("framework", ["hf", "deepspeed", "torchtitan"])
 @pytest.mark.parametrize("workers", ["--num-workers {num_workers=0}", ""])
 def test_of_a_command_the_settings_are_exported_and_nothing_that_its_script_does_not_have(tmp_path, framework, workers):
     best = recommendation(
@@ -223,27 +223,75 @@ def test_of_a_command_the_settings_are_exported_and_nothing_that_its_script_does
     assert re.search("bf16|bfloat16", text)
     assert not re.search("drop_last|collate|shuffle|dataset|loss_fn|inputs", text)
     assert ("persistent_workers" in text) == (workers == "")
+    assert "Your script stays as it is, and is started by: python train.py --batch-size 64" in text
 
 
-def test_of_a_command_the_command_is_exported_unless_a_framework_is_named(tmp_path):
+SHARING = """
+import os, sys
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+torch.distributed.init_process_group("gloo")
+loader = DataLoader(range(64), batch_size=int(sys.argv[2]), sampler=DistributedSampler(range(64)))
+open("rank" + os.environ["RANK"], "w").write(str([len(batch) for batch in loader]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("to", [(), ("--to", "torch"), ("--to", "lightning"), ("--to", "accelerate")])
+def test_a_script_with_its_own_loop_is_exported_as_the_line_that_starts_it(tmp_path, to):
     best = recommendation(
-        target="-- python train.py --batch-size {batch_size=64}", params=config(32, amp_dtype="bfloat16").values
-    )
+        target=f"-- {shlex.quote(sys.executable)} -m torch.distributed.run --standalone --nproc-per-node 2 train.py "
+        "--batch-size {batch_size=4}",
+        params=config(8, amp_dtype="bfloat16").values, facts=facts(ranks=2),
+    )  # fmt: skip
+    written(tmp_path / "study", whole(), best)
+    (tmp_path / "train.py").write_text(SHARING)
+
+    shown = run_here(tmp_path, "export", "study", *to)
+
+    assert shown.stdout.endswith("--nproc-per-node 2 train.py --batch-size 8\n")
+    assert "amp_dtype bf16: set them in the script" in shown.stderr
+    if not to:
+        subprocess.run(shown.stdout, shell=True, cwd=tmp_path, check=True)  # as a person types it
+        assert [(tmp_path / f"rank{rank}").read_text() for rank in range(2)] == ["[8, 8, 8, 8]"] * 2
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--world-size", "2"), "Their number stands in the command"),
+        (("--to", "accelerate", "--check"), "whose script has its own loop"),
+    ],
+)
+def test_what_the_line_of_a_command_cannot_be_asked_is_refused(tmp_path, words, said):
+    params = config(8, gradient_accumulation_steps=4).values
+    best = recommendation(target="-- python train.py --batch-size {batch_size=4}", params=params)
     written(tmp_path / "study", whole(), best)
 
-    usual, named = (run_here(tmp_path, "export", "study", *words) for words in ((), ("--to", "torch")))
-
-    assert usual.stdout == "python train.py --batch-size 32\n"
-    assert "amp_dtype bf16: set them in the script" in usual.stderr
-    assert "for epoch in range(epochs):" in named.stdout
+    assert said in assert_one_clear_error(run_here(tmp_path, "export", "study", *words))
+    assert run_here(tmp_path, "export", "study", "--world-size", "2", "--to", "json").returncode == 0
 
 
-def test_the_loop_of_a_command_leaves_batches_and_loss_to_the_script():
-    best = recommendation(
-        target="-- python train.py --batch-size {batch_size=64}", params=config(64, amp_dtype="bfloat16").values
-    )
+@pytest.mark.parametrize("words", [("-o", "out.py"), ("--check",), ("--check", "-o", "out.py")])
+def test_a_file_that_is_written_into_leaves_nothing_to_print_or_to_build(home, words):
+    told = _exported(home, "--to", "hf", "--write", "a.yaml", *words)
 
-    text = loop.text(recipe(best, Framework.TORCH))
+    assert "--write and --" in assert_one_clear_error(told)
+    assert not (home / "a.yaml").exists() and not (home / "out.py").exists()
 
-    compile(text, "export", "exec")
-    assert "loss = ...  # as in your script" in text
+
+def test_what_was_written_into_a_file_is_written_anew(tmp_path):
+    file = tmp_path / "a.yaml"
+    file.write_text('fsdp_config: {"fsdp_version": 1}  # mine\n')
+
+    assert merged(file, {"fsdp_config": {"fsdp_version": 2}}) == 'fsdp_config: {"fsdp_version": 2}  # mine\n'
+
+
+@pytest.mark.parametrize(("accumulation", "says"), [(1, False), (4, True)])
+def test_more_devices_accumulate_less_only_if_there_is_something_to_accumulate(accumulation, says):
+    best = recommendation(params=config(64, gradient_accumulation_steps=accumulation).values)
+
+    text = exported_text(Framework.ACCELERATE, recipe(best, Framework.ACCELERATE))
+
+    assert [word in text for word in ("on N devices accumulate", "accumulate(model)", "# divided by")] == [says] * 3
+    assert " on one device" in text

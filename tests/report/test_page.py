@@ -41,6 +41,7 @@ from tests.reporting import (
     measured,
     paired,
     recommendation,
+    request,
     trial,
     view,
     whole,
@@ -210,6 +211,15 @@ def test_a_program_is_not_broken_into_lines_and_a_command_is() -> None:
     assert kinds["autotune"] and kinds["torch"]
     assert not kinds["dict"] and not kinds["shell"]
     assert 'class="way code" id="use-torch"' in render(view(ladder(), recommendation()))
+
+
+def test_ranks_are_not_offered_a_loop_of_one_process() -> None:
+    facts = msgspec.structs.replace(FACTS, ranks=2)
+    of_ranks = dataclasses.replace(view(ladder()), request=request(facts=facts))
+
+    first = ways(recommendation(facts=facts), of_ranks)[0]
+
+    assert (first.name, "init_process_group" in first.text) == ("torch", True)
 
 
 def test_beside_a_number_that_is_no_speed_up_no_interval_of_one_is_drawn() -> None:

@@ -51,7 +51,14 @@ def test_they_are_recognised_in_a_script_with_its_line(tmp_path: Path) -> None:
 
 
 def test_a_plain_target_of_one_rank_is_told_nothing_of_ranks(tmp_path: Path) -> None:
-    assert not [one for one in inspect(tmp_path, COMPLETE).findings if one.name in ("ranks", "BatchNorm")]
+    found = inspect(tmp_path, COMPLETE)
+
+    assert not [one for one in found.findings if one.name in ("ranks", "BatchNorm")]
+    assert not found.finds_unused_parameters
+
+
+def test_an_export_can_tell_that_ranks_looked_for_unused_parameters(tmp_path: Path) -> None:
+    assert inspect(tmp_path, NORMED).finds_unused_parameters
 
 
 @pytest.mark.slow
