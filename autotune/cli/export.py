@@ -154,7 +154,7 @@ def _remarks(framework: Framework | None, found: Recipe, *, check: bool) -> Iter
         made = emitter(framework)
         yield making.check(made.MADE, made.arguments(found))
     for statement in lines_beside(found) if framework is Framework.DEEPSPEED else ():
-        yield from map(comment, statement.splitlines())
+        yield from (line if line.startswith("#") else comment(line) for line in statement.splitlines())
 
 
 def _plain(to: str, params: Mapping[str, Value], found: Recipe) -> str:

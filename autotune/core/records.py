@@ -231,7 +231,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     framework: OwnFramework = "torch"  # whose arguments the user's own object takes
     ranks: int = 1  # processes that train together, each with a micro-batch of its own
     of_rank: RankFacts | None = None  # of a command's rank, until they are compared
-    finds_unused_parameters: bool = False  # the file says that a batch may leave parameters without a gradient
+    finds_unused_parameters: bool | None = None  # it says that ranks look for them; None: an earlier version
     exposed_communication: float | None = None  # share of a micro-step that is an exchange of gradients alone, 0..1
     optimizer: OptimizerFacts | None = None  # None: an earlier version did not look, or none was seen to step
     attention: dict[str, tuple[str, ...]] = {}  # dtype -> kernels that take every call of it, beside torch's own

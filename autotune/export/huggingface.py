@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.export.data import ExportedData, call
-from autotune.export.recipe import UNUSED, Recipe, assembled, for_each_batch
+from autotune.export.recipe import Recipe, assembled, for_each_batch
 from autotune.knobs.training_arguments import training_arguments
 
 MADE = "transformers:TrainingArguments"  # from `arguments`
@@ -41,7 +41,7 @@ def values(found: Recipe) -> dict[str, Any]:
     return {
         **training_arguments(found.loader, found.accumulation_steps, found.arguments),
         # Left out, a Trainer searches every graph for parameters without a gradient (transformers 5.23).
-        **({DDP_UNUSED: bool(found.replicated.get(UNUSED))} if found.replicated is not None else {}),
+        **({DDP_UNUSED: found.finds_unused} if found.replicated is not None and found.finds_unused is not None else {}),
         **({"use_cpu": True} if found.device == "cpu" else {}),
         **({"optim": OPTIM_FUSED} if found.optimizer.get("fused") and found.optimizers == ("AdamW",) else {}),
     }

@@ -35,7 +35,7 @@ def starting(best: Recommendation, count: int, framework: Framework, data: Expor
         if best.environment.device_kind == "cuda":  # on a CPU it starts one (1.15)
             start = f"accelerate launch --multi_gpu --num_processes {count}"
         start += " (or accelerate launch --config_file with the file that --write makes)"
-    return (f"Start this once by {_threads(best, count)}{start}, which runs {count} processes: {share}.",)
+    return (f"Start your training once by {_threads(best, count)}{start}, which runs {count} processes: {share}.",)
 
 
 def _threads(best: Recommendation, count: int) -> str:

@@ -16,6 +16,7 @@ from autotune.export.ranks import BY_LAUNCHER, check_strategy, joining, ranks_of
 from autotune.harmless import comment, plain, python, shell_word
 from autotune.knobs import KNOBS, check, environ, plan_of
 from autotune.knobs.base import Knob, Plan
+from autotune.knobs.static_graph import StaticGraph
 from autotune.knobs.strategy import Strategy
 from autotune.knobs.training_arguments import FORMER_RECOMPUTE, RECOMPUTE
 from autotune.knobs.wording import Framework, Wording
@@ -51,6 +52,7 @@ class Recipe:
     world_size: int = 1  # devices that train together
     rank_setup: tuple[str, ...] = ()  # statements of a loop that starts as one of several processes, before the model moves
     replicated: Mapping[str, Any] | None = None  # arguments of DistributedDataParallel; None: it is not used
+    finds_unused: bool | None = None  # whether it was measured with that argument; None: not known
     strategy: str | None = None  # by which these processes share the weights out; None: they do not
     optimizer: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of the optimizer
     optimizers: tuple[str, ...] = ()  # the classes of the target's own
@@ -75,7 +77,7 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
 
     `world_size` None: on as many devices as were measured. With more accumulation falls, so that the global batch
     stays; see `on_devices`.
-    Raises `UsageError` for a setting that is unknown or has an impossible value.
+    Raises `UsageError` for a setting that is unknown or has an impossible value, or that `framework` would leave out.
     """
     best, device = on_devices(best, world_size), best.environment.device_kind
     count = world_size or ranks_of(best)
@@ -88,7 +90,10 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
     said = [_worded(knob, best, framework, device) for knob in KNOBS]
     copies = framework is Framework.TORCH and device != "cpu"  # other frameworks copy by themselves
     pinned = bool(plan.loader_options.get("pin_memory"))
-    unused = {UNUSED: True} if best.facts is not None and best.facts.finds_unused_parameters else {}
+    unused = None if best.facts is None else best.facts.finds_unused_parameters
+    replicated = {**plan.parallel_options, **({UNUSED: True} if unused else {})}
+    if plan.accumulation_steps > 1 and framework is not Framework.TORCH:
+        replicated.pop(StaticGraph.name, None)  # their first backward pass, under no_sync, fails with it (torch 2.13)
     function, batch = data.arrival(device if copies else "", _all(said, "images"), pinned=pinned)
     return Recipe(
         remarks=_remarks(best, count, framework, data),
@@ -105,7 +110,8 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
         scaler=any(one.scaler for one in said),
         world_size=count,
         rank_setup=joining(device) if joins else (),
-        replicated={**plan.parallel_options, **unused} if joins and plan.strategy is None else None,
+        replicated=replicated if joins and plan.strategy is None else None,
+        finds_unused=unused,
         strategy=plan.strategy,
         optimizer=plan.optimizer_options,
         optimizers=best.facts.optimizer.names if best.facts and best.facts.optimizer else (),

@@ -183,10 +183,12 @@ model = trainer.model
 
 
 def test_a_trainer_that_would_look_for_them_by_itself_is_told_that_it_was_measured_without() -> None:
-    told = huggingface.values(exported(Framework.HUGGING_FACE, ranks=2))
+    told = huggingface.values(exported(Framework.HUGGING_FACE, ranks=2, finds_unused_parameters=False))
+    earlier = huggingface.values(exported(Framework.HUGGING_FACE, ranks=2))  # of which it is not known
+    alone = huggingface.values(exported(Framework.HUGGING_FACE, finds_unused_parameters=False))
 
     assert told["ddp_find_unused_parameters"] is False
-    assert "ddp_find_unused_parameters" not in huggingface.values(exported(Framework.HUGGING_FACE))
+    assert not {"ddp_find_unused_parameters"} & {*earlier, *alone}
 
 
 def test_weights_that_are_shared_out_are_not_wrapped_once_more() -> None:
@@ -248,6 +250,16 @@ def test_the_file_for_accelerate_has_the_strategy(tmp_path: Path, strategy: str,
     expected = ["true", 2, reshards, "transformer_auto_wrap_policy", "2", "bf16"]
     assert told == [json.dumps(expected)] * 2, ended.stderr
     assert f"reshard_after_forward={reshards}" in accelerate.text(found)
+
+
+@pytest.mark.parametrize("framework", [Framework.ACCELERATE, Framework.LIGHTNING])
+@pytest.mark.parametrize(("accumulation", "is_said"), [(1, True), (4, False)])
+def test_a_static_graph_is_said_only_where_the_frameworks_own_accumulation_can_begin_with_it(
+    framework: Framework, accumulation: int, is_said: bool
+) -> None:
+    values: dict[str, Value] = {"gradient_accumulation_steps": accumulation, "static_graph": True}
+
+    assert ("static_graph=True" in TRAINERS[framework].text(exported(framework, values, ranks=2))) == is_said
 
 
 @pytest.mark.parametrize("framework", TRAINERS)

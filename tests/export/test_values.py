@@ -223,6 +223,7 @@ def test_of_a_command_the_settings_are_exported_and_nothing_that_its_script_does
     assert re.search("bf16|bfloat16", text)
     assert not re.search("drop_last|collate|shuffle|dataset|loss_fn|inputs", text)
     assert ("persistent_workers" in text) == (workers == "")
+    assert "# #" not in text
     assert "Your script stays as it is, and is started by: python train.py --batch-size 64" in text
 
 
