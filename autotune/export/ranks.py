@@ -10,7 +10,7 @@ from autotune.knobs.wording import Framework
 from autotune.study.recommendation import Recommendation, command_of
 from autotune.targets.commands.command import is_command
 
-BY_LAUNCHER = (Framework.TORCH, Framework.DEEPSPEED)  # whose loader has to share the data out
+OWN_LOADER = (Framework.TORCH, Framework.DEEPSPEED)  # whose exported loader shares the data out
 ON_GPUS = (Framework.HUGGING_FACE, Framework.LIGHTNING, Framework.ACCELERATE)  # that share weights out there alone
 
 
@@ -51,9 +51,9 @@ def _share(framework: Framework, data: ExportedData, count: int) -> str:
         return f"Accelerate shares out what {own} gives, so let it give all samples on every rank"
     if own:
         return f"let {own} give each its share, by torch.distributed.get_rank()"
-    if framework in BY_LAUNCHER and data.kind == "batch":
+    if framework in OWN_LOADER and data.kind == "batch":
         return "give each its share of the data"
-    if framework in BY_LAUNCHER and data.has_sampler:
+    if framework in OWN_LOADER and data.has_sampler:
         return f"give each one of every {count} indices of your sampler, unless it is a DistributedSampler"
     return "each gets its share of the dataset"
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from autotune.core.records import Config, Value
 from autotune.errors import UsageError
 from autotune.export.data import ExportedData, data_of
-from autotune.export.ranks import BY_LAUNCHER, check_strategy, joining, ranks_of, starting
+from autotune.export.ranks import OWN_LOADER, check_strategy, joining, ranks_of, starting
 from autotune.harmless import comment, plain, python, shell_word
 from autotune.knobs import KNOBS, check, environ, plan_of
 from autotune.knobs.base import Knob, Plan
@@ -85,7 +85,7 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
     if not joins:
         best = replace(best, params={**best.params, Strategy.name: None})  # there is nobody to share with
     plan, data = planned(best.params, device), data_of(best.facts, best.target)
-    data = replaced(data, is_shared_out=joins and framework in BY_LAUNCHER)
+    data = replaced(data, is_shared_out=joins and framework in OWN_LOADER)
     check_strategy(plan.strategy, framework, device)
     said = [_worded(knob, best, framework, device) for knob in KNOBS]
     copies = framework is Framework.TORCH and device != "cpu"  # other frameworks copy by themselves
