@@ -12,6 +12,8 @@ from autotune.targets.commands.command import is_command
 
 OWN_LOADER = (Framework.TORCH, Framework.DEEPSPEED)  # whose exported loader shares the data out
 ON_GPUS = (Framework.HUGGING_FACE, Framework.LIGHTNING, Framework.ACCELERATE)  # that share weights out there alone
+# What a probe wraps is the loss (decisions/0082); these loops wrap the model.
+CALLED = "Your loss has to call model(...), not its parts or methods: ranks exchange gradients around that call."
 
 
 def ranks_of(best: Recommendation) -> int:
@@ -35,7 +37,8 @@ def starting(best: Recommendation, count: int, framework: Framework, data: Expor
         if best.environment.device_kind == "cuda":  # on a CPU it starts one (1.15)
             start = f"accelerate launch --multi_gpu --num_processes {count}"
         start += " (or accelerate launch --config_file with the file that --write makes)"
-    return (f"Start your training once by {_threads(best, count)}{start}, which runs {count} processes: {share}.",)
+    said = f"Start your training once by {_threads(best, count)}{start}, which runs {count} processes: {share}."
+    return (said, *(CALLED,) * (data.has_loss and framework in (Framework.TORCH, Framework.ACCELERATE)))
 
 
 def _threads(best: Recommendation, count: int) -> str:
