@@ -155,6 +155,12 @@ def format_speedup(factor: float) -> str:
     return f"{factor:.{2 if factor < 10 else 1 if factor < 100 else 0}f}"
 
 
+def format_end(factor: float) -> str:
+    """Return an end of an interval of factors, with digits enough to see on which side of 1 it lies: `0.997`."""
+    text = format_speedup(factor)
+    return f"{factor:.{-math.floor(math.log10(abs(factor - 1)))}f}" if float(text) == 1 != factor else text
+
+
 def range_phrase(low: float | None, high: float | None) -> str:
     """Return `16.7 to 17.5`, the ends of an interval of factors; empty if one of them is unknown.
 
@@ -166,7 +172,8 @@ def range_phrase(low: float | None, high: float | None) -> str:
         return "not known"
     if high / low >= FAR_APART:
         return f"not known within a factor of {FAR_APART:g}"  # a larger factor would not help
-    return f"{format_speedup(low)} to {format_speedup(high)}"
+    end = format_end if low > 1 or high < 1 else format_speedup  # what is faster or slower does not reach 1
+    return f"{end(low)} to {end(high)}"
 
 
 def format_count(number: int) -> str:

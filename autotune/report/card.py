@@ -15,7 +15,7 @@ from autotune.report.losses import losses_phrase
 from autotune.sentences import capitalized
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
-from autotune.units import counted, format_speedup, range_phrase
+from autotune.units import counted, format_end, range_phrase
 
 WIDTH, HEIGHT, EDGE = 1200, 630, 64  # pixels; what chats and pull requests show of a link
 BAR_WIDTH, BAR_HEIGHT = 300, 52
@@ -46,7 +46,7 @@ def interval_bar(best: Recommendation) -> str:
 
     parts = [f'<path class="baseline" d="M{x(1):.1f} 16V36" stroke-dasharray="3 3"/>']
     parts += [drawing.bar("spread", x(low), 21, x(high) - x(low), 10), drawing.bar("mean", x(factor) - 2, 17, 4, 18)]
-    ends = [(low, f"{format_speedup(low)}×", 49), (high, f"{format_speedup(high)}×", 49)]
+    ends = [(low, f"{format_end(low)}×", 49), (high, f"{format_end(high)}×", 49)]
     if x(high) - x(low) < 48:
         ends = [((low + high) / 2, f"{range_phrase(low, high)}×", 49)]
     for end, name, y in [*ends, (1.0, "1×", 11)]:

@@ -10,6 +10,9 @@ from autotune.report.phrases import factor_phrase, range_phrase
     [
         (16.7, 17.5, "16.7 to 17.5"),
         (0.5, 4.9, "0.50 to 4.90"),
+        (0.28, 0.9967, "0.28 to 0.997"),  # what is slower is not said to reach 1
+        (1.0004, 1.4, "1.0004 to 1.40"),
+        (0.9967, 1.0004, "1.00 to 1.00"),
         (0.5, 5.0, "not known within a factor of 10"),
         (0.001, 6417.0, "not known within a factor of 10"),
         (0.0, 6417.0, "not known"),
