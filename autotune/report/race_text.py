@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import PurePath
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Group, RenderableType
@@ -13,6 +14,7 @@ from autotune.knobs.declared import declaring
 from autotune.races.records import RaceResult, Standing
 from autotune.report.phrases import half_width, plain
 from autotune.study.shown import shown_config
+from autotune.targets.commands.command import Command, is_command
 from autotune.units import FAR_APART, counted, format_percent, format_rate, format_seconds, range_phrase
 
 RACE_WIDTH = 80  # characters of a line in a log and on most terminals
@@ -79,12 +81,24 @@ def notes(result: RaceResult) -> list[str]:
 def _other_training(result: RaceResult) -> list[str]:
     """Return a note if the contestants train different models; else an empty list."""
     models = [(one.model, one.parameter_count) for one in result.standings]
-    if len(set(models)) == 1 or not all(name and count is not None for name, count in models):
+    if not all(name and count is not None for name, count in models):
+        return []
+    if all(name == _name_of_target(one) for (name, _), one in zip(models, result.standings, strict=True)):
+        models = [("", count) for _, count in models]  # containers, which have the names of their files
+    if len(set(models)) == 1:
         return []
     told = "; ".join(
-        f"{plain(one.label)}: {plain(one.model)}, {one.parameter_count or 0:,} parameters" for one in result.standings
+        f"{plain(one.label)}: {f'{plain(name)}, ' if name else ''}{count or 0:,} parameters"
+        for one, (name, count) in zip(result.standings, models, strict=True)
     )
     return [f"What is trained differs, so the ratio says nothing of how fast the same work is done: {told}."]
+
+
+def _name_of_target(one: Standing) -> str:
+    """Return what an inspection calls a model of this contestant whose class is a mere container."""
+    is_run = is_command(one.target)
+    label = Command.parse(one.target).label if is_run else PurePath(one.target.partition(":")[0]).name
+    return label.removesuffix(".py")
 
 
 def race_block(result: RaceResult) -> RenderableType:

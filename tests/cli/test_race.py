@@ -66,6 +66,20 @@ def test_races_of_different_models_are_told(result, tmp_path):
     assert ["What is trained" in one for one in said] == [True, True, False, False]
 
 
+@pytest.mark.parametrize("form", ["{}.py", "sub/{}.py:make", "-- python {}.py --lr 1"])
+def test_two_copies_of_a_file_whose_model_is_named_after_it_train_the_same(form, result, tmp_path):
+    base, other = (
+        replace(one, target=form.format(name), model=name, parameter_count=1000)
+        for one, name in zip(result.standings, ("old", "new"), strict=True)
+    )
+    larger = replace(other, parameter_count=2000)
+
+    same, not_same = (told(tmp_path, replace(result, standings=(base, one)))[0].stdout for one in (other, larger))
+
+    assert "What is trained differs" not in same
+    assert f"{base.label}: 1,000 parameters; {other.label}: 2,000 parameters." in not_same
+
+
 def test_settings_of_a_knob_of_the_users_own_are_told_apart(result, tmp_path):
     declared = (Declaration(name="act", values=("relu", "tanh"), default="relu", takers=("model",)),)
     base, other = (
