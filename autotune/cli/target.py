@@ -118,17 +118,21 @@ class CommandWithScript(OneOfEach):
                 formatter.write_dl(records)
 
     def unknown(self, ctx: Any, typed_option: str, words: list[str]) -> UsageError:
-        """Return the error; an unfamiliar option after the name of a script is probably the script's."""
+        """Return the error; an unfamiliar option after a script or a command is probably an argument of that."""
+        from autotune.cli.forgotten_dashes import with_dashes
+
         told = super().unknown(ctx, typed_option, words)
-        script = next((at for at, word in enumerate(words) if word.endswith(".py")), None)
-        if script is None or "--" in words or "Did you mean" in str(told):
+        line = "" if "--" in words else with_dashes(ctx.info_name, self.get_params(ctx), words)
+        command = shlex.split(line.partition(" -- ")[2])
+        is_script = command[:1] == ["python"] and "python" not in words
+        if not line or (is_script and "Did you mean" in str(told)):
             return told
-        first = script - (words[script - 1 : script] in (["python"], ["python3"]))
-        typed = shlex.join(["autotune", ctx.info_name, *words[:first]])
-        command = shlex.join(["python", *words[script:]])
+        where, put = ("the command that trains", "Put `--` before that")
+        if is_script:
+            where, put = command[1], "Arguments of your script go behind `--`"
         return UsageError(
-            f"autotune {ctx.info_name} has no option {typed_option}. It is probably an argument of {words[script]}. "
-            f"Arguments of your script go behind `--`: {typed} -- {command}"
+            f"autotune {ctx.info_name} has no option {typed_option}. It is probably an argument of {where}. {put}: "
+            f"{line}"
         )
 
 
@@ -139,6 +143,7 @@ def target_text(
 
     Raises `UsageError` without a target, and `TargetError` for a command that cannot be watched.
     """
+    from autotune.cli.forgotten_dashes import with_dashes
     from autotune.cli.output import say
     from autotune.targets.commands.command import PREFIX
     from autotune.targets.commands.recognition.typed_target import typed_target
@@ -153,9 +158,16 @@ def target_text(
             f"Two targets are named: {shlex.join(words)}, and --command {shlex.quote(command)}. One of them was "
             f"probably left over from an earlier line. Leave it out."
         )
+    is_dashed = "--" in sys.argv
+    is_several = words is not None and len(words) > 1 and not is_dashed
+    if is_several and (line := with_dashes(context.info_name or "", context.command.params, sys.argv[2:])):
+        raise UsageError(
+            f"{shlex.join(words or ())} is more than one target. It is probably the command that trains. Put `--` "
+            f"before it: {line}"
+        )
     if words:
         own = {one for parameter in context.command.params for one in parameter.opts}
-        typed = typed_target(words, _pairs(mapped), is_typed_command="--" in sys.argv, options=own)
+        typed = typed_target(words, _pairs(mapped), is_typed_command=is_dashed, options=own)
     else:
         typed = typed_target([f"{PREFIX}{command}"], _pairs(mapped), is_typed_command=False)
     for remark in () if quiet else typed.remarks:
@@ -167,11 +179,21 @@ def _pairs(mapped: str | None) -> dict[str, str]:
     pairs = [pair.partition("=") for pair in mapped.split(",")] if mapped else []
     for name, equals, value in pairs:
         if not (name and equals and value):
+            unknown = f"there is no knob {name!r}. {heading}" if (heading := _unknown_heading(name.strip())) else ""
             raise UsageError(
-                f"--map {mapped}: {name!r} has no argument. It was probably mistyped. Write knob=argument: "
-                f"--map batch=--train_bs,workers=--j."
+                f"--map {mapped}: "
+                + (unknown or f"{name!r} has no argument. It was probably mistyped.")
+                + " Write knob=argument: --map batch=--train_bs,workers=--j."
             )
     return {name.strip(): value.strip() for name, _, value in pairs}
+
+
+def _unknown_heading(name: str) -> str:
+    """Return which knobs a heading of a column stands for, in sentences; empty for the name of a knob."""
+    from autotune.knobs.limits import heading_hint
+    from autotune.targets.commands.placeholder import owner_of
+
+    return "" if owner_of(name) else heading_hint(name)
 
 
 def resume_line(words: list[str]) -> str:

@@ -48,9 +48,14 @@ def full_name(name: str) -> str:
 
 
 def heading_hint(name: str) -> str:
-    """Return which knob has `name` as the heading of its column, in sentences; empty: none has."""
-    found = next((one.name for one in KNOBS if name == one.label), "")
-    return f"It is the column heading of the knob {found}. Write {found}." if found else ""
+    """Return which knob has `name` as the heading of its column, or share one, in sentences; empty: none has."""
+    headings = {one.label: one.name for one in KNOBS}
+    found = [headings.get(part.strip(), "") for part in name.split("×")]
+    if not all(found):
+        return ""
+    if len(found) > 1:
+        return f"It is the column heading of several knobs. Write them one by one: {', '.join(found)}."
+    return f"It is the column heading of the knob {found[0]}. Write {found[0]}."
 
 
 def asked_name(name: str, may_declare: Callable[[str], bool]) -> str:

@@ -246,6 +246,8 @@ def test_a_value_of_a_knob_of_ones_own_may_have_a_comma() -> None:
         (("--bacth", "8"), "Did you mean --batch?"),
         (("--batch-sizes", "8"), "It is probably an argument of model.py"),
         (("--tune", "optim"), "It is the column heading of the knob fused_optimizer. Write fused_optimizer."),
+        (("--tune", "batch×accum"), "Write them one by one: batch_size, gradient_accumulation_steps."),
+        (("--map", "optim="), "It is the column heading of the knob fused_optimizer. Write fused_optimizer."),
         (("--command", "python train.py"), "Two targets are named: model.py, and --command 'python train.py'."),
     ],
 )
@@ -255,3 +257,33 @@ def test_what_was_probably_meant_is_named(tmp_path, words, told):
     ended = run(tmp_path, "search", "model.py", *words)
 
     assert told in ended.stderr and ended.returncode == 2
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("torchrun --nproc-per-node 2 train.py --epochs 1", "-- torchrun --nproc-per-node 2 train.py --epochs 1"),
+        ("accelerate launch train.py", "-- accelerate launch train.py"),
+        ("accelerate launch train.py --epochs 1", "-- accelerate launch train.py --epochs 1"),
+        ("-t 30s python train.py", "-t 30s -- python train.py"),
+        ("python train.py -t 30s", "-t 30s -- python train.py"),  # the script has no -t
+        ("python train.py --lr 1 --time-budget=3m --seed 3", "--time-budget=3m -- python train.py --lr 1 --seed 3"),
+        ("python -m pkg.train --epochs 1", "-- python -m pkg.train --epochs 1"),
+        ("-q train.py --epochs 1", "-q -- python train.py --epochs 1"),
+    ],
+)
+def test_dashes_forgotten_before_a_command_are_put_in_its_line(tmp_path, typed, meant):
+    (tmp_path / "train.py").write_text("epochs = '--epochs'\n")
+
+    ended = run(tmp_path, "search", *typed.split())
+
+    assert ended.stderr.endswith(f": autotune search {meant}\n") and ended.returncode == 2
+
+
+@pytest.mark.parametrize("typed", ["--epochs 3 train.py", "studies --epochs 3"])
+def test_no_dashes_are_proposed_where_no_command_is_known(tmp_path, typed):
+    (tmp_path / "train.py").write_text("")
+
+    ended = run(tmp_path, "search", *typed.split())
+
+    assert " -- " not in ended.stderr and "has no option --epochs" in ended.stderr

@@ -71,16 +71,16 @@ def _of_command(
         f"{word} stands behind `--` and is given to the script, which has no such option; options of autotune stand "
         f"before `--`"
         for word in (word.partition("=")[0] for word in words)
-        if word in options and (word not in found.declared if found.declared else _is_unnamed(word, words))
+        if word in options and (word not in found.declared if found.declared else is_unnamed(word, words))
     ]
     broken = filter(None, map(unfinished, words))
     return TypedTarget(text=found.command.text, remarks=(*before, *taken, *found.left, *misplaced, *broken))
 
 
-def _is_unnamed(option: str, words: Sequence[str]) -> bool:
+def is_unnamed(option: str, words: Sequence[str]) -> bool:
     """Return whether an option of several words occurs nowhere in the script, whose own options are unknown.
 
-    False for an option of a single word (`--seed`), which a library that the script calls may read.
+    False for a long option of a single word (`--seed`), which a library that the script calls may read.
     """
     texts = [
         Path(word).read_text("utf-8", "replace")
@@ -88,6 +88,8 @@ def _is_unnamed(option: str, words: Sequence[str]) -> bool:
         if Path(word).suffix == ".py" and Path(word).is_file()
     ]
     name = option.strip("-")
+    if not option.startswith("--"):
+        return bool(texts) and not any(f"{quote}{option}{quote}" in text for text in texts for quote in "'\"")
     return (
         "-" in name and bool(texts) and not any(one in text for text in texts for one in (name, name.replace("-", "_")))
     )
