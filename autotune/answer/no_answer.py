@@ -13,6 +13,7 @@ from autotune.study.history import History
 from autotune.study.recommendation import UNANSWERED
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
+from autotune.study.unstable_baseline import ends_search, why_unstable
 from autotune.study.valid_probes import Judged
 from autotune.study.view import StudyView
 from autotune.units import counted
@@ -51,9 +52,10 @@ def unanswered(view: StudyView) -> str:
     """Return why a study that is not being searched has no recommendation."""
     if not view.judged:
         return "No probe has finished."
-    return (
-        UNANSWERED if any(verdict.feasible for _, verdict in view.judged) else nothing_usable(view.folder, view.judged)
-    )
+    if any(verdict.feasible for _, verdict in view.judged):
+        return UNANSWERED
+    ended = [one for one in view.trials if ends_search(one, view.request)]
+    return why_unstable(ended, view.request) if ended else nothing_usable(view.folder, view.judged)
 
 
 def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:
@@ -63,7 +65,9 @@ def nothing_usable(folder: Path, judged: Sequence[Judged]) -> str:
     worst = max(failed, key=lambda one: kinds[_kind(one)], default=None)
     reason = worst.verdict.why.rstrip(".") if worst else "nothing was probed"
     full = any(verdict.constraints["memory"] > 0 for _, verdict in judged)
-    advice = "; a smaller --batch or a larger --memory-limit may help" if full else ""
+    is_unstable = worst is not None and worst.verdict.constraints["stability"] > 0
+    lower = "; a lower learning rate, or other data, may help" if is_unstable else ""
+    advice = "; a smaller --batch or a larger --memory-limit may help" if full else lower
     return (
         f"None of {counted(len(judged), 'probe')} was usable. Most often: {cropped(reason)}. Look with "
         f"`autotune show {folder} --failed`{advice}."

@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Goal, Value
-from autotune.core.results import Measurement
 from autotune.knobs import KNOBS, is_ours
 from autotune.precision.arithmetic import contains, names_of, own_arithmetic, precision_of
 from autotune.study.history import History
 from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary, Status
+from autotune.study.unstable_baseline import first_broken_step
 
 Refusal = tuple[Mapping[str, Value], Notice]  # the values of an arithmetic, and why it is refused
 
@@ -78,12 +78,5 @@ def _unstable_in_probes(history: History) -> Iterator[Refusal]:
             candidate, reference = names_of(values, own, lambda knob, value: knob.show(value))
             yield values, notice(
                 Code.LOSSES_NOT_FINITE, candidate=candidate, reference=reference, broken=it.losses.count(None),
-                steps=len(it.losses), first=_first_broken_step(it),
+                steps=len(it.losses), first=first_broken_step(it),
             )  # fmt: skip
-
-
-def _first_broken_step(measurement: Measurement) -> int | None:
-    """Return the number of the step, from 1 on, with the first loss that is not finite; None: of a block, any."""
-    before = measurement.losses.index(None)
-    is_one_step = measurement.steps_per_block == 1 or before < len(measurement.losses) - len(measurement.samples)
-    return before + 1 if is_one_step else None

@@ -39,6 +39,7 @@ def show(
     from autotune.report.expected import probe_block
     from autotune.study.answers import unanswered_probes
     from autotune.study.disk import find
+    from autotune.study.history import ended_a_search
     from autotune.study.view import load_view
     from autotune.units import counted
 
@@ -57,7 +58,11 @@ def show(
     if probe is not None:
         console.print(probe_block(view, asked[0]), soft_wrap=True)
         return
-    state = "running" if view.running else "finished" if view.recommendation else "stopped before its end"
+    is_stuck = not any(verdict.feasible for _, verdict in view.judged) and any(
+        ended_a_search(trial, view.request) for trial in view.trials
+    )
+    stopped = "stopped at its baseline" if is_stuck else "stopped before its end"
+    state = "running" if view.running else "finished" if view.recommendation else stopped
     if state == "finished" and (newer := unanswered_probes(view.folder, view.request, view.trials)):
         state = f"stopped before its end, {counted(newer, 'probe')} after its answer"
     first = f"{view.folder} · {view.request.target} · {counted(len(view.trials), 'probe')} · {state}"

@@ -1,4 +1,4 @@
-"""The guard: it refuses configurations that were probed, or that need at least the memory of one that ran out."""
+"""The guard refuses what was probed, what needs the memory of what ran out of it, and an unstable arithmetic."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from autotune.core.results import Outcome, Trial
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, MemoryEffect
 from autotune.sampler.space import SearchSpace
+from autotune.sampler.stability import Stability
 
 # A configuration that crashed twice, or twice took the searching process down with it, is never probed again: a machine
 # that hangs at one batch size must not be led there by every resume.
@@ -42,6 +43,7 @@ class Guard:
         self._space, self.version = space, 0
         self._felt = [knob for knob in KNOBS if knob.memory is not MemoryEffect.NONE]
         self._done: set[Config] = set()
+        self.stability = Stability()
         self._pending: set[Config] = set()  # that are probed now
         self._accidents: Counter[Config] = Counter()
         self._exhausted: list[tuple[Config, bool]] = []  # configuration, and whether the host's memory ran out
@@ -50,14 +52,19 @@ class Guard:
         # configurations this one was compared,
         self._compared: dict[Config, tuple[int, bool]] = {}  # and whether it needs at least the memory of one of these
 
-    def learn(self, trial: Trial, over_limit: bool = False) -> None:
-        """Take note of a finished probe; `over_limit`: it ran, but needed more memory than is allowed."""
+    def learn(self, trial: Trial, over_limit: bool = False, is_stable: bool | None = None) -> None:
+        """Take note of a finished probe; `over_limit`: it ran, but needed more memory than is allowed.
+
+        `is_stable`: whether its losses and gradients were finite; None: it did not get so far.
+        """
         self.version += 1
         outcome = trial.result.outcome
         if outcome.retried:
             self.note_accident(trial.config)
             return
         self._done.add(trial.config)
+        if is_stable is not None:
+            self.stability.note(trial.config, is_stable=is_stable)
         if outcome.out_of_memory:
             self._exhausted.append((trial.config, outcome not in ON_DEVICE))
         elif trial.result.measurement is not None:
@@ -77,7 +84,8 @@ class Guard:
 
     def admits(self, config: Config) -> bool:
         """Return whether a probe of `config` could teach anything."""
-        return not (config in self._done or config in self._pending or self._is_too_large(config))
+        known = config in self._done or config in self._pending
+        return not (known or self._is_too_large(config) or self.stability.refuses(config))
 
     @contextmanager
     def pending(self, config: Config) -> Iterator[None]:

@@ -45,7 +45,9 @@ def unanswered_probes(folder: Path, request: StudyRequest, trials: Sequence[Tria
     0 if there is no answer to `request` on its machine.
     """
     answered = answered_probes(folder, request)
-    known = sum(not ended_a_search(trial) for trial in trials)  # the others are repeated, and no answer counts them
+    known = sum(
+        not ended_a_search(trial, request) for trial in trials
+    )  # the others are repeated, and no answer counts them
     return max(0, known - answered) if answered else 0
 
 

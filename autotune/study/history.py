@@ -27,6 +27,7 @@ from autotune.study import disk
 from autotune.study.machines import Rates, baseline_rates_by_machine, drift_corrected, speed
 from autotune.study.probe_times import ProbeTimes
 from autotune.study.summary import ConfigSummary
+from autotune.study.unstable_baseline import ends_search
 from autotune.study.valid_probes import MOST_VAIN_REPEATS, Judged, drift_factor, interference_causes, valid_trials
 
 # Outcomes of the baseline that are faults of the target or the machine, which the user must mend before a search.
@@ -57,7 +58,7 @@ class History:
         """
         return cls(
             request,
-            [trial for trial in disk.read_trials(folder) if not ended_a_search(trial)],
+            [trial for trial in disk.read_trials(folder) if not ended_a_search(trial, request)],
             [pair for pair in _others(folder) if pair[1].outcome is not Outcome.ENVIRONMENT],
         )
 
@@ -246,7 +247,8 @@ def _others(folder: Path) -> Iterator[Measured]:
             yield codec.read(path.with_name(REQUEST), ProfileRequest), codec.read(path, ProfileResult)
 
 
-def ended_a_search(trial: Trial) -> bool:
+def ended_a_search(trial: Trial, request: StudyRequest) -> bool:
     """Return whether the search stopped at this probe for a fault of machine or target: it is to be probed again."""
     outcome = trial.result.outcome
-    return outcome is Outcome.ENVIRONMENT or (trial.purpose == "baseline" and outcome in FATAL_AT_BASELINE)
+    is_fatal = outcome is Outcome.ENVIRONMENT or (trial.purpose == "baseline" and outcome in FATAL_AT_BASELINE)
+    return is_fatal or ends_search(trial, request)

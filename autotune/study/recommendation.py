@@ -23,6 +23,7 @@ from autotune.objectives.verdict import judge_among
 from autotune.study import disk
 from autotune.study.disk import find
 from autotune.study.lock import is_running
+from autotune.study.unstable_baseline import ends_search, why_unstable
 from autotune.targets.commands.recommended_command import RecommendedCommand, recommended_command
 from autotune.units import counted
 
@@ -191,8 +192,10 @@ def load_result(study: str | Path | None = None) -> Recommendation:
     folder = find(study)
     if not (folder / disk.BEST).is_file():
         trials, request = disk.read_trials(folder), disk.read_request(folder)
+        ended = [one for one in trials if ends_search(one, request)]
         is_over = trials and not any(judge_among(one, trials, request).feasible for one in trials)
-        why = "None of its probes was usable." if is_over else UNANSWERED
+        unusable = why_unstable(ended, request) if ended else "None of its probes was usable."
+        why = unusable if is_over else UNANSWERED
         if is_running(folder):
             why = "It is being searched now: wait for its answer."
         raise NoRecommendation(

@@ -13,13 +13,14 @@ from autotune.core.records import StudyRequest
 from autotune.core.requests import ProbeBudget
 from autotune.core.results import Outcome, ProbeResult, Trial, Verdict
 from autotune.core.stats import FEWEST_WINDOW_BLOCKS
-from autotune.errors import UsageError
+from autotune.errors import TargetError, UsageError
 from autotune.objectives import objective_of
 from autotune.preparation.prepare import error_of_failure
 from autotune.study import disk
 from autotune.study.baseline_rate import has_too_few, is_known, is_narrow, why_doubtful, why_unknown
 from autotune.study.history import FATAL_AT_BASELINE
 from autotune.study.pace import starting_seconds
+from autotune.study.unstable_baseline import ends_search, is_unstable, why_unstable
 from autotune.study.valid_probes import BACK_OFF_SECONDS, Judged, is_spoiled
 from autotune.tuning.probing import probe_and_tell, probe_with_retry
 from autotune.units import format_seconds, format_share
@@ -46,6 +47,9 @@ def measure_baseline(context: SearchContext) -> None:
             raise error_of_failure(
                 trial.result.outcome, trial.result.failure, disk.log_of(context.folder, trial.number)
             )
+    if ends_search(known.trial, context.request):
+        ended = [trial for trial, _ in history.judged if ends_search(trial, context.request)]
+        raise TargetError(why_unstable(ended, context.request))
     _check_scored(*known, context.request)
     if where := describe_seconds(known.trial.result):
         context.reporter.note(where)
@@ -115,11 +119,22 @@ def _probed(context: SearchContext) -> Judged:
         judged = probe_with_retry(context, config, "baseline", probe_budget=asked)
         if judged.trial.result.measurement is None:
             return judged
+        if is_unstable(judged.trial, history.request):
+            return _confirmed_unstable(context, judged, asked)
         if is_known(history.baseline_probes):
             break
     else:
         context.reporter.note(f"{why_unknown(history.baseline_probes)} {GOES_ON}")
     return [one for one in history.valid if one.trial in history.baseline_probes][-1]
+
+
+def _confirmed_unstable(context: SearchContext, judged: Judged, budget: ProbeBudget) -> Judged:
+    """Return the probe that counts of a baseline that does not learn: one more in another process, if there is time."""
+    tried = context.history.baseline_probes
+    if not context.budget.affords_baseline(judged.trial.result.elapsed_seconds, len(tried)):
+        return judged
+    context.reporter.note(f"Probe {judged.trial.number} is {judged.verdict.why}. The baseline is measured again.")
+    return probe_with_retry(context, judged.trial.config, "baseline", probe_budget=budget)
 
 
 def baseline_probe_budget(probes: Sequence[Trial], usual: ProbeBudget, most_seconds: float = math.inf) -> ProbeBudget:

@@ -50,6 +50,9 @@ def opened_context(
     guard, encoding = Guard(space), Encoding(space)
     for judged in history.judged:
         learn(guard, judged)
+    for compared in history.loss_verdicts:
+        if compared.excludes:
+            guard.stability.refuse(compared.values)
     for config in disk.read_orphans(folder):
         guard.note_accident(config)
     memory_prediction = MemoryPrediction(space, history)

@@ -9,11 +9,13 @@ from msgspec.structs import replace
 
 from autotune.answer.compile_advice import doubts
 from autotune.context.search_context import SearchContext
+from autotune.core.codes import Code
 from autotune.core.records import Config, Purpose, StudyRequest
 from autotune.core.requests import ProbeBudget, ProbeRequest
-from autotune.core.results import Trial
+from autotune.core.results import Outcome, Trial
 from autotune.knobs import KNOBS
 from autotune.objectives.verdict import WORDS
+from autotune.precision.arithmetic import names_of, own_arithmetic, precision_of, reference_phrase
 from autotune.sampler.guard import Guard
 from autotune.study import disk
 from autotune.study.valid_probes import (
@@ -168,12 +170,17 @@ def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
     )  # fmt: skip
     best = context.history.best_score
     judged = context.history.add(trial)
+    was_refused = context.guard.stability.refuses(trial.config)
     learn(context.guard, judged)
     if doubtful := doubts(trial):
         context.reporter.detail(f"Probe {trial.number}: {doubtful}")
     verdict = judged.verdict
     improved = verdict.feasible and verdict.value is not None and verdict.value > best
     context.reporter.probed(trial, verdict, improved and trial.purpose in ("baseline", "search"))
+    if context.guard.stability.refuses(trial.config) and not was_refused:
+        facts = context.request.facts
+        name, _ = names_of(precision_of(trial.config), own_arithmetic(facts), lambda knob, value: knob.show(value))
+        context.reporter.note(f"No more probes with {name or reference_phrase(facts)}: it was unstable more than once.")
     return judged
 
 
@@ -181,4 +188,12 @@ def learn(guard: Guard, judged: Judged) -> None:
     """Teach the guard a probe, unless its purpose is to show a machine and not a configuration."""
     trial, verdict = judged
     if trial.purpose not in ("reference", "elsewhere"):
-        guard.learn(trial, over_limit=verdict.constraints["memory"] > 0)
+        guard.learn(trial, over_limit=verdict.constraints["memory"] > 0, is_stable=_is_stable(judged))
+
+
+def _is_stable(judged: Judged) -> bool | None:
+    """Return whether losses and gradients were finite; None: unknown, or they grew, as a batch may cause."""
+    trial, verdict = judged
+    has_trained = trial.result.measurement is not None or trial.result.outcome is Outcome.UNSTABLE
+    has_grown = verdict.reason is not None and verdict.reason.code is Code.UNSTABLE_LOSS_GREW
+    return verdict.constraints["stability"] <= 0 if has_trained and not has_grown else None

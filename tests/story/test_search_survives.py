@@ -72,10 +72,10 @@ def test_if_all_fail_in_confirmation_there_is_no_recommendation(tmp_path):
 
 def test_if_nothing_is_usable_the_dominating_failure_is_named(tmp_path):
     def fault(request):
-        return Outcome.UNSTABLE if request.config["amp_dtype"] is None else Outcome.TIMEOUT
+        return Outcome.OOM_DEVICE if request.config["amp_dtype"] is None else Outcome.TIMEOUT
 
     with pytest.raises(
-        NoRecommendation, match=r"None of \d+ probes was usable\. Most often: hung: .* --failed`\.$"
+        NoRecommendation, match=r"None of \d+ probes was usable\. Most often: hung: .* --failed`"
     ) as caught:
         searched(tmp_path, _faulty(fault), probes=10, time_budget_seconds=LONG)
 
