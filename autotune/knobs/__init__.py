@@ -104,6 +104,11 @@ def declared_values(values: Mapping[str, Value]) -> dict[str, Value]:
     return {name: value for name, value in values.items() if name not in ours}
 
 
+def compiles(config: Config) -> bool:
+    """Return whether a probe of `config` compiles the model."""
+    return any(one.compiles and config.values.get(one.name, one.default) != one.default for one in KNOBS)
+
+
 def check(values: Mapping[str, Value]) -> None:
     """Raise `ValueError` (rule and value) unless every knob can apply its value among `values`."""
     for candidate in KNOBS:

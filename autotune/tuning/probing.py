@@ -9,11 +9,12 @@ from msgspec.structs import replace
 
 from autotune.answer.compile_advice import doubts
 from autotune.context.search_context import SearchContext
+from autotune.context.stall_limit import with_stall_limit
 from autotune.core.codes import Code
 from autotune.core.records import Config, Purpose, StudyRequest
 from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome, Trial
-from autotune.knobs import KNOBS
+from autotune.knobs import compiles
 from autotune.objectives.verdict import WORDS
 from autotune.precision.arithmetic import names_of, own_arithmetic, precision_of, reference_phrase
 from autotune.sampler.guard import Guard
@@ -114,11 +115,13 @@ def _asked(
     probe_budget: ProbeBudget | None, repeats: int | None,
 ) -> tuple[ProbeRequest, Path]:  # fmt: skip
     number, folder = attempt or disk.new_attempt(context.folder, ProbeRequest)
+    history = context.history
     by_speed = purpose == "search" and context.objective.is_speed
     probe_budget = probe_budget or (
         context.budget.next_probe_budget(config) if purpose == "search" else context.objective.probe_budget
     )
-    incumbent = context.history.incumbent(config, number) if by_speed else None
+    probe_budget = with_stall_limit(probe_budget, config, history, context.budget.seconds)
+    incumbent = history.incumbent(config, number) if by_speed else None
     asked = probe_request(
         context.request,
         config,
@@ -140,7 +143,7 @@ def probe_request(
 
     If it compiles, each later micro-batch may take as long as the first one: batches of another shape compile anew.
     """
-    if any(one.compiles and config.values.get(one.name, one.default) != one.default for one in KNOBS):
+    if compiles(config):
         budget = replace(budget, step_deadline_seconds=budget.first_step_deadline_seconds)
     return ProbeRequest(
         target=request.target,
