@@ -176,7 +176,8 @@ class Settings:
     step_timeout_seconds: Annotated[
         Seconds | None,
         Option(
-            help="How long a micro-batch may take before it is hung: 10m. [default: 3m, the first 10m; less in a short search]",
+            help="How long a micro-batch may take before it is hung: 10m. [default: 3m, the first one 10m; less in a "
+            "short search]",
             read=parse_seconds,
             called="the step timeout",
             panel=MEASURING,
