@@ -39,10 +39,12 @@ def why_unstable(probes: Sequence[Trial], request: StudyRequest) -> str:
     first, *others = probes[-2:]
     again = "".join(f"; probe {one.number} repeated it: {_doubt(one, request)}" for one in others)
     cause, advice = _cause(first)
-    assumed = " Its batch size was assumed: declare yours (--baseline batch=256)." if request.baseline_assumed else ""
+    assumed = (
+        " Its batch size was assumed: declare yours (--fresh --baseline batch=256)." if request.baseline_assumed else ""
+    )
     return (
-        f"The baseline does not learn: in probe {first.number} {_doubt(first, request)}{again}. {cause} {advice}"
-        f"{assumed} To search for speed alone, add --stability off."
+        f"The baseline does not learn: in probe {first.number}, {_doubt(first, request)}{again}. {cause} {advice}"
+        f"{assumed} To search for speed alone, add --stability off --fresh."
     )
 
 
@@ -74,7 +76,7 @@ def _cause(trial: Trial) -> tuple[str, str]:
         return "The last loss is finite again: single samples are probably the cause.", "Look at your data and loss."
     return (
         "It began well, so the learning rate is probably too high, or single samples are broken.",
-        "Lower it, or clip gradients, and check the data.",
+        "Lower the learning rate, or clip gradients, and check the data.",
     )
 
 

@@ -16,7 +16,7 @@ from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome, Trial
 from autotune.knobs import compiles
 from autotune.objectives.verdict import WORDS
-from autotune.precision.arithmetic import names_of, own_arithmetic, precision_of, reference_phrase
+from autotune.precision.arithmetic import names_of, own_arithmetic, precision_of
 from autotune.sampler.guard import Guard
 from autotune.study import disk
 from autotune.study.valid_probes import (
@@ -181,9 +181,10 @@ def _probe(context: SearchContext, asked: tuple[ProbeRequest, Path]) -> Judged:
     improved = verdict.feasible and verdict.value is not None and verdict.value > best
     context.reporter.probed(trial, verdict, improved and trial.purpose in ("baseline", "search"))
     if context.guard.stability.refuses(trial.config) and not was_refused:
-        facts = context.request.facts
-        name, _ = names_of(precision_of(trial.config), own_arithmetic(facts), lambda knob, value: knob.show(value))
-        context.reporter.note(f"No more probes with {name or reference_phrase(facts)}: it was unstable more than once.")
+        own = own_arithmetic(context.request.facts)
+        name, _ = names_of(precision_of(trial.config), own, lambda knob, value: knob.show(value))
+        if name:  # without one, nothing is left to try, and the search says so
+            context.reporter.note(f"No more probes with {name}: it was unstable more than once.")
     return judged
 
 

@@ -33,7 +33,7 @@ def test_the_repeat_in_another_process_is_named():
 
     told = why_unstable([first, second], ASKED)
 
-    assert "in probe 0 3 of 4 losses are not finite, the first in step 2; probe 1 repeated it: 5 of 6" in told
+    assert "in probe 0, 3 of 4 losses are not finite, the first in step 2; probe 1 repeated it: 5 of 6" in told
     assert "assumed" not in told and "assumed" in why_unstable([first], replace(ASKED, baseline_assumed=True))
 
 
