@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Iterable, Sequence
 from pathlib import Path
@@ -50,13 +51,22 @@ def _start(words: Sequence[str], takes_value: dict[str, bool]) -> int | None:
     return None
 
 
+def _is_unquoted(option: str, script: str) -> bool:
+    """Return whether an option of one letter is not written in the script."""
+    return (
+        len(option) == len("-t")
+        and Path(script).is_file()
+        and not re.search(f"['\"]{re.escape(option)}['\"]", Path(script).read_text("utf-8", "replace"))
+    )
+
+
 def _shared_out(typed: Sequence[str], takes_value: dict[str, bool]) -> tuple[list[str], list[str]]:
     """Return autotune's own options behind the script in these words of a command, and the rest of the words."""
     script = next((at for at, word in enumerate(typed) if word.endswith(".py")), len(typed))
     ours, theirs, rest = list[str](), list(typed[: script + 1]), iter(typed[script + 1 :])
     for word in rest:
         name, equals, _ = word.partition("=")
-        is_ours = name in takes_value and is_unnamed(name, typed)
+        is_ours = name in takes_value and (is_unnamed(name, typed) or _is_unquoted(name, typed[script]))
         value = [next(rest, "")] if is_ours and takes_value[name] and not equals else []
         (ours if is_ours else theirs).extend([word, *value])
     return ours, theirs

@@ -39,7 +39,9 @@ class Breaking(FakeLauncher):
 def test_a_baseline_whose_losses_are_not_finite_stops_the_search_after_one_repeat(tmp_path):
     listener = Listener()
 
-    with pytest.raises(TargetError, match=r"does not learn: in probe 0, .* step 3; probe 1 repeated it.*learning") as it:
+    with pytest.raises(
+        TargetError, match=r"does not learn: in probe 0, .* step 3; probe 1 repeated it.*learning"
+    ) as it:
         searched(tmp_path, Breaking(lambda request: True), listener, **SMALL)
 
     assert [one.purpose for one in listener.trials] == ["baseline", "baseline"]

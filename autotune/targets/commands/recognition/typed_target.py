@@ -80,7 +80,7 @@ def _of_command(
 def is_unnamed(option: str, words: Sequence[str]) -> bool:
     """Return whether an option of several words occurs nowhere in the script, whose own options are unknown.
 
-    False for a long option of a single word (`--seed`), which a library that the script calls may read.
+    False for an option of a single word (`--seed`), which a library that the script calls may read.
     """
     texts = [
         Path(word).read_text("utf-8", "replace")
@@ -88,8 +88,6 @@ def is_unnamed(option: str, words: Sequence[str]) -> bool:
         if Path(word).suffix == ".py" and Path(word).is_file()
     ]
     name = option.strip("-")
-    if not option.startswith("--"):
-        return bool(texts) and not any(f"{quote}{option}{quote}" in text for text in texts for quote in "'\"")
     return (
         "-" in name and bool(texts) and not any(one in text for text in texts for one in (name, name.replace("-", "_")))
     )
