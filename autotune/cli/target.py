@@ -190,7 +190,7 @@ def _pairs(mapped: str | None) -> dict[str, str]:
 
 def _unknown_heading(name: str) -> str:
     """Return which knobs a heading of a column stands for, in sentences; empty for the name of a knob."""
-    from autotune.knobs.limits import heading_hint
+    from autotune.knobs.parsing import heading_hint
     from autotune.targets.commands.placeholder import owner_of
 
     return "" if owner_of(name) else heading_hint(name)
