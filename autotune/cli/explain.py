@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -9,11 +13,16 @@ import typer
 from autotune import interrupts
 from autotune.cli.output import plain_console, say, say_json, text_width
 from autotune.cli.target import AsJson, StudyArgument
+from autotune.errors import TargetError, UsageError
 
 if TYPE_CHECKING:
+    from autotune.context.budget import TimeBudget
     from autotune.report.explain import ValueWorth
     from autotune.study.recommendation import Recommendation
     from autotune.study.view import StudyView
+
+MOST_NAMED_SETTINGS = 3  # settings in a sentence
+IMPORT_SECONDS = 3.0  # until torch is imported, in the process that all others are forked from
 
 
 def explain(
@@ -33,6 +42,7 @@ def explain(
     In the recommendation, and alone beside your baseline. "Does nothing here" and "was not measured" are answers.
     Without --measure nothing is run.
     """
+    began = time.monotonic()
     from autotune.cli.options import Options
     from autotune.report.explain import explain as explained
     from autotune.report.explain_text import explain_block, unmeasured
@@ -46,7 +56,7 @@ def explain(
     best, view = load_result(folder), load_view(folder)
     found = explained(view, best)
     if measure and unmeasured(found):
-        _measure(view, best, affordable(unmeasured(found), view, seconds or 0.0), seconds or 0.0)
+        _measure(view, best, unmeasured(found), seconds or 0.0, began)
         found = explained(view, best)
     elif measure:
         say("Everything that can be measured was measured.", stderr=True)
@@ -57,44 +67,118 @@ def explain(
     console.print(explain_block(found, best, view, text_width(console)), soft_wrap=True)
 
 
-def affordable(asked: list[ValueWorth], view: StudyView, seconds: float) -> list[ValueWorth]:
-    """Return as many of the first settings as have time for two rounds beside the recommendation; at least one."""
+def affordable(
+    asked: Sequence[ValueWorth], view: StudyView, best: Recommendation, budget: TimeBudget
+) -> list[ValueWorth]:
+    """Return the settings that have time for two rounds beside the recommendation, the first ones first.
+
+    Say how long they take, and what is left out because it takes longer. Raises `UsageError` if nothing fits.
+    """
     from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
+    from autotune.context.probe_budgets import BRIEF
+    from autotune.report.explain import Evidence
+    from autotune.report.explain_text import worth_phrase
+    from autotune.sentences import first_few
+    from autotune.units import counted, format_seconds
 
-    took = [trial.result.elapsed_seconds for trial in view.trials if trial.result.elapsed_seconds]
-    probe_seconds = sum(took) / len(took) if took else 0.0
-    count = max(1, int(seconds / (FEWEST_ROUNDS * probe_seconds)) - 1) if probe_seconds else len(asked)
-    if count < len(asked):
-        needed = FEWEST_ROUNDS * (1 + len(asked)) * probe_seconds
-        say(
-            f"Measuring {count} of {len(asked)} settings: a probe took {probe_seconds:.0f} s here, and each has "
-            f"{FEWEST_ROUNDS} rounds at least. All of them need --time-budget {int(needed // 60) + 1}m.",
-            stderr=True,
+    evidence, left = Evidence(view, best), budget.left_seconds
+
+    def needed(*worths: ValueWorth) -> float:
+        configs = [evidence.params, *map(evidence.rival, worths)]
+        return _start_seconds(view) + FEWEST_ROUNDS * len(configs) * budget.probe_seconds(configs, BRIEF)
+
+    chosen: list[ValueWorth] = []
+    for one in asked:
+        if needed(*chosen, one) <= left:
+            chosen.append(one)
+    every = f"--time-budget {_longer(needed(*asked) + budget.seconds - left)}"
+    if not chosen:
+        least = min(asked, key=needed)
+        raise UsageError(
+            f"--time-budget {format_seconds(budget.seconds)} is too short to measure any setting: "
+            f"{worth_phrase(least)} takes about {format_seconds(needed(least))}. That is to start, and {FEWEST_ROUNDS} "
+            f"rounds of it and of the recommendation, with probes as long as in this study. Use --time-budget "
+            f"{_longer(needed(least) + budget.seconds - left)} for it, or {every} for all {len(asked)}."
         )
-    return asked[:count]
+    say(
+        f"Measuring {counted(len(chosen), 'setting')} beside the recommendation: about "
+        f"{format_seconds(needed(*chosen))} for {FEWEST_ROUNDS} rounds, and up to {format_seconds(budget.seconds)} "
+        f"(--time-budget) until it is decided.",
+        stderr=True,
+    )
+    if others := [one for one in asked if one not in chosen]:
+        took = [f"{worth_phrase(one)} (about {format_seconds(needed(one))} alone)" for one in others]
+        say(f"There is no time for {first_few(took, MOST_NAMED_SETTINGS)}. All {len(asked)} need {every}.", stderr=True)
+    return chosen
 
 
-def _measure(view: StudyView, best: Recommendation, asked: list[ValueWorth], seconds: float) -> None:
+def _start_seconds(view: StudyView) -> float:
+    """Return the seconds from the start to the first probe: torch is imported, and a step is taken to look at it."""
+    from autotune.core import codec
+    from autotune.core.results import Inspection
+    from autotune.launch.base import RESULT
+    from autotune.study.disk import INSPECT
+
+    path = view.folder / INSPECT / RESULT
+    found = codec.read(path, Inspection).elapsed_seconds if path.is_file() else None
+    return IMPORT_SECONDS + (found or 0.0)
+
+
+def _longer(seconds: float) -> str:
+    """Return a time budget with a tenth more than these seconds: `48s`, `4m`."""
+    return f"{math.ceil(1.1 * seconds)}s" if seconds < 60 else f"{math.ceil(1.1 * seconds / 60)}m"
+
+
+def _measure(view: StudyView, best: Recommendation, asked: list[ValueWorth], seconds: float, began: float) -> None:
     """Race the recommendation against itself with each of these settings, and store the result in the study."""
+    from autotune.context.budget import TimeBudget
+    from autotune.context.probe_budgets import BRIEF
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.named_training import named_training
     from autotune.races.race import race
     from autotune.races.settings import RaceSettings
     from autotune.report.explain import FOLDER
-    from autotune.units import counted, format_seconds
+    from autotune.study.history import History
 
+    _check_target(view)
     interrupts.heed()
-    say(
-        f"Measuring {counted(len(asked), 'setting')} beside the recommendation for up to {format_seconds(seconds)} "
-        f"(--time-budget), less if it is decided sooner.",
-        stderr=True,
-    )
+    budget = TimeBudget(History(view.request, view.trials), seconds, time.monotonic, began)
+    chosen = affordable(asked, view, best, budget)
     first = named_training(str(view.folder))
-    others = [first.with_changed_values(one.against if one.is_change else one.values) for one in asked]
+    others = [first.with_changed_values(one.against if one.is_change else one.values) for one in chosen]
     place = view.folder / FOLDER
     number = 1 + max((int(one.name) for one in place.glob("*") if one.name.isdigit()), default=0)
     settings = RaceSettings(
-        time_budget_seconds=seconds, device=best.environment.device, folder=place / f"{number:03}",
+        time_budget_seconds=budget.left_seconds, device=best.environment.device, folder=place / f"{number:03}",
+        may_leave=True,
     )  # fmt: skip
-    with SubprocessLauncher() as launcher:
-        race([first, *others], settings, lambda _: launcher, lambda text: say(text, stderr=True))
+    isolation = view.trials[-1].result.isolation if view.trials else None  # rates of forked processes are alike
+    with SubprocessLauncher(isolation=isolation or "fork") as launcher:
+        result = race(
+            [first, *others], settings, lambda _: launcher, lambda text: say(text, stderr=True),
+            known_seconds=lambda config: budget.probe_seconds([config], BRIEF),
+        )  # fmt: skip
+    if not result.standings:
+        say(
+            "No setting was measured. Unless a probe failed above, this machine is probably slower now than when the "
+            "study was searched, as by other work. Run it again when it is quiet, or with a longer --time-budget.",
+            stderr=True,
+        )
+
+
+def _check_target(view: StudyView) -> None:
+    """Raise `TargetError` with the folder to go to, if the target's file is not where its path leads from here."""
+    from autotune.harmless import shell_word
+    from autotune.targets import resolve
+
+    try:
+        resolve(target := view.request.target)
+    except TargetError as error:
+        study = view.folder.resolve()
+        homes = (above for above in study.parents if (above / target).is_file())
+        there = f"cd {shell_word(str(home))} && " if (home := next(homes, None)) else ""
+        raise TargetError(
+            f"The training code of {view.folder} is not found, so nothing can be measured. {error} The study was "
+            f"probably searched from another folder than {Path.cwd()}. Go there and run it again: {there}autotune "
+            f"explain {shell_word(str(study))} --measure"
+        ) from error

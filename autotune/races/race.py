@@ -12,7 +12,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from autotune.answer.ranking import compared
-from autotune.core.records import Environment, TargetFacts, Value
+from autotune.context.time_shares import TimeShares
+from autotune.core.records import Config, Environment, TargetFacts, Value
 from autotune.core.requests import InspectRequest
 from autotune.errors import EnvironmentUnfit, StudyError, UsageError
 from autotune.knobs.declared import declare
@@ -73,9 +74,12 @@ def _told_apart(named: list[NamedTraining]) -> list[NamedTraining]:
 
 def race(
     named: Sequence[NamedTraining], settings: RaceSettings, launcher_for: LauncherFor, tell: Callable[[str], None],
-    clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep,
+    clock: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = time.sleep, *,
+    known_seconds: Callable[[Config], float] | None = None,
 ) -> RaceResult:  # fmt: skip
     """Run one race, store its result as race.json in its folder, and return it. `tell` is given sentences for people.
+
+    `known_seconds` returns those of a probe of a configuration, as measured before.
 
     Raises `RaceFailed`, `UsageError`, `StudyError` or `EnvironmentUnfit`. On `KeyboardInterrupt` the running probe is
     killed, finished probes are kept, and the interrupt is raised again.
@@ -87,21 +91,23 @@ def race(
             tell(f"Checking out {settings.baseline_commit}.")
             checkout = open_ends.enter_context(worktree(settings.baseline_commit, folder / WORKTREE))
         tell("Taking one step of each contestant, to see that it trains.")
-        contestants = _contestants(named, settings, launcher_for, checkout, folder)
+        contestants = _contestants(named, settings, launcher_for, checkout, folder, tell)
         tell(f"Racing {counted(len(contestants), 'contestant')} in {folder}, {named[0].label} as the baseline.")
         run = RaceRun(
             contestants, folder, tolerance=settings.tolerance, pause=pause, tell=tell,
-            left_seconds=lambda: settings.time_budget_seconds - (clock() - began), stops_early=settings.stops_early,
+            time=TimeShares(settings.time_budget_seconds, clock, began), stops_early=settings.stops_early,
+            may_leave=settings.may_leave, known_seconds=known_seconds,
         )  # fmt: skip
         ended = run.run_rounds(settings.rounds)
         result = _result(run, settings, ended, clock() - began)
-        store(folder, disk.RACE, result)
+        if result.standings:
+            store(folder, disk.RACE, result)
     return result
 
 
 def _contestants(
     named: Sequence[NamedTraining], settings: RaceSettings, launcher_for: LauncherFor, checkout: Worktree | None,
-    folder: Path,
+    folder: Path, tell: Callable[[str], None],
 ) -> list[SettledTraining]:  # fmt: skip
     """Inspect each code once, for all settings with which it races; return the contestants."""
     found, looked = [], dict[tuple[str, str, int], tuple[Environment, TargetFacts]]()
@@ -113,17 +119,23 @@ def _contestants(
         if code not in looked:
             _, place = disk.new_attempt(folder, InspectRequest)
             looked[code] = inspect_training(one, target, settings.device, settings.seed, place, launcher)
-        found.append(settle_training(one, target, commit, settings.seed, looked[code], launcher))
+        try:
+            found.append(settle_training(one, target, commit, settings.seed, looked[code], launcher))
+        except UsageError as error:
+            if not (settings.may_leave and found):
+                raise
+            tell(f"{one.label} is left out. {error}")
     declare(*(declared for one in found for declared in one.request.facts.declared))  # of all of them, from here on
     return found
 
 
-def _result(run: RaceRun, settings: RaceSettings, ended: Ended, seconds: float) -> RaceResult:
+def _standings(run: RaceRun, tolerance: float) -> Iterator[Standing]:
+    """Yield the standings of those that have not left."""
     summaries, rates, _ = compared(run.summaries, 0)
-    standings = []
-    for at, (one, summary) in enumerate(zip(run.contestants, summaries, strict=True)):
+    contestants = [run.contestants[at] for at in run.running]
+    for at, (one, summary) in enumerate(zip(contestants, summaries, strict=True)):
         ratio, low, high = rates.ratio(at, 0, run.confidence()) if at else (None, None, None)
-        standing = Standing(
+        yield Standing(
             label=one.label,
             target=one.request.target,
             commit=one.commit,
@@ -139,12 +151,13 @@ def _result(run: RaceRun, settings: RaceSettings, ended: Ended, seconds: float) 
             ratio=ratio,
             ratio_low=low,
             ratio_high=high,
-            verdict=None
-            if ratio is None or low is None or high is None
-            else verdict_on(ratio, low, high, settings.tolerance),
+            verdict=None if ratio is None or low is None or high is None else verdict_on(ratio, low, high, tolerance),
             unstable=next(filter(None, map(instability, summary.measurements)), None),
         )
-        standings.append(standing)
+
+
+def _result(run: RaceRun, settings: RaceSettings, ended: Ended, seconds: float) -> RaceResult:
+    standings = _standings(run, settings.tolerance) if len(run.running) > 1 else ()
     return RaceResult(
         folder=str(run.folder),
         standings=tuple(standings),

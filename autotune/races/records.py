@@ -35,7 +35,7 @@ class Standing(Record, frozen=True, kw_only=True):
 
 
 class RaceResult(Record, frozen=True, kw_only=True):
-    """The result of a finished race. The first of `standings` is the baseline."""
+    """The result of a finished race. The first of `standings` is the baseline; they are empty if all others left."""
 
     protocol: int = PROTOCOL_VERSION
     folder: str  # of the race

@@ -43,6 +43,7 @@ class RaceSettings:
         Path | None, Option(help="A new folder for the race. [default: studies/race-NAME]", short="-o")
     ] = None
     stops_early: bool = True  # as soon as it is decided which one is faster
+    may_leave: bool = False  # who fails, or has no time for the fewest rounds; else one ends the race, or overruns it
     seed: int = 0
 
     def __post_init__(self) -> None:

@@ -23,6 +23,7 @@ from msgspec import field
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS
 from autotune.core import codec
 from autotune.core.records import Config, Record, Value
+from autotune.core.results import Outcome, Trial
 from autotune.core.rounds import Rounds
 from autotune.core.stats import MOST_PROBE_NOISE
 from autotune.errors import StudyError
@@ -39,9 +40,11 @@ from autotune.study import disk
 from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary, window_noise
 from autotune.study.view import AGAIN, StudyView, summaries
+from autotune.units import counted
 
 FOLDER = disk.EXPLAINED
-
+# A hung or crashed process may be an accident of that moment; other failures are alike each time.
+ACCIDENTS = frozenset(one for one in Outcome if one.retried) | {Outcome.TIMEOUT}
 Pair = tuple[Config, Config]
 
 
@@ -56,7 +59,13 @@ class ValueWorth(Record, frozen=True, kw_only=True):
     alone: Gain | None = None  # beside the baseline; None: not measured
     estimate: Gain | None = None  # where neither was measured
     failure: str = ""  # why `values` do not run in the recommendation
+    is_accident: bool = False  # only by probes that hung or crashed: trying again may tell more
     untested: str = ""  # why a change was not measured, if the search recorded it
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it was not measured in the recommendation, and can have an effect."""
+        return not (self.inside or self.is_same or (self.failure and not self.is_accident))
 
 
 class Explanation(Record, frozen=True, kw_only=True):
@@ -121,6 +130,10 @@ class Evidence:
         alone = self._compared(self._with(self.baseline, values), self.baseline)
         return self._worth(values, against, inside, alone, is_change=True)
 
+    def rival(self, worth: ValueWorth) -> Config:
+        """Return what the recommendation is compared with to measure it: itself with the other value."""
+        return self._with(self.params, worth.against if worth.is_change else worth.values)
+
     def of_kept(self, names: Sequence[str]) -> list[ValueWorth]:
         """Return the alternatives to a kept value with known gains; else one alternative; empty if there is none."""
         against = {name: self._best.params[name] for name in names}
@@ -153,21 +166,35 @@ class Evidence:
     ) -> ValueWorth:  # fmt: skip
         measured = inside or alone
         estimate = None if measured or is_same else self._effects.between(values, against)
-        failure = "" if inside else self._failure(self._with(self.params, values))
+        failure, is_accident = ("", False) if inside else self._failure(self._with(self.params, values))
         left = (one.untested for one in self._best.changes or () if is_change and one.values == values)
         untested = "" if inside else next((one.text for one in left if one), "")
         return ValueWorth(
             values=values, against=against, is_change=is_change, is_same=is_same, inside=inside, alone=alone,
-            estimate=estimate, failure=failure, untested=plain(untested),
+            estimate=estimate, failure=failure, is_accident=is_accident, untested=plain(untested),
         )  # fmt: skip
 
-    def _failure(self, config: Config) -> str:
-        """Return why this configuration cannot be used, by its last probe; empty if it can or is unknown."""
+    def _failure(self, config: Config) -> tuple[str, bool]:
+        """Return why this configuration cannot be used, and whether only hung or crashed probes say so.
+
+        Empty if it can be used, or if that is unknown. Probes of `--measure` count.
+        """
+        tried = [(one, self._view.verdict(one)) for one in (*self._view.trials, *self._again) if one.config == config]
+        failed = [(trial.result.outcome, verdict.why) for trial, verdict in tried if not verdict.feasible]
+        if not failed:
+            return "", False
+        last, why = failed[-1]
+        if all(outcome in ACCIDENTS for outcome, _ in failed):
+            alike = sum(outcome is last for outcome, _ in failed)
+            return f"{alike} of {counted(len(tried), 'probe')} {why}", True
         known = self._summaries.get(config)
-        if known is not None:
-            return known.failure
-        tried = (self._view.verdict(trial) for trial in reversed(self._view.trials) if trial.config == config)
-        return next((verdict.why for verdict in tried if not verdict.feasible), "")
+        return (why if known is None else known.failure), False
+
+    @cached_property
+    def _again(self) -> tuple[Trial, ...]:
+        """All probes of `--measure`, also of races that did not end."""
+        places = sorted(self._view.folder.glob(f"{FOLDER}/*"))
+        return tuple(trial for place in places for trial in disk.read_trials(place))
 
     def _compared(self, one: Config, other: Config) -> Gain | None:
         """Return the measured ratio of the one to the other; None: not measured."""

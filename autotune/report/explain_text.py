@@ -57,7 +57,7 @@ def explain_block(found: Explanation, best: Recommendation, view: StudyView, wid
 
 def unmeasured(found: Explanation) -> list[ValueWorth]:
     """Return the settings that were not measured and that can have an effect."""
-    return [one for one in found.worths if not (one.inside or one.is_same or one.failure)]
+    return sorted((one for one in found.worths if one.is_open), key=lambda one: one.is_accident)  # it may hang again
 
 
 def notes(found: Explanation, best: Recommendation) -> list[Note]:
@@ -142,7 +142,8 @@ def sentences_of(one: ValueWorth, best: Recommendation) -> list[str]:
     if one.inside:
         found.append(gain_phrase(one.inside, best.goal))
     elif one.failure:
-        found.append(f"does not run: {cropped(plain(one.failure.partition(chr(10))[0]), LONGEST_FAILURE)}")
+        why = cropped(plain(one.failure.partition(chr(10))[0]), LONGEST_FAILURE)
+        found.append(f"{NOT_MEASURED}: {why}; --measure tries it again" if one.is_accident else f"does not run: {why}")
     if one.alone and one.alone != one.inside:
         found.append(f"alone, beside your baseline: {gain_phrase(one.alone, best.goal)}")
     if not found and one.estimate:

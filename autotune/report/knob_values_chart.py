@@ -70,11 +70,7 @@ def _note(found: Sequence[ValueWorth], view: StudyView, best: Recommendation) ->
     objective = objective_of(best.goal)
     labels = {label_of(one.values): one for one in reversed(found)}
     same = [name for name, one in reversed(labels.items()) if one.is_same]
-    unknown = [
-        name
-        for name, one in reversed(labels.items())
-        if not (one.inside or one.alone or one.estimate or one.is_same or one.failure)
-    ]
+    unknown = [name for name, one in reversed(labels.items()) if one.is_open and not (one.alone or one.estimate)]
     parts = [
         f"Factors of one setting, with their 95% intervals; right of the line is {objective.better}. A change (→): "
         f"with it over without it; else another value over the one that stays. Hollow: single probes; dashed: an "
@@ -82,7 +78,7 @@ def _note(found: Sequence[ValueWorth], view: StudyView, best: Recommendation) ->
         f"Both train in the same way: {', '.join(same)}." if same else "",
         f"Not measured: {', '.join(unknown)}." if unknown else "",
     ]
-    if any(not (one.inside or one.is_same or one.failure) for one in found):
+    if any(one.is_open for one in found):
         parts.append(f"`autotune explain {shell_word(view.folder.as_posix())} --measure` measures what is open.")
     return " ".join(filter(None, parts))
 

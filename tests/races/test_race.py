@@ -93,6 +93,32 @@ def test_a_budget_that_two_rounds_do_not_fit_into_is_told(tmp_path, capsys):
     assert "The time budget is too short: 2 rounds always run" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("known", [2.0, 3.0, 20.0])
+@pytest.mark.parametrize("seconds", [3, 8, 13, 18, 25, 40])
+def test_where_contestants_may_leave_the_budget_is_kept(seconds, known, tmp_path, capsys):
+    machine = Simulated({"a.py": 0.0, "b.py": 0.0}, noise=0.004, seed=0)
+    settings = RaceSettings(time_budget_seconds=seconds, may_leave=True, folder=tmp_path / "race")
+
+    result = race([_named("a.py"), _named("b.py")], settings, lambda _: machine, print, machine.clock,
+                  lambda _: None, known_seconds=lambda _: known)  # fmt: skip
+
+    assert result.seconds <= 1.1 * seconds
+    assert bool(result.standings) == (tmp_path / "race" / "race.json").exists()
+    assert bool(result.standings) == (seconds > 13 and known < 20)
+    assert ("There is no time for 2 rounds of b.py" in capsys.readouterr().out) == (not result.standings)
+
+
+def test_the_slowest_leave_first_by_what_is_known_of_them(tmp_path):
+    machine = Simulated({"a.py": 0.0}, noise=0.004, seed=0)
+    named = [_named("a.py"), *(_named("a.py").with_changed_values({"batch_size": size}) for size in (64, 128))]
+    settings = RaceSettings(time_budget_seconds=30, may_leave=True, folder=tmp_path / "race")
+
+    result = race(named, settings, lambda _: machine, print, machine.clock, lambda _: None,
+                  known_seconds=lambda config: 30.0 if config.batch_size == 64 else 3.0)  # fmt: skip
+
+    assert [one.label for one in result.standings] == ["a.py", "a.py with batch=128"]
+
+
 def test_the_number_of_rounds_can_be_limited(tmp_path):
     machine = Simulated({"a.py": 0.0, "b.py": 0.02}, noise=0.05, seed=0)
 
@@ -177,6 +203,17 @@ def test_a_contestant_that_fails_ends_the_race_with_its_error(tmp_path):
     assert failed.value.exit_code == 3
     assert failed.value.traceback == "of the user"
     assert "race-a/probes/0001/log.txt" in str(failed.value)
+
+
+def test_a_contestant_that_fails_leaves_the_others_where_it_may(tmp_path, capsys):
+    machine = Failing(Outcome.TIMEOUT)
+    named = [_named("a.py"), _named("b.py"), _named("a.py").with_changed_values({"batch_size": 64})]
+    settings = RaceSettings(may_leave=True, rounds=2)
+
+    result = race(named, settings, lambda _: machine, print, machine.clock, lambda _: None)
+
+    assert [one.label for one in result.standings] == ["a.py", "a.py with batch=64"]
+    assert "b.py failed in probe 1: hung: the disk went away. It is left out." in capsys.readouterr().out
 
 
 def test_a_contestant_that_cannot_even_start_is_named(tmp_path):

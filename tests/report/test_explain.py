@@ -11,6 +11,8 @@ from msgspec.structs import replace
 from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.notices import notice
+from autotune.core.requests import ProbeRequest
+from autotune.core.results import Outcome
 from autotune.report.explain import Evidence, Explanation, ValueWorth, explain
 from autotune.report.explain_text import explain_block, notes, sentences_of, unmeasured
 from autotune.report.gain import Gain, gain_phrase
@@ -196,6 +198,43 @@ def test_a_value_that_failed_says_why() -> None:
 
     assert found.failure
     assert "does not run" in told(study)
+
+
+def hung_once(folder: Path, *others: Outcome) -> StudyView:
+    """A study whose probe with checkpointing hung; `others` are how it ended in races of --measure."""
+    from tests.worlds import failed
+
+    best = recommendation()
+    tried = config(**{**best.params, "activation_checkpointing": True})
+    study = view((trial(0, tried, failed(Outcome.TIMEOUT, "no sign of life for 600 s")),), best)
+    object.__setattr__(study, "folder", folder)
+    for number, outcome in enumerate(others):
+        place = folder / "explain" / f"{number + 1:03}" / "probes" / "0001"
+        place.mkdir(parents=True)
+        request = ProbeRequest(target="model.py", device="cpu", config=tried, number=1, purpose="confirm")
+        codec.write(place / "request.json", request)
+        codec.write(place / "result.json", failed(outcome, "took more than 20 s"))
+    return study
+
+
+def test_a_value_of_which_one_probe_hung_can_be_measured_again(tmp_path: Path) -> None:
+    study = hung_once(tmp_path)
+
+    found = explained(study)["activation_checkpointing"]
+
+    text = " ".join(told(study).split())
+    assert "not measured: 1 of 1 probe hung: no sign of life for 600 s; --measure tries it again" in text
+    assert found.is_open
+    worths = explain(study, study.recommendation or recommendation()).worths
+    assert unmeasured(Explanation(study="", worths=worths))[-1] == found  # last, as it may hang again
+
+
+def test_what_happened_when_it_was_tried_again_counts(tmp_path: Path) -> None:
+    again, broken = hung_once(tmp_path / "again", Outcome.TIMEOUT), hung_once(tmp_path / "x", Outcome.USER_ERROR)
+
+    assert explained(again)["activation_checkpointing"].failure == "2 of 2 probes hung: took more than 20 s"
+    assert not explained(broken)["activation_checkpointing"].is_open
+    assert "does not run: error in your code: took more than 20 s" in told(broken)
 
 
 def test_what_was_measured_since_counts_more(tmp_path: Path) -> None:
