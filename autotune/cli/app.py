@@ -31,6 +31,7 @@ from autotune.cli.search import search
 from autotune.cli.show import show
 from autotune.cli.target import CommandWithScript, OneOfEach
 from autotune.cli.worker import worker
+from autotune.cli.wrong_words import Commands
 from autotune.errors import AutotuneError, EnvironmentUnfit
 from autotune.harmless import plain_lines
 from autotune.machine.environment import autotune_version
@@ -39,6 +40,7 @@ MOST_OF_A_NAME = 100  # characters shown of one that is too long
 
 app = typer.Typer(
     name="autotune",
+    cls=Commands,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     add_completion=False,

@@ -67,6 +67,7 @@ def profile(
     from autotune.core import codec
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.named_training import may_declare
+    from autotune.preparation.settings import check_device
     from autotune.profile.output import make_profile_folder, write_profile
     from autotune.profile.profile import named_target
     from autotune.profile.profile import profile as run
@@ -80,6 +81,7 @@ def profile(
     name = target if len(target) > 1 else target[0]  # several words are a command
     options = Options(context, partial(may_declare, name))
     changed = options.pairs("--config", config)
+    check_device(device)
     of_ranks = options.settings({"device": device, "devices": devices, "ranks": ranks})
     device, ranks, gpus = _asked_ranks(name, of_ranks)
     named = named_target(name, best=best, changed=changed, ranks=ranks)

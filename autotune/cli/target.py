@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from autotune.cli.options import given_by, parameter_of
+from autotune.cli.wrong_words import usage_error
 from autotune.errors import UsageError
 
 TARGET = "Your training code: model.py, pkg.train, model.py:function, or the command that trains, behind `--`."
@@ -41,6 +42,7 @@ GlobalBatch = Annotated[
     int | None,
     typer.Option(
         "--global-batch",
+        min=1,
         help="The answer for this global batch (samples per optimizer step). [default: the recommended one]",
     ),
 ]
@@ -71,9 +73,9 @@ class OneOfEach(TyperCommand):
         try:
             return super().parse_args(ctx, [*ours, *args[end:]])
         except Exception as error:
-            if type(error).__name__ != "NoSuchOption":  # by name: typer has used click, and now has a copy of it
-                raise
-            raise self.unknown(ctx, getattr(error, "option_name", ""), args) from error
+            if type(error).__name__ == "NoSuchOption":
+                raise self.unknown(ctx, getattr(error, "option_name", ""), args) from error
+            raise usage_error(error, ctx, ours) or error from error
 
     def unknown(self, ctx: Any, typed_option: str, words: list[str]) -> UsageError:
         """Return the error that says which option was probably meant by `typed_option`, or which ones there are."""
