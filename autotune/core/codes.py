@@ -19,7 +19,7 @@ MORE_MEMORY = "[, needs {peak_bytes:bytes} instead of {chosen_bytes:bytes}]"
 class Code(NumberedCode):
     """The code of a notice, by number: 1xx are warnings, 2xx reasons for the choice, and so on as the comments say."""
 
-    EARLIER = "earlier", 0, "A sentence that an earlier version wrote."
+    EARLIER = "earlier", 0, "A sentence that another version wrote."
 
     # fmt: off
     # 1xx: warnings

@@ -23,6 +23,7 @@ from autotune.units import (
 )
 
 MOST_LISTED = 3  # shown of `{probes:few}`: a program gets all of them
+NEWER = "A finding of a newer version of autotune."
 OPTIONAL = re.compile(r"\[([^]]*)\]")
 NEXT_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 # Codes that are not listed are the least important. First come those that spoil the model or end the training,
@@ -87,10 +88,27 @@ class Notice(Record, frozen=True, kw_only=True):
 
     @classmethod
     def upgraded(cls, content: Any) -> Any:
-        """Return the record for a sentence that an earlier version wrote in its place; None if it was empty."""
+        """Return the record for a sentence that an earlier version wrote in its place; None if it was empty.
+
+        A code that only a newer version knows becomes its sentence, too.
+        """
         if isinstance(content, str):
             return {"code": Code.EARLIER, "numbers": {}, "text": content} if content else None
-        return super().upgraded(content)
+        known = super().upgraded(content)
+        if not isinstance(known, dict):
+            return known
+        if known.get("code") not in set(Code):
+            return {"code": Code.EARLIER, "numbers": {}, "text": known.get("text") or NEWER}
+        return {**known, "numbers": _upgraded(known.get("numbers"))}
+
+
+def _upgraded(numbers: Any) -> Any:
+    """Return the numbers, with every notice among them upgraded."""
+    if isinstance(numbers, list):
+        return [_upgraded(one) for one in numbers]
+    if isinstance(numbers, dict):
+        return Notice.upgraded(numbers) if "code" in numbers else {n: _upgraded(one) for n, one in numbers.items()}
+    return numbers
 
 
 # A notice inside another has the same form, and its sentence is inserted without its next step.

@@ -5,7 +5,7 @@ Raw values per optimizer step are kept; `profile/judge.py` makes shares, bounds 
 
 from __future__ import annotations
 
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from msgspec import field
 
@@ -138,6 +138,15 @@ class ProfileResult(Result, frozen=True, kw_only=True):
     storage: StorageUse | None = None  # None: no sample opens a file, or it was not measured
     interference: HostInterference | None = field(default=None, name="contamination")  # while the parts were timed
     left_out: tuple[str, ...] = ()  # what was not measured, with the reason: one sentence each
+
+    @classmethod
+    def upgraded(cls, content: Any) -> Any:
+        """Return the content without slow lines of a kind that only a newer version knows."""
+        known = super().upgraded(content)
+        if not isinstance(known, dict) or not isinstance(lines := known.get("findings"), list):
+            return known
+        kinds = get_args(Slowness)
+        return {**known, "findings": [one for one in lines if isinstance(one, dict) and one.get("kind") in kinds]}
 
     @property
     def seconds(self) -> float:
