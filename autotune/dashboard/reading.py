@@ -16,8 +16,8 @@ from autotune.core.results import Trial
 from autotune.errors import StudyError
 from autotune.launch.base import REQUEST, RESULT
 from autotune.study import disk
-from autotune.study.lock import is_running
 from autotune.study.recommendation import Recommendation, read_best
+from autotune.study.running import is_running
 from autotune.study.view import StudyView, load_view
 
 MOST_TRIALS = 10_000  # kept decoded, a few kB each

@@ -19,7 +19,7 @@ from autotune.report.compare_text import render_comparison
 from autotune.report.page import render
 from autotune.report.templates import Served
 from autotune.study import disk
-from autotune.study.lock import is_running
+from autotune.study.running import is_running
 
 MOST_LOG_BYTES = 256 * 1024  # the end of a log holds the error; a browser should not have to load the rest
 MOST_KEPT_PAGES = 32  # a page of 2,000 probes has a few megabytes

@@ -19,6 +19,7 @@ from autotune.memory.asking import shape_run_request
 from autotune.memory.model import Arm
 from autotune.memory.records import ShapeRun, ShapeRunRequest
 from autotune.sampler.space import SearchSpace
+from autotune.study.history import History
 from autotune.study.pace import starting_seconds
 
 LEAST_PREDICTION_SECONDS = 8.0  # with which it is begun at all: importing and a few steps of one arm
@@ -26,9 +27,11 @@ MOST_ARMS = 64  # each takes a second or more; of more, the sampler's model puts
 
 
 def predict_memory(context: SearchContext) -> None:
-    """Make and report one shape run, if memory can bind, time allows, the study has none, and the search uses it."""
+    """Make and report one shape run, if memory can bind, time allows, it is used, and none was made for this limit."""
     history, prediction = context.history, context.memory_prediction
-    if history.shape_run is not None or not (context.settings.sampler == "structured" or context.trades.decides):
+    if _is_known(history, prediction.usable_bytes) or not (
+        context.settings.sampler == "structured" or context.trades.decides
+    ):
         return
     if context.request.facts.owns_loop:  # the search has said so at the beginning
         return
@@ -45,6 +48,15 @@ def predict_memory(context: SearchContext) -> None:
     asked = replace(wanted, spares_trades=True)
     history.add_measured(asked, found := context.run_dispensable(asked))
     context.reporter.detail(describe_shape_run(found, context.space, prediction.fits))
+
+
+def _is_known(history: History, usable_bytes: int) -> bool:
+    """Return whether the last shape run was made for this limit: it has no peaks beyond it, nor arms that it spares.
+
+    An earlier version made them without a limit. On another machine of the same class a study may go on with another.
+    """
+    runs = history.of(ShapeRunRequest.kind())
+    return bool(runs) and runs[-1][0].limit_bytes in (None, usable_bytes)
 
 
 def asking(

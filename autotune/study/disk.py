@@ -34,7 +34,7 @@ from autotune.core import codec
 from autotune.core.measurements import MEASUREMENTS
 from autotune.core.records import Config, StudyRequest
 from autotune.core.requests import Asked, InspectRequest, Kind, ProbeRequest, Request, ResultT
-from autotune.core.results import Inspection, ProbeResult, Trial
+from autotune.core.results import ProbeResult, Trial
 from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound
 from autotune.knobs import completed, defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
@@ -42,9 +42,11 @@ from autotune.launch.files import COMPILED_FOLDER, store, take_outputs_away
 from autotune.launch.files import unwritable as unwritable  # the same words wherever a study cannot be written
 from autotune.sampler.prediction import Prediction
 from autotune.study.progress import PROGRESS
+from autotune.study.running import LOCK as LOCK
+from autotune.study.running import is_running, not_begun
 
 STUDIES = Path("studies")
-BEST, STUDY, DATABASE, LOCK, FLEET = "best.json", "study.json", "study.db", "study.lock", "fleet.json"
+BEST, STUDY, DATABASE, FLEET = "best.json", "study.json", "study.db", "fleet.json"
 PROBES, INSPECT = ProbeRequest.FOLDER, InspectRequest.FOLDER
 EARLIER = "best-{}.json"
 PREDICTION = "prediction.json"
@@ -79,13 +81,15 @@ def find(name: str | Path | None) -> Path:
                 f"{folder} cannot be read: {error.strerror}. It is probably another user's. Have it made readable, or "
                 f"name another study."
             ) from error
-    why = "is not a study: it has no study.json" if Path(name).exists() else "does not exist"
-    failed = [folder for folder in (Path(name), STUDIES / name) if (folder / INSPECT / RESULT).is_file()]
+    why = "is not a study: it has no study.json" if Path(name).is_dir() else "is a file, and a study is a folder"
+    why = why if Path(name).exists() else "does not exist"
+    places = (Path(name), STUDIES / name)
+    failed = [one for one in places if (one / INSPECT / RESULT).is_file() or is_running(one)]
     probes = len(_probe_folders(Path(name)))
     if (Path(name) / RACE).is_file():
         why += f" (it is a race: {RACE} holds its result)"
     elif failed and not probes:
-        raise StudyNotFound(_not_begun(failed[0]))
+        raise StudyNotFound(not_begun(failed[0], failed[0] / INSPECT))
     elif probes:
         why += f" (lost? The command that searched it rebuilds that from its {probes} probes)"
     names = [str(folder) for folder in studies(STUDIES)]
@@ -258,16 +262,6 @@ def clear_away(folder: Path) -> None:
         folder.rmdir()
         if folder.parent == STUDIES:
             STUDIES.rmdir()
-
-
-def _not_begun(folder: Path) -> str:
-    """Return why a folder that was inspected for a search contains no study."""
-    found = codec.read(folder / INSPECT / RESULT, Inspection).why
-    why = f": {found}" if found else ""
-    return (
-        f"{folder} is no study yet: its search ended before the first probe{why}. The target probably has a mistake. "
-        f"Correct it, and search again. Full log: {folder / INSPECT / LOG}"
-    )
 
 
 def _has_record(folder: Path) -> bool:

@@ -71,24 +71,6 @@ class Lock:
             ) from error
 
 
-def is_running(folder: Path) -> bool:
-    """Return whether a process holds the lock; tested by a shared lock that is released at once."""
-    try:
-        # Neither a link to another place nor a pipe without a writer may block the reader.
-        lock = os.open(folder / disk.LOCK, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:
-        return False
-    finally:
-        os.close(lock)
-    return False
-
-
 def _lies_at(file: IO[str], path: Path) -> bool:
     """Return whether the locked file is still the one at `path`."""
     with suppress(FileNotFoundError):

@@ -22,7 +22,7 @@ from autotune.machine.environment import mismatches
 from autotune.objectives.verdict import judge_among
 from autotune.study import disk
 from autotune.study.disk import find
-from autotune.study.lock import is_running
+from autotune.study.running import is_running
 from autotune.study.unstable_baseline import ends_search, why_unstable
 from autotune.targets.commands.recommended_command import RecommendedCommand, recommended_command
 from autotune.units import counted

@@ -18,9 +18,9 @@ from autotune.precision.judge import PrecisionCheck, Thresholds, settled
 from autotune.precision.records import PrecisionCheckRequest
 from autotune.study import disk
 from autotune.study.history import History, known_noise_scale
-from autotune.study.lock import is_running
 from autotune.study.progress import SearchProgress, read_progress
 from autotune.study.recommendation import Confirmation, Recommendation, read_best
+from autotune.study.running import is_running
 from autotune.study.summary import Compared, ConfigSummary
 from autotune.study.valid_probes import Judged, valid_trials
 

@@ -3,6 +3,7 @@
 import dataclasses
 
 import pytest
+from msgspec.structs import replace
 
 from autotune.core.records import Goal, Limit
 from autotune.core.results import Failure, Outcome
@@ -71,6 +72,19 @@ def test_a_search_asks_for_trades_only_where_a_batch_needs_them_and_a_check_for_
     ((asked, _),) = disk.attempts(tmp_path, ShapeRunRequest.kind())
     assert asked.spares_trades
     assert not asking(search.request, search.space, GIB, 1.0).spares_trades
+
+
+@pytest.mark.parametrize(("limit", "runs"), [(16 * GIB, 1), (12 * GIB, 2), (20 * GIB, 2)])
+def test_what_is_known_for_another_limit_is_made_anew(limit, runs, tmp_path):
+    search = _search_in(tmp_path, FakeLauncher(results={ShapeRunRequest: _scripted}), FREE, ())
+    predict_memory(search)
+    history = History(replace(search.request, memory_limit_bytes=limit, headroom_bytes=GIB))
+    for pair in disk.attempts(tmp_path, ShapeRunRequest.kind()):
+        history.add_measured(*pair)
+
+    predict_memory(dataclasses.replace(search, history=history, memory_prediction=MemoryPrediction(FREE, history)))
+
+    assert len(disk.attempts(tmp_path, ShapeRunRequest.kind())) == runs
 
 
 @pytest.mark.slow

@@ -9,10 +9,12 @@ import pytest
 
 from autotune.core import codec
 from autotune.core.requests import ProbeRequest
+from autotune.core.results import Inspection, Outcome
 from autotune.errors import StudyError, StudyNotFound
 from autotune.knobs import defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.study import disk
+from autotune.study.lock import Lock
 from autotune.study.view import load_view
 from tests.reporting import recommendation
 from tests.worlds import config, failed, measured, study_request
@@ -212,3 +214,20 @@ def _without(names, value):
     if isinstance(value, dict):
         return {key: _without(names, inner) for key, inner in value.items() if key not in names}
     return [_without(names, inner) for inner in value] if isinstance(value, list) else value
+
+
+def test_a_search_that_has_only_begun_is_no_failed_one(tmp_path):
+    folder = tmp_path / "model"
+    codec.write(disk.make(folder / disk.INSPECT) / "result.json", Inspection(outcome=Outcome.OK))
+
+    with Lock(folder), pytest.raises(StudyNotFound, match="is being searched now, and has no probe yet"):
+        disk.find(folder)
+    with pytest.raises(StudyNotFound, match="its search ended before the first probe"):
+        disk.find(folder)
+
+
+def test_a_file_is_called_a_file(tmp_path):
+    (tmp_path / "notes").write_text("")
+
+    with pytest.raises(StudyNotFound, match="notes is a file, and a study is a folder"):
+        disk.find(tmp_path / "notes")
