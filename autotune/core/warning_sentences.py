@@ -76,7 +76,7 @@ PROBES_LEFT_OUT = (
 )
 CONFIRMATION_INTERFERENCE = (
     "Which configuration is faster is not certain, and the rates are probably too low: there was interference in "
-    "too many of the rounds that count: {rounds:few}.[ These probes count for want of better: {probes:few}.]",
+    "too many probes: {rounds:few}.[ These probes count for want of better: {probes:few}.]",
     "Close other work and run the same command again.",
 )
 LOSSES_UNJUDGED = (

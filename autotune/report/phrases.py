@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from autotune.core.codes import Code
+from autotune.core.notices import Notice
 from autotune.core.records import Config, Environment, TargetFacts, Value
 from autotune.core.results import Measurement, Outcome, Trial, Verdict
 from autotune.harmless import plain as plain  # the name used everywhere in report
@@ -132,12 +133,21 @@ def undecided_phrase(recommendation: Recommendation) -> str:
     factor, ends_of_gain = f"{format_speedup(rival.gain)}×", range_phrase(rival.gain_low, rival.gain_high)
     objective = objective_of(recommendation.goal)
     good = "as fast" if objective.is_speed else f"the {objective.unit}"
-    known = " in single probes" if rival.rounds == 1 else f" ({ends_of_gain})" if ends_of_gain else ""
+    ran = rounds_run(recommendation)
+    single = " in single probes" if ran == 1 else f" in 1 of {ran} rounds"
+    known = single if rival.rounds == 1 else f" ({ends_of_gain})" if ends_of_gain else ""
     spread = f"{factor} {good}{known}"
     what = shown_config(rival.config.values, knobs)
     where = " beside other work" if rival.beside_others else ""
     baseline = baseline_name(assumed=recommendation.baseline_assumed)
     return f"undecided between {baseline} and {what}, measured {spread}{where}"
+
+
+def rounds_run(recommendation: Recommendation) -> int:
+    """Return the rounds that were run, those left out because of interference included; 1 if none is known."""
+    told = (one for one in recommendation.warnings if one.code is Code.CONFIRMATION_INTERFERENCE)
+    parts = (part for one in told if isinstance(some := one.numbers.get("rounds"), tuple) for part in some)
+    return max((int(part.figure("rounds", 1.0)) for part in parts if isinstance(part, Notice)), default=1)
 
 
 def what_would_tell(recommendation: Recommendation) -> str:
@@ -215,10 +225,13 @@ def speed_parts(recommendation: Recommendation) -> list[str]:
     width, baseline = recommendation.relative_half_width, recommendation.baseline_samples_per_second
     is_change = recommendation.params != recommendation.baseline
     rounds = recommendation.rounds  # 1 means a single probe: the search may have measured it more often
+    ran = rounds_run(recommendation)
     return [
         rate_phrase(recommendation) + ("" if width is None else f" ± {half_width(width)}"),
         *([f"baseline {format_rate(baseline)}"] if is_change and baseline is not None else []),
-        "by a single probe" if rounds == 1 else f"measured {times(rounds)}",
+        f"measured in {rounds} of {ran} rounds"
+        if ran > rounds
+        else ("by a single probe" if rounds == 1 else f"measured {times(rounds)}"),
     ]
 
 

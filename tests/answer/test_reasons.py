@@ -56,7 +56,7 @@ def test_configurations_that_had_interference_are_told_apart_by_what_is_fixed():
 
     told = [one.numbers for one in warning.numbers["rounds"]]
     assert told == [{"configuration": name, "slowed": 1, "rounds": 1} for name in ("16×1 bf16", "16×1")]
-    assert "the rounds that count: 16×1 bf16 in 1 of 1; 16×1 in 1 of 1. " in warning.text
+    assert "too many probes: 16×1 bf16 in 1 of 1; 16×1 in 1 of 1. " in warning.text
 
 
 def test_growing_memory_is_said_with_the_steps_that_are_left_and_a_way_out():

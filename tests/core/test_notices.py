@@ -50,7 +50,7 @@ SAID = [
     (notice(Code.PROBES_LEFT_OUT, count=1, probes=(SLOWED,)),
      'The confirmation leaves out 1 probe that something slowed: probe 7 at 125 samples/s (the clock of its GPU moved between 1400 and 1500 MHz). Close other work while a search runs.'),
     (notice(Code.CONFIRMATION_INTERFERENCE, rounds=(notice(Code.SLOWED_ROUNDS, configuration='64×1 bf16', slowed=2, rounds=3),), probes=(SLOWED,)),
-     'Which configuration is faster is not certain, and the rates are probably too low: there was interference in too many of the rounds that count: 64×1 bf16 in 2 of 3. These probes count for want of better: probe 7 at 125 samples/s (the clock of its GPU moved between 1400 and 1500 MHz). Close other work and run the same command again.'),
+     'Which configuration is faster is not certain, and the rates are probably too low: there was interference in too many probes: 64×1 bf16 in 2 of 3. These probes count for want of better: probe 7 at 125 samples/s (the clock of its GPU moved between 1400 and 1500 MHz). Close other work and run the same command again.'),
     (notice(Code.LOSSES_UNJUDGED, doubt=notice(Code.UNSTABLE_NOT_FINITE, broken=3, losses=4)),
      'The losses were not checked (--stability off), and training is unstable: 3 of 4 losses are not finite. Search without --stability off.'),
     (notice(Code.PRECISION_UNDECIDED, reference="full precision", why=notice(Code.NOT_COMPARED_IN_TIME, reference="full precision"), hold="--fix amp=none"),
@@ -383,7 +383,7 @@ FORMER = [
      "Close other work while a search runs."),
     ("confirmation-interference", {"rounds": "64×1 in 2 of 8"},
      "Which configuration is faster is not certain, and the rates are probably too low: there was interference in too "
-     "many of the rounds that count: 64×1 in 2 of 8.", "Close other work and run the same command again."),
+     "many probes: 64×1 in 2 of 8.", "Close other work and run the same command again."),
     ("differs-elsewhere", {"worker": "node7", "found": "this is 1.10 times as fast", "here": 1.4},
      "On a second machine (node7) this is 1.10 times as fast; here it is 1.40 times.",
      "Search on machines that are alike."),

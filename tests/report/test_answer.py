@@ -224,6 +224,23 @@ def test_what_is_recommended_while_it_is_open_claims_nothing() -> None:
     assert "when the machine is quiet, with a longer --time-budget" in phrases.what_would_tell(found)
 
 
+@pytest.mark.parametrize(("ran", "open_by", "speed"), [
+    (3, "measured 1.46× as fast in 1 of 3 rounds", "measured in 1 of 3 rounds"),
+    (1, "measured 1.46× as fast in single probes", "by a single probe"),
+])  # fmt: skip
+def test_rounds_that_interference_left_one_of_are_called_rounds_throughout(ran: int, open_by: str, speed: str) -> None:
+    slowed = notice(Code.SLOWED_ROUNDS, configuration="64×1", slowed=ran, rounds=ran)
+    doubt = notice(Code.CONFIRMATION_INTERFERENCE, rounds=(slowed,))
+    rival = msgspec.structs.replace(RIVAL, rounds=1)
+
+    found = answer(params=BASE.values, undecided=rival, rounds=1, **{**OPEN, "warnings": (doubt,)})
+
+    told = " ".join(answer_block(found).plain.split())
+    assert open_by in told
+    assert speed in told
+    assert f"interference in too many probes: 64×1 in {ran} of {ran}." in told
+
+
 def test_what_an_earlier_version_left_open_is_still_told(tmp_path: Path) -> None:
     why = notice(Code.FASTER_NOT_SIGNIFICANT, share=0.46, better="faster")
     lost = (RunnerUp(config=BEST, samples_per_second=1460.0, reason=why),)
