@@ -22,6 +22,11 @@ from msgspec.structs import replace
 from autotune.targets.base import Step
 
 
+def is_pythons() -> bool:
+    """Return whether the full collection that begins is Python's own; else code asked for it."""
+    return gc.get_count()[2] > gc.get_threshold()[2]
+
+
 class FullCollections:
     """Notes full collections, and spreads those of a window over its steps. Outside of `watched` it notes none."""
 
@@ -111,7 +116,6 @@ class FullCollections:
             return
         now = time.perf_counter()
         if phase == "start":
-            is_pythons = gc.get_count()[2] > gc.get_threshold()[2]  # else code asked for it
-            self._began = now if is_pythons else None
+            self._began = now if is_pythons() else None
         elif self._began is not None:
             self._fresh += now - self._began

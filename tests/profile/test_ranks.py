@@ -112,6 +112,7 @@ def test_the_ranks_of_a_file_take_the_same_steps_and_lines_of_it_are_found(profi
     assert (tmp_path / TRACE).is_file()
     first = expensive_lines(result)[0]
     assert (first.kind, first.code.endswith("# planted")) == ("host read", True)
+    assert not [one for one in result.slow_lines if one.kind == "full collection"], "they are part of that line"
     (search,) = (one for one in result.slow_lines if one.kind == "graph search")
     assert search.count == pytest.approx(1)
     assert search.seconds > 0

@@ -289,6 +289,16 @@ def test_full_collections_that_lists_of_samples_bring_about_are_told_with_their_
     assert "0." in seen(one)
 
 
+def test_full_collections_within_a_call_that_is_told_are_told_once(tmp_path, unfreezing):
+    first = "begun or (begun.append(1), gc.freeze(), gc.collect())"
+    text = MANY_SAMPLES.format(body=f"{first}\n    rows = batch[0].repeat(500, 1).tolist()")
+
+    kinds = [one.kind for one in profiled(tmp_path, text, values={"batch_size": 64}).slow_lines]
+
+    assert "host read" in kinds
+    assert "full collection" not in kinds
+
+
 def test_full_collections_that_the_user_asks_for_are_none_of_pythons(tmp_path):
     text = MANY_SAMPLES.format(body="gc.collect()")
 

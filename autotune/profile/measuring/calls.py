@@ -10,9 +10,9 @@ import builtins
 import copy
 import gc
 import sys
-import time
+from collections import Counter
 from collections.abc import Callable, Iterator, MutableMapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -22,7 +22,9 @@ import torch
 from torch import Tensor, distributed
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from autotune.child.full_collections import is_pythons
 from autotune.profile.measuring.communication import COLLECTIVES, WAITS, who_waits
+from autotune.profile.measuring.core_time import Moment, Spent, moment, spent
 from autotune.profile.measuring.stopwatch import Stopwatch, freeing_seconds, replaced
 from autotune.profile.measuring.user_lines import UserLine, calling_line, known_as, line_of
 from autotune.profile.records import SlowLine, Slowness
@@ -73,7 +75,8 @@ class _Seen:
     kind: Slowness
     what: str
     count: int = 0
-    seconds: float = 0.0
+    busy: float = 0.0  # seconds
+    idle: float = 0.0
 
 
 class Calls:
@@ -85,9 +88,10 @@ class Calls:
         self._model, self._stopwatch = model, stopwatch
         self._watched = (*calls, *metrics(), *(() if device == "cpu" else SELECTIONS))
         self._seen: dict[tuple[UserLine, str], _Seen] = {}
-        self._of_step = list[tuple[UserLine, Slowness, str, float]]()
-        self._evaluation: tuple[UserLine, float] | None = None  # where, and when it began
+        self._of_step = list[tuple[UserLine, Slowness, str, Spent]]()
+        self._evaluation: tuple[UserLine, Moment] | None = None  # where, and when it began
         self.is_inside = False  # a call that is counted
+        self._collections = Counter[bool]()  # full ones of Python's own, by whether such a call brought them about
         self.sets_to_none = False  # ignore the user's argument of zero_grad
         self.after: Callable[[], None] = lambda: None  # called at the end of each watched call
 
@@ -108,21 +112,28 @@ class Calls:
             # its hooks.
             stack.callback(register_module_forward_pre_hook(self._evaluation_begins).remove)
             stack.callback(register_module_forward_hook(self._evaluation_ends).remove)
+            gc.callbacks.append(self._collecting)
+            stack.callback(self._collects_no_more)
             yield
 
     def step(self, *, counts: bool) -> None:
         """One optimizer step has ended; without `counts` its calls are no step's, but an evaluation's."""
-        for line, kind, what, seconds in self._of_step if counts else ():
+        for line, kind, what, took in self._of_step if counts else ():
             seen = self._seen.setdefault((line, what), _Seen(kind, what))
-            seen.count, seen.seconds = seen.count + 1, seen.seconds + seconds
+            seen.count, seen.busy, seen.idle = seen.count + 1, seen.busy + took.busy, seen.idle + took.idle
         self._of_step.clear()
 
-    def result(self, steps: int) -> list[SlowLine]:
-        """Return the slow lines of the calls in `steps` steps."""
+    @property
+    def collections_outside(self) -> float:
+        """The share of Python's own full garbage collections that no call which is counted brought about, 0..1."""
+        return self._collections[False] / self._collections.total() if self._collections else 1.0
+
+    def result(self, steps: int, stretch: float) -> list[SlowLine]:
+        """Return the slow lines of the calls in `steps` steps, which others made longer by the factor `stretch`."""
         return [
             SlowLine(
                 kind=one.kind, place=line.place, code=line.text, what=one.what, count=one.count / steps,
-                seconds=one.seconds / steps,
+                seconds=Spent(one.busy, one.idle).stretched(stretch) / steps,
             )
             for (line, _), one in self._seen.items()
         ]  # fmt: skip
@@ -144,20 +155,28 @@ class Calls:
             line = always or calling_line(sys._getframe(1), through_torch=True)
             if line is None:
                 return call(*arguments, **options)
-            self.is_inside, began = True, time.perf_counter()
+            self.is_inside, began = True, moment()
             try:
                 return call(*arguments, **options)
             finally:
-                seconds = time.perf_counter() - began
-                if what == ".tolist()" and seconds > LONG_LIST_SECONDS:
-                    seconds += freeing_seconds(partial(call, *arguments, **options))
-                self._note(line, kind, what, seconds)
+                took = spent(began, moment())
+                if what == ".tolist()" and took.busy > LONG_LIST_SECONDS:
+                    took = Spent(took.busy + freeing_seconds(partial(call, *arguments, **options)), took.idle)
+                self._note(line, kind, what, took)
 
         return watching
 
-    def _note(self, line: UserLine, kind: Slowness, what: str, seconds: float) -> None:
+    def _collecting(self, phase: str, info: dict[str, Any]) -> None:
+        if phase == "start" and info["generation"] == 2 and is_pythons():
+            self._collections[self.is_inside] += 1
+
+    def _collects_no_more(self) -> None:
+        with suppress(ValueError):  # the user's code may have emptied the list
+            gc.callbacks.remove(self._collecting)
+
+    def _note(self, line: UserLine, kind: Slowness, what: str, took: Spent) -> None:
         self.is_inside = False
-        self._of_step.append((line, kind, what, seconds))
+        self._of_step.append((line, kind, what, took))
         self.after()
 
     def _evaluation_begins(self, model: torch.nn.Module, inputs: Any) -> None:
@@ -166,13 +185,13 @@ class Calls:
             return
         line = calling_line(sys._getframe(1), through_torch=True)
         if line is not None:
-            self.is_inside, self._evaluation = True, (line, time.perf_counter())
+            self.is_inside, self._evaluation = True, (line, moment())
 
     def _evaluation_ends(self, model: torch.nn.Module, inputs: Any, outputs: Any) -> None:
         if model is self._model and self._evaluation is not None:
             line, began = self._evaluation
             self._evaluation = None
-            self._note(line, "evaluating", "the model", time.perf_counter() - began)
+            self._note(line, "evaluating", "the model", spent(began, moment()))
 
 
 def _counts(what: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> bool:

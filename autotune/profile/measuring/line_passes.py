@@ -24,6 +24,7 @@ from autotune.machine.interference import interference_between, read_counters
 from autotune.profile.measuring.backward_watch import BackwardWatch
 from autotune.profile.measuring.calls import CALLS, Calls, Watched
 from autotune.profile.measuring.communication import GraphSearches
+from autotune.profile.measuring.core_time import moment, stretch_of
 from autotune.profile.measuring.early_exchanges import EarlyExchanges
 from autotune.profile.measuring.left_on import LeftOn
 from autotune.profile.measuring.line_times import LineTimes
@@ -68,6 +69,7 @@ class LinePasses:
         self._backward, self._early = BackwardWatch(optimizers), EarlyExchanges(self.stopwatch)
         self._collections = FullCollections()  # while parts are timed: other passes make objects of their own
         self._watched = 0  # steps in which calls were
+        self._stretch = 1.0  # of what is computed, by others, while parts were timed
         self._between = 0  # steps from the middle of the timed ones to the first in which calls were watched
         self._found = ProfileResult(outcome=Outcome.OK)
 
@@ -101,17 +103,19 @@ class LinePasses:
             if _counts(step):
                 samples.append(step.samples)
 
-        before = read_counters()
+        before, began = read_counters(), moment()
         self._timing(True)
         self.stopwatch.start()
         with self._collections.watched():
             taken = yield from self._steps(least=5, enough=32, seconds=self._seconds, each=each)
         self._timing(False)
         seconds, each_step = self.stopwatch.stop()
-        steps = len(each_step)
+        steps, interference = len(each_step), interference_between(before, read_counters())
+        if threading.current_thread() is threading.main_thread():  # whose waiting is known
+            self._stretch = stretch_of(began, moment(), interference.run_queue_wait_share)
         self._found = replace(
             self._found,
-            interference=interference_between(before, read_counters()),
+            interference=interference,
             steps=steps,
             step_seconds=each_step,
             samples=sum(samples) / steps,
@@ -136,17 +140,18 @@ class LinePasses:
         with self._backward.watched(), self._calls.watched(), self._searches.watched(), self._early.watched():
             yield from self._steps(least=3, enough=10, seconds=self._seconds / 3, each=each)
         waited = self._part_seconds()["communication"]  # no call waits longer, but for what is watched on another rank
-        for one in (*self._calls.result(self._watched), *self._early.result(self._watched)):
+        for one in (*self._calls.result(self._watched, self._stretch), *self._early.result(self._watched)):
             is_waiting = one.kind in ("collective", "early exchange")
             self._add(replace(one, seconds=min(one.seconds, waited)) if is_waiting else one)
         self._add(*self._searches.result(self._watched))
         self._add(*self._full_collections())
 
     def _full_collections(self) -> list[SlowLine]:
-        apart, seconds = self._collections.steps_apart, self._collections.seconds_per_step
-        if apart is None or self._device != "cpu":  # an accelerator goes on meanwhile
+        apart, outside = self._collections.steps_apart, self._calls.collections_outside  # else it is the call's time
+        if apart is None or not outside or self._device != "cpu":  # an accelerator goes on meanwhile
             return []
-        return [SlowLine(kind="full collection", place="", code="", what="", count=1 / apart, seconds=seconds)]
+        seconds = outside * self._collections.seconds_per_step
+        return [SlowLine(kind="full collection", place="", code="", what="", count=outside / apart, seconds=seconds)]
 
     def _watch_operations(self) -> Passing:
         """What is between operations, and which tensors stay: with the calls left out, that were looked at before."""
@@ -168,7 +173,7 @@ class LinePasses:
             del lines.parts["other"]
             self._leave_out("Python between steps is not told: an evaluation or a checkpoint was among them.")
         if self._device == "cpu":
-            self._add(*SlowLines(operations, lines, steps, self._part_seconds(), self._device).all())
+            self._add(*SlowLines(operations, lines, steps, self._part_seconds(), self._device, self._stretch).all())
         else:
             self._leave_out("Python time and float64 are not looked at on an accelerator, which computes meanwhile.")
         self._add(*self._growth(operations))

@@ -10,7 +10,6 @@ from where others had its core, for which no line can help.
 
 from __future__ import annotations
 
-import resource
 import signal
 import threading
 import time
@@ -20,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
+from autotune.profile.measuring.core_time import Moment, Spent, moment, spent
 from autotune.profile.measuring.stopwatch import Stopwatch
 from autotune.profile.measuring.user_lines import UserLine, nearest_line
 from autotune.profile.records import Part
@@ -37,6 +37,10 @@ class LineSeconds:
     idle: Counter[UserLine] = field(default_factory=Counter)  # likewise, and waited for something else than a core
     all: Counter[UserLine] = field(default_factory=Counter)  # whatever the line called
 
+    def spent(self, line: UserLine) -> Spent:
+        """The seconds of a line that called no code of torch's."""
+        return Spent(self.busy[line], self.idle[line])
+
     @property
     def factor(self) -> float:
         """The factor of all times: unseen time is assumed to be distributed like the seen time."""
@@ -49,7 +53,7 @@ class LineTimes:
     def __init__(self, stopwatch: Stopwatch, parts: tuple[Part, ...]) -> None:
         self._stopwatch, self._part = stopwatch, ""
         self.parts: dict[str, LineSeconds] = {part: LineSeconds() for part in parts}
-        self._last: tuple[float, float, int] | None = None  # as of `_now`; None: in another part
+        self._last: Moment | None = None  # None: in another part
         self.is_counted_elsewhere: Callable[[], bool] = lambda: False
 
     @property
@@ -77,12 +81,12 @@ class LineTimes:
         self._last = None
         part = self._stopwatch.current
         self._part = part if part in self.parts else ""
-        self._last = _now() if self._part else None
+        self._last = moment() if self._part else None
 
     def _part_changed(self) -> None:
         last, self._last = self._last, None
         if last is not None and not self.is_counted_elsewhere():
-            self.parts[self._part].unseen += time.perf_counter() - last[0]
+            self.parts[self._part].unseen += time.perf_counter() - last.passed
         self.restart()
 
     def look(self, frame: FrameType | None) -> None:
@@ -93,21 +97,16 @@ class LineTimes:
         if self._last is None or self.is_counted_elsewhere():
             return
         last, self._last = self._last, None
-        now, seconds = _now(), self.parts[self._part]
-        passed, busy, waits = (after - before for after, before in zip(now, last, strict=True))
+        now, seconds = moment(), self.parts[self._part]
+        passed, (busy, idle) = now.passed - last.passed, spent(last, now)
         seconds.total += passed
         line, is_through_torch = nearest_line(frame)
         if line is not None:
             seconds.all[line] += passed  # type: ignore[assignment]  # a counter of seconds, as the others
             if not is_through_torch:
                 seconds.busy[line] += busy  # type: ignore[assignment]
-                seconds.idle[line] += (passed - busy) * (waits > 0)  # type: ignore[assignment]  # else others had its core
-        self._last = _now()  # what looking took is no line's
-
-
-def _now() -> tuple[float, float, int]:
-    """Return the time, this thread's processor time, and the number of its voluntary context switches."""
-    return time.perf_counter(), time.thread_time(), resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw
+                seconds.idle[line] += idle  # type: ignore[assignment]
+        self._last = moment()  # what looking took is no line's
 
 
 def by_function(lines: Counter[UserLine]) -> dict[UserLine, float]:

@@ -19,13 +19,17 @@ WATCHING_SECONDS = 10e-6  # that watching adds between two operations, at most: 
 
 
 class SlowLines:
-    """The slow lines of one pass of `steps` steps; `parts` are the seconds of a step's parts without watching."""
+    """The slow lines of one pass of `steps` steps.
+
+    `parts` are the seconds of a step's parts without watching, in which others made computing longer by `stretch`.
+    """
 
     def __init__(
-        self, operations: Operations, lines: LineTimes, steps: int, parts: Mapping[str, float], device: str
-    ) -> None:
+        self, operations: Operations, lines: LineTimes, steps: int, parts: Mapping[str, float], device: str,
+        stretch: float,
+    ) -> None:  # fmt: skip
         self._operations, self._lines, self._steps, self._parts = operations, lines, steps, parts
-        self._device = device
+        self._device, self._stretch = device, stretch
         self._passes = parts["forward"] + parts["backward"]
 
     def all(self) -> list[SlowLine]:
@@ -46,7 +50,7 @@ class SlowLines:
         for part, seconds in self._lines.parts.items():
             own = Counter[UserLine]()
             for line in seconds.busy:
-                passed = seconds.busy[line] + seconds.idle[line]
+                passed = seconds.spent(line).stretched(self._stretch)
                 own[line] = self._beside(line, passed * seconds.factor)  # type: ignore[assignment]
             for line, of_function in by_function(own).items():
                 kind: Slowness = "waiting" if seconds.idle[line] > seconds.busy[line] else "python"

@@ -171,9 +171,9 @@ _OTHERS: tuple[tuple[Any, str, Part], ...] = (
 
 def freeing_seconds(make: Callable[[], Any]) -> float:
     """Return the seconds that it takes to free what `make` returns: the pages of a large one go back to the system."""
-    held, began = [make()], time.perf_counter()
+    held, began = [make()], time.thread_time()  # others that have its core meanwhile are no part of it
     held.clear()
-    return time.perf_counter() - began
+    return time.thread_time() - began
 
 
 @contextmanager
