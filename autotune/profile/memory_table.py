@@ -28,6 +28,7 @@ from autotune.units import format_rate, format_share, format_speedup
 MEMORY_BAR_CHARACTERS = 30
 LEAST_MEMORY_SHARE = 0.001  # of the peak: categories that take less are left out
 MOST_MEMORY_MODULES = 3
+MOST_BLOCKS = 3  # of those that checkpointing takes one by one
 WORTHWHILE_RATIO = 1.05  # times the saving of a cheaper policy: policies that save less are left out; --json has them
 
 
@@ -95,16 +96,20 @@ def _optimizers(use: MemoryUse) -> str:
 
 
 def _recomputing(use: MemoryUse, modules: Sequence[ModuleSeconds]) -> str:
-    """Return a sentence on the savings of policies, and the largest block with its recomputing time."""
+    """Return a sentence on the savings of policies, and the largest blocks with their recomputing times."""
     found, ways = taken_apart(use), _better(saved_by(use))
     blocks = found.blocks if found else ()
     if not blocks or not ways:
         return ""
-    largest = max(blocks, key=lambda one: one.bytes)
-    seconds = recomputing_seconds(largest.name, modules)
-    costs = f", for {format_rate(1000 * seconds)} ms" if seconds else ""
+    costs = {one.name: recomputing_seconds(one.name, modules) or 0.0 for one in blocks}
+    largest = sorted(blocks, key=lambda one: (-one.bytes, costs[one.name]))[:MOST_BLOCKS]
+    by_block = [
+        f"{one.name} {one.kind} {_mib(one.bytes)}"
+        + (f" for {format_rate(1000 * costs[one.name])} ms" if costs[one.name] else "")
+        for one in largest
+    ]
     saves = ", ".join(f"{_show(name, value, len(blocks))} {_mib(size)}" for name, value, size in ways)
-    return f"{knob(ways[0][0]).label} saves {saves}; a block holds {_mib(largest.bytes)}{costs}"
+    return f"{knob(ways[0][0]).label} saves {saves}; blocks hold {', '.join(by_block)}"
 
 
 def _better(ways: Sequence[tuple[str, Any, int]]) -> list[tuple[str, Any, int]]:

@@ -12,7 +12,8 @@ from autotune.memory.records import ShapeRun
 from autotune.profile.memory_judge import largest_modules, peak_bytes, rows
 from autotune.profile.memory_records import HeapUse, MemoryUse, StateBytes
 from autotune.profile.memory_run import with_shapes
-from autotune.profile.records import ProfileRequest, ProfileResult
+from autotune.profile.memory_table import memory_sentences
+from autotune.profile.records import ModuleSeconds, ProfileRequest, ProfileResult
 from tests.profile.test_table import lines, result
 from tests.worlds import config
 
@@ -121,7 +122,23 @@ def test_a_policy_that_recomputes_more_and_saves_no_more_is_left_out():
 
     said = line("checkpointing", tensors=own, shapes=Arm(values={}, breakdown=own), recomputed=tuple(arms))
 
-    assert said == "  checkpointing saves every 3rd 10.0, all 2: 20.0; a block holds 6.00"
+    assert said == "  checkpointing saves every 3rd 10.0, all 2: 20.0; blocks hold 2 Block 6.00, 1 Block 5.00"
+
+
+def test_of_many_blocks_the_three_that_hold_most_are_told_with_the_time_of_recomputing_each():
+    sizes = {"0": 5, "1": 7, "2": 7, "3": 6}
+    blocks = tuple(BlockBytes(name=name, kind="Block", bytes=size * MIB) for name, size in sizes.items())
+    own = replace(breakdown(), blocks=blocks)
+    arm = Arm(values={"activation_checkpointing": True}, breakdown=breakdown(20))
+    modules = [ModuleSeconds(name=f"{at}.up", kind="Linear", forward=0.01 * (4 - at), backward=0.0) for at in range(4)]
+    held = use(tensors=own, shapes=Arm(values={}, breakdown=own), recomputed=(arm,))
+
+    (said,) = (
+        one for one in memory_sentences(replace(result(), memory=held, modules=tuple(modules))) if "check" in one
+    )
+
+    most = "2 Block 7.00 for 20.0 ms, 1 Block 7.00 for 30.0 ms, 3 Block 6.00 for 10.0 ms"
+    assert said == f"checkpointing saves all 4: 20.0; blocks hold {most}"
 
 
 def test_padding_and_its_bound():

@@ -1,12 +1,15 @@
 """Loops of the user's own: a command's parts and lines, from outside; what an evaluation takes is no step's."""
 
+import os
 import re
 
 import pytest
 
 from autotune.core.results import Outcome
+from autotune.profile import nsys
 from autotune.profile.judge import expensive_lines
 from autotune.profile.measuring.own_passes import LEFT_OUT
+from autotune.profile.measuring.trace import CAPTURED_STEPS
 from autotune.profile.records import ProfileRequest
 from tests.worlds import config
 
@@ -156,6 +159,55 @@ def test_a_command_with_too_few_steps_says_so(profiled):
 
     assert result.outcome is Outcome.USER_ERROR
     assert "after 8 optimizer steps" in result.failure.message
+
+
+# What `nsys profile` does but for watching: it runs the command that stands behind its options.
+NSYS = """#!/bin/sh
+printf '%s\\n' "$@" > arguments
+shift
+while [ "${1#--}" != "$1" ]; do
+    case $1 in --output=*) touch "${1#--output=}.nsys-rep";; esac
+    shift
+done
+exec "$@"
+"""
+# A device that writes down what it is told: no GPU is needed to see which steps Nsight Systems would capture.
+WRITES_DOWN = """
+import contextlib
+from pathlib import Path
+events = Path("events").open("w", buffering=1)
+
+@contextlib.contextmanager
+def named(name):
+    print(name, file=events)
+    yield
+
+torch.cuda.synchronize = lambda *_: None
+torch.cuda.profiler.start = lambda: print("start", file=events)
+torch.cuda.profiler.stop = lambda: print("stop", file=events)
+torch.cuda.nvtx.range = named
+"""
+
+
+def test_nsight_systems_captures_ten_steps_of_a_commands_loop_with_a_range_for_each_part(tmp_path, monkeypatch):
+    (tmp_path / "train.py").write_text(FAST + WRITES_DOWN + LOOP)
+    (programs := tmp_path / "programs").mkdir()
+    (programs / "nsys").write_text(NSYS)
+    (programs / "nsys").chmod(0o755)
+    monkeypatch.setenv("PATH", str(programs), prepend=os.pathsep)
+    asked = ProfileRequest(target="-- python train.py", config=config(num_threads=1), device="cpu", seconds=0.3)
+    words = nsys.prepared(tmp_path, asked)
+
+    said = nsys.run(words, tmp_path)
+
+    assert "report.nsys-rep: open it with Nsight Systems" in said
+    assert "--capture-range=cudaProfilerApi" in (tmp_path / "arguments").read_text().splitlines()
+    before, *steps, after = (tmp_path / "events").read_text().split("autotune::backward\n")
+    assert before.splitlines()[0] == "start"
+    assert len(steps) == CAPTURED_STEPS - 1
+    ranges = [one for one in steps[0].splitlines() if one != "autotune::other"]
+    assert ranges == ["autotune::optimizer", "autotune::data", "autotune::forward", "autotune::optimizer"]  # zero_grad
+    assert after.splitlines()[-1] == "stop"
 
 
 TRAINER = """

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import signal
 import threading
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,7 +30,7 @@ TIMER_TICK_SECONDS = 0.00025  # of the timer: a line that takes a hundredth of a
 class LineSeconds:
     """The seconds by line of one part, over all steps together."""
 
-    total: float = 0.0  # of what was looked at
+    total: float = 0.0  # of what was looked at; as all others without time in which other processes had the core
     unseen: float = 0.0  # after the last look of a part, up to its end
     busy: Counter[UserLine] = field(default_factory=Counter)  # it computed, and called no code of torch's
     idle: Counter[UserLine] = field(default_factory=Counter)  # likewise, and waited for something else than a core
@@ -86,7 +85,7 @@ class LineTimes:
     def _part_changed(self) -> None:
         last, self._last = self._last, None
         if last is not None and not self.is_counted_elsewhere():
-            self.parts[self._part].unseen += time.perf_counter() - last.passed
+            self.parts[self._part].unseen += sum(spent(last, moment()))
         self.restart()
 
     def look(self, frame: FrameType | None) -> None:
@@ -97,15 +96,14 @@ class LineTimes:
         if self._last is None or self.is_counted_elsewhere():
             return
         last, self._last = self._last, None
-        now, seconds = moment(), self.parts[self._part]
-        passed, (busy, idle) = now.passed - last.passed, spent(last, now)
-        seconds.total += passed
+        took, seconds = spent(last, moment()), self.parts[self._part]
+        seconds.total += sum(took)
         line, is_through_torch = nearest_line(frame)
         if line is not None:
-            seconds.all[line] += passed  # type: ignore[assignment]  # a counter of seconds, as the others
+            seconds.all[line] += sum(took)  # type: ignore[assignment]  # a counter of seconds, as the others
             if not is_through_torch:
-                seconds.busy[line] += busy  # type: ignore[assignment]
-                seconds.idle[line] += idle  # type: ignore[assignment]
+                seconds.busy[line] += took.busy  # type: ignore[assignment]
+                seconds.idle[line] += took.idle  # type: ignore[assignment]
         self._last = moment()  # what looking took is no line's
 
 

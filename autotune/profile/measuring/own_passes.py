@@ -18,7 +18,7 @@ from autotune.profile.measuring.calls import CALLS, Watched
 from autotune.profile.measuring.line_passes import FromTheStart, LinePasses, Passing
 from autotune.profile.measuring.loading import LoadedLines
 from autotune.profile.measuring.own_parts import OwnParts
-from autotune.profile.measuring.trace import traced
+from autotune.profile.measuring.trace import captured, traced
 from autotune.profile.records import Part, ProfileRequest, ProfileResult
 from autotune.targets.commands.watching.trained_parameters import Trained
 from autotune.targets.own_loop import OwnSession
@@ -37,7 +37,7 @@ class UserLoopPasses(LinePasses):
 
     def __init__(self, session: OwnSession, device: str, from_the_start: FromTheStart, asked: ProfileRequest) -> None:
         super().__init__(device, from_the_start, asked, self._trained, lambda: self.parts.optimizers)
-        self._session, self._output = session, asked.output
+        self._session, self._output, self._extent = session, asked.output, asked.extent
         self.parts = OwnParts(self.stopwatch)
         self._loading = LoadedLines(None, self.stopwatch)
 
@@ -48,6 +48,9 @@ class UserLoopPasses(LinePasses):
         yield from self._steps(least=2, enough=4, seconds=min(0.5, self._seconds))
         devices.synchronize(self._device)
         phase("measure")
+        if self._extent == "captured":
+            yield from captured(self.stopwatch)
+            return
         yield from self._time_parts()
         self._leave_out(LEFT_OUT)
         if counters["frames"]:
@@ -67,6 +70,8 @@ class UserLoopPasses(LinePasses):
 
     def result(self) -> ProfileResult:
         """Return the readings of all passes so far."""
+        if self._extent == "captured":
+            return self._found
         self._add(*self._loading.result(self._found.samples, self._part_seconds()["data"], self._found.seconds))
         if self._session.observed().workers:
             self._leave_out("What loader workers load is not looked at: they are other processes.")

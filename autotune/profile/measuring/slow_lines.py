@@ -62,7 +62,7 @@ class SlowLines:
         lines, between = self._operations.loops(), self._lines.parts["forward"].all
         counts = Counter[UserLine]()
         for line, (_, called) in lines.items():
-            counts[line] = called.seconds / self._steps + self._beside(line, between[line])  # type: ignore[assignment]
+            counts[line] = called.seconds / self._steps + self._beside(line, between[line] * self._stretch)  # type: ignore[assignment]
         return [
             self._line(
                 "loop", line, lines[line][0], lines[line][1].count / self._steps,
