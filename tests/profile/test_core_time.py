@@ -4,22 +4,22 @@ import pytest
 
 from autotune.profile.measuring import calls
 from autotune.profile.measuring.calls import CALLS, Calls
-from autotune.profile.measuring.core_time import Moment, spent, stretch_of
+from autotune.profile.measuring.core_time import ThreadMoment, spent, stretch_of
 from autotune.profile.measuring.stopwatch import Stopwatch
 from tests.targets_support import HEAD, write
 
-BEGAN = Moment(passed=10.0, computed=4.0, waits=7)
+BEGAN = ThreadMoment(passed=10.0, computed=4.0, waits=7)
 
 
 def test_time_without_a_core_is_a_wait_only_where_the_thread_gave_it_up():
-    assert spent(BEGAN, Moment(11.0, 4.25, 7)) == (0.25, 0.0)
-    assert spent(BEGAN, Moment(11.0, 4.25, 8)) == (0.25, 0.75)
+    assert spent(BEGAN, ThreadMoment(11.0, 4.25, 7)) == (0.25, 0.0)
+    assert spent(BEGAN, ThreadMoment(11.0, 4.25, 8)) == (0.25, 0.75)
 
 
 def test_steps_for_whose_half_others_had_the_core_computed_twice_as_long():
-    assert stretch_of(BEGAN, Moment(12.0, 5.0, 7), 0.5) == 2.0
-    assert stretch_of(BEGAN, Moment(12.0, 5.0, 7), 0.0) == 1.0
-    assert stretch_of(BEGAN, Moment(12.0, 5.0, 7), None) == 1.0  # a kernel that does not tell
+    assert stretch_of(BEGAN, ThreadMoment(12.0, 5.0, 7), 0.5) == 2.0
+    assert stretch_of(BEGAN, ThreadMoment(12.0, 5.0, 7), 0.0) == 1.0
+    assert stretch_of(BEGAN, ThreadMoment(12.0, 5.0, 7), None) == 1.0  # a kernel that does not tell
 
 
 @pytest.mark.parametrize(
@@ -32,7 +32,7 @@ def test_a_call_takes_the_same_share_of_a_step_whether_its_core_was_taken_away_o
     file = write(tmp_path, HEAD + "def step(loss):\n    return loss.item()  # planted\n")
     known = {}
     exec(compile(file.read_text(), str(file), "exec"), known)
-    moments = iter([BEGAN, Moment(BEGAN.passed + passed, BEGAN.computed + 0.25, BEGAN.waits + waits)])
+    moments = iter([BEGAN, ThreadMoment(BEGAN.passed + passed, BEGAN.computed + 0.25, BEGAN.waits + waits)])
     monkeypatch.setattr(calls, "moment", lambda: next(moments))
     stopwatch = Stopwatch("cpu")
     stopwatch.step()

@@ -3,7 +3,7 @@
 import sys
 
 from autotune.profile.measuring import line_times
-from autotune.profile.measuring.core_time import Moment
+from autotune.profile.measuring.core_time import ThreadMoment
 from autotune.profile.measuring.line_times import LineTimes
 from autotune.profile.measuring.stopwatch import Stopwatch
 
@@ -16,7 +16,7 @@ def test_a_look_that_the_timer_interrupts_counts_no_time_twice_or_below_zero(mon
         time = next(clock)
         if interrupts and interrupts.pop():
             lines.look(sys._getframe())  # as the timer does, once the clock was read
-        return Moment(float(time), float(time), 0)
+        return ThreadMoment(float(time), float(time), 0)
 
     monkeypatch.setattr(line_times, "moment", now)
     stopwatch.begin("data")

@@ -24,7 +24,7 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from autotune.child.full_collections import is_pythons
 from autotune.profile.measuring.communication import COLLECTIVES, WAITS, who_waits
-from autotune.profile.measuring.core_time import Moment, Spent, moment, spent
+from autotune.profile.measuring.core_time import Spent, ThreadMoment, moment, spent
 from autotune.profile.measuring.stopwatch import Stopwatch, freeing_seconds, replaced
 from autotune.profile.measuring.user_lines import UserLine, calling_line, known_as, line_of
 from autotune.profile.records import SlowLine, Slowness
@@ -89,7 +89,7 @@ class Calls:
         self._watched = (*calls, *metrics(), *(() if device == "cpu" else SELECTIONS))
         self._seen: dict[tuple[UserLine, str], _Seen] = {}
         self._of_step = list[tuple[UserLine, Slowness, str, Spent]]()
-        self._evaluation: tuple[UserLine, Moment] | None = None  # where, and when it began
+        self._evaluation: tuple[UserLine, ThreadMoment] | None = None  # where, and when it began
         self.is_inside = False  # a call that is counted
         self._collections = Counter[bool]()  # full ones of Python's own, by whether such a call brought them about
         self.sets_to_none = False  # ignore the user's argument of zero_grad

@@ -11,7 +11,7 @@ import time
 from typing import NamedTuple
 
 
-class Moment(NamedTuple):
+class ThreadMoment(NamedTuple):
     """The counters of this thread at one moment."""
 
     passed: float  # seconds, of the clock
@@ -30,18 +30,18 @@ class Spent(NamedTuple):
         return self.busy * stretch + self.idle
 
 
-def moment() -> Moment:
+def moment() -> ThreadMoment:
     """Return this thread's counters now."""
-    return Moment(time.perf_counter(), time.thread_time(), resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw)
+    return ThreadMoment(time.perf_counter(), time.thread_time(), resource.getrusage(resource.RUSAGE_THREAD).ru_nvcsw)
 
 
-def spent(before: Moment, after: Moment) -> Spent:
+def spent(before: ThreadMoment, after: ThreadMoment) -> Spent:
     """Return what the thread took between two moments; where it did not wait, others had the rest of that time."""
     passed, busy = after.passed - before.passed, after.computed - before.computed
     return Spent(busy, (passed - busy) * (after.waits > before.waits))
 
 
-def stretch_of(before: Moment, after: Moment, run_queue_wait_share: float | None) -> float:
+def stretch_of(before: ThreadMoment, after: ThreadMoment, run_queue_wait_share: float | None) -> float:
     """Return how many times as long computing took as without others; the share is that of the time between, 0..1."""
     computed = after.computed - before.computed
     waited = (run_queue_wait_share or 0.0) * (after.passed - before.passed)

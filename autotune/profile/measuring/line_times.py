@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
 
-from autotune.profile.measuring.core_time import Moment, Spent, moment, spent
+from autotune.profile.measuring.core_time import Spent, ThreadMoment, moment, spent
 from autotune.profile.measuring.stopwatch import Stopwatch
 from autotune.profile.measuring.user_lines import UserLine, nearest_line
 from autotune.profile.records import Part
@@ -52,7 +52,7 @@ class LineTimes:
     def __init__(self, stopwatch: Stopwatch, parts: tuple[Part, ...]) -> None:
         self._stopwatch, self._part = stopwatch, ""
         self.parts: dict[str, LineSeconds] = {part: LineSeconds() for part in parts}
-        self._last: Moment | None = None  # None: in another part
+        self._last: ThreadMoment | None = None  # None: in another part
         self.is_counted_elsewhere: Callable[[], bool] = lambda: False
 
     @property
