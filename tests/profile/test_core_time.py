@@ -1,11 +1,16 @@
 """Other work on the machine makes no line look cheaper or dearer."""
 
-import pytest
+import types
 
-from autotune.profile.measuring import calls
+import pytest
+from torch.utils.data import DataLoader
+
+from autotune.profile.measuring import calls, samples
 from autotune.profile.measuring.calls import CALLS, Calls
 from autotune.profile.measuring.core_time import ThreadMoment, spent, stretch_of
+from autotune.profile.measuring.samples import FEWEST_SAMPLES, Samples
 from autotune.profile.measuring.stopwatch import Stopwatch
+from autotune.targets.data import Epochs
 from tests.targets_support import HEAD, write
 
 BEGAN = ThreadMoment(passed=10.0, computed=4.0, waits=7)
@@ -45,3 +50,24 @@ def test_a_call_takes_the_same_share_of_a_step_whether_its_core_was_taken_away_o
     (one,) = counted.result(1, stretch=3.0)
     assert one.code.endswith("# planted")
     assert one.seconds == pytest.approx(seconds)
+
+
+def test_samples_of_workers_are_read_until_there_are_enough_while_others_have_the_core(monkeypatch):
+    clock = types.SimpleNamespace(now=0.0, waited=0.0)
+    monkeypatch.setattr(samples, "time", types.SimpleNamespace(perf_counter=lambda: clock.now))
+    monkeypatch.setattr(samples, "run_queue_wait", lambda: clock.waited)
+
+    class Late:
+        def __len__(self):
+            return 2 * FEWEST_SAMPLES
+
+        def __getitem__(self, index):
+            clock.now, clock.waited = clock.now + 0.1, clock.waited + 0.1 - (0.02 if index == 7 else 0.001)
+            return index
+
+    read = Samples(Epochs(DataLoader(Late(), num_workers=1)))  # 6.4 seconds, of which 0.08 are its own
+    read.read_beside()
+
+    tail = read.result(samples=8, waiting=1.0, step=1.0)
+    assert tail.what == "7"
+    assert tail.ratio == pytest.approx(20)

@@ -26,3 +26,16 @@ def test_a_look_that_the_timer_interrupts_counts_no_time_twice_or_below_zero(mon
     lines.look(sys._getframe())
 
     assert lines.parts["data"].total == 1.0
+
+
+def test_while_others_had_its_core_no_line_took_time(monkeypatch):
+    moments = iter([(0, 0, 0), (9, 2, 0), (9, 2, 0), (14, 3, 1), (14, 3, 1)])  # 7 of 9 seconds without a core; a wait
+    monkeypatch.setattr(line_times, "moment", lambda: ThreadMoment(*next(moments)))
+    lines = LineTimes(stopwatch := Stopwatch("cpu"), ("data",))
+    stopwatch.begin("data")
+    lines.restart()
+
+    for _ in range(2):
+        lines.look(sys._getframe())
+
+    assert lines.parts["data"].total == 2 + 5

@@ -37,7 +37,7 @@ class LineSeconds:
     all: Counter[UserLine] = field(default_factory=Counter)  # whatever the line called
 
     def spent(self, line: UserLine) -> Spent:
-        """The seconds of a line that called no code of torch's."""
+        """Return the seconds in which a line called no code of torch's."""
         return Spent(self.busy[line], self.idle[line])
 
     @property
