@@ -56,6 +56,8 @@ def warnings_of(
     yield from _repeated_samples(winner, request)
     yield from _growth(winner, request)
     yield from uneven_ranks(winner.measurements)
+    if differing := request.facts.ranks_differ:
+        yield notice(Code.RANKS_DIFFER, parameters=differing)
     yield from exposed_communication(winner.measurements)
     unknown = [m for m in winner.measurements if m.shapes_vary and not m.worst_batches]
     if unknown:

@@ -59,6 +59,7 @@ class Code(NumberedCode):
     FAULTS_SPREAD = "faults-spread", 133, *warnings.FAULTS_SPREAD
     FAILS_ELSEWHERE = "fails-elsewhere", 134, *warnings.FAILS_ELSEWHERE
     PRECISION_REFUSED = "precision-refused", 135, *warnings.PRECISION_REFUSED
+    RANKS_DIFFER = "ranks-differ", 136, *warnings.RANKS_DIFFER
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"

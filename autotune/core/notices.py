@@ -28,8 +28,8 @@ OPTIONAL = re.compile(r"\[([^]]*)\]")
 NEXT_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 # Codes that are not listed are the least important. First come those that spoil the model or end the training,
 COSTLIEST_WARNINGS = (
-    Code.CODE_CHANGED, Code.PRECISION_UNDECIDED, Code.LOSSES_UNJUDGED, Code.MEMORY_GROWS, Code.SAMPLES_REPEATED,
-    Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE, Code.BATCH_NORM,
+    Code.RANKS_DIFFER, Code.CODE_CHANGED, Code.PRECISION_UNDECIDED, Code.LOSSES_UNJUDGED, Code.MEMORY_GROWS,
+    Code.SAMPLES_REPEATED, Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE, Code.BATCH_NORM,
     Code.LARGEST_BATCH_UNTRIED, Code.LARGEST_BATCH_UNTRIED_OWN_LOOP,
     # then what makes the answer doubtful or leaves speed on the table, then what is good to know
     Code.ONLY_BASELINE_TRIED, Code.NOT_CONFIRMED, Code.DIFFERS_ELSEWHERE, Code.FAILS_ELSEWHERE, Code.PRECISION_REFUSED,

@@ -157,6 +157,11 @@ FAILS_ELSEWHERE = (
     "On a second machine ({worker}) this or the baseline does not run; here it is {here:.2f} times as fast.",
     "Search on machines that are alike.",
 )
+RANKS_DIFFER = (
+    "The ranks never had the same values of {parameters:few} after an optimizer step: right for parts of a model that "
+    "each rank has for itself, wrong for copies of one model.",
+    "`autotune check` says what was seen; let DistributedDataParallel wrap what is to be equal.",
+)
 PRECISION_REFUSED = (
     "{why}, so it is not recommended.",
     "Compute in float32 what its rounding spoils, such as a logarithm or a division, and search with --fresh.",

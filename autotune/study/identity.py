@@ -26,6 +26,7 @@ OBSERVED = (
     "findings", "step", "baseline", "space", "global_batch_size", "framework", "is_program", "loader_options",
     "declared", "calls_attention", "compiles_itself", "ranks", "has_data_parallel",
     "finds_unused_parameters",
+    "ranks_differ",
 )  # fmt: skip
 NEWLY_NOTED = ("has_collate", "has_sampler", "batch_layout")  # of the target; an earlier version did not
 OF_DECLARATIONS = ("changes_arithmetic", "memory", "ordered")  # of the user's own knobs: probes are judged by them

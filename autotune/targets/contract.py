@@ -17,6 +17,7 @@ from autotune.core.records import Finding, OwnFramework
 from autotune.errors import TargetError
 from autotune.targets.guesses import Unread, loss_line
 from autotune.targets.named_arguments import bind
+from autotune.targets.tracebacks import definition_line
 from autotune.targets.user_errors import blaming
 
 NAMES = {
@@ -98,6 +99,11 @@ class Contract:
                 f"Give a dict that has the key {name} as well:  {line}"
             )
         return f"{place} has {own} and no {name}. autotune reads the agreed name only, and {harm}. Write  {line}"
+
+    def line(self, name: str) -> str:
+        """Return ` (model.py:12)`, the line on which the user's function of that name begins; empty: there is none."""
+        line = definition_line(self.names.get(name))
+        return f" ({line})" if line else ""
 
     @property
     def data(self) -> str:

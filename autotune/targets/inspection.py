@@ -115,7 +115,7 @@ def _contract(
         update=tuple(name for name in OF_A_STEP if name in contract),
         findings=(
             *findings(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_loader_worker),
-            *sharding.findings(data.kind, first.batch, first.batches),
+            *sharding.findings(data.kind, first.batch, first.batches, contract.line(contract.data)),
             *rank_findings.findings(
                 training.model,
                 reference.file,
@@ -131,7 +131,7 @@ def _contract(
 
 def _step_of_all_ranks(contract: Contract, training: Training, first: _FirstStep, device: str) -> StepFacts:
     """Take the first step, and return its facts. Raises `TargetError` unless all ranks then have equal parameters."""
-    agreement = Agreement(training.model, training.parallel.called)
+    agreement = Agreement(training.model, training.parallel.called, contract.line)
     if training.exchanges:
         first.at_first = lambda batch: agreement.try_alone(
             lambda: training.gradients(batch, exchanges=False), finds_unused=parallel.finds_unused(contract)
@@ -155,7 +155,7 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable
     model, first, stepped = loop.build(config, plan), _FirstStep(), SteppedParameters()
     facts, session = None if model is None else loop.facts(), OwnSession(loop)
     phase("warm-up")
-    first.needs_second_step = stepped.are_comparable
+    first.needs_another_step = stepped.needs_another_step
     with blaming(first, loop.root), stepped.watched():
         step = _take_step(session, model, first, device)
     facts = facts or loop.facts()
@@ -165,7 +165,7 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable
     return replace(
         facts,
         step=step,
-        of_rank=facts.of_rank and replace(facts.of_rank, stepped=stepped.seen),
+        of_rank=facts.of_rank and stepped.facts(facts.of_rank),
         optimizer=first.updates.facts(step.seconds),
         attention=first.attention.found(),
         calls_attention=first.attention.was_called,
@@ -183,13 +183,13 @@ def _name(model: nn.Module, reference: TargetPlace) -> str:
 
 @dataclass
 class _FirstStep(Watch):
-    """A watch that stops after one optimizer step, or a second one, and keeps the first one's input."""
+    """A watch that stops after one optimizer step, or after those that are needed, and keeps the first one's input."""
 
     batch: Any = None
     batches: int = 0  # of an epoch; 0: its loader does not know
     asked_for_loader_worker: bool = False  # whether loading it called `torch.utils.data.get_worker_info`
     at_first: Callable[[Any], None] = lambda batch: None  # called with the first batch before the step
-    needs_second_step: Callable[[], bool] = lambda: False  # asked after the first step
+    needs_another_step: Callable[[], bool] = lambda: False  # asked after each step: whether another one is needed
     reached: set[int] = field(default_factory=set)  # ids of the parameters that got a gradient
     steps: list[Step] = field(default_factory=list)
     updates: Updates = field(default_factory=Updates)
@@ -202,15 +202,15 @@ class _FirstStep(Watch):
         return f"the first training step, on a batch of {describe(self.batch)}"
 
     def step(self, step: Step) -> Order:
-        """Keep the step, and stop training, unless a second one is needed."""
+        """Keep the step, and stop training, unless another one is needed."""
         self.steps.append(step)
-        if len(self.steps) == 1 and self.needs_second_step():
+        if self.needs_another_step():
             self.updates.ignores_later_steps = True
             return Order.CONTINUE
         return Order.STOP
 
     def ended(self) -> bool:
-        """Return whether a step was taken: a second one is not necessary."""
+        """Return whether a step was taken: more are not necessary."""
         return bool(self.steps)
 
     def remembering(self, source: sources.Source) -> sources.Source:

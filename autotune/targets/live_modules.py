@@ -22,8 +22,8 @@ def outermost(modules: Sequence[nn.Module]) -> Iterator[nn.Module]:
 def unwrapped(module: nn.Module) -> nn.Module:
     """Return the module inside a wrapper of `torch.compile` or of data parallelism."""
     for name in ("_orig_mod", "module"):
-        inner = getattr(module, name, None)
-        if isinstance(inner, nn.Module) and len(list(module.children())) == 1:
+        inner = vars(module).get("_modules", {}).get(name)
+        if inner is not None and len(list(module.children())) == 1:
             return unwrapped(inner)
     return module
 

@@ -8,6 +8,7 @@ import sysconfig
 import traceback
 from collections.abc import Iterator
 from pathlib import Path
+from types import CodeType, FrameType
 
 import autotune
 from autotune.failures.classify import words_of
@@ -50,6 +51,25 @@ def place_of(file: str, line: int | str | None, function: str, root: Path) -> st
     """Return `model.py:31 in loss`, relative to `root` where the file lies in it."""
     place = Path(file).resolve()
     return f"{place.relative_to(root) if place.is_relative_to(root) else place}:{line} in {function}"
+
+
+def calling_place(frame: FrameType | None) -> str:
+    """Return the innermost of the user's lines that `frame` was called from, as `train.py:12`; empty: there is none."""
+    while frame is not None and not is_users(Path(frame.f_code.co_filename)):
+        frame = frame.f_back
+    return "" if frame is None else line_of(frame.f_code.co_filename, frame.f_lineno)
+
+
+def line_of(file: str, line: int) -> str:
+    """Return `train.py:12`, relative to the working folder where the file lies in it."""
+    return place_of(file, line, "", Path.cwd()).removesuffix(" in ")
+
+
+def definition_line(function: object) -> str:
+    """Return the line on which that function of the user's begins, as `model.py:12`; empty: it is not the user's."""
+    code = getattr(function, "__code__", None)
+    is_own = isinstance(code, CodeType) and is_users(Path(code.co_filename))
+    return line_of(code.co_filename, code.co_firstlineno) if code is not None and is_own else ""
 
 
 def stack_frames(stack: str) -> list[tuple[str, str, str]]:

@@ -6,6 +6,7 @@ from msgspec.structs import replace
 from autotune.answer.reasons import left_out_warnings, warnings_of
 from autotune.core.codes import Code
 from autotune.core.interference_readings import HostInterference
+from autotune.core.notices import costliest_first
 from autotune.core.records import Goal
 from autotune.core.results import Trial
 from autotune.study.summary import ConfigSummary
@@ -133,3 +134,13 @@ def test_a_loader_that_holds_the_model_up_is_said_with_what_was_not_tried_yet(wo
     (warning,) = warnings_of(_winner(waiting, waiting, num_workers=workers), asked, 0.0, 0.0, probed=tried)
 
     assert (warning.code, warning.numbers["workers"]) == (code, named)
+
+
+def test_ranks_that_never_learn_the_same_are_the_first_warning():
+    request = study_request()
+    differing = replace(request, facts=replace(request.facts, ranks_differ=("Tables.table.weight",)))
+
+    warnings = costliest_first(_warnings(_winner(_leaking()), differing))
+
+    assert [one.code for one in warnings][:2] == [Code.RANKS_DIFFER, Code.MEMORY_GROWS]
+    assert "values of Tables.table.weight after" in warnings[0].text

@@ -90,6 +90,8 @@ SAID = [
      'On a second machine (node7) this or the baseline does not run; here it is 1.40 times as fast. Search on machines that are alike.'),
     (notice(Code.PRECISION_REFUSED, why=notice(Code.LOSSES_NOT_FINITE, candidate='bf16', reference='fp32', broken=39, steps=50, first=12)),
      'bf16 is unstable here: 39 of 50 losses are not finite, the first in step 12 (fp32: all are finite), so it is not recommended. Compute in float32 what its rounding spoils, such as a logarithm or a division, and search with --fresh.'),
+    (notice(Code.RANKS_DIFFER, parameters=("Tables.table.weight",)),
+     'The ranks never had the same values of Tables.table.weight after an optimizer step: right for parts of a model that each rank has for itself, wrong for copies of one model. `autotune check` says what was seen; let DistributedDataParallel wrap what is to be equal.'),
     (notice(Code.GLOBAL_BATCH_HELD, batch=64),
      'global batch held at 64'),
     (notice(Code.EXACT),

@@ -29,6 +29,7 @@ loader = DataLoader(data, 8, sampler=DistributedSampler(data))
 SGD = """
 optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 """
+CALL = "cross_entropy(model(x), y)"
 LOOP = """
 for number, (x, y) in enumerate(itertools.chain.from_iterable(itertools.repeat(loader))):
     cross_entropy(model(x), y).backward()
@@ -66,6 +67,94 @@ fully_shard(model)
 """
 PLAIN = "torch.manual_seed(rank)\nmodel = nn.Linear(4, 2)"
 OWN_HEADS = HEAD + "DDP._set_params_and_buffers_to_ignore_for_model(head, ['weight', 'bias'])\n"
+BY_SHAPE = """
+tables = nn.Embedding(10 + rank, 4)
+model = DDP(nn.Linear(4, 2))
+optimizer = torch.optim.SGD([*model.parameters(), *tables.parameters()], lr=0.1)
+for number, (x, y) in enumerate(itertools.chain.from_iterable(itertools.repeat(loader))):
+    cross_entropy(model(x + tables((x[:, 0].abs() * 3).long())), y).backward()
+    optimizer.step()
+"""
+TABLES = """
+from torch.distributed.nn.functional import all_to_all_single
+class Tables(nn.Module):  # each rank has that of one feature
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(10, 4)
+    def forward(self, ids):
+        asked = torch.empty(ids.numel(), dtype=ids.dtype)
+        dist.all_to_all_single(asked, ids.t().contiguous().flatten())
+        rows = self.table(asked)
+        return all_to_all_single(torch.empty_like(rows), rows).view(2, -1, 4).sum(0)
+torch.manual_seed(rank)
+tables, model = Tables(), DDP(nn.Linear(8, 2))
+optimizer = torch.optim.SGD([*model.parameters(), *tables.parameters()], lr=0.1)
+for number, (x, y) in enumerate(itertools.chain.from_iterable(itertools.repeat(loader))):
+    cross_entropy(model(torch.cat([x, tables((x[:, :2].abs() * 3).long().clamp(max=9))], 1)), y).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+ALONE = """
+for number, (x, y) in enumerate(itertools.chain.from_iterable(itertools.repeat(loader))):
+    with model.no_sync():
+        cross_entropy(model(x), y).backward()  # line 17
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+LOCAL_SGD = (
+    ALONE
+    + """
+    if number % 5 == 4:
+        for one in model.parameters():
+            dist.all_reduce(one.data)
+            one.data /= 2
+"""
+)
+GOSSIP = (
+    ALONE
+    + """
+    for one in model.parameters():
+        other = torch.empty_like(one)
+        for each in dist.batch_isend_irecv([
+            dist.P2POp(dist.isend, one.data.clone() if rank else one.data, 1 - rank),
+            dist.P2POp(dist.irecv, other if rank == 0 else one.data, 1 - rank),
+        ]): each.wait()
+        if rank == 0: one.data.lerp_(other, 0.25)
+"""
+)
+JOIN = """
+for epoch in range(10**6):
+    with dist.algorithms.join.Join([model]):
+        for x, y in loader:
+            cross_entropy(model(x), y).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+AVERAGE = """
+import copy
+average = copy.deepcopy(model.module)
+def update():
+    for one, other in zip(average.parameters(), model.module.parameters()): one.data.lerp_(other.data, 0.1)
+"""
+SYNCHRONISED = """
+from torch.distributed.nn.functional import all_reduce
+class Normed(nn.Module):  # as SyncBatchNorm, which refuses a CPU
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(8))
+    def forward(self, x): return (x - all_reduce(x.mean(0)) / 2) * self.weight
+model = DDP(nn.Sequential(nn.Linear(4, 8), Normed(), nn.Linear(8, 2)))
+"""
+FROZEN = "inner = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))\ninner[0].requires_grad_(False)\nmodel = DDP(inner)\n"
+UNUSED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.extra = nn.Linear(4, 2), nn.Linear(3, 3)
+    def forward(self, x):  # line 17
+        return self.first(x)
+model = DDP(Net())
+"""
 UNEVEN = "share = range(0, 128 + 64 * rank)\nloader = DataLoader(Subset(data, share), 8)\n"
 Inspect = Callable[[str], Inspection]
 
@@ -91,9 +180,16 @@ def inspect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inspect
         (HEAD + LOOP, ["rank 1 has other values of Linear.weight, Linear.bias than rank 0",
                        "Make their module a part of the one that DistributedDataParallel wraps"]),
         ("model = DDP(nn.Linear(4, 2))" + SGD + LOOP.replace("model(x)", "model.module(x)"),
-         ["other values of Linear.weight, Linear.bias", "Call the wrapped model"]),
+         ["other values of Linear.weight, Linear.bias", "(made in train.py:12)", "Call the wrapped model"]),
+        (HEAD + "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 9)" + LOOP
+         + "    schedule.step()\n", ["rank 1 has other values of Linear.weight, Linear.bias than rank 0"]),
+        ("model = DDP(nn.Linear(4, 2))" + SGD + ALONE,
+         ["other values of Linear.weight, Linear.bias", "(called in train.py:17) is inside no_sync()"]),
+        ("model = DDP(nn.Linear(4, 2))" + SGD + LOOP + "    with torch.no_grad(): model.module.bias += rank\n",
+         ["other values of Linear.bias", "numbers that each rank draws"]),
+        (UNUSED + SGD + LOOP, ["extra.weight, extra.bias got no gradient", "(Net.forward in train.py:17)"]),
     ],
-    ids=["a head beside the model", "past the wrapper"],
+    ids=["a head beside the model", "past the wrapper", "rate 0 at first", "no_sync", "written into", "unused"],
 )  # fmt: skip
 def test_what_drifts_is_refused_with_its_name(inspect, text, words):
     found = inspect(text)
@@ -125,22 +221,84 @@ def test_a_second_optimizer_is_looked_at_too(inspect):
         HEAD + BROADCAST,
         OWN_HEADS + LOOP,
         "model = DDP(nn.Linear(4, 2))" + SGD + LOOP + "    break\n",
+        "model = DDP(nn.Linear(4, 2))" + SGD + AVERAGE + LOOP + "    update()\n",
+        SYNCHRONISED + SGD + LOOP,
+        FROZEN + SGD + LOOP,
+        "model = DDP(nn.Linear(4, 2))" + SGD + LOCAL_SGD,
+        BY_SHAPE,
     ],
     ids=["no_sync", "BatchNorm", "ZeRO", "fully_shard", "no DDP", "averaged by hand", "broadcast by hand",
-         "meant to differ", "one step"],
+         "meant to differ", "one step", "a moving average", "SyncBatchNorm", "frozen", "local SGD", "another shape"],
 )  # fmt: skip
 def test_what_learns_the_same_or_need_not_passes(inspect, text):
     found = inspect(text)
 
     assert found.outcome is Outcome.OK, found.failure
-    assert (found.facts.ranks, found.facts.of_rank) == (2, None)
-    assert not [one for one in found.facts.findings if "batches in an epoch" in one.text]
+    assert (found.facts.ranks, found.facts.of_rank, found.facts.ranks_differ) == (2, None, ())
+    assert [one.text for one in found.facts.findings if one.name == "ranks" and one.needs_attention] == []
+    averaged = "the same after 5 optimizer steps: the script averages them itself"
+    assert [averaged in one.text for one in found.facts.findings if "different values" in one.text] == (
+        [True] if text.endswith(LOCAL_SGD) else []
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "words"),
+    [
+        (TABLES, "Tables.table.weight", "they may be parts of one model"),
+        (
+            "model = DDP(nn.Linear(4, 2))" + SGD + GOSSIP,
+            "Linear.weight",
+            "exchanges them by calls of torch.distributed",
+        ),
+    ],
+    ids=["model parallel", "gossip"],
+)
+def test_what_is_probably_meant_to_differ_is_told_and_not_refused(inspect, text, name, words):
+    found = inspect(text)
+
+    assert found.outcome is Outcome.OK, found.failure
+    assert found.facts.ranks_differ[0] == name
+    (said,) = [one.text for one in found.facts.findings if one.name == "ranks" and one.needs_attention]
+    assert name in said
+    assert words in said
 
 
 def test_epochs_of_different_length_are_told(inspect):
     found = inspect("model = DDP(nn.Linear(4, 2))" + SGD + UNEVEN + LOOP)
 
     assert found.outcome is Outcome.OK, found.failure
-    assert [one.name for one in found.facts.findings if "the ranks have 16 and 24 batches in an epoch" in one.text] == [
-        "ranks"
-    ]
+    (text,) = [one.text for one in found.facts.findings if "the ranks have 16 and 24 batches in an epoch" in one.text]
+    assert text.endswith("Join (train.py:15)")
+
+
+def test_micro_batches_of_different_sizes_are_refused(inspect):
+    sizes = "loader = DataLoader(data, 8 + 8 * rank, sampler=DistributedSampler(data))\n"
+
+    found = inspect("model = DDP(nn.Linear(4, 2))" + SGD + sizes + LOOP)
+
+    assert found.outcome is Outcome.USER_ERROR
+    assert "micro-batches of different sizes, by rank: 8, 16 (train.py:14)" in found.failure.message
+
+
+def test_under_join_they_may_have_different_lengths(inspect):
+    found = inspect("model = DDP(nn.Linear(4, 2))" + SGD + UNEVEN + JOIN)
+
+    assert found.outcome is Outcome.OK, found.failure
+    (one,) = [one for one in found.facts.findings if "batches in an epoch" in one.text]
+    assert (one.text, one.needs_attention) == (
+        "the ranks have 16 and 24 batches in an epoch, and train under Join, so that none waits for ever (train.py:15)",
+        False,
+    )
+
+
+def test_what_a_wrapper_does_without_need_is_told_with_its_line(inspect):
+    late = "    with nullcontext() if number % 2 else model.no_sync():\n        cross_entropy(model(x), y).backward()\n"
+    outside = ACCUMULATING.replace(late, "    loss = cross_entropy(model(x), y)\n" + late.replace(CALL, "loss"))
+
+    found = inspect("model = DDP(nn.Linear(4, 2), find_unused_parameters=True)" + SGD + outside)
+
+    assert found.outcome is Outcome.OK, found.failure
+    told = [one.text for one in found.facts.findings if one.name == "ranks" and one.needs_attention]
+    assert [text for text in told if "every parameter got a gradient: leave it out (train.py:12)" in text]
+    assert [text for text in told if "the forward pass in train.py:17 is outside of no_sync()" in text]

@@ -1,60 +1,138 @@
-"""Compares what the ranks of a command saw when it was inspected: equal parameters, equally long epochs. Pure."""
+"""Judges what the ranks of a command were seen to do in its inspection: whether they learn the same. Pure.
+
+Ranks that drift apart are refused, unless something speaks for parameters that are meant to differ.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from autotune.core.records import Finding, RankFacts, SteppedParameter
+from autotune.core.records import DriftingParameter, Finding, RankFacts
 from autotune.errors import TargetError
 from autotune.sentences import first_few
+from autotune.units import counted
 
 MOST_DRIFTING_NAMED = 3  # parameters that the message names
+_MEANT = {
+    "exchanged": "the script exchanges them by calls of torch.distributed of its own, which is right for local SGD and "
+    "wrong if they are to be equal after each step",
+    "part of a model": "backward passes of the script exchange tensors among ranks, so they may be parts of one model "
+    "that each rank has for itself; if they are not, make their module a part of the one that "
+    "DistributedDataParallel wraps",
+}
 
 
 def check_parameters(ranks: Sequence[RankFacts]) -> None:
-    """Raise `TargetError` with the parameters of which ranks have different values after an optimizer step.
+    """Raise `TargetError` with the parameters of which ranks had different values after each step that was looked at.
 
-    Nothing is compared if ranks stepped different parameters; a parameter only if it got a gradient on all ranks.
+    Not with those for which something speaks that they are meant to differ.
     """
-    rows = list(zip(*(one.stepped for one in ranks), strict=False))
-    if len({len(one.stepped) for one in ranks}) > 1 or any(_is_another(*row) for row in rows):
+    seen = max(ranks, key=lambda one: one.looks, default=RankFacts())
+    if refused := [one for one in seen.drifting if not one.meant]:
+        outside = [one for one in refused if one.cause == "outside"]
+        raise _disagreement(outside or refused, seen.looks)
+
+
+def check_batches(sizes: Sequence[object], ranks: Sequence[RankFacts]) -> None:
+    """Raise `TargetError` if the ranks of a command train with micro-batches of different sizes, given by rank."""
+    if len(set(sizes)) < 2 or not ranks:
         return
-    if differing := [row for row in rows if None not in (sums := [one.checksum for one in row]) and len(set(sums)) > 1]:
-        unwrapped = [row for row in differing if not row[0].is_wrapped]
-        raise _disagreement(unwrapped or differing, is_wrapped=not unwrapped)
+    place = f" ({ranks[0].loader_place})" if ranks[0].loader_place else ""
+    raise TargetError(
+        f"the ranks train with micro-batches of different sizes, by rank: {', '.join(map(str, sizes))}{place}. An "
+        f"average over ranks of mean losses then weighs some samples more than others, and one batch_size cannot stand "
+        f"for all. Give all ranks the same batch size."
+    )
 
 
-def uneven_epochs(ranks: Sequence[RankFacts]) -> Iterator[Finding]:
-    """Yield the finding that ranks of `DistributedDataParallel` have epochs of different length."""
-    counts = [one.epoch_batches if one.stepped else 0 for one in ranks]
-    if all(counts) and len(set(counts)) > 1:
+def different_on_purpose(ranks: Sequence[RankFacts]) -> tuple[str, ...]:
+    """Return the names of the parameters that are probably meant to be others on each rank."""
+    seen = max(ranks, key=lambda one: one.looks, default=RankFacts())
+    return tuple(one.name for one in seen.drifting)
+
+
+def findings(ranks: Sequence[RankFacts]) -> Iterator[Finding]:
+    """Yield what the ranks of `DistributedDataParallel` were seen to do that the user should know."""
+    seen = max(ranks, key=lambda one: one.looks, default=RankFacts())
+    if seen.averaged:
+        names = first_few(list(seen.averaged), MOST_DRIFTING_NAMED)
+        steps = counted(max(seen.averaged.values()), "optimizer step")
         text = (
-            f"the ranks have {' and '.join(f'{count:,}' for count in counts)} batches in an epoch: at its end those "
-            f"that have more wait for ever. Give each as many, as DistributedSampler does, or train under "
-            f"torch.distributed.algorithms.join.Join"
+            f"the ranks had different values of {names}, and the same after {steps}: the script averages them itself, "
+            f"as in local SGD"
+        )
+        yield Finding(name="ranks", text=text)
+    for meant in dict.fromkeys(one.meant for one in seen.drifting):
+        names = first_few([one.name for one in seen.drifting if one.meant == meant], MOST_DRIFTING_NAMED)
+        text = f"the ranks had different values of {names} after each of {seen.looks} optimizer steps: {_MEANT[meant]}"
+        yield Finding(name="ranks", text=text, needs_attention=True)
+    yield from _uneven_epochs(ranks)
+    if needless := sorted(set.intersection(*(set(one.needless_searches) for one in ranks)) if ranks else ()):
+        text = (
+            f"find_unused_parameters=True looks through the graph in every step, and every parameter got a gradient: "
+            f"leave it out ({' and '.join(needless)})"
+        )
+        yield Finding(name="ranks", text=text, needs_attention=True)
+    if early := sorted({line for one in ranks for line in one.early_exchanges}):
+        text = (
+            f"ranks exchange gradients to which the gradients of further micro-batches are added: the forward pass in "
+            f"{' and '.join(early)} is outside of no_sync(). Put forward and backward pass of all micro-batches but "
+            f"the last of a step inside of it"
         )
         yield Finding(name="ranks", text=text, needs_attention=True)
 
 
-def _is_another(first: SteppedParameter, *others: SteppedParameter) -> bool:
-    return any((one.name, one.shape) != (first.name, first.shape) for one in others)
-
-
-def _disagreement(rows: Sequence[Sequence[SteppedParameter]], *, is_wrapped: bool) -> TargetError:
-    others = [number for number in range(len(rows[0])) if any(row[number].checksum != row[0].checksum for row in rows)]
-    names = first_few([row[0].name for row in rows], MOST_DRIFTING_NAMED)
-    seen = (
-        f"after one optimizer step rank {' and '.join(map(str, others))} {'has' if len(others) == 1 else 'have'} other "
-        f"values of {names} than rank 0: the ranks drift apart."
+def _uneven_epochs(ranks: Sequence[RankFacts]) -> Iterator[Finding]:
+    counts = [one.epoch_batches if one.looks else 0 for one in ranks]
+    if not all(counts) or len(set(counts)) < 2:
+        return
+    place = f" ({ranks[0].loader_place})" if ranks[0].loader_place else ""
+    text = f"the ranks have {' and '.join(f'{count:,}' for count in counts)} batches in an epoch"
+    if all(one.joins for one in ranks):
+        yield Finding(name="ranks", text=f"{text}, and train under Join, so that none waits for ever{place}")
+        return
+    text += (
+        f": at its end those that have more wait for ever. Give each as many, as DistributedSampler does, or train "
+        f"under torch.distributed.algorithms.join.Join{place}"
     )
-    if is_wrapped:
-        return TargetError(
-            f"{seen} They are inside DistributedDataParallel, and probably their gradients were not averaged: by a "
-            f"call of model.module, a step inside no_sync(), or numbers that each rank draws. Call the wrapped model, "
-            f"leave no_sync() before the last forward pass of a step, and seed all ranks alike."
-        )
+    yield Finding(name="ranks", text=text, needs_attention=True)
+
+
+def _disagreement(drifting: Sequence[DriftingParameter], looks: int) -> TargetError:
+    others = sorted({number for one in drifting for number in one.ranks})
+    names = first_few([one.name for one in drifting], MOST_DRIFTING_NAMED)
+    first = drifting[0]
+    seen = (
+        f"after {f'each of {looks} optimizer steps' if looks > 1 else 'one optimizer step'} rank "
+        f"{' and '.join(map(str, others))} {'has' if len(others) == 1 else 'have'} other values of {names} than rank "
+        f"0: the ranks drift apart."
+    )
+    made, called = (f" ({word} in {first.place})" if first.place else "" for word in ("made", "called"))
+    rarely = (
+        "A script that averages parameters by itself, after more steps than that, is taken when it does so after fewer"
+    )
+    match first.cause:
+        case "outside":
+            return TargetError(
+                f"{seen} The optimizer{made} trains them, but they are probably outside every "
+                f"DistributedDataParallel, so that their gradients are not averaged. Make their module a part of the "
+                f"one that DistributedDataParallel wraps; if each rank is meant to have its own, name them in "
+                f"_ddp_params_and_buffers_to_ignore of their module."
+            )
+        case "past the wrapper":
+            return TargetError(
+                f"{seen} They are inside DistributedDataParallel{made}, which was never called with gradients: the "
+                f"script probably calls model.module, so that nothing averages their gradients. Call the wrapped "
+                f"model. {rarely}."
+            )
+        case "no_sync":
+            return TargetError(
+                f"{seen} They are inside DistributedDataParallel, and its last forward pass before a step{called} is "
+                f"inside no_sync(), so that their gradients are not averaged. Leave no_sync() before the last forward "
+                f"pass of a step. {rarely}."
+            )
     return TargetError(
-        f"{seen} The optimizer trains them, but they are probably outside every DistributedDataParallel, so that their "
-        f"gradients are not averaged. Make their module a part of the one that DistributedDataParallel wraps; if each "
-        f"rank is meant to have its own, name them in _ddp_params_and_buffers_to_ignore of their module."
+        f"{seen} They are inside DistributedDataParallel{made}, and probably the script writes into them or their "
+        f"gradients by numbers that each rank draws, or computes them by a part that is called past the wrapper. Seed "
+        f"all ranks alike, and call the wrapped model."
     )

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from msgspec.structs import replace
 
-from autotune.child.ranks.rank_comparison import check_parameters, uneven_epochs
+from autotune.child.ranks.rank_comparison import check_batches, check_parameters, different_on_purpose, findings
 from autotune.core.requests import ProbeRequest, Request, ResultT
 from autotune.core.results import (
     Alone,
@@ -73,9 +73,13 @@ def merged(results: Sequence[ResultT], outer_bytes: int) -> ResultT:
         used = [one.process_bytes for one in inspections]
         seen = [one.facts.of_rank for one in inspections if one.facts and one.facts.of_rank]
         check_parameters(seen)
-        facts = first.facts and replace(
-            first.facts, ranks=len(results), of_rank=None, findings=(*first.facts.findings, *uneven_epochs(seen))
+        check_batches(
+            [one.facts.baseline.get("batch_size") for one in inspections if one.facts and one.facts.baseline], seen
         )
+        facts = first.facts and replace(
+            first.facts, ranks=len(results), of_rank=None, ranks_differ=different_on_purpose(seen),
+            findings=(*first.facts.findings, *findings(seen)),
+        )  # fmt: skip
         total = None if None in used else sum(one or 0 for one in used) + outer_bytes
         return cast("ResultT", replace(first, facts=facts, process_bytes=total))
     if isinstance(first, PrecisionCheckResult):

@@ -15,6 +15,7 @@ from autotune.errors import TargetError
 from autotune.sentences import first_few
 from autotune.targets.live_modules import live_modules, parameter_names
 from autotune.targets.ranks import world
+from autotune.targets.tracebacks import definition_line
 
 MOST_NAMED_PARAMETERS = 3  # parameters that a message names
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
@@ -32,9 +33,13 @@ class Agreement:
     ever.
     """
 
-    def __init__(self, model: nn.Module, called: nn.Module) -> None:
-        """`called` is the module that a user's step or the loss of a batch calls: the model, in its wrapper or not."""
-        self._called, self._is_called = called, False
+    def __init__(self, model: nn.Module, called: nn.Module, line: Callable[[str], str] = lambda name: "") -> None:
+        """`called` is the module that a user's step or the loss of a batch calls: the model, in its wrapper or not.
+
+        `line` returns where a function of the file begins, for messages: ` (model.py:12)`, or nothing.
+        """
+        self._line = line
+        self._model, self._called, self._is_called = model, called, False
         self._names, self._parameters = list[str](), list[nn.Parameter]()
         for name, one in model.named_parameters() if world.world().size > 1 else ():
             if one.requires_grad and not isinstance(one, DTensor):
@@ -85,7 +90,8 @@ class Agreement:
         by_rank = _by_rank(got)
         if lacking := [name for name, *those in zip(self._names, *by_rank, strict=True) if not all(those)]:
             some = [number for number, each in enumerate(by_rank) if not all(each)]
-            raise _unused(lacking, "" if len(some) == len(by_rank) else f" on rank {' and '.join(map(str, some))}")
+            on_some = "" if len(some) == len(by_rank) else f" on rank {' and '.join(map(str, some))}"
+            raise _unused(self._model, lacking, on_some)
 
     def check(self) -> None:
         """Compare all ranks; every rank has to call it. Raises `TargetError` with the parameters that differ."""
@@ -101,7 +107,7 @@ class Agreement:
             if any(len({each[index + offset] for each in by_rank}) > 1 for offset in (0, count))
         ]
         if differing:
-            raise _disagreement(list(dict.fromkeys(differing)), len(by_rank), is_called=self._is_called)
+            raise self._disagreement(list(dict.fromkeys(differing)), len(by_rank))
 
     def _check_outside(self) -> None:
         # What no module has is made for a batch, as a perturbation of it, and is another on each rank.
@@ -118,10 +124,25 @@ class Agreement:
         if differing := [one[0] for one, *sums in zip(named, *by_rank, strict=True) if len(set(sums)) > 1]:
             raise TargetError(
                 f"after one optimizer step the {len(by_rank)} ranks have different values of "
-                f"{first_few(differing, MOST_NAMED_PARAMETERS)}. The optimizer trains them, but they are outside "
-                f"the model that model() returned, so that their gradients are not averaged. Make their module a part "
-                f"of that model."
+                f"{first_few(differing, MOST_NAMED_PARAMETERS)}. The optimizer{self._line('optimizer')} trains them, "
+                f"but they are outside the model that model() returned, so that their gradients are not averaged. Make "
+                f"their module a part of that model."
             )
+
+    def _disagreement(self, differing: list[str], size: int) -> TargetError:
+        names = first_few(differing, MOST_NAMED_PARAMETERS)
+        seen = f"after one optimizer step the {size} ranks have different values of {names}."
+        if not self._is_called:
+            return TargetError(
+                f"{seen} step(){self._line('step')} probably calls parts of the model and not the model itself, so "
+                f"that nothing averages their gradients. Call model(...), and let its forward return what the step "
+                f"needs."
+            )
+        return TargetError(
+            f"{seen} Probably a part of the model{_forwards(self._model, differing)} is used that is called past its "
+            f"forward pass, or the file writes into weights or gradients by numbers that each rank draws. Call such "
+            f"parts in the model's forward, and seed all ranks alike."
+        )
 
 
 def tensor_checksum(tensor: Tensor) -> int:
@@ -135,13 +156,16 @@ def _of_gradient(parameter: Tensor) -> int:
     return 0 if parameter.grad is None else tensor_checksum(parameter.grad)
 
 
-def explained(error: Exception, model: nn.Module) -> TargetError | None:
-    """Return a `TargetError` that explains an error of torch's that only ranks have; None for any other error."""
+def explained(error: Exception, model: nn.Module, remedy: str = REMEDY) -> TargetError | None:
+    """Return a `TargetError` that explains an error of torch's that only ranks have; None for any other error.
+
+    `remedy` is what to do about parameters that got no gradient.
+    """
     text = str(error)
     if "Expected to have finished reduction in the prior iteration" in text:
         names = [name for name, one in model.named_parameters() if one.requires_grad]
         indices = sorted({int(index) for found in _UNUSED.findall(text) for index in found.split()})
-        return _unused([names[index] for index in indices if index < len(names)])
+        return _unused(model, [names[index] for index in indices if index < len(names)], remedy=remedy)
     if "mixed torch.Tensor and DTensor" in text:
         return TargetError(
             "a weight was used that is shared out among the ranks. Weights of a block are gathered where the block is "
@@ -157,23 +181,25 @@ def _by_rank(values: Sequence[int]) -> list[tuple[int, ...]]:
     return [said[start : start + len(values)] for start in range(0, len(said), len(values))]
 
 
-def _disagreement(differing: list[str], size: int, *, is_called: bool) -> TargetError:
-    names = first_few(differing, MOST_NAMED_PARAMETERS)
-    if not is_called:
-        return TargetError(
-            f"after one optimizer step the {size} ranks have different values of {names}. step() probably calls parts "
-            f"of the model and not the model itself, so that nothing averages their gradients. Call model(...), and "
-            f"let its forward return what the step needs."
-        )
-    return TargetError(
-        f"after one optimizer step the {size} ranks have different values of {names}. Probably a part of the model is "
-        f"used that is called past its forward pass, or the file writes into weights or gradients by numbers that "
-        f"each rank draws. Call such parts in the model's forward, and seed all ranks alike."
-    )
-
-
-def _unused(names: list[str], where: str = "") -> TargetError:
+def _unused(model: nn.Module, names: list[str], where: str = "", *, remedy: str = REMEDY) -> TargetError:
     return TargetError(
         f"{first_few(names, MOST_NAMED_PARAMETERS)} got no gradient in a step{where}, and all ranks wait for one "
-        f"before they average gradients. The loss probably does not depend on every part of the model. {REMEDY}."
+        f"before they average gradients. The loss probably does not depend on every part of the model"
+        f"{_forwards(model, names)}. {remedy}."
     )
+
+
+def _forwards(model: nn.Module, names: list[str]) -> str:
+    """Return ` (Net.forward in model.py:12)`: the user's forward passes that use those parameters; empty: none."""
+    places = dict.fromkeys(place for name in names if (place := _forward_of(model, name)))
+    return f" ({first_few(list(places), MOST_NAMED_PARAMETERS)})" if places else ""
+
+
+def _forward_of(model: nn.Module, name: str) -> str:
+    """Return the user's forward pass that is to use that parameter, as `Net.forward in model.py:12`; empty: none."""
+    path = name.split(".")[:-1]
+    for depth in range(len(path), -1, -1):
+        owner = type(model.get_submodule(".".join(path[:depth])))
+        if line := definition_line(owner.forward):
+            return f"{owner.__name__}.forward in {line}"
+    return ""

@@ -145,7 +145,9 @@ def wrapped(contract: Contract, model: nn.Module, loss: Loss, plan: Plan) -> One
     if world.world().size == 1:
         return OneRank(model, loss)
     strategy, has_step = plan.strategy or DDP, "step" in contract
-    model = model.module if isinstance(model, nn.DataParallel) else model  # which one process would feed all devices by
+    if isinstance(model, nn.DataParallel):  # by which one process would feed all devices
+        model = model.module
+        object.__setattr__(model, "module", model)  # the file's loss may call `model.module`; not registered as a part
     _check(contract, model, strategy)
     if strategy != DDP:
         return Sharded(model, loss, plan, has_step=has_step)

@@ -68,10 +68,11 @@ def loader_options(dataset: Any, sampler: Any) -> dict[str, Any]:
     return {"sampler": of_rank}
 
 
-def findings(kind: str, batch: Any, batches: int) -> list[Finding]:
+def findings(kind: str, batch: Any, batches: int, line: str = "") -> list[Finding]:
     """Return findings about ranks whose own division of the data seems wrong. Every rank must call it.
 
-    `kind` is that of `Data`, `batch` the first that this rank loaded, `batches` those of an epoch; 0: not known.
+    `kind` is that of `Data`, `batch` the first that this rank loaded, `batches` those of an epoch; 0: not known. `line`
+    is that of the function that gives them, ` (model.py:12)`.
     """
     size = world.world().size
     if size == 1 or kind not in ("iterable", "dataloader"):
@@ -88,7 +89,7 @@ def findings(kind: str, batch: Any, batches: int) -> list[Finding]:
         )
         text = (
             f"all {size} ranks had the same first batch, so an optimizer step probably learns each sample {size} "
-            f"times. Give each rank its share: {advice}"
+            f"times. Give each rank its share: {advice}{line}"
         )
         override = NAMES["dataloader"] if kind == "dataloader" else NAMES["dataset"]
         found.append(Finding(name="ranks", text=text, override=override, needs_attention=True))
@@ -96,7 +97,7 @@ def findings(kind: str, batch: Any, batches: int) -> list[Finding]:
         text = (
             f"an epoch has {' and '.join(f'{count:,}' for count in counts)} batches, by rank. Probes go on with the "
             f"next epoch, where a training that ends with its epoch waits for ever: give each rank as many, or train "
-            f"under torch.distributed.algorithms.join.Join"
+            f"under torch.distributed.algorithms.join.Join{line}"
         )
         found.append(Finding(name="ranks", text=text, needs_attention=True))
     return found

@@ -42,6 +42,7 @@ def dataloader(batch_size, num_workers):
 def loss(model, batch): return model.weight_of_loss * nn.functional.mse_loss(model(batch[0]), batch[1])
 def optimizer(params): return torch.optim.AdamW(params, lr=0.01)
 """
+STEP_LINE = TARGET.count("\n") + 2  # the first line of what is added to the file, behind a newline
 LEARN = """
 def learned(text="", steps=3, **values):
     training = start(HERE, TARGET + text, **{"batch_size": 8 * 2 // SIZE, **values})
@@ -50,7 +51,7 @@ def learned(text="", steps=3, **values):
     return torch.cat([one.detach().flatten() for one in tensors]).tolist()
 def tried(name, **options):
     try: tell(**{name: learned(**options)})
-    except TargetError as error: tell(**{name: str(error)})
+    except TargetError as error: tell(**{name: str(error).replace(f"rank{RANK}/", "")})
 """
 STRATEGIES = (None, "zero2", "fsdp")
 
@@ -118,8 +119,16 @@ def model():
     return nn.ModuleDict({"first": nn.Linear(6, 8), "last": nn.Linear(8, 3)})
 def loss(model, batch): return nn.functional.mse_loss(model["last"](model["first"](batch[0])), batch[1])
 """
+INSIDE = """
+def model():
+    torch.manual_seed(1)
+    return nn.DataParallel(Net())
+def loss(model, batch):
+    return model.module.weight_of_loss * nn.functional.mse_loss(model(batch[0]) + model.module(batch[0]), batch[1])
+"""
+NAMES = ("parts", PARTS), ("twice", TWICE), ("method", METHOD), ("dict", DICT), ("inside", INSIDE)
 for strategy in (None, "zero2", "fsdp") if SIZE > 1 else (None,):
-    for name, text in (("parts", PARTS), ("twice", TWICE), ("method", METHOD), ("dict", DICT)):
+    for name, text in NAMES:
         tried(f"{name} {strategy}", text=text, strategy=strategy, gradient_accumulation_steps=2)
     training = start(HERE, TARGET + METHOD, batch_size=8, strategy=strategy)
     training.train(watch(1))
@@ -204,7 +213,7 @@ def looked(name, text, **values):
     from autotune.knobs import defaults
     config = Config(values=defaults() | {"batch_size": 8} | values)
     try: told = [inspect(HERE, TARGET + text, config).step.parameters_with_gradient]
-    except TargetError as error: told = str(error)
+    except TargetError as error: told = str(error).replace(f"rank{RANK}/", "")
     tell(**{name: told})
 looked("past", PAST)
 looked("past, rate 0", PAST + STILL)
@@ -231,16 +240,17 @@ tried("later", text=BIGGER.replace("CONDITION", "len(x) == 0"))
     assert {name: told for name, told in first.items() if told != second[name]} == {"looked for": [18]}
     for name in ("past", "past, rate 0"):
         assert "different values of first.weight, first.bias" in first[name]
-        assert "calls parts of the model" in first[name]
+        assert f"step() (model.py:{STEP_LINE}) probably calls parts of the model" in first[name]
     for name in ("past, shared out", "of a block, shared out"):
         assert "a weight was used that is shared out among the ranks" in first[name]
     assert "Return a module whose forward calls its parts." in first["without a forward"]
     assert first["unused"].startswith("extra.weight, extra.bias got no gradient in a step, and all ranks wait")
+    assert f"(Bigger.forward in model.py:{STEP_LINE + 4})" in first["unused"]
     assert first["unused on one"].startswith("extra.weight, extra.bias got no gradient in a step on rank 1, ")
     assert first["unused, shared out"] == [16]
-    assert "different values of last.bias. Probably" in first["drawn"]
+    assert "different values of last.bias. Probably a part of the model (Net.forward in model.py:" in first["drawn"]
     for name in ("outside", "outside, rate 0", "outside, shared out"):
-        assert "different values of Linear.weight, Linear.bias. The optimizer trains them" in first[name]
+        assert "different values of Linear.weight, Linear.bias. The optimizer (model.py:" in first[name]
     assert first["a perturbation of the batch"] == [16]
     assert first["DataParallel around it"] == first["DataParallel, shared out"] == [16]
     assert "Return the module that is in it." in first["DataParallel"]

@@ -35,6 +35,7 @@ from autotune.targets.commands.watching.reachable_knobs import Reachable
 from autotune.targets.commands.watching.training_arguments import ScriptArguments
 from autotune.targets.commands.watching.unseen_parts import BY_HAND
 from autotune.targets.commands.watching.witness import Witness
+from autotune.targets.commands.watching.wrappers import unused_of_script
 from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import LoopReport, OwnLoop
 from autotune.targets.ranks import rank_findings
@@ -108,6 +109,10 @@ class CommandLoop(OwnLoop):
                 guest.run(body)
             except SystemExit as error:
                 status = error.code
+            except RuntimeError as error:
+                if (told := unused_of_script(error)) is not None:
+                    raise told from error
+                raise
             except EOFError as error:
                 raise TargetError(
                     f"{self.label} reads the standard input, which is empty in a probe: {error}. It probably asks a "
@@ -153,7 +158,9 @@ class CommandLoop(OwnLoop):
             framework="hf" if reach.written else "torch",
             has_collate=True,
             owns_loop=True,
-            of_rank=RankFacts(epoch_batches=witness.batches.epoch_batches) if world_size() > 1 else None,
+            of_rank=RankFacts(epoch_batches=witness.batches.epoch_batches, loader_place=witness.batches.place)
+            if world_size() > 1
+            else None,
             step=StepFacts(
                 loss=witness.tally.loss(),
                 seconds=witness.tally.seconds,

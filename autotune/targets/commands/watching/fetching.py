@@ -6,6 +6,7 @@ A batch counts only when a backward pass follows it, because an evaluation fetch
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -23,6 +24,7 @@ from torch.utils.data import dataloader as loading
 from autotune.targets.batches import are_tensors, count_tokens, first_dimension
 from autotune.targets.commands.distributed import world_size
 from autotune.targets.own_loop import LoopReport
+from autotune.targets.tracebacks import calling_place
 
 _MOST = 1024  # batches that wait: a Trainer first fetches all of a step, and an evaluation fetches many
 _MOST_BETWEEN_STEPS = 8  # Accelerate is one batch ahead; older ones were never trained on
@@ -50,6 +52,7 @@ class Fetching:
         self.replacements: tuple[tuple[Any, str, Callable[[Any], Any]], ...] = (
             (loading._BaseDataLoaderIter, "__next__", self._fetching),
             (DataLoader, "__iter__", self._beginning),
+            (DataLoader, "__init__", self._making),
         )
         self._report, self._going_on, self._process = report, going_on, os.getpid()
         self._here = threading.local()  # `is_busy`: the data of a loader may come from another loader
@@ -57,6 +60,7 @@ class Fetching:
         self._latest: Any = None  # the dataset of the batch that was fetched last
         # By dataset that was fetched from with gradients: the batches of an epoch; 0: unknown.
         self._training_epoch_batches: dict[int, int] = {}
+        self._places: dict[int, str] = {}  # the lines that made loaders, by the identity of their dataset
         self._is_cut: dict[int, bool] = {}  # by dataset: whether the first dimension is not that of the samples
         self._asked = 0.0  # time at which an iterator was made that has given nothing yet
 
@@ -74,6 +78,11 @@ class Fetching:
     def epoch_batches(self) -> int:
         """The batches of the training loader in one epoch; 0: unknown, or one rank trains."""
         return self._training_epoch_batches.get(id(self.data), 0)
+
+    @property
+    def place(self) -> str:
+        """The user's line that made the training loader, as `train.py:12`; empty: unknown, or one rank trains."""
+        return self._places.get(id(self.data), "")
 
     def take(self) -> Fetched | None:
         """Return the oldest waiting batch, because one was trained on; None: none waits."""
@@ -99,6 +108,15 @@ class Fetching:
             return original(loader)
 
         return begin
+
+    def _making(self, original: Callable[..., None]) -> Callable[..., None]:
+        @wraps(original)
+        def make(loader: Any, *arguments: Any, **named: Any) -> None:
+            original(loader, *arguments, **named)
+            if world_size() > 1:
+                self._places[id(loader.dataset)] = calling_place(sys._getframe(1))
+
+        return make
 
     def _fetching(self, original: Callable[..., Any]) -> Callable[..., Any]:
         @wraps(original)

@@ -1,90 +1,230 @@
-"""Checksums of the parameters that one rank of a command steps, which are compared with those of the other ranks.
+"""Compares the parameters that the ranks of a command step, when optimizers begin further steps.
 
-    step 1 ─► whatever makes ranks equal after a step (ZeroRedundancyOptimizer, a broadcast) ─► step 2 begins: checksums
+    step 1 ─► whatever makes ranks equal after a step (ZeroRedundancyOptimizer, a broadcast) ─► step 2 begins: a look
+                                 some differ, or have not moved yet ─► one more step ─► a look ─► ...
 
-Only in pure data parallelism all ranks must have the same parameters: in `DistributedDataParallel` over all ranks, with
-no communication hook, which may average later, and with no `FullyShardedDataParallel`.
+A parameter that is equal once, after it was trained, is kept equal: by DDP after each step, in local SGD after every
+few steps. One that never is, over many looks, drifts. Only in pure data parallelism must all ranks have the same
+parameters: in `DistributedDataParallel` over all ranks, with no communication hook, which may average later, and with
+no `FullyShardedDataParallel`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Literal
+from weakref import WeakKeyDictionary
 
-from torch import Tensor, nn
+from msgspec.structs import replace
+from torch import Tensor, distributed, nn
+from torch.distributed import distributed_c10d
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from autotune.core.records import SteppedParameter
+from autotune.core.records import DriftingParameter, RankFacts
 from autotune.targets.commands.distributed import world_size
+from autotune.targets.commands.watching.own_exchanges import OwnExchanges
+from autotune.targets.commands.watching.wrappers import Wrappers
 from autotune.targets.live_modules import live_modules, parameter_names
 from autotune.targets.ranks.gradient_agreement import tensor_checksum
+from autotune.targets.tracebacks import calling_place
 
+# Local SGD averages after 4 to 16 steps (PyTorch's PostLocalSGDOptimizer is documented with 4), seldom after 64.
+MOST_LOOKS, MOST_LOOK_SECONDS = 100, 30.0
+MOST_LOOKS_AT_REST = 3  # for parameters that are equal, and were not moved: the learning rate may begin at 0
+ABSENCE_SECONDS = 20.0  # a rank that is so late for a look takes other steps than this one: nothing more is compared
+_Cause = Literal["outside", "past the wrapper", "no_sync", "unknown"]
+_Meant = Literal["", "exchanged", "part of a model"]
+_POLL_SECONDS = 0.002
 _SHARDED = "FullyShardedDataParallel"  # of torch, and of FairScale
 _NOT_AVERAGED = "_ddp_params_and_buffers_to_ignore"  # a module's names that DDP leaves to each rank (torch 2.13)
 
 
+@dataclass(kw_only=True)
+class _Row:
+    """One parameter that is compared."""
+
+    name: str
+    tensor: Tensor
+    optimizer: str  # the line that made its optimizer
+    wrapper: nn.Module | None  # the `DistributedDataParallel` that has it
+    is_compared: bool
+    ranks: tuple[int, ...] = ()  # that had other values than rank 0 at the latest look
+
+
 class SteppedParameters:
-    """Watches the optimizers of one rank until one of them begins its second step; with one rank, nothing."""
+    """Watches the optimizers of one rank; with one rank, nothing."""
 
     def __init__(self) -> None:
-        self.seen: tuple[SteppedParameter, ...] = ()
+        self.wrappers, self.exchanges = Wrappers(), OwnExchanges()
+        self._places: WeakKeyDictionary[Optimizer, str] = WeakKeyDictionary()  # the lines that made optimizers
         self._optimizers: dict[int, Optimizer] = {}  # that have stepped, by identity
-        self._parameters: dict[int, Tensor] = {}  # that these train, by identity
+        self._trained: dict[int, tuple[Tensor, str]] = {}  # by identity of the parameter: with its optimizer's line
+        self._before: dict[int, int] = {}  # checksums before the first step, by identity
         self._with_gradient: set[int] = set()
         self._depth = 0  # an optimizer's step may call another's, in the midst of which ranks may differ
+        self._parallel: list[DistributedDataParallel] | None = None  # None: not looked for yet
+        self._rows: list[_Row] = []  # that are still looked at
+        self._looks, self._began, self._is_over = 0, 0.0, world_size() == 1
+        self._averaged, self._joins = dict[str, int](), False
 
     @contextmanager
     def watched(self) -> Iterator[None]:
         """Watch until the `with` block ends."""
         with ExitStack() as stack:
             if world_size() > 1:
+                stack.enter_context(self.wrappers.watched())
+                stack.enter_context(self.exchanges.watched())
+                stack.callback(setattr, Optimizer, "__init__", Optimizer.__init__)
+                Optimizer.__init__ = self._making(Optimizer.__init__)  # type: ignore[method-assign]
                 stack.callback(register_optimizer_step_pre_hook(self._begin).remove)
                 stack.callback(register_optimizer_step_post_hook(self._end).remove)
             yield
 
-    def are_comparable(self) -> bool:
-        """Return whether all ranks must have the same parameters. To be asked after the first step."""
-        if world_size() == 1:
-            return False
-        modules = live_modules()
-        parallel = [one for one in modules if isinstance(one, DistributedDataParallel)]
-        return (
-            bool(parallel)
-            and all(one.process_group.size() == world_size() and not one._comm_hooks for one in parallel)
-            and all(type(one).__name__ != _SHARDED for one in modules)
+    def needs_another_step(self) -> bool:
+        """Return whether parameters are to be compared once more. To be asked after each step."""
+        return not self._is_over and bool(self._wrappers_of_all())
+
+    def facts(self, of_rank: RankFacts) -> RankFacts:
+        """Return the facts of this rank with what was seen here."""
+        return replace(
+            of_rank,
+            looks=self._looks,
+            drifting=tuple(self._drifting(row) for row in self._rows if row.ranks),
+            averaged=self._averaged,
+            joins=self._joins,
+            needless_searches=self.wrappers.needless_searches(),
+            early_exchanges=self.wrappers.early_exchanges(),
         )
 
+    def _making(self, original: Callable[..., None]) -> Callable[..., None]:
+        def make(optimizer: Optimizer, *arguments: Any, **named: Any) -> None:
+            original(optimizer, *arguments, **named)
+            self._places[optimizer] = calling_place(sys._getframe(1))
+
+        return make
+
+    def _wrappers_of_all(self) -> list[DistributedDataParallel]:
+        """Return the wrappers of all ranks; none if ranks need not have the same parameters."""
+        if self._parallel is None:
+            modules = live_modules()
+            found = [one for one in modules if isinstance(one, DistributedDataParallel)]
+            is_pure = all(one.process_group.size() == world_size() and not one._comm_hooks for one in found)
+            is_pure &= all(type(one).__name__ != _SHARDED for one in modules)
+            self._parallel = found if is_pure else []
+            self._joins = any(one._join_config.enable for one in found)
+        return self._parallel
+
     def _begin(self, optimizer: Optimizer, *_: Any) -> None:
-        if self._depth == 0 and not self.seen and id(optimizer) in self._optimizers and self.are_comparable():
-            self.seen = tuple(self._checksums())
         self._depth += 1
+        if self._depth > 1:
+            return
+        self.wrappers.stepping()
+        if self._is_over:
+            return
+        if id(optimizer) in self._optimizers and self._wrappers_of_all():
+            self._look()
+        for one in _trained_by(optimizer) if not self._looks else ():
+            self._before.setdefault(id(one), tensor_checksum(one))
 
     def _end(self, optimizer: Optimizer, *_: Any) -> None:
         self._depth -= 1
-        if self._depth or self.seen:
+        if self._depth or self._looks or self._is_over:
             return
+        self.exchanges.is_on = True
         self._optimizers[id(optimizer)] = optimizer
-        for one in (one for group in optimizer.param_groups for one in group["params"] if one.requires_grad):
-            self._parameters[id(one)] = one
+        for one in _trained_by(optimizer):
+            self._trained[id(one)] = one, self._places.get(optimizer, "")
             if one.grad is not None:
                 self._with_gradient.add(id(one))
 
-    def _checksums(self) -> Iterator[SteppedParameter]:
-        modules, ignored = live_modules(), set[int]()
+    def _look(self) -> None:
+        """Compare this rank's parameters with the others', and keep those that have to be looked at again."""
+        if not self._looks:
+            self._rows, self._began = list(self._all_rows()), time.monotonic()
+        said = _of_all_ranks(self._looks, [time.monotonic() - self._began, [self._said(row) for row in self._rows]])
+        by_parameter = list(zip(*(rows for _, rows in said), strict=False))
+        # If ranks trained parameters of different names, nothing is compared.
+        if len({len(rows) for _, rows in said}) != 1 or any(len({one[0] for one in each}) > 1 for each in by_parameter):
+            self._is_over = True
+            return
+        self._looks += 1
+        self._rows = [row for row, each in zip(self._rows, by_parameter, strict=True) if self._is_open(row, each)]
+        limit = MOST_LOOKS if any(row.ranks for row in self._rows) else MOST_LOOKS_AT_REST
+        self._is_over = not self._rows or self._looks >= limit or said[0][0] > MOST_LOOK_SECONDS
+
+    def _said(self, row: _Row) -> tuple[str, tuple[int, ...], int | None, bool]:
+        """Return name, shape and checksum, None: not to be compared, and whether it is what it was before training."""
+        total = tensor_checksum(row.tensor) if row.is_compared else None
+        return row.name, tuple(row.tensor.shape), total, total == self._before.get(id(row.tensor))
+
+    def _is_open(self, row: _Row, each: Sequence[Any]) -> bool:
+        """Note what the ranks said of a parameter, and return whether it has to be looked at again."""
+        _, shapes, sums, at_rest = zip(*each, strict=True)
+        if None in sums or any(one != shapes[0] for one in shapes):  # such are meant to differ
+            return False
+        others = tuple(number for number, one in enumerate(sums) if one != sums[0])
+        if row.ranks and not others:
+            self._averaged[row.name] = self._looks
+        is_open = bool(others) or (all(at_rest) and not row.ranks)
+        row.ranks = others
+        return is_open
+
+    def _all_rows(self) -> Iterator[_Row]:
+        modules, ignored, wrapped = live_modules(), set[int](), dict[int, nn.Module]()
         for module in modules:
             of_ranks = getattr(module, _NOT_AVERAGED, ())  # of the module or of its class, as DDP itself reads it
             ignored |= {id(one) for name, one in module.named_parameters() if name in of_ranks} if of_ranks else set()
-        parallel = (one for one in modules if isinstance(one, DistributedDataParallel))
-        wrapped, names = {id(part) for one in parallel for part in one.parameters()}, parameter_names(modules)
-        for number, (key, one) in enumerate(self._parameters.items()):
+        for parallel in self._wrappers_of_all():
+            wrapped |= {id(one): parallel for one in parallel.parameters()}
+        names = parameter_names(modules)
+        for number, (key, (one, place)) in enumerate(self._trained.items()):
             # What no module has is made for a batch, as a perturbation of it, and is another on each rank.
             is_compared = key in self._with_gradient and key in names and key not in ignored
-            is_compared &= type(one) in (Tensor, nn.Parameter)
-            yield SteppedParameter(
-                name=names.get(key, f"parameter {number} of shape {tuple(one.shape)}"),
-                shape=tuple(one.shape),
-                checksum=tensor_checksum(one) if is_compared else None,
-                is_wrapped=key in wrapped,
+            yield _Row(
+                name=names.get(key, f"parameter {number}"),
+                tensor=one,
+                optimizer=place,
+                wrapper=wrapped.get(key),
+                is_compared=is_compared and type(one) in (Tensor, nn.Parameter),
             )
+
+    def _drifting(self, row: _Row) -> DriftingParameter:
+        is_exchanged, is_part = self.exchanges.has(row.tensor), self.exchanges.is_in_backward
+        if row.wrapper is None:
+            meant: _Meant = "exchanged" if is_exchanged else "part of a model" if is_part else ""
+            return DriftingParameter(name=row.name, ranks=row.ranks, cause="outside", place=row.optimizer, meant=meant)
+        seen = self.wrappers.of(row.wrapper)
+        cause: _Cause = "unknown" if seen.exchanges else "no_sync" if seen.forward else "past the wrapper"
+        return DriftingParameter(
+            name=row.name,
+            ranks=row.ranks,
+            cause=cause,
+            place=seen.forward if cause == "no_sync" else seen.place,
+            meant="exchanged" if is_exchanged else "",
+        )
+
+
+def _trained_by(optimizer: Optimizer) -> list[Tensor]:
+    return [one for group in optimizer.param_groups for one in group["params"] if one.requires_grad]
+
+
+def _of_all_ranks(look: int, own: object) -> list[Any]:
+    """Return what each rank said at this look, by rank; nothing if one does not come.
+
+    Through the store by which the ranks found one another: a collective might come between those of the script.
+    """
+    store = distributed_c10d.PrefixStore("autotune", distributed_c10d._get_default_store())
+    keys = [f"{look}/{rank}" for rank in range(world_size())]
+    store.set(keys[distributed.get_rank()], json.dumps(own))
+    late = time.monotonic() + ABSENCE_SECONDS
+    while not store.check(keys):
+        if time.monotonic() > late:
+            return []
+        time.sleep(_POLL_SECONDS)
+    return [json.loads(store.get(key)) for key in keys]

@@ -1,0 +1,147 @@
+"""The `DistributedDataParallel` wrappers of a script: which line made each, how it is called, and what is needless.
+
+forward pass ─► does its backward pass exchange? ─► backward pass ─► all parameters have a gradient? ─► step
+     └ another one before the step, while gradients are added up: the exchange of the first was too early
+"""
+
+from __future__ import annotations
+
+import sys
+import traceback
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from autotune.errors import TargetError
+from autotune.targets.ranks.gradient_agreement import explained
+from autotune.targets.tracebacks import calling_place
+
+_REMEDY = (
+    "Take them out of the model, or freeze them (requires_grad_(False)); where each batch may leave out others, give "
+    "DistributedDataParallel find_unused_parameters=True"
+)
+
+
+class Wrapper:
+    """The observations about one wrapper."""
+
+    def __init__(self, place: str) -> None:
+        self.place = place  # of the line that made it
+        self.forward = ""  # the line of its latest forward pass with gradients; empty: there was none
+        self.exchanges = False  # whether that forward pass was outside of no_sync()
+        self.is_open = False  # no backward pass has followed it
+        self.searches, self.is_search_needed = 0, False  # for unused parameters
+        self.reached = set[int]()  # parameters that got a gradient in this backward pass, by identity
+        self.exchanged = ""  # the line of the forward pass whose gradients were exchanged since the last step
+        self.early = list[str]()
+
+
+class Wrappers:
+    """All wrappers that are made while `watched`."""
+
+    def __init__(self) -> None:
+        self._made: WeakKeyDictionary[nn.Module, Wrapper] = WeakKeyDictionary()
+        self._is_in_backward = False
+        self._stack = ExitStack()
+
+    def of(self, module: nn.Module) -> Wrapper:
+        """Return the observations about that `DistributedDataParallel`."""
+        return self._made.setdefault(module, Wrapper(""))
+
+    def stepping(self) -> None:
+        """Note that an optimizer begins a step: gradients are added up no longer."""
+        for one in self._made.values():
+            one.exchanged = ""
+
+    def needless_searches(self) -> tuple[str, ...]:
+        """Return the lines with find_unused_parameters=True, where every parameter got a gradient in each step."""
+        return _lines(one.place for one in self._made.values() if one.searches and not one.is_search_needed)
+
+    def early_exchanges(self) -> tuple[str, ...]:
+        """Return the lines of forward passes after which ranks exchanged gradients that were not complete."""
+        return _lines(line for one in self._made.values() for line in one.early)
+
+    @contextmanager
+    def watched(self) -> Iterator[None]:
+        """Watch until the `with` block ends."""
+        with self._stack:
+            for owner, name, around in (
+                (DistributedDataParallel, "__init__", self._making),
+                (DistributedDataParallel, "forward", self._going_forward),
+                (torch.autograd, "backward", self._going_back),
+            ):
+                original = getattr(owner, name)
+                self._stack.callback(setattr, owner, name, original)
+                setattr(owner, name, around(original))
+            yield
+
+    def _making(self, original: Callable[..., None]) -> Callable[..., None]:
+        def make(wrapper: DistributedDataParallel, *arguments: Any, **named: Any) -> None:
+            original(wrapper, *arguments, **named)
+            self._made[wrapper] = made = Wrapper(calling_place(sys._getframe(1)))
+            if wrapper.find_unused_parameters and not wrapper.static_graph:
+                for one in wrapper.module.parameters():
+                    if one.requires_grad:
+                        hook = one.register_post_accumulate_grad_hook(lambda reached: made.reached.add(id(reached)))
+                        self._stack.callback(hook.remove)
+
+        return make
+
+    def _going_forward(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        def forward(wrapper: DistributedDataParallel, *arguments: Any, **named: Any) -> Any:
+            if not torch.compiler.is_compiling() and torch.is_grad_enabled():
+                self._go_forward(wrapper, calling_place(sys._getframe(1)))
+            return original(wrapper, *arguments, **named)
+
+        return forward
+
+    def _go_forward(self, wrapper: DistributedDataParallel, place: str) -> None:
+        made = self.of(wrapper)
+        if made.exchanged and any(one.grad is not None for one in wrapper.module.parameters()):
+            made.early.append(made.exchanged)
+        made.exchanged, made.is_open = "", True
+        made.forward, made.exchanges = place, wrapper.require_backward_grad_sync
+        made.reached.clear()
+
+    def _going_back(self, original: Callable[..., None]) -> Callable[..., None]:
+        def backward(*arguments: Any, **named: Any) -> None:
+            if self._is_in_backward:  # of checkpointing
+                return original(*arguments, **named)
+            self._is_in_backward = True
+            try:
+                original(*arguments, **named)
+            finally:
+                self._is_in_backward = False
+            for wrapper, made in list(self._made.items()):
+                self._went_back(wrapper, made)
+            return None
+
+        return backward
+
+    def _went_back(self, wrapper: Any, made: Wrapper) -> None:
+        is_open, made.is_open = made.is_open, False
+        if not is_open or not made.exchanges:
+            return
+        made.exchanged = made.forward
+        if wrapper.find_unused_parameters and not wrapper.static_graph:
+            trained = {id(one) for one in wrapper.module.parameters() if one.requires_grad}
+            made.searches += 1
+            made.is_search_needed |= not trained <= made.reached
+
+
+def unused_of_script(error: RuntimeError) -> TargetError | None:
+    """Return the error of a wrapper that waits for gradients, with the names of parameters; None for another error."""
+    for frame, _ in traceback.walk_tb(error.__traceback__):
+        wrapper = frame.f_locals.get("self")
+        if isinstance(wrapper, DistributedDataParallel):
+            return explained(error, wrapper.module, _REMEDY)
+    return None
+
+
+def _lines(places: Iterator[str]) -> tuple[str, ...]:
+    return tuple(sorted({one for one in places if one}))
