@@ -67,6 +67,15 @@ fully_shard(model)
 """
 PLAIN = "torch.manual_seed(rank)\nmodel = nn.Linear(4, 2)"
 OWN_HEADS = HEAD + "DDP._set_params_and_buffers_to_ignore_for_model(head, ['weight', 'bias'])\n"
+BY_HAND = """
+import autotune
+for number, (x, y) in enumerate(itertools.chain.from_iterable(itertools.repeat(loader))):
+    loss = cross_entropy(model(x), y)
+    loss.backward()
+    for one in model.parameters(): one.data -= 0.1 * one.grad
+    model.zero_grad()
+    autotune.step(loss=loss, samples=len(x))
+"""
 BY_SHAPE = """
 tables = nn.Embedding(10 + rank, 4)
 model = DDP(nn.Linear(4, 2))
@@ -226,9 +235,11 @@ def test_a_second_optimizer_is_looked_at_too(inspect):
         FROZEN + SGD + LOOP,
         "model = DDP(nn.Linear(4, 2))" + SGD + LOCAL_SGD,
         BY_SHAPE,
+        "model = DDP(nn.Linear(4, 2))" + BY_HAND,
     ],
     ids=["no_sync", "BatchNorm", "ZeRO", "fully_shard", "no DDP", "averaged by hand", "broadcast by hand",
-         "meant to differ", "one step", "a moving average", "SyncBatchNorm", "frozen", "local SGD", "another shape"],
+         "meant to differ", "one step", "a moving average", "SyncBatchNorm", "frozen", "local SGD", "another shape",
+         "no optimizer"],
 )  # fmt: skip
 def test_what_learns_the_same_or_need_not_passes(inspect, text):
     found = inspect(text)

@@ -40,6 +40,7 @@ _PEER_GONE = re.compile(
 _ELASTIC = r"exitcode\s*: (-?\d+) \(pid: {pid}\)"  # the summary of torch.distributed.elastic
 # The exit status of the subprocess, as Accelerate prints it.
 _ACCELERATE_EXIT = re.compile(r"returned non-zero exit status (\d+)|died with <Signals\.\w+: (\d+)>")
+_PORT_IN_USE = re.compile(r"(?:port: (\d+).*)?EADDRINUSE")  # of the store of `torch.distributed` (torch 2.13)
 MAIN_THREAD = "in _run_module_as_main"  # the last frame of the thread that runs the script
 _WAITING = re.compile(r"torch/(distributed/|nn/parallel/distributed)|in _engine_run_backward$", re.MULTILINE)
 
@@ -256,6 +257,12 @@ def other_ranks(launch: Launch, started: int) -> TargetError:
 
 def failed_to_start(label: str, status: int | None) -> TargetError:
     """Return the error for a distributed launcher that ended before it had started a rank."""
+    if found := _PORT_IN_USE.search(own_log_tail()):
+        port = f"port {found[1]}" if found[1] else "its port"
+        return TargetError(
+            f"{label} started no rank, because {port} is in use. Another training probably has it, perhaps one that "
+            f"was left running. End that, give another --master-port, or let {label} choose one: --standalone."
+        )
     return TargetError(with_last_lines(
         f"{label} ended with exit status {status} and started no rank. Its options are probably not what it takes. "
         f"Run the command by itself, and correct it."

@@ -3,7 +3,13 @@
 import pytest
 from msgspec.structs import replace
 
-from autotune.child.ranks.rank_results import failure_that_caused_the_others, hung, merged, request_of_rank
+from autotune.child.ranks.rank_results import (
+    failed_to_start,
+    failure_that_caused_the_others,
+    hung,
+    merged,
+    request_of_rank,
+)
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Failure, MemoryPeak, Outcome, ProbeResult
 from autotune.precision.records import LossRun, PrecisionCheckResult
@@ -108,3 +114,16 @@ def test_who_waits_for_another_does_not_hang(stacks, message):
     result = hung(REQUEST, stacks, "measure")
 
     assert (result.outcome, result.failure.message) == (Outcome.TIMEOUT, message)
+
+
+def test_a_port_in_use_is_told_as_such_and_nothing_else_is(monkeypatch):
+    said = "The server socket has failed to listen on any local network address. port: 29533, useIpv6: false, "
+    log = f"{said}code: -98, name: EADDRINUSE, message: address already in use"
+
+    monkeypatch.setattr("autotune.child.ranks.rank_results.own_log_tail", lambda: log)
+    told = str(failed_to_start("torchrun", 1))
+    monkeypatch.setattr("autotune.child.ranks.rank_results.own_log_tail", lambda: "unrecognized arguments: --nprocs")
+    other = str(failed_to_start("torchrun", 2))
+
+    assert told.startswith("torchrun started no rank, because port 29533 is in use. Another training")
+    assert "Its options are probably not what it takes." in other

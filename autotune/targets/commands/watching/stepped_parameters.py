@@ -40,6 +40,7 @@ MOST_LOOKS_AT_REST = 3  # for parameters that are equal, and were not moved: the
 ABSENCE_SECONDS = 20.0  # a rank that is so late for a look takes other steps than this one: nothing more is compared
 _Cause = Literal["outside", "past the wrapper", "no_sync", "unknown"]
 _Meant = Literal["", "exchanged", "part of a model"]
+_MOST_STEPS_WITHOUT_LOOK = 2
 _POLL_SECONDS = 0.002
 _SHARDED = "FullyShardedDataParallel"  # of torch, and of FairScale
 _NOT_AVERAGED = "_ddp_params_and_buffers_to_ignore"  # a module's names that DDP leaves to each rank (torch 2.13)
@@ -70,7 +71,7 @@ class SteppedParameters:
         self._depth = 0  # an optimizer's step may call another's, in the midst of which ranks may differ
         self._parallel: list[DistributedDataParallel] | None = None  # None: not looked for yet
         self._rows: list[_Row] = []  # that are still looked at
-        self._looks, self._began, self._is_over = 0, 0.0, world_size() == 1
+        self._looks, self._asked, self._began, self._is_over = 0, 0, 0.0, world_size() == 1
         self._averaged, self._joins = dict[str, int](), False
 
     @contextmanager
@@ -88,6 +89,9 @@ class SteppedParameters:
 
     def needs_another_step(self) -> bool:
         """Return whether parameters are to be compared once more. To be asked after each step."""
+        self._asked += 1
+        if self._asked > self._looks + _MOST_STEPS_WITHOUT_LOOK:  # no optimizer of torch's takes these steps
+            self._is_over = True
         return not self._is_over and bool(self._wrappers_of_all())
 
     def facts(self, of_rank: RankFacts) -> RankFacts:
