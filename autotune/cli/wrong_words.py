@@ -21,14 +21,14 @@ class Commands(TyperGroup):
     """The tree of commands, which names the one that was probably meant by a wrong word."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Parse the words before the command; return those left. Raise `UsageError` for a wrong one."""
+        """Parse the words before the command; return those left. Raises `UsageError` for a wrong one."""
         try:
             return super().parse_args(ctx, args)
         except Exception as error:
             raise usage_error(error, ctx, args) or error from error
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Return the name of the command, the command, and its words. Raise `UsageError` if there is none."""
+        """Return the name of the command, the command, and its words. Raises `UsageError` if there is none."""
         if args[0] in self.commands:
             return super().resolve_command(ctx, args)
         near = difflib.get_close_matches(args[0], self.commands, n=1, cutoff=NEAR_COMMAND)

@@ -133,7 +133,7 @@ class RaceRun:
         return True
 
     def _probed(self, at: int) -> Judged | None:
-        """Return the probe that counts for this round; None: it failed, and the contestant left. Raises `RaceFailed`."""
+        """Return the probe that counts for this round; None: it failed, and it left. Raises `RaceFailed`."""
         probe, tell = self._probe, self._tell
         first = with_retry(lambda: probe(at), tell)
         if not self._histories[at].is_busy:
