@@ -33,8 +33,8 @@ def test_what_takes_longer_than_the_time_budget_is_said_and_not_begun(home: Path
     asked: dict[str, Any] = {}
     told = run_here(home, "explain", "cnn", "--measure", "-t", "25s", launcher=launcher).stderr
 
-    assert "Measuring 6 settings beside the recommendation: about 22 s for 2 rounds, and up to 25 s" in told
-    assert "There is no time for compile default instead of no (about 99 s alone). All 7 need --time-budget 3m." in told
+    assert "Measuring 5 settings beside the recommendation: about 19 s for 2 rounds, and up to 25 s" in told
+    assert "There is no time for compile default instead of no (about 98 s alone). All 6 need --time-budget 3m." in told
     assert asked["isolation"] == "fork"  # as its probes were: fresh interpreters take longer than those did
 
 
@@ -42,9 +42,9 @@ def test_a_time_budget_that_is_too_short_for_any_setting_is_an_error_with_number
     ended = run_here(home, "explain", "cnn", "--measure", "-t", "5s")
 
     message = assert_one_clear_error(ended)
-    assert message.startswith("--time-budget 5.0 s is too short to measure any setting: batch 32×2 instead of 64×1 ")
+    assert message.startswith("--time-budget 5.0 s is too short to measure any setting: workers 1 instead of 0 ")
     assert "takes about 8.5 s" in message
-    assert "Use --time-budget 10s for it, or --time-budget 3m for all 7." in message
+    assert "Use --time-budget 10s for it, or --time-budget 3m for all 6." in message
     assert not (home / "studies" / "cnn" / "explain").exists()
 
 
