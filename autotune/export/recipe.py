@@ -81,6 +81,7 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
     stays; see `on_devices`.
     Raises `UsageError` for a setting that is unknown or has an impossible value, or that `framework` would leave out.
     """
+    compared = _compared(best)
     best, device = on_devices(best, world_size), best.environment.device_kind
     count = world_size or ranks_of(best)
     joins = count > 1 and not is_command(best.target)  # of a command the script does so
@@ -98,7 +99,7 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
         replicated.pop(StaticGraph.name, None)  # their first backward pass, under no_sync, fails with it (torch 2.13)
     function, batch = data.arrival(device if copies else "", _all(said, "images"), pinned=pinned)
     return Recipe(
-        remarks=_remarks(best, count, framework, data),
+        remarks=_remarks(best, compared, count, framework, data),
         device=device,
         data=data,
         loader=_loader_options(best, plan),
@@ -131,17 +132,21 @@ def on_devices(best: Recommendation, world_size: int | None) -> Recommendation:
     config = Config(values=best.params)
     micro_batches = config.gradient_accumulation_steps * ranks
     if world_size < 1 or micro_batches % world_size:
-        raise UsageError(_no_share(world_size, config.batch_size, micro_batches))
+        raise UsageError(_no_share(world_size, config.batch_size, micro_batches, ranks, best.environment.device_kind))
     return replace(best, params={**best.params, "gradient_accumulation_steps": micro_batches // world_size})
 
 
-def _no_share(devices: int, size: int, micro_batches: int) -> str:
+def _no_share(devices: int, size: int, micro_batches: int, ranks: int, kind: str) -> str:
     """Return why that many devices cannot train with this global batch, and with what they can."""
     if devices < 1:
         return f"--world-size {devices} is no number of devices. They train together, at least 1. Give their number."
     whole = size * micro_batches
     fitting = " or ".join(map(str, _divisors(micro_batches)))
-    if whole % devices:
+    if ranks > 1:
+        many = f"--{'devices' if kind == 'cuda' else 'ranks'} {devices}"
+        more = f" --global-batch {whole - whole % devices + devices}" * (whole % devices > 0)
+        advice = f"Search with that many: {many}{more}."
+    elif whole % devices:
         advice = f"Search with a multiple of {devices}: --global-batch {whole - whole % devices + devices}."
     else:
         sizes = ",".join(map(str, _divisors(whole // devices)[-MOST_SIZES:]))
@@ -232,7 +237,9 @@ def _compared(best: Recommendation) -> str:
     return "" if best.speedup is None else f", {format_speedup(best.speedup)}× {baseline}"
 
 
-def _remarks(best: Recommendation, count: int, framework: Framework, data: ExportedData) -> tuple[str, ...]:
+def _remarks(
+    best: Recommendation, compared: str, count: int, framework: Framework, data: ExportedData
+) -> tuple[str, ...]:
     where = f"{best.environment.device_name}, torch {best.environment.torch}, {best.measured_at[:10]}"
     change = best.global_batch_change
     ranks = ranks_of(best)
@@ -245,7 +252,7 @@ def _remarks(best: Recommendation, count: int, framework: Framework, data: Expor
         devices = f"{ranks} ranks, as measured"
     said = (
         *((change.text,) if change else ()),
-        f"{best.model}: {format_rate(best.samples_per_second)} samples/s{_compared(best)}; measured on {where}",
+        f"{best.model}: {format_rate(best.samples_per_second)} samples/s{compared}; measured on {where}",
         f"Global batch {best.global_batch_size} on {devices}.",
         *starting(best, count, framework, data),
         *(ASSUMED,) * (best.facts is None and not is_command(best.target)),

@@ -1,8 +1,10 @@
 """The queue itself, on a real server: each job to one worker, each result once."""
 
+import time
 from uuid import uuid4
 
 import pytest
+from msgspec.structs import replace
 
 from autotune.core import codec
 from autotune.core.requests import ProbeRequest
@@ -125,6 +127,30 @@ def test_what_no_worker_wrote_is_no_worker(queue, joined):
     queue.database.run(lambda cursor: cursor.execute("UPDATE autotune_worker SET environment = '{}'"))
 
     assert queue.workers() == ()
+
+
+def test_a_worker_that_holds_its_lease_keeps_a_job_of_any_length_and_one_that_does_not_loses_it(fleet, joined):
+    timing = replace(QUICK, fence=0.1, grace=0.2, restarted=0.0)
+    queue = SearchQueue(fleet.url, "study", timing)
+    put(queue)
+    one, two = joined("one"), joined("two")
+    job = one.take()
+
+    def pass_time() -> None:
+        for _ in range(4):
+            time.sleep(timing.grace)
+            queue.workers()
+
+    pass_time()
+    assert two.take() is None
+    assert one.is_mine(job)
+
+    one.database.close()
+    pass_time()
+    taken = two.take()
+    assert taken is not None and taken.request == BODY
+    assert not one.is_mine(job)
+    queue.database.close()
 
 
 def test_hands_tell_what_each_measures(queue, joined):

@@ -27,7 +27,7 @@ def check_parameters(ranks: Sequence[RankFacts]) -> None:
 
     Not with those for which something speaks that they are meant to differ.
     """
-    seen = max(ranks, key=lambda one: one.looks, default=RankFacts())
+    seen = _last_looked(ranks)
     if refused := [one for one in seen.drifting if not one.meant]:
         outside = [one for one in refused if one.cause == "outside"]
         raise _disagreement(outside or refused, seen.looks)
@@ -47,13 +47,13 @@ def check_batches(sizes: Sequence[object], ranks: Sequence[RankFacts]) -> None:
 
 def different_on_purpose(ranks: Sequence[RankFacts]) -> tuple[str, ...]:
     """Return the names of the parameters that are probably meant to be others on each rank."""
-    seen = max(ranks, key=lambda one: one.looks, default=RankFacts())
+    seen = _last_looked(ranks)
     return tuple(one.name for one in seen.drifting)
 
 
 def findings(ranks: Sequence[RankFacts]) -> Iterator[Finding]:
     """Yield what the ranks of `DistributedDataParallel` were seen to do that the user should know."""
-    seen = max(ranks, key=lambda one: one.looks, default=RankFacts())
+    seen = _last_looked(ranks)
     if seen.averaged:
         names = first_few(list(seen.averaged), MOST_DRIFTING_NAMED)
         steps = counted(max(seen.averaged.values()), "optimizer step")
@@ -82,6 +82,11 @@ def findings(ranks: Sequence[RankFacts]) -> Iterator[Finding]:
         yield Finding(name="ranks", text=text, needs_attention=True)
 
 
+def _last_looked(ranks: Sequence[RankFacts]) -> RankFacts:
+    """Return the facts of the rank that compared parameters at most steps; all did so alike, unless one ended."""
+    return max(ranks, key=lambda one: one.looks, default=RankFacts())
+
+
 def _uneven_epochs(ranks: Sequence[RankFacts]) -> Iterator[Finding]:
     counts = [one.epoch_batches if one.looks else 0 for one in ranks]
     if not all(counts) or len(set(counts)) < 2:
@@ -108,9 +113,7 @@ def _disagreement(drifting: Sequence[DriftingParameter], looks: int) -> TargetEr
         f"0: the ranks drift apart."
     )
     made, called = (f" ({word} in {first.place})" if first.place else "" for word in ("made", "called"))
-    rarely = (
-        "A script that averages parameters by itself, after more steps than that, is taken when it does so after fewer"
-    )
+    rarely = "If the script averages them itself every so many steps, let it do so more often for this check"
     match first.cause:
         case "outside":
             return TargetError(
@@ -132,7 +135,7 @@ def _disagreement(drifting: Sequence[DriftingParameter], looks: int) -> TargetEr
                 f"pass of a step. {rarely}."
             )
     return TargetError(
-        f"{seen} They are inside DistributedDataParallel{made}, and probably the script writes into them or their "
-        f"gradients by numbers that each rank draws, or computes them by a part that is called past the wrapper. Seed "
-        f"all ranks alike, and call the wrapped model."
+        f"{seen} They are inside DistributedDataParallel{made}, and probably the script changes them or their "
+        f"gradients with random numbers that differ between ranks, or computes them by a part that is called past the "
+        f"wrapper. Seed all ranks alike, and call the wrapped model."
     )

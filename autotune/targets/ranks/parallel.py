@@ -147,7 +147,8 @@ def wrapped(contract: Contract, model: nn.Module, loss: Loss, plan: Plan) -> One
     strategy, has_step = plan.strategy or DDP, "step" in contract
     if isinstance(model, nn.DataParallel):  # by which one process would feed all devices
         model = model.module
-        object.__setattr__(model, "module", model)  # the file's loss may call `model.module`; not registered as a part
+        if not hasattr(model, "module"):  # the file's loss may call `model.module`; not registered as a part
+            object.__setattr__(model, "module", model)
     _check(contract, model, strategy)
     if strategy != DDP:
         return Sharded(model, loss, plan, has_step=has_step)

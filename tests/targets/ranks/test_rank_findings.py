@@ -75,5 +75,5 @@ def test_batch_norm_and_a_needless_search_for_unused_parameters_are_told(tmp_pat
     assert texts[1].endswith("(model.py:6)")
     assert texts[2].startswith("1 layer with the statistics of one rank's micro-batch, not of all 2")
     (nccl,) = [text for name, text in first["found"] if name == "NCCL"]
-    assert nccl.startswith("NCCL_ALGO set outside: recorded, not tuned")
+    assert nccl.startswith("NCCL_ALGO set outside: not tuned")
     assert all(0 <= one["exposed"] <= 1 for one in (first, second))
