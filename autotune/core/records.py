@@ -1,8 +1,7 @@
 """The records that are known before a probe: configuration, goal, environment, target, request of a study.
 
 Every record is frozen, units are in the names (`_seconds`, `_bytes`, `_fraction` in 0..1), and constructing one has no
-side effects. `requests.py` and `results.py` have the requests and results of probes and inspections, `records.py` of
-each feature its own, and `codec.py` the JSON form of all.
+side effects. `requests.py` and `results.py` have those of probes, `records.py` of each feature its own, `codec.py` JSON.
 """
 
 from __future__ import annotations
@@ -14,8 +13,7 @@ import msgspec
 
 PROTOCOL_VERSION = 1  # raised when a stored or sent record changes its meaning; an older reader then refuses it
 Value = int | float | bool | str | None
-# reference: the baseline again, to see drift; ablation: the winner without some of its changes, after the confirmation;
-# elsewhere: winner and baseline once more, on a second machine
+# reference: the baseline again, for drift; ablation: the winner without some changes; elsewhere: on a second machine
 Purpose = Literal["baseline", "search", "reference", "confirm", "ablation", "elsewhere"]
 SEARCH_PURPOSES: tuple[Purpose, ...] = ("baseline", "search", "ablation")  # whose probes a search learns from
 # of the first batch: two tensors, one, any other tuple or list, a mapping, an object that cannot be looked into
@@ -192,10 +190,12 @@ class RankFacts(Record, frozen=True, kw_only=True):
     """The facts of one rank of a command, which are compared with those of the other ranks."""
 
     looks: int = 0  # optimizer steps after which parameters were compared; 0: they need not be equal on all ranks
+    looks_ended_early: bool = False  # before ranks that average by themselves would have been seen to
     drifting: tuple[DriftingParameter, ...] = ()  # that were never equal
     averaged: dict[str, int] = {}  # parameters that differed first: the look at which they were equal
     epoch_batches: int = 0  # of its loader in one epoch; 0: unknown
     loader_place: str = ""  # the line that made it, `train.py:12`
+    loader_batch: int = 0  # samples of its batches, as it was made; 0: unknown, as of batches that vary
     joins: bool = False  # it trains under torch's `Join`, where epochs may have different lengths
     needless_searches: tuple[str, ...] = ()  # lines with find_unused_parameters=True where nothing was unused
     early_exchanges: tuple[str, ...] = ()  # lines of forward passes that made micro-batches exchange too early

@@ -50,9 +50,7 @@ class Recipe:
     contexts: tuple[str, ...]
     scaler: bool
     world_size: int = 1  # devices that train together
-    rank_setup: tuple[
-        str, ...
-    ] = ()  # statements of a loop that starts as one of several processes, before the model moves
+    rank_setup: tuple[str, ...] = ()  # by which a loop joins the other processes, before the model moves
     replicated: Mapping[str, Any] | None = None  # arguments of DistributedDataParallel; None: it is not used
     finds_unused: bool | None = None  # whether it was measured with that argument; None: not known
     strategy: str | None = None  # by which these processes share the weights out; None: they do not

@@ -14,6 +14,7 @@ from autotune.units import counted
 
 MOST_DRIFTING_NAMED = 3  # parameters that the message names
 _MEANT = {
+    "": "so few steps do not tell a script that averages them every so many steps from one that forgets some",
     "exchanged": "the script exchanges them by calls of torch.distributed of its own, which is right for local SGD and "
     "wrong if they are to be equal after each step",
     "part of a model": "backward passes of the script exchange tensors among ranks, so they may be parts of one model "
@@ -28,14 +29,15 @@ def check_parameters(ranks: Sequence[RankFacts]) -> None:
     Not with those for which something speaks that they are meant to differ.
     """
     seen = _last_looked(ranks)
-    if refused := [one for one in seen.drifting if not one.meant]:
+    if not seen.looks_ended_early and (refused := [one for one in seen.drifting if not one.meant]):
         outside = [one for one in refused if one.cause == "outside"]
         raise _disagreement(outside or refused, seen.looks)
 
 
-def check_batches(sizes: Sequence[object], ranks: Sequence[RankFacts]) -> None:
-    """Raise `TargetError` if the ranks of a command train with micro-batches of different sizes, given by rank."""
-    if len(set(sizes)) < 2 or not ranks:
+def check_batches(ranks: Sequence[RankFacts]) -> None:
+    """Raise `TargetError` if the loaders of a command's ranks were made with different batch sizes."""
+    sizes = [one.loader_batch for one in ranks]
+    if len(set(sizes)) < 2 or not all(sizes):
         return
     place = f" ({ranks[0].loader_place})" if ranks[0].loader_place else ""
     raise TargetError(
@@ -64,7 +66,7 @@ def findings(ranks: Sequence[RankFacts]) -> Iterator[Finding]:
         yield Finding(name="ranks", text=text)
     for meant in dict.fromkeys(one.meant for one in seen.drifting):
         names = first_few([one.name for one in seen.drifting if one.meant == meant], MOST_DRIFTING_NAMED)
-        text = f"the ranks had different values of {names} after each of {seen.looks} optimizer steps: {_MEANT[meant]}"
+        text = f"the ranks had different values of {names} after {_steps(seen.looks)}: {_MEANT[meant]}"
         yield Finding(name="ranks", text=text, needs_attention=True)
     yield from _uneven_epochs(ranks)
     if needless := sorted(set.intersection(*(set(one.needless_searches) for one in ranks)) if ranks else ()):
@@ -80,6 +82,10 @@ def findings(ranks: Sequence[RankFacts]) -> Iterator[Finding]:
             f"the last of a step inside of it"
         )
         yield Finding(name="ranks", text=text, needs_attention=True)
+
+
+def _steps(looks: int) -> str:
+    return f"each of {looks} optimizer steps" if looks > 1 else "one optimizer step"
 
 
 def _last_looked(ranks: Sequence[RankFacts]) -> RankFacts:
@@ -108,7 +114,7 @@ def _disagreement(drifting: Sequence[DriftingParameter], looks: int) -> TargetEr
     names = first_few([one.name for one in drifting], MOST_DRIFTING_NAMED)
     first = drifting[0]
     seen = (
-        f"after {f'each of {looks} optimizer steps' if looks > 1 else 'one optimizer step'} rank "
+        f"after {_steps(looks)} rank "
         f"{' and '.join(map(str, others))} {'has' if len(others) == 1 else 'have'} other values of {names} than rank "
         f"0: the ranks drift apart."
     )

@@ -74,9 +74,7 @@ def merged(results: Sequence[ResultT], outer_bytes: int) -> ResultT:
         used = [one.process_bytes for one in inspections]
         seen = [one.facts.of_rank for one in inspections if one.facts and one.facts.of_rank]
         check_parameters(seen)
-        check_batches(
-            [one.facts.baseline.get("batch_size") for one in inspections if one.facts and one.facts.baseline], seen
-        )
+        check_batches(seen)
         facts = first.facts and replace(
             first.facts, ranks=len(results), of_rank=None, ranks_differ=different_on_purpose(seen),
             findings=(*first.facts.findings, *findings(seen)),

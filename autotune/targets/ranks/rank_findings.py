@@ -44,7 +44,7 @@ def findings(model: nn.Module, file: Path | None, *, all_got_gradients: bool, fi
         return
     yield Finding(name="ranks", text=f"{size} ranks train one model, and the batch is that of one of them")
     if names := world.nccl_variables():
-        text = f"{', '.join(names)} set outside: not tuned, and on GPUs recorded with the machine; NCCL's own choice is usually good"
+        text = f"{', '.join(names)} set outside: not tuned, on GPUs recorded; NCCL's own choice is usually good"
         yield Finding(name="NCCL", text=text, needs_attention=True)
     if finds_unused and all_got_gradients:
         text = f"{UNUSED} looks through the graph in every step, and every parameter got a gradient: leave it out"

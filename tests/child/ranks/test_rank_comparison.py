@@ -28,7 +28,7 @@ def _texts(*ranks, needs_attention=True):
             r"DistributedDataParallel \(made in train\.py:7\), which was never called .* model\.module",
         ),
         ("no_sync", r"its last forward pass before a step \(called in train\.py:7\) is inside no_sync\(\)"),
-        ("unknown", r"DistributedDataParallel \(made in train\.py:7\), and probably the script writes into them"),
+        ("unknown", r"DistributedDataParallel \(made in train\.py:7\), and probably the script changes them"),
     ],
 )
 def test_what_drifts_is_refused_with_its_cause_and_line(cause, words):
@@ -115,15 +115,24 @@ def test_early_exchanges_are_told_with_the_line_of_the_forward_pass():
     assert "the forward pass in train.py:8 is outside of no_sync()" in text
 
 
-def test_micro_batches_of_different_sizes_are_refused():
-    seen = [RankFacts(loader_place="train.py:3")] * 2
+def test_loaders_of_different_batch_sizes_are_refused():
+    def seen(*sizes):
+        return [RankFacts(loader_place="train.py:3", loader_batch=size) for size in sizes]
 
-    check_batches([8, 8], seen)
-    check_batches([], [])
+    for equal_or_unknown in ((8, 8), (0, 16), ()):
+        check_batches(seen(*equal_or_unknown))
     with pytest.raises(
         TargetError, match=r"different sizes, by rank: 8, 16 \(train\.py:3\)\. .* the same batch size\."
     ):
-        check_batches([8, 16], seen)
+        check_batches(seen(8, 16))
+
+
+def test_looks_that_ended_early_refuse_nothing_and_are_told():
+    early = _ranks(_drifting(), looks_ended_early=True)
+
+    check_parameters(early)
+    (text,) = _texts(*early)
+    assert "so few steps do not tell" in text
 
 
 def test_ranks_of_a_file_of_functions_are_told_nothing():

@@ -158,7 +158,11 @@ class CommandLoop(OwnLoop):
             framework="hf" if reach.written else "torch",
             has_collate=True,
             owns_loop=True,
-            of_rank=RankFacts(epoch_batches=witness.batches.epoch_batches, loader_place=witness.batches.place)
+            of_rank=RankFacts(
+                epoch_batches=witness.batches.epoch_batches,
+                loader_place=witness.batches.place,
+                loader_batch=witness.batches.loader_batch,
+            )
             if world_size() > 1
             else None,
             step=StepFacts(

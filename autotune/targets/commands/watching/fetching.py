@@ -61,6 +61,7 @@ class Fetching:
         # By dataset that was fetched from with gradients: the batches of an epoch; 0: unknown.
         self._training_epoch_batches: dict[int, int] = {}
         self._places: dict[int, str] = {}  # the lines that made loaders, by the identity of their dataset
+        self._loader_batches: dict[int, int] = {}  # samples of a batch as the loader was made, likewise
         self._is_cut: dict[int, bool] = {}  # by dataset: whether the first dimension is not that of the samples
         self._asked = 0.0  # time at which an iterator was made that has given nothing yet
 
@@ -83,6 +84,11 @@ class Fetching:
     def place(self) -> str:
         """The user's line that made the training loader, as `train.py:12`; empty: unknown, or one rank trains."""
         return self._places.get(id(self.data), "")
+
+    @property
+    def loader_batch(self) -> int:
+        """The samples of a batch, as the training loader was made; 0: it does not say."""
+        return self._loader_batches.get(id(self.data), 0)
 
     def take(self) -> Fetched | None:
         """Return the oldest waiting batch, because one was trained on; None: none waits."""
@@ -157,6 +163,8 @@ class Fetching:
         self._latest = data
         first, cut = _first_dimension(batch), getattr(iterator._index_sampler, "batch_size", None)
         # A first dimension above the loader's batch size is that of time steps or nodes, not of samples.
+        if isinstance(cut, int) and torch.is_grad_enabled():
+            self._loader_batches[id(data)] = cut
         is_cut = self._is_cut.setdefault(id(data), isinstance(cut, int) and (first is None or first > cut))
         samples = int((cut if is_cut else first) or cut or 1)
         fetched = Fetched(samples=samples, tokens=count_tokens(batch), seconds=seconds)

@@ -36,6 +36,7 @@ from autotune.targets.tracebacks import calling_place
 
 # Local SGD averages after 4 to 16 steps (PyTorch's PostLocalSGDOptimizer is documented with 4), seldom after 64.
 MOST_LOOKS, MOST_LOOK_SECONDS = 100, 30.0
+LEAST_LOOKS, LAST_LOOK_SECONDS = 17, 120.0  # the fewest looks that refuse a training, and how long they may take
 MOST_LOOKS_AT_REST = 3  # for parameters that are equal, and were not moved: the learning rate may begin at 0
 ABSENCE_SECONDS = 20.0  # a rank that is so late for a look takes other steps than this one: nothing more is compared
 _Cause = Literal["outside", "past the wrapper", "no_sync", "unknown"]
@@ -72,7 +73,7 @@ class SteppedParameters:
         self._parallel: list[DistributedDataParallel] | None = None  # None: not looked for yet
         self._rows: list[_Row] = []  # that are still looked at
         self._looks, self._asked, self._began, self._is_over = 0, 0, 0.0, world_size() == 1
-        self._averaged, self._joins = dict[str, int](), False
+        self._averaged, self._joins, self._ended_early = dict[str, int](), False, False
 
     @contextmanager
     def watched(self) -> Iterator[None]:
@@ -99,6 +100,7 @@ class SteppedParameters:
         return replace(
             of_rank,
             looks=self._looks,
+            looks_ended_early=self._ended_early,
             drifting=tuple(self._drifting(row) for row in self._rows if row.ranks),
             averaged=self._averaged,
             joins=self._joins,
@@ -155,12 +157,14 @@ class SteppedParameters:
         by_parameter = list(zip(*(rows for _, rows in said), strict=False))
         # If ranks trained parameters of different names, nothing is compared.
         if len({len(rows) for _, rows in said}) != 1 or any(len({one[0] for one in each}) > 1 for each in by_parameter):
-            self._is_over = True
+            self._is_over, self._ended_early = True, not said
             return
         self._looks += 1
         self._rows = [row for row, each in zip(self._rows, by_parameter, strict=True) if self._is_open(row, each)]
         limit = MOST_LOOKS if any(row.ranks for row in self._rows) else MOST_LOOKS_AT_REST
-        self._is_over = not self._rows or self._looks >= limit or said[0][0] > MOST_LOOK_SECONDS
+        seconds = LAST_LOOK_SECONDS if self._looks < LEAST_LOOKS else MOST_LOOK_SECONDS
+        self._ended_early = said[0][0] > seconds and self._looks < LEAST_LOOKS
+        self._is_over = not self._rows or self._looks >= limit or said[0][0] > seconds
 
     def _said(self, row: _Row) -> tuple[str, tuple[int, ...], int | None, bool]:
         """Return name, shape and checksum, None: not to be compared, and whether it is what it was before training."""
