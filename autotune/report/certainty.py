@@ -14,13 +14,15 @@ from autotune.study.recommendation import Recommendation
 class Certainty:
     """The certainty that the answer beats the baseline, as a word, and the reason for it."""
 
-    word: Literal["clear", "likely", "tie"]
+    word: Literal["clear", "likely", "tie", "not known"]
     why: str
 
 
 def certainty(best: Recommendation) -> Certainty | None:
     """Return the certainty of the gain; None if no gain is claimed or there is no baseline."""
     if best.undecided is not None:
+        if best.undecided.rounds <= 1 and phrases.rounds_run(best) == 1:
+            return Certainty(word="not known", why="single probes only")
         return Certainty(word="tie", why="the rounds could not tell the two apart")
     if best.params == best.baseline or best.speedup is None:
         return None
