@@ -33,7 +33,7 @@ def headline(one: Standing, result: RaceResult) -> str:
             return f"{name} trains as fast as {baseline}{more}, within the tolerance of {share}: {ratio}."
         case "slower":
             return f"{name} trains slower than {baseline}: {ratio}."
-    return f"It is undecided whether {name} is slower than {baseline} by more than {share}: {ratio}."
+    return f"It is undecided whether {name} is faster or slower than {baseline} by more than {share}: {ratio}."
 
 
 def ratio_phrase(one: Standing) -> str:

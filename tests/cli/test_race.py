@@ -33,7 +33,7 @@ def told(home, result, *words):
         ("faster", 0, "other0.py trains faster than base.py: 0.9"),
         ("as fast", 0, "other0.py trains as fast as base.py, within the tolerance of 2%: 0.9"),
         ("slower", 1, "other0.py trains slower than base.py: 0.9"),
-        ("undecided", 2, "It is undecided whether other0.py is slower than base.py by more than 2%: 0.9"),
+        ("undecided", 2, "It is undecided whether other0.py is faster or slower than base.py by more than 2%: 0.9"),
     ],
 )
 def test_the_verdict_is_the_first_line_and_the_exit_status(verdict, status, said, result, tmp_path):
