@@ -23,7 +23,7 @@ from autotune.cli.init import init
 from autotune.cli.log import log
 from autotune.cli.output import plain_console
 from autotune.cli.profile import profile
-from autotune.cli.race import race
+from autotune.cli.race import OfCommandsInQuotes, race
 from autotune.cli.report import report
 from autotune.cli.run import run as run_command
 from autotune.cli.scale import scale
@@ -50,6 +50,9 @@ app = typer.Typer(
     epilog="Exit status: 0 a recommendation · 1 nothing usable · 2 usage or target error · 3 machine unfit · "
     "70 a fault of autotune itself · 130 interrupted (the study is kept). `race` has verdicts of its own.",
 )
+CLASSES: dict[object, type[OneOfEach]] = {
+    **dict.fromkeys((check, search, worker), CommandWithScript), race: OfCommandsInQuotes,
+}  # fmt: skip
 for command in (
     init,
     check,
@@ -69,7 +72,7 @@ for command in (
     dashboard,
     doctor,
 ):
-    app.command(cls=CommandWithScript if command in (check, search, worker) else OneOfEach)(command)
+    app.command(cls=CLASSES.get(command, OneOfEach))(command)
 
 
 def _show_version(asked: bool) -> None:

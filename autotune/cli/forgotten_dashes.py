@@ -1,4 +1,4 @@
-"""The line that was probably meant where the `--` before a command was forgotten."""
+"""The line that was probably meant where the `--` before a command was forgotten, or the quotes around it."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from shutil import which
 from typing import Any
 
+from autotune.study.disk import STUDIES
 from autotune.targets.commands.distributed import LAUNCHER_NAMES, PYTHON
 from autotune.targets.commands.recognition.typed_target import is_unnamed
 
@@ -18,7 +19,7 @@ def with_dashes(command: str, parameters: Iterable[Any], words: Sequence[str]) -
 
     `parameters` are autotune's own. Its options after a script are its own if the script does not know them.
     """
-    takes_value = {name: not one.is_flag for one in parameters if hasattr(one, "is_flag") for name in _names(one)}
+    takes_value = _takes_value(parameters)
     start = _start(words, takes_value)
     if start is None or not _begins_command(words[start]):
         return ""
@@ -29,9 +30,49 @@ def with_dashes(command: str, parameters: Iterable[Any], words: Sequence[str]) -
     return shlex.join(["autotune", command, *words[:start], *ours, "--", *theirs])
 
 
-def _begins_command(word: str) -> bool:
+def with_quotes(command: str, parameters: Iterable[Any], words: Sequence[str]) -> str:
+    """Return the line of `autotune command` with each command in `words` in quotes; empty if none lacks them.
+
+    `parameters` are autotune's own, as in `with_dashes`.
+    """
+    takes_value = _takes_value(parameters)
+    starts = [
+        at for at, word in enumerate(words[:-1])
+        if _is_launcher(word) and not (STUDIES / word).exists() and not takes_value.get(words[at - 1] if at else "")
+    ]  # fmt: skip
+    if "--" in words:
+        dashes = words.index("--")
+        is_command = any(word.startswith("-") for word in words[dashes + 1 :]) or any(at > dashes for at in starts)
+        starts = [at for at, word in enumerate(words) if word == "--"] if is_command else []
+    if not starts:
+        return ""
+    ours, commands = list(words[: starts[0]]), list[str]()
+    for at, end in zip(starts, [*starts[1:], len(words)], strict=True):
+        typed = [word for word in words[at:end] if word != "--"]
+        if typed[:1] and typed[0].endswith(".py"):
+            typed.insert(0, "python")
+        own, typed = _shared_out(typed, {} if "--" in words else takes_value)
+        ours += own
+        commands += [shlex.join(typed)] if typed else []
+    return " ".join([shlex.join(["autotune", command, *ours]), *map(_quoted, commands)])
+
+
+def _quoted(command: str) -> str:
+    """Return the command in the double quotes that every shell knows, if nothing in it has a meaning there."""
+    return shlex.quote(command) if re.search(r'["$`\\!]', command) else f'"{command}"'
+
+
+def _takes_value(parameters: Iterable[Any]) -> dict[str, bool]:
+    return {name: not one.is_flag for one in parameters if hasattr(one, "is_flag") for name in _names(one)}
+
+
+def _is_launcher(word: str) -> bool:
     name = Path(word).name
-    return name.endswith(".py") or bool(PYTHON.match(name)) or name in LAUNCHER_NAMES or which(word) is not None
+    return bool(PYTHON.match(name)) or name in LAUNCHER_NAMES
+
+
+def _begins_command(word: str) -> bool:
+    return word.endswith(".py") or _is_launcher(word) or which(word) is not None
 
 
 def _names(one: Any) -> list[str]:

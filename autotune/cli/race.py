@@ -10,8 +10,26 @@ import typer
 from autotune import interrupts
 from autotune.cli.options import Options, with_race_options
 from autotune.cli.output import plain_console, say, say_json
+from autotune.cli.target import OneOfEach
+from autotune.errors import UsageError
 
 STATUS = {"faster": 0, "as fast": 0, "slower": 1, "undecided": 2}
+
+
+class OfCommandsInQuotes(OneOfEach):
+    """The command `race`, each of whose contestants is one word."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse the typed words; return those left. Raises `UsageError` for a command without quotes, too."""
+        from autotune.cli.forgotten_dashes import with_quotes
+
+        if line := with_quotes(ctx.info_name, self.get_params(ctx), args):
+            raise UsageError(
+                f"`autotune race` takes each contestant as one word, and a command of several words is named. Its "
+                f"quotes were probably forgotten: other commands of autotune take one behind `--`. Put each in quotes: "
+                f"{line}"
+            )
+        return super().parse_args(ctx, args)
 
 
 @with_race_options

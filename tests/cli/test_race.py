@@ -162,6 +162,36 @@ def test_mistakes_are_told_before_anything_runs(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["a.py"]
 
 
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (
+            "-t 9s -- python a.py --epochs 9 -- python a.py --bf16",
+            '-t 9s "python a.py --epochs 9" "python a.py --bf16"',
+        ),
+        ("python a.py --epochs 9 python a.py -t 9s", '-t 9s "python a.py --epochs 9" "python a.py"'),
+        ("a.py torchrun --nproc-per-node 2 a.py", 'a.py "torchrun --nproc-per-node 2 a.py"'),
+        ("-- a.sh -- a.sh --bf16", '"a.sh" "a.sh --bf16"'),
+    ],
+)
+def test_quotes_forgotten_around_a_command_are_put_in_its_line(typed, meant, tmp_path):
+    (tmp_path / "a.py").write_text("epochs = '--epochs'\n")
+
+    said = assert_one_clear_error(run_here(tmp_path, "race", *typed.split()))
+
+    assert said.endswith(f"Put each in quotes: autotune race {meant}")
+
+
+@pytest.mark.parametrize("typed", ["-- a.py b.py", "torchrun other", "-o python a.py b.py", "a.py python"])
+def test_what_is_no_command_without_quotes_is_raced(typed, result, tmp_path):
+    (tmp_path / "studies" / "torchrun").mkdir(parents=True)
+
+    with mock.patch("autotune.api.race", return_value=result) as race:
+        run_here(tmp_path, "race", *typed.split())
+
+    assert len(race.call_args.args) == 2
+
+
 def test_a_mistyped_knob_is_told_in_python_too():
     with pytest.raises(UsageError, match=r"configs: there is no knob 'bacth'.* Did you mean batch\?"):
         real("a.py", configs=[{"bacth": 64}])
