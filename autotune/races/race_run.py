@@ -67,6 +67,7 @@ class RaceRun:
         self._summaries = [ConfigSummary(config=one.request.baseline) for one in contestants]
         self.running = list(range(len(contestants)))  # those that have not left
 
+        self._is_overrun = False  # by the fewest rounds, and told
     @property
     def summaries(self) -> list[ConfigSummary]:
         """What was measured of each that has not left, in their order."""
@@ -91,21 +92,28 @@ class RaceRun:
                 if is_compared and (judged := self._probed(at)) is not None:
                     self._summaries[at] = with_round(self._summaries[at], number, judged)
             if len(self.running) < 2:
+                    if number + 1 < FEWEST_ROUNDS:
+                        self._tell_overrun()
                 return "time"
             for at, one in zip(self.running, without_outliers(self.summaries, self._again), strict=True):
                 self._summaries[at] = one
             self._tell_round(number)
-            if number + 1 < FEWEST_ROUNDS and not self._may_leave and not self._affords():
-                self._tell(
-                    f"The time budget is too short: {FEWEST_ROUNDS} rounds always run, or there is no interval. About "
-                    f"{sum(map(self._owed, self.running)):.0f} s are still needed, "
-                    f"{max(0.0, self._time.left_seconds):.0f} s are left."
-                )
             if self._stops_early and number + 1 >= SURE_ROUNDS and self._is_decided():
                 return "decided"
         return "rounds"
 
     def _dismiss(self) -> None:
+    def _tell_overrun(self) -> None:
+        """Say, once, that the fewest rounds take longer than there is time."""
+        if self._is_overrun or self._may_leave or self._affords():
+            return
+        self._is_overrun = True
+        self._tell(
+            f"The time budget is too short: {FEWEST_ROUNDS} rounds always run, or there is no interval. About "
+            f"{sum(map(self._owed, self.running)):.0f} s are still needed, "
+            f"{max(0.0, self._time.left_seconds):.0f} s are left."
+        )
+
         """Let contestants leave while there is no time for the fewest rounds of all, if they may: the slowest first."""
         gone, left = list[int](), self._time.left_seconds + self._time.late_seconds
         while self._may_leave and len(self.running) > 1 and sum(map(self._owed, self.running)) > left:
