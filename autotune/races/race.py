@@ -30,7 +30,7 @@ from autotune.preparation.named_training import (
 )
 from autotune.preparation.settings import Settings
 from autotune.races.race_run import RaceRun
-from autotune.races.records import Ended, RaceResult, Standing, verdict_on
+from autotune.races.records import Ended, RaceResult, RaceVerdict, Standing, verdict_on
 from autotune.races.settings import RaceSettings
 from autotune.races.worktree import Worktree, worktree
 from autotune.study import disk
@@ -135,6 +135,10 @@ def _standings(run: RaceRun, tolerance: float) -> Iterator[Standing]:
     contestants = [run.contestants[at] for at in run.running]
     for at, (one, summary) in enumerate(zip(contestants, summaries, strict=True)):
         ratio, low, high = rates.ratio(at, 0, run.confidence()) if at else (None, None, None)
+        is_beside_others = at > 0 and run.is_beside_others(at)
+        verdict: RaceVerdict | None = "undecided" if is_beside_others else None
+        if not is_beside_others and ratio is not None and low is not None and high is not None:
+            verdict = verdict_on(ratio, low, high, tolerance)
         yield Standing(
             label=one.label,
             target=one.request.target,
@@ -151,7 +155,8 @@ def _standings(run: RaceRun, tolerance: float) -> Iterator[Standing]:
             ratio=ratio,
             ratio_low=low,
             ratio_high=high,
-            verdict=None if ratio is None or low is None or high is None else verdict_on(ratio, low, high, tolerance),
+            verdict=verdict,
+            beside_others=is_beside_others,
             unstable=next(filter(None, map(instability, summary.measurements)), None),
         )
 

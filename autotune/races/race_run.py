@@ -19,8 +19,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
+from autotune.answer.choice import is_crowded_out
 from autotune.answer.confirmation_end import SURE_CONFIDENCE, SURE_ROUNDS
-from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, with_round
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, rounds_without_interference, with_round
 from autotune.answer.outliers import without_outliers
 from autotune.context.probe_budgets import BRIEF
 from autotune.context.time_shares import TimeShares
@@ -66,8 +67,8 @@ class RaceRun:
         self._owners: dict[int, int] = {}  # of probes, by number
         self._summaries = [ConfigSummary(config=one.request.baseline) for one in contestants]
         self.running = list(range(len(contestants)))  # those that have not left
-
         self._is_overrun = False  # by the fewest rounds, and told
+
     @property
     def summaries(self) -> list[ConfigSummary]:
         """What was measured of each that has not left, in their order."""
@@ -91,9 +92,9 @@ class RaceRun:
                 is_compared = at in self.running and len(self.running) > 1
                 if is_compared and (judged := self._probed(at)) is not None:
                     self._summaries[at] = with_round(self._summaries[at], number, judged)
-            if len(self.running) < 2:
                     if number + 1 < FEWEST_ROUNDS:
                         self._tell_overrun()
+            if len(self.running) < 2:
                 return "time"
             for at, one in zip(self.running, without_outliers(self.summaries, self._again), strict=True):
                 self._summaries[at] = one
@@ -102,7 +103,6 @@ class RaceRun:
                 return "decided"
         return "rounds"
 
-    def _dismiss(self) -> None:
     def _tell_overrun(self) -> None:
         """Say, once, that the fewest rounds take longer than there is time."""
         if self._is_overrun or self._may_leave or self._affords():
@@ -114,6 +114,7 @@ class RaceRun:
             f"{max(0.0, self._time.left_seconds):.0f} s are left."
         )
 
+    def _dismiss(self) -> None:
         """Let contestants leave while there is no time for the fewest rounds of all, if they may: the slowest first."""
         gone, left = list[int](), self._time.left_seconds + self._time.late_seconds
         while self._may_leave and len(self.running) > 1 and sum(map(self._owed, self.running)) > left:
@@ -132,13 +133,22 @@ class RaceRun:
         rates = rounds_of(self.summaries, "rates", 0)
         rivals = len(self.summaries) - 1
         for at in range(1, rivals + 1):
-            if rates.count(at, 0) < SURE_ROUNDS:
+            if rates.count(at, 0) < SURE_ROUNDS or self.is_beside_others(at):
                 return False
             ratio, low, high = rates.ratio(at, 0, 1 - (1 - SURE_CONFIDENCE) / rivals)  # Bonferroni's correction
             verdict = verdict_on(ratio, low, high, self._tolerance)
             if verdict == "undecided" or (verdict == "as fast" and ratio > 1 + self._tolerance):
                 return False
         return True
+
+    def is_beside_others(self, place: int) -> bool:
+        """Return whether interference leaves the ratio of this one of `summaries` to the baseline unknown.
+
+        So it is where no round of the two was without it, and where others kept one of them from the cores.
+        """
+        pair = [self.summaries[0], self.summaries[place]]
+        request = self.contestants[0].request
+        return not any(map(rounds_without_interference, pair)) or any(is_crowded_out(one, request) for one in pair)
 
     def _probed(self, at: int) -> Judged | None:
         """Return the probe that counts for this round; None: it failed, and it left. Raises `RaceFailed`."""

@@ -72,7 +72,12 @@ def notes(result: RaceResult) -> list[str]:
                 else "None was repeated, for want of time or of a quiet machine: all of them count."
             )
         )
-    if result.verdict == "undecided":
+    if any(one.beside_others for one in result.standings):
+        found.append(
+            "There was interference in too many of the rounds that count, so on a quiet machine the ratio may be "
+            "another one. Close other work and race again."
+        )
+    if any(one.verdict == "undecided" and not one.beside_others for one in result.standings):
         more = "--time-budget" if result.ended == "time" else "--rounds"
         found.append(f"More rounds may decide it ({more}), and so may a quieter machine or a larger --tolerance.")
     return found

@@ -22,6 +22,7 @@ from autotune.testing import ENVIRONMENT, FACTS, FakeLauncher
 from benchmarks.race_power import Simulated, simulated
 
 BUSY = HostInterference(run_queue_wait_share=0.4, foreign_cores=1.0)
+SLIGHT = HostInterference(run_queue_wait_share=0.08, foreign_cores=1.0)
 
 
 @pytest.fixture(autouse=True)
@@ -89,8 +90,8 @@ def test_a_budget_that_two_rounds_do_not_fit_into_is_told(tmp_path, capsys):
 
     result = _race(tmp_path / "race", machine, RaceSettings(time_budget_seconds=8))
 
-    assert result.seconds > 8
     said = capsys.readouterr().out
+    assert result.seconds > 8
     assert said.count("The time budget is too short: 2 rounds always run") == 1
     assert said.index("The time budget is too short") < said.index("Round 1")  # the first probe showed it
 
@@ -152,6 +153,41 @@ def test_a_probe_with_interference_is_repeated_and_does_not_count(tmp_path):
     assert result.verdict in ("as fast", "faster")
     assert result.with_interference > 1
     assert result.standings[1].ratio == pytest.approx(1.0, abs=0.03)
+
+
+class AllBusy(Simulated):
+    """There is interference in every probe of these targets, and its instruments see it."""
+
+    def __init__(self, *targets, seen=BUSY):
+        super().__init__({"a.py": 0.0, "b.py": 0.4}, noise=0.004, seed=0)
+        self.targets, self.seen = targets, seen
+
+    def run(self, request, folder):
+        result = super().run(request, folder)
+        if not isinstance(request, ProbeRequest) or request.target not in self.targets:
+            return result
+        return replace(result, measurement=replace(result.measurement, interference=self.seen))
+
+
+@pytest.mark.parametrize(
+    ("targets", "seen", "verdict"),
+    [
+        (["a.py", "b.py"], BUSY, "undecided"),
+        (["a.py", "b.py"], SLIGHT, "undecided"),
+        (["a.py"], BUSY, "undecided"),  # as a search: others kept it from the cores
+        (["b.py"], BUSY, "undecided"),
+        (["b.py"], SLIGHT, "slower"),
+        ([], BUSY, "slower"),
+    ],
+)
+def test_a_race_with_interference_in_every_probe_is_undecided_and_says_why(targets, seen, verdict, tmp_path):
+    result = _race(tmp_path, AllBusy(*targets, seen=seen), RaceSettings(rounds=4, time_budget_seconds=3000))
+
+    assert result.verdict == verdict
+    assert result.standings[1].beside_others == (verdict == "undecided")
+    assert ("interference in too many of the rounds that count" in " ".join(notes(result))) == (verdict == "undecided")
+    assert result.ended == ("rounds" if verdict == "undecided" else "decided")
+    assert "More rounds may decide it" not in " ".join(notes(result))
 
 
 def test_repeats_leave_time_for_the_rounds(tmp_path, capsys):
