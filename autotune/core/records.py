@@ -1,7 +1,7 @@
 """The records that are known before a probe: configuration, goal, environment, target, request of a study.
 
 Every record is frozen, units are in the names (`_seconds`, `_bytes`, `_fraction` in 0..1), and constructing one has no
-side effects. `requests.py` and `results.py` have those of probes, `records.py` of each feature its own, `codec.py` JSON.
+side effects. `requests.py` and `results.py` have those of probes, `records.py` of each feature its own.
 """
 
 from __future__ import annotations

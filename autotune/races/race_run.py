@@ -21,7 +21,7 @@ from msgspec.structs import replace
 
 from autotune.answer.choice import is_crowded_out
 from autotune.answer.confirmation_end import SURE_CONFIDENCE, SURE_ROUNDS
-from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, rounds_without_interference, with_round
+from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, with_round
 from autotune.answer.outliers import without_outliers
 from autotune.context.probe_budgets import BRIEF
 from autotune.context.time_shares import TimeShares
@@ -142,13 +142,9 @@ class RaceRun:
         return True
 
     def is_beside_others(self, place: int) -> bool:
-        """Return whether interference leaves the ratio of this one of `summaries` to the baseline unknown.
-
-        So it is where no round of the two was without it, and where others kept one of them from the cores.
-        """
-        pair = [self.summaries[0], self.summaries[place]]
+        """Return whether others kept this one of `summaries`, or the baseline, from the cores in too many rounds."""
         request = self.contestants[0].request
-        return not any(map(rounds_without_interference, pair)) or any(is_crowded_out(one, request) for one in pair)
+        return any(is_crowded_out(self.summaries[at], request) for at in (0, place))
 
     def _probed(self, at: int) -> Judged | None:
         """Return the probe that counts for this round; None: it failed, and it left. Raises `RaceFailed`."""

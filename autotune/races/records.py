@@ -31,7 +31,7 @@ class Standing(Record, frozen=True, kw_only=True):
     ratio_low: float | None = None  # interval; those of all contestants hold together with 95 %
     ratio_high: float | None = None
     verdict: RaceVerdict | None = None  # None for the baseline
-    beside_others: bool = False  # interference in too many of the rounds that count, its own or the baseline's
+    beside_others: bool = False  # others kept it or the baseline from the cores in too many rounds
     unstable: Notice | None = None  # why a search would refuse it for its losses; None: no reason, or unknown
 
 
