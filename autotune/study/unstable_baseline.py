@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from autotune.core.codes import Code
 from autotune.core.notices import Notice
 from autotune.core.records import StudyRequest
 from autotune.core.results import Measurement, Outcome, Trial
@@ -35,13 +36,22 @@ def _can_be_mended(request: StudyRequest) -> bool:
 
 
 def why_unstable(probes: Sequence[Trial], request: StudyRequest) -> str:
-    """Return the error about a baseline that does not learn, from the probes that showed it: the last two at most."""
+    """Return the error about a baseline with such losses, from the probes that showed it: the last two at most."""
     first, *others = probes[-2:]
     again = "".join(f"; probe {one.number} repeated it: {_doubt(one, request)}" for one in others)
-    cause, advice = _cause(first)
+    reasons = [judge(one.result, request).reason for one in probes[-2:]]
+    grows = all(reason is not None and reason.code is Code.UNSTABLE_LOSS_GREW for reason in reasons)
     assumed = (
         " Its batch size was assumed: declare yours (--fresh --baseline batch=256)." if request.baseline_assumed else ""
     )
+    if grows:
+        return (
+            f"The losses of the baseline grow: in probe {first.number}, {_doubt(first, request)}{again}. That is "
+            "normal for some losses (RL, GANs, KL terms), and else means a learning rate that is too high. If yours "
+            "may grow, search for speed alone with --stability off --fresh. Else lower the learning rate, or clip "
+            f"gradients, and check the data.{assumed}"
+        )
+    cause, advice = _cause(first)
     return (
         f"The baseline does not learn: in probe {first.number}, {_doubt(first, request)}{again}. {cause} {advice}"
         f"{assumed} To search for speed alone, add --stability off --fresh."
