@@ -23,20 +23,21 @@ PATIENCE = 10.0  # times the longest silence known, of larger batches in proport
 STEPPING = ("warm-up", "alone", "worst", "validate")
 
 
-def with_stall_limit(budget: ProbeBudget, config: Config, history: History, seconds: float) -> ProbeBudget:
-    """Return `budget` with the longest silence of a probe of `config`, in a search of `seconds`, while it trains.
+def with_stall_limit(budget: ProbeBudget, config: Config, history: History, seconds: float, left: float) -> ProbeBudget:
+    """Return `budget` with the longest silence of a probe of `config` while it trains.
 
-    It is never longer than that of `budget`, which remains until a probe has run, and for what compiles. Starting,
+    The search has `seconds`, and `left` of them are left. It is never longer than that of `budget`, which remains until
+    a probe has run, for what compiles, and for the baseline, which is known to run: its silences are pauses. Starting,
     loading and building keep their limits: a fresh process takes longer for these than the forked one of the baseline.
     A `--step-timeout` of the user's replaces all of it (`core/requests.patient`).
     """
     ran = [trial for trial, _ in history.judged if trial.result.measurement is not None]
-    if not ran or compiles(config):
+    if not ran or compiles(config) or config == history.request.baseline:
         return budget
     silence = max(_longest_silence(trial) * max(1.0, config.batch_size / trial.config.batch_size) for trial in ran)
     hiring = loader_workers(config) * max(starting_seconds(trial.result) for trial in ran)
     share = MOST_SILENT_OF_OWN_LOOP if history.request.facts.owns_loop else MOST_SILENT
-    limit = max(LEAST_SECONDS, share * seconds, PATIENCE * silence + hiring)
+    limit = max(LEAST_SECONDS, min(left, max(share * seconds, PATIENCE * silence))) + hiring
     return replace(
         budget,
         first_step_deadline_seconds=min(budget.first_step_deadline_seconds, limit),

@@ -124,7 +124,9 @@ def _is_repeat(trial: Trial, before: Trial) -> bool:
 
 
 def the_one_that_counts(first: Trial, repeat: Trial) -> tuple[Trial, Trial]:
-    """Return the one of the two that counts, then the other."""
+    """Return the one of the two that counts, then the other: not a repeat of a baseline that ran, if it did not."""
+    if repeat.purpose == "baseline" and first.result.measurement is not None and repeat.result.measurement is None:
+        return first, repeat
     if interference_causes(repeat.result) and severity(first.result) <= severity(repeat.result):
         return first, repeat
     return repeat, first

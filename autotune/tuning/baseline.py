@@ -15,6 +15,7 @@ from autotune.core.results import Outcome, ProbeResult, Trial, Verdict
 from autotune.core.stats import FEWEST_WINDOW_BLOCKS
 from autotune.errors import TargetError, UsageError
 from autotune.objectives import objective_of
+from autotune.objectives.verdict import WORDS
 from autotune.preparation.prepare import error_of_failure
 from autotune.study import disk
 from autotune.study.baseline_rate import has_too_few, is_known, is_narrow, why_doubtful, why_unknown
@@ -118,7 +119,14 @@ def _probed(context: SearchContext) -> Judged:
                 context.pause(wait)
         judged = probe_with_retry(context, config, "baseline", probe_budget=asked)
         if judged.trial.result.measurement is None:
-            return judged
+            if not history.baseline_probes:
+                return judged
+            before = history.baseline_probes[-1].number
+            context.reporter.note(
+                f"Probe {judged.trial.number} of the baseline {WORDS[judged.trial.result.outcome]}, but probe {before} "
+                f"of it ran, and counts. {GOES_ON}"
+            )
+            break
         if is_unstable(judged.trial, history.request):
             return _confirmed_unstable(context, judged, asked)
         if is_known(history.baseline_probes):
@@ -134,7 +142,8 @@ def _confirmed_unstable(context: SearchContext, judged: Judged, budget: ProbeBud
     if not context.budget.affords_baseline(judged.trial.result.elapsed_seconds, len(tried)):
         return judged
     context.reporter.note(f"Probe {judged.trial.number} is {judged.verdict.why}. The baseline is measured again.")
-    return probe_with_retry(context, judged.trial.config, "baseline", probe_budget=budget)
+    repeat = probe_with_retry(context, judged.trial.config, "baseline", probe_budget=budget)
+    return judged if repeat.trial.result.measurement is None else repeat
 
 
 def baseline_probe_budget(probes: Sequence[Trial], usual: ProbeBudget, most_seconds: float = math.inf) -> ProbeBudget:

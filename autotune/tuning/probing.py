@@ -120,7 +120,7 @@ def _asked(
     probe_budget = probe_budget or (
         context.budget.next_probe_budget(config) if purpose == "search" else context.objective.probe_budget
     )
-    probe_budget = with_stall_limit(probe_budget, config, history, context.budget.seconds)
+    probe_budget = with_stall_limit(probe_budget, config, history, context.budget.seconds, context.budget.left_seconds)
     incumbent = history.incumbent(config, number) if by_speed else None
     asked = probe_request(
         context.request,

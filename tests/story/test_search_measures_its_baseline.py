@@ -6,6 +6,7 @@ import pytest
 from autotune.context.time_shares import THIRD_BASELINE_ENDS_BY
 from autotune.core import codec
 from autotune.core.requests import ProbeBudget, ProbeRequest
+from autotune.core.results import Outcome
 from autotune.launch.base import REQUEST, RESULT
 from autotune.preparation.settings import Settings
 from autotune.study import disk
@@ -218,3 +219,17 @@ def test_a_disturbed_baseline_is_not_measured_again_where_it_would_leave_no_time
 
     assert [one.purpose for one in load_view(tmp_path).trials] == ["baseline", "search"]
     assert any(note.endswith(GOES_ON) for note in listener.notes)
+
+
+def test_a_baseline_that_ran_counts_if_its_repeat_hangs(tmp_path):
+    listener = Listener()
+    hangs = {ProbeRequest: lambda request: Outcome.TIMEOUT if request.number == 1 else None}
+    launcher = Disturbed(busy=_of_the_baseline([0.5, 0.0]), speed=_of_the_baseline([0.5, 1.0]), faults=hangs)
+
+    answer, _ = _search(tmp_path, launcher, listener, **SMALL)
+
+    assert [one.result.outcome for one in _baselines(tmp_path)] == [Outcome.OK, Outcome.TIMEOUT]
+    assert 1 not in [one.trial.number for one in valid_trials(load_view(tmp_path).judged)]
+    told = f"Probe 1 of the baseline hung, but probe 0 of it ran, and counts. {GOES_ON}"
+    assert told in listener.notes
+    assert answer == load_result(tmp_path) and answer.speedup is not None
