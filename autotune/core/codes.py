@@ -60,6 +60,7 @@ class Code(NumberedCode):
     FAILS_ELSEWHERE = "fails-elsewhere", 134, *warnings.FAILS_ELSEWHERE
     PRECISION_REFUSED = "precision-refused", 135, *warnings.PRECISION_REFUSED
     RANKS_DIFFER = "ranks-differ", 136, *warnings.RANKS_DIFFER
+    CONFIGURATIONS_FAILED = "configurations-failed", 137, *warnings.CONFIGURATIONS_FAILED
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"
@@ -159,6 +160,10 @@ class Code(NumberedCode):
         "probe]; no other in the space could fit and be {better}")
     BOUNDED = "bounded", 502, "untried configurations: at most {rest:.0%} {better} (90% confidence, model estimate)"
     SAMPLED = "sampled", 503, "{measured:,} of {total:counted configuration} tried; no estimate for the rest"
+
+    ALL_TRIED = ("all-tried", 504,
+        "{measured:,} of {total:counted configuration} measured[, {hung:,} hung][, {crashed:,} crashed]"
+        "[, {left_out:,} ruled out without a probe]")
 
     # 6xx: what was gained, if that is not speed
     LESS_MEMORY = ("less-memory", 601,

@@ -166,3 +166,7 @@ PRECISION_REFUSED = (
     "{why}, so it is not recommended.",
     "Compute in float32 what its rounding spoils, such as a logarithm or a division, and search with --fresh.",
 )
+CONFIGURATIONS_FAILED = (
+    "{count:counted configuration} {outcome}[, and {crashed:,} crashed]: how fast such are is not known.",
+    "`autotune explain STUDY --measure` tries again each setting that only hung or crashed.",
+)

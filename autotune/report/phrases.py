@@ -152,7 +152,10 @@ def rounds_run(recommendation: Recommendation) -> int:
 
 def what_would_tell(recommendation: Recommendation) -> str:
     """Return how an open answer can be decided: by a longer time budget, or on a quiet machine."""
-    rival = recommendation.undecided
+    rival, known = recommendation.undecided, recommendation.certificate
+    if rival is None and known is not None and known.code is Code.ALL_TRIED:
+        study = shell_word(recommendation.study)
+        return f"Find out why the others do not run. `autotune explain {study} --measure` tries their settings again."
     if rival is None or rival.rounds_needed is None:  # or no rival was compared
         return "Run the same command again when the machine is quiet, with a longer --time-budget. Probes are kept."
     return (

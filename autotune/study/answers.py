@@ -104,7 +104,7 @@ def is_better_supported(earlier: Recommendation, later: Recommendation) -> bool:
 def is_uncompared(answer: Recommendation) -> bool:
     """Return whether the baseline was kept only because no other configuration could be compared with it."""
     is_alone = answer.params == answer.baseline and not answer.runners_up
-    return is_alone and answer.certificate is not None and answer.certificate.code is Code.SAMPLED
+    return is_alone and answer.certificate is not None and answer.certificate.code in (Code.SAMPLED, Code.ALL_TRIED)
 
 
 def _question(answer: Recommendation) -> tuple[object, ...]:

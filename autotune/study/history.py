@@ -124,6 +124,12 @@ class History:
         """All configurations that were probed."""
         return {trial.config for trial, _ in self.judged}
 
+    def without_measurement(self, outcome: Outcome) -> int:
+        """Return how many configurations never ran, and ended so in their last probe."""
+        ran = {trial.config for trial, _ in self.judged if trial.result.measurement is not None}
+        last = {trial.config: trial.result.outcome for trial, _ in self.judged if trial.config not in ran}
+        return sum(one is outcome for one in last.values())
+
     @property
     def best_score(self) -> float:
         """The best score of the search results; 0.0 if there is none."""

@@ -16,6 +16,7 @@ from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config
 from autotune.core.requests import ProbeRequest
+from autotune.core.results import Outcome
 from autotune.fleet.records import FleetWorker
 from autotune.sentences import capitalized
 from autotune.study import disk
@@ -56,7 +57,8 @@ def bound_the_rest(context: SearchContext) -> Notice:
     rest = context.sampler.faster_elsewhere(study) if learned else None
     configs = context.space.configs
     space = len(configs) + sum(config not in configs for config in set(history.probed))
-    found = bound(len(history.probed), len(context.trades.remaining()), rest, better, space)
+    hung, crashed = (history.without_measurement(one) for one in (Outcome.TIMEOUT, Outcome.CRASHED))
+    found = bound(len(history.probed), len(context.trades.remaining()), rest, better, space, hung=hung, crashed=crashed)
     if found.code is Code.BOUNDED:
         context.reporter.detail(f"{capitalized(found.text)}.")
     return found
@@ -204,16 +206,37 @@ def probes_without_gain(values: Sequence[float | None]) -> int:
     return since
 
 
-def bound(measured: int, remaining: int, rest: float | None, better: str = "faster", space: int = 0) -> Notice:
+def bound(
+    measured: int, remaining: int, rest: float | None, better: str = "faster", space: int = 0, *, hung: int = 0,
+    crashed: int = 0,
+) -> Notice:  # fmt: skip
     """Return the strongest of three statements that holds (docs/notes/search.md 5).
 
     `measured` configurations were probed. `remaining` is how many might still be: without those that are known to fail,
     or to be no better. `rest` is the largest share by which any other configuration is expected to be `better`, with 90
     % probability; None if unknown. `space` is the number of all configurations, as the head of the search counts them.
+    Of those that were probed, `hung` and `crashed` did not run: nothing is known of their rates.
     """
     if not remaining:
         left_out = max(0, space - measured) or None
+        if failed := hung + crashed:
+            return notice(
+                Code.ALL_TRIED,
+                measured=measured - failed,
+                total=max(space, measured),
+                hung=hung or None,
+                crashed=crashed or None,
+                left_out=left_out,
+            )
         return notice(Code.ALL_MEASURED, measured=measured, left_out=left_out, better=better)
     if rest is None or rest >= UNBELIEVABLE_GAIN:
         return notice(Code.SAMPLED, measured=measured, total=max(space, measured + remaining))
     return notice(Code.BOUNDED, rest=max(rest, LEAST_PROGRESS), better=better)
+
+
+def recounted(certificate: Notice, probed: int) -> Notice:
+    """Return the certificate of a sample, with the configurations that rounds have probed since counted too."""
+    if certificate.code is not Code.SAMPLED:
+        return certificate
+    total = int(certificate.figure("total"))
+    return notice(Code.SAMPLED, measured=probed, total=max(total, probed))
