@@ -158,12 +158,12 @@ def _import_torch() -> None:
 
 
 def _judge(error: BaseException, request: Request[Any], phase: str) -> tuple[Outcome, Failure]:
-    from autotune.targets.tracebacks import user_frames
+    from autotune.targets.tracebacks import error_text, user_frames
 
     memory = sys.modules.get("autotune.child.memory")  # not loaded if torch could not be loaded
     share = memory.memory_share(request.device or "cpu") if memory else None
     frame, trace = user_frames(error, Path.cwd())
-    message = f"{type(error).__name__}: {classify.words_of(error)}".rstrip(": ")
+    message = error_text(error)
     if isinstance(error, EnvironmentUnfit):
         outcome, evidence, message = Outcome.ENVIRONMENT, "looked for before anything ran", str(error)
     elif isinstance(error, UnstableTraining):

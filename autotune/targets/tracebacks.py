@@ -7,6 +7,7 @@ import site
 import sysconfig
 import traceback
 from collections.abc import Iterator
+from itertools import dropwhile
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -23,7 +24,9 @@ _LIBRARIES = tuple(
         site.getusersitepackages(),
     }
 )
-_WORKER_MARK = "Original Traceback (most recent call last):"  # torch._utils.ExceptionWrapper, torch 2.13
+_TRACEBACK = "Traceback (most recent call last):"
+_WORKER_MARK = f"Original {_TRACEBACK}"  # torch._utils.ExceptionWrapper, torch 2.13
+_WRAPPED = re.compile(r"Caught \w+ (in .+)\.$", re.MULTILINE)  # the line before the mark
 _STACK_FRAME = re.compile(r'^  File "(.+)", line (\d+) in (.+)$', re.MULTILINE)  # of faulthandler, CPython 3.11
 _WORKER_FRAME = re.compile(r'^ *File "([^"\n]+)", line (\d+), in (.+)$', re.MULTILINE)
 
@@ -77,14 +80,21 @@ def stack_frames(stack: str) -> list[tuple[str, str, str]]:
     return _STACK_FRAME.findall(stack)
 
 
-def error_line(error: BaseException) -> str:
-    """Return type and first line of the message; for an exception from a DataLoader worker, those of the original."""
+def error_text(error: BaseException) -> str:
+    """Return type and message; for an exception from a DataLoader worker, those of the original, and the worker."""
     text = words_of(error)
-    if _WORKER_MARK in text:
-        lines = text.partition(_WORKER_MARK)[2].splitlines()
-        return next((line for line in lines if line[:1].strip()), text.splitlines()[0])
-    message = text.strip().partition("\n")[0]
-    return f"{type(error).__name__}: {message}".removesuffix(": ")
+    if _WORKER_MARK not in text:
+        return f"{type(error).__name__}: {text.strip()}".removesuffix(": ")
+    # After the last traceback: those before it are of the errors that the worker was handling.
+    lines = text.rpartition(_TRACEBACK)[2].splitlines()
+    first, *more = list(dropwhile(lambda line: not line[:1].strip(), lines)) or text.splitlines()
+    where = _WRAPPED.search(text)
+    return "\n".join([f"{first} ({where[1]})" if where else first, *more]).strip()
+
+
+def error_line(error: BaseException) -> str:
+    """Return the first line of `error_text`."""
+    return error_text(error).partition("\n")[0]
 
 
 def chain(error: BaseException) -> Iterator[BaseException]:

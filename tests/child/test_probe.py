@@ -412,6 +412,23 @@ def test_an_error_in_user_code_shows_the_users_line_first(tmp_path, monkeypatch,
     assert result.failure.message.startswith("model.py:")
 
 
+def test_an_error_in_a_loader_worker_shows_the_users_own_message(probe):
+    broken = TARGET.replace(
+        "def validation():",
+        "class Broken(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 256\n"
+        "    def __getitem__(self, index): raise ValueError('sample 137 is corrupt')\n"
+        "def dataset(): return Broken()\n"
+        "def validation():",
+    )
+
+    result = probe(broken, batch_size=8, num_workers=1)
+
+    assert result.outcome is Outcome.USER_ERROR
+    told = r"model\.py:\d+ in __getitem__: ValueError: sample 137 is corrupt \(in DataLoader worker process 0\)"
+    assert re.search(f"{told}$", result.failure.message)
+
+
 DEAD_DEVICE = """
 import os
 

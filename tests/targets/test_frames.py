@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from autotune.targets.tracebacks import error_line, user_frames
+from autotune.targets.tracebacks import error_line, error_text, user_frames
 from tests.targets_support import COMPLETE, DATASET, HEAD, MODEL, inspect, refused, start, watch, write
 
 BROKEN_DATASET = MODEL + (
@@ -73,8 +73,24 @@ def test_the_line_is_dug_out_of_the_text_that_a_loader_worker_sends(tmp_path: Pa
     frame, trace = user_frames(caught.value, tmp_path)
     assert frame == "model.py:8 in __getitem__"
     assert "return {}['missing']" in trace
-    assert trace.endswith("KeyError: 'missing'")
-    assert error_line(caught.value) == "KeyError: 'missing'"
+    assert trace.endswith("KeyError: 'missing' (in DataLoader worker process 0)")
+    assert error_line(caught.value) == "KeyError: 'missing' (in DataLoader worker process 0)"
+
+
+def test_of_the_errors_that_a_loader_worker_sends_the_raised_one_is_told(tmp_path: Path) -> None:
+    text = BROKEN_DATASET.replace(
+        "        return {}['missing']\n",
+        "        try: {}['missing']\n"
+        "        except KeyError as error: raise ValueError('sample 137 is corrupt\\nreplace it') from error\n",
+    )
+    session = start(tmp_path, text, num_workers=1)
+
+    with pytest.raises(ValueError, match="Caught ValueError in DataLoader worker") as caught:
+        session.train(watch(1))
+
+    assert user_frames(caught.value, tmp_path)[0] == "model.py:9 in __getitem__"
+    assert error_line(caught.value) == "ValueError: sample 137 is corrupt (in DataLoader worker process 0)"
+    assert error_text(caught.value).endswith("process 0)\nreplace it")
 
 
 def test_a_file_outside_the_root_is_still_the_users(tmp_path: Path) -> None:
