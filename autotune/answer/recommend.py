@@ -71,7 +71,9 @@ def recommend(
     achieved, own_reasons = _achieved(ranking)
     tokens = mean_of_known([one.tokens_per_second for one in winner.measurements])
     batches = {request.global_batch_size(one) for one in (*facts.probed, *(one.config for one in candidates))}
-    is_chosen = len(batches) > 1 and len(ranking.measured) > 1  # otherwise no batch was chosen
+    is_kept = still_open is not None and ranking.chosen == ranking.baseline
+    # Otherwise no batch was chosen, and the fastest may be among those that never reached a confirmation.
+    is_chosen = len(batches) > 1 and len(ranking.measured) > 1 and not is_kept
     return Recommendation(
         study=facts.study,
         target=request.target,

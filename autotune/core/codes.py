@@ -97,7 +97,7 @@ class Code(NumberedCode):
         "loss soonest; how well the model generalises is not measured")
     GLOBAL_BATCH_UNDECLARED = ("global-batch-undeclared", 216,
         "no batch size was declared: {batch} reaches {share:.0%} of the fastest[, and it is open whether {smaller} is "
-        "enough]; declare yours to hold it")
+        "enough]; hold yours with --global-batch {batch}")
     GLOBAL_BATCH_FREE = ("global-batch-free", 217,
         "the global batch is free: {batch} reaches {share:.0%} of the fastest[, and it is open whether {smaller} is "
         "enough]; hold yours with --global-batch {before}")

@@ -125,7 +125,7 @@ SAID = [
     (notice(Code.BEST_GLOBAL_BATCH, low=24.0, high=61.2, middle=38.3),
      'estimate: a global batch of 24 to 61 (middle 38) reaches a given training loss soonest; how well the model generalises is not measured'),
     (notice(Code.GLOBAL_BATCH_UNDECLARED, batch=256, share=0.963),
-     'no batch size was declared: 256 reaches 96% of the fastest; declare yours to hold it'),
+     'no batch size was declared: 256 reaches 96% of the fastest; hold yours with --global-batch 256'),
     (notice(Code.GLOBAL_BATCH_FREE, batch=256, share=1.0, before=64),
      'the global batch is free: 256 reaches 100% of the fastest; hold yours with --global-batch 64'),
     (notice(Code.FASTER_WITH_BASELINE_BATCH, batch=32, speedup=1.7, low=1.65, high=1.76, samples_per_second=1234.5),

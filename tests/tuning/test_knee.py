@@ -41,7 +41,15 @@ def test_what_is_open_goes_to_the_larger_batch_and_the_answer_says_so():
 
     assert answer.global_batch_size == 512
     said = next(one for one in answer.reasons if one.code is Code.GLOBAL_BATCH_UNDECLARED)
-    assert "and it is open whether 256 is enough; declare" in said.text
+    assert "and it is open whether 256 is enough; hold yours" in said.text
+
+
+def test_of_a_default_that_is_kept_because_nothing_could_be_decided_no_share_is_told():
+    wide = _answer(_batch(256, (700, 20, 900)))
+
+    assert wide.undecided is not None
+    assert wide.params == BASE.values
+    assert Code.GLOBAL_BATCH_UNDECLARED not in {one.code for one in wide.reasons}
 
 
 def test_what_else_is_faster_with_the_same_batch_is_no_matter_of_the_batch():
