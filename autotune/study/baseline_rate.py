@@ -35,7 +35,7 @@ def why_unknown(probes: Sequence[Trial]) -> str:
     calmest = min(probes, key=lambda one: severity(one.result))
     seen = "; ".join(f"probe {one.number} {_spread(one)}" for one in probes)
     apart = max(map(_rate, probes)) / min(map(_rate, probes)) - 1
-    differ = f"; they differ by up to {format_share(apart)}" if apart > RATE_TOLERANCE else ""
+    differ = f"; they differ by up to {_told(apart)}" if apart > RATE_TOLERANCE else ""
     found = f"The baseline could not be measured to {format_share(RATE_TOLERANCE)}: {seen}{differ}."
     if is_spoiled(calmest.result):
         causes = told_causes(calmest.result)
@@ -72,7 +72,15 @@ def _spread(probe: Trial) -> str:
     assert probe.result.measurement is not None, "asked for only where it ran"
     width = probe.result.measurement.relative_half_width
     rate = f"{format_rate(_rate(probe))} samples/s"
-    return f"{rate}, too few steps to say how precisely" if width is None else f"{rate} ± {format_share(width)}"
+    return f"{rate}, too few steps to say how precisely" if width is None else f"{rate} ± {_told(width)}"
+
+
+def _told(share: float) -> str:
+    """Return a share in per cent, rounded up to another digit where it would read like the tolerance it exceeds."""
+    told = format_share(share)
+    if share <= RATE_TOLERANCE or told != format_share(RATE_TOLERANCE):
+        return told
+    return f"{math.ceil(1000 * share) / 1000:.1%}"
 
 
 def _rate(probe: Trial) -> float:

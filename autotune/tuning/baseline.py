@@ -24,7 +24,7 @@ from autotune.study.pace import starting_seconds
 from autotune.study.unstable_baseline import ends_search, is_unstable, why_unstable
 from autotune.study.valid_probes import BACK_OFF_SECONDS, Judged, is_spoiled
 from autotune.tuning.probing import probe_and_tell, probe_with_retry
-from autotune.units import format_seconds, format_share
+from autotune.units import format_durations, format_seconds, format_share
 
 LONG_PROBE_SECONDS = 5.0  # a probe as long as this gets a sentence on where its time goes
 MOST_OF_IT = 0.5  # share of a probe's seconds
@@ -70,7 +70,7 @@ def describe_seconds(result: ProbeResult) -> str:
     waiting = f", {format_share(measured.data_wait_share)} of it waiting for data" if measured.data_wait_share else ""
     return (
         f"A probe takes {format_seconds(result.elapsed_seconds)} here: {format_seconds(training)} of training with "
-        f"{format_seconds(step)} a step{waiting}, and {format_seconds(starting)} to start."
+        f"{format_durations(step)} a step{waiting}, and {format_seconds(starting)} to start."
     )
 
 

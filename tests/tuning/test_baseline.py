@@ -1,9 +1,12 @@
 """Where the time of a probe goes, in a line."""
 
 import msgspec
+import pytest
 
+from autotune.study.baseline_rate import why_doubtful
 from autotune.tuning.baseline import describe_seconds
-from tests.worlds import measured
+from tests.answer.test_choice import _with_half_width
+from tests.worlds import measured, trial
 
 
 def _took(seconds, starting):
@@ -13,7 +16,19 @@ def _took(seconds, starting):
 def test_a_long_probe_tells_where_its_time_goes():
     said = describe_seconds(_took(24.0, 0.4))
 
-    assert said == "A probe takes 24 s here: 24 s of training with 2.0 s a step, and 0.4 s to start."
+    assert said == "A probe takes 24 s here: 24 s of training with 2.00 s a step, and 0.4 s to start."
+
+
+def test_short_steps_are_told_in_milliseconds():
+    short = _took(24.0, 0.4)
+    measurement = msgspec.structs.replace(short.measurement, step_seconds=(0.0123,) * 4)
+
+    assert "with 12.3 ms a step" in describe_seconds(msgspec.structs.replace(short, measurement=measurement))
+
+
+@pytest.mark.parametrize(("width", "told"), [(0.1, "10%"), (0.1003, "10.1%"), (0.1049, "10.5%"), (0.12, "12%")])
+def test_a_width_beyond_the_tolerance_never_reads_like_it(width, told):
+    assert why_doubtful(_with_half_width(trial(measured(5880.0)), width)) == f"5,880 samples/s ± {told}"
 
 
 def test_a_short_probe_and_one_that_mostly_starts_tell_nothing():
