@@ -17,6 +17,9 @@ _WHEN = {
     "validate": "in its evaluation",
     "done": "after its last step",
 }
+_ENDED_EARLY = re.compile(
+    r"ended (its training|with exit status 0 after [\d,]+ optimizer steps,) before it was measured"
+)
 _END = re.compile(r"killed by|exit status")
 _SAID_AGAIN = re.compile(r"given up in phase [\w-]+(: )?|^Fatal Python error: | without a result$")
 _SUBJECTS = {"killed by": "its process was ", "exit status": "its process ended with ", "no sign": "it gave "}
@@ -25,6 +28,11 @@ _SUBJECTS = {"killed by": "its process was ", "exit status": "its process ended 
 def when_it_was(phase: str) -> str:
     """Return the phase of a process in a person's words: `while model and data were made`."""
     return _WHEN.get(phase, f"in phase {phase}")
+
+
+def ended_early(failure: Failure | None) -> bool:
+    """Return whether a training ended well and before a probe had enough of it: that is no error."""
+    return failure is not None and _ENDED_EARLY.search(failure.message) is not None
 
 
 def what_happened(failure: Failure, place: str) -> str:

@@ -12,6 +12,7 @@ from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest, Value
 from autotune.core.results import Measurement, Outcome, ProbeResult, Trial, Verdict
 from autotune.core.run_length import training_share
+from autotune.failures.words import ended_early
 from autotune.knobs.changes import BATCH_KNOBS
 from autotune.objectives import objective_of
 from autotune.study.compiling_seconds import CompilingSeconds
@@ -45,6 +46,11 @@ WORDS = {
 }
 
 
+def word_of(result: ProbeResult) -> str:
+    """Return how a probe without a measurement ended, in a few words."""
+    return "ended too early" if ended_early(result.failure) else WORDS[result.outcome]
+
+
 def judge(
     result: ProbeResult, request: StudyRequest, noise_scale: float | None = None, cold_seconds: float = 0.0
 ) -> Verdict:
@@ -59,7 +65,7 @@ def judge(
         name = "stability" if result.outcome is Outcome.UNSTABLE else name
         constraints[name] = VIOLATED
         message = result.failure.message if result.failure else ""
-        failed = notice(Code.PROBE_FAILED, outcome=WORDS[result.outcome], failure=message)
+        failed = notice(Code.PROBE_FAILED, outcome=word_of(result), failure=message)
         return Verdict(value=None, constraints=constraints, reason=failed)
     measurement = result.measurement
     usable = request.memory_limit_bytes - headroom_for(measurement, request)

@@ -15,7 +15,7 @@ from autotune.knobs import KNOBS, environ, touched
 from autotune.knobs.base import Knob
 from autotune.knobs.changes import BATCH_KNOBS
 from autotune.objectives import objective_of
-from autotune.objectives.verdict import WORDS
+from autotune.objectives.verdict import word_of
 from autotune.study.answers import is_uncompared
 from autotune.study.recommendation import Recommendation, RunnerUp, baseline_name
 from autotune.study.shown import shown_config, shown_value
@@ -249,7 +249,7 @@ def memory_phrase(recommendation: Recommendation) -> str:
 def outcome_word(trial: Trial, verdict: Verdict, best_so_far: bool = False) -> str:
     """Return in one or two words how a probe ended."""
     if trial.result.outcome is not Outcome.OK:
-        return WORDS[trial.result.outcome]
+        return word_of(trial.result)
     if not verdict.feasible:
         return "not usable"
     if best_so_far and trial.purpose != "baseline":

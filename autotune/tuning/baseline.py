@@ -14,6 +14,7 @@ from autotune.core.requests import ProbeBudget
 from autotune.core.results import Outcome, ProbeResult, Trial, Verdict
 from autotune.core.stats import FEWEST_WINDOW_BLOCKS
 from autotune.errors import TargetError, UsageError
+from autotune.failures.words import ended_early
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import WORDS
 from autotune.preparation.prepare import error_of_failure
@@ -27,6 +28,7 @@ from autotune.tuning.probing import probe_and_tell, probe_with_retry
 from autotune.units import format_durations, format_seconds, format_share
 
 LONG_PROBE_SECONDS = 5.0  # a probe as long as this gets a sentence on where its time goes
+CHANGED = "A search of the changed command or script needs --fresh."
 MOST_OF_IT = 0.5  # share of a probe's seconds
 LONGER_WINDOW = 3.0  # times the longest window: it narrows the interval of uneven steps by 1.7
 GOES_ON = "The search goes on; what its interleaved rounds cannot tell stays undecided."
@@ -44,10 +46,11 @@ def measure_baseline(context: SearchContext) -> None:
     if known is None or (runs and not context.interrupted_confirmation and not is_known(history.baseline_probes)):
         known = trial, _ = _probed(context)
         if trial.result.outcome in FATAL_AT_BASELINE:
-            assert trial.result.failure is not None, "only OK has none"
-            raise error_of_failure(
-                trial.result.outcome, trial.result.failure, disk.log_of(context.folder, trial.number)
-            )
+            failure = trial.result.failure
+            assert failure is not None, "only OK has none"
+            if ended_early(failure):
+                failure = replace(failure, message=f"{failure.message}\n{CHANGED}")
+            raise error_of_failure(trial.result.outcome, failure, disk.log_of(context.folder, trial.number))
     if ends_search(known.trial, context.request):
         ended = [trial for trial, _ in history.judged if ends_search(trial, context.request)]
         raise TargetError(why_unstable(ended, context.request))

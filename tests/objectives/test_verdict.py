@@ -32,6 +32,20 @@ def test_a_failure_has_no_value_one_violated_constraint_and_a_reason(outcome):
     assert verdict.why == f"{WORDS[outcome]}: its own words"
 
 
+@pytest.mark.parametrize(
+    ("status", "word"),
+    [
+        ("ended with exit status 0 after 626 optimizer steps, before", "ended too early"),
+        ("ended its training before", "ended too early"),
+        ("ended with exit status 1 after 626 optimizer steps, before", "error in your code"),
+    ],
+)
+def test_a_training_that_ends_well_and_too_early_is_no_error(status, word):
+    failure = f"train.py {status} it was measured."
+
+    assert judge(failed(Outcome.USER_ERROR, failure), REQUEST).why == f"{word}: {failure}"
+
+
 @pytest.mark.parametrize("result", [measured(), measured(peak=20 * GIB), *map(failed, FAILURES)])
 def test_every_verdict_has_the_same_constraints_in_the_same_order(result):
     assert tuple(judge(result, REQUEST).constraints) == CONSTRAINTS

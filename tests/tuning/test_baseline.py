@@ -3,10 +3,13 @@
 import msgspec
 import pytest
 
+from autotune.core.results import Outcome
+from autotune.errors import TargetError
 from autotune.study.baseline_rate import why_doubtful
-from autotune.tuning.baseline import describe_seconds
+from autotune.testing import FakeLauncher
+from autotune.tuning.baseline import describe_seconds, measure_baseline
 from tests.answer.test_choice import _with_half_width
-from tests.worlds import measured, trial
+from tests.worlds import context, failed, measured, trial
 
 
 def _took(seconds, starting):
@@ -29,6 +32,19 @@ def test_short_steps_are_told_in_milliseconds():
 @pytest.mark.parametrize(("width", "told"), [(0.1, "10%"), (0.1003, "10.1%"), (0.1049, "10.5%"), (0.12, "12%")])
 def test_a_width_beyond_the_tolerance_never_reads_like_it(width, told):
     assert why_doubtful(_with_half_width(trial(measured(5880.0)), width)) == f"5,880 samples/s ± {told}"
+
+
+class Ending(FakeLauncher):
+    """Its script ends well, before it was measured."""
+
+    def run(self, request, folder):
+        early = "train.py ended with exit status 0 after 9 optimizer steps, before it was measured."
+        return failed(Outcome.USER_ERROR, early)
+
+
+def test_a_search_of_what_ends_too_early_says_that_its_change_needs_a_new_study(tmp_path):
+    with pytest.raises(TargetError, match=r"before it was measured\.\nA search of the changed .* needs --fresh"):
+        measure_baseline(context(tmp_path, Ending()))
 
 
 def test_a_short_probe_and_one_that_mostly_starts_tell_nothing():

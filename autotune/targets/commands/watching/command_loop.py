@@ -19,6 +19,7 @@ import torch
 from msgspec.structs import replace
 
 from autotune.core.records import Config, Finding, RankFacts, StepFacts, TargetFacts
+from autotune.core.requests import ProbeBudget
 from autotune.errors import TargetError
 from autotune.harmless import cropped
 from autotune.knobs import KNOBS, plan_of
@@ -32,6 +33,7 @@ from autotune.targets.commands.watching.loader_defaults import WORKERS, LoaderDe
 from autotune.targets.commands.watching.main_thread import Guest
 from autotune.targets.commands.watching.probe_log import last_lines, with_last_lines
 from autotune.targets.commands.watching.reachable_knobs import Reachable
+from autotune.targets.commands.watching.tally import Tally
 from autotune.targets.commands.watching.training_arguments import ScriptArguments
 from autotune.targets.commands.watching.unseen_parts import BY_HAND
 from autotune.targets.commands.watching.witness import Witness
@@ -39,8 +41,12 @@ from autotune.targets.commands.watching.wrappers import unused_of_script
 from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import LoopReport, OwnLoop
 from autotune.targets.ranks import rank_findings
-from autotune.units import counted
+from autotune.units import counted, format_seconds
 
+_USUAL = ProbeBudget()
+# Of training for a probe: its warm-up and its longest window; steps that take long need the least number of them.
+_NEEDED_SECONDS = _USUAL.min_warmup_seconds + _USUAL.max_seconds
+_NEEDED_STEPS = 2 * (_USUAL.min_warmup_steps + _USUAL.min_steps)
 LONGEST_LAST_LINE = 160  # characters of the program's last line in a message's first line
 
 
@@ -220,6 +226,12 @@ def _facts_without_model(witness: Witness) -> dict[str, Any]:
     return {"parameter_count": count, "has_convolution": False, "has_batch_norm": False}
 
 
+def _enough(tally: Tally) -> int:
+    """Return how many optimizer steps suffice for a probe, rounded to two digits: at least twice those it took."""
+    factor = max(2.0, _NEEDED_SECONDS / tally.trained_seconds)
+    return int(float(f"{max(_NEEDED_STEPS, tally.steps * factor):.2g}"))
+
+
 def _ended_early(label: str, witness: Witness, status: object) -> str:
     """Return why there was not enough to measure, in three sentences and the program's own last lines."""
     ended = f"{label} ended with exit status {status if status is not None else 0}"
@@ -229,7 +241,9 @@ def _ended_early(label: str, witness: Witness, status: object) -> str:
     elsewhere = f": it started {witness.exits.started}" if witness.exits.started else ""
     if witness.tally.steps:
         text = f"{ended} after {witness.tally.steps} optimizer steps, before it was measured. {last}" + (
-            "It has probably too little to do. Let it train for more steps or epochs: autotune ends it by itself."
+            f"It has probably too little to do: it trained for {format_seconds(witness.tally.trained_seconds)}, and "
+            f"measuring takes about {format_seconds(_NEEDED_SECONDS)}. Let it train for {_enough(witness.tally):,} "
+            "steps or more: autotune ends it by itself."
             if status in (0, None)
             else "It probably met an error of its own. Run it by itself, and correct what ends it."
         )

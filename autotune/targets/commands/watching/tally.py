@@ -36,6 +36,11 @@ class Tally:
         """The most common number of micro-batches in a step; None: no step yet."""
         return _most(self._counts)
 
+    @property
+    def trained_seconds(self) -> float:
+        """The seconds since the first step began."""
+        return time.perf_counter() - self._began
+
     def loss(self) -> float | None:
         """Return the loss of the first step; None if it is not finite, or there was none. Waits for the device."""
         value = math.nan if self._first_loss is None else float(self._first_loss)
