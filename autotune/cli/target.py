@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from autotune.cli.options import given_by, parameter_of
-from autotune.cli.wrong_words import usage_error
+from autotune.cli.wrong_words import unknown_to_functions, usage_error
 from autotune.errors import UsageError
 
 TARGET = "Your training code: model.py, pkg.train, model.py:function, or the command that trains, behind `--`."
@@ -124,6 +124,8 @@ class CommandWithScript(OneOfEach):
         from autotune.cli.forgotten_dashes import with_dashes
 
         told = super().unknown(ctx, typed_option, words)
+        if "Did you mean" not in str(told) and (meant := unknown_to_functions(typed_option, words, ctx)):
+            return UsageError(f"autotune {ctx.info_name} has no option {typed_option}. {meant}")
         line = "" if "--" in words else with_dashes(ctx.info_name, self.get_params(ctx), words)
         command = shlex.split(line.partition(" -- ")[2])
         is_script = command[:1] == ["python"] and "python" not in words

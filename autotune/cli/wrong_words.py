@@ -6,14 +6,17 @@ import difflib
 import re
 import shlex
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from typer.core import TyperGroup
 
 from autotune.cli.options import MISTYPED
 from autotune.errors import UsageError
+from autotune.knobs import KNOBS
 
 WHOLE_NUMBER = 2  # as an example, where an option has no default
+NEAR_KNOB = 0.75  # from which the name of a knob was
 NEAR_COMMAND = 0.6  # similarity (difflib) from which a command was probably meant
 
 
@@ -66,6 +69,34 @@ def usage_error(error: Exception, ctx: Any, words: Sequence[str]) -> UsageError 
         case "UsageError" | "BadArgumentUsage":
             return UsageError(f"{_too_many(str(error), ctx)} Write {usage}. {shown}")
     return None
+
+
+def unknown_to_functions(option: str, words: Sequence[str], ctx: Any) -> str:
+    """Return two sentences on what an unknown option of a command means beside a file of functions; empty without one.
+
+    The setting of a knob is today's, so the baseline; another option is found by its help, as --study is by --folder.
+    """
+    from autotune.targets.commands.script.trains_when_run import takes_no_arguments
+
+    file = next((word for word in words if word.endswith(".py") and takes_no_arguments(Path(word))), None)
+    if file is None:
+        return ""
+    why = f"{file} is a file of functions, which is given no arguments."
+    ours = {name: knob.alias for knob in KNOBS for name in (knob.name, knob.alias)}
+    name = option.strip("-").replace("-", "_")
+    if near := difflib.get_close_matches(name, ours, n=1, cutoff=NEAR_KNOB):
+        at = next(at for at, word in enumerate(words) if word.partition("=")[0] == option)
+        value = words[at].partition("=")[2] or next(
+            (one for one in words[at + 1 : at + 2] if one[:1] not in "-"), "VALUE"
+        )
+        flags = {flag for one in ctx.command.params for flag in one.opts}
+        line = f"{'' if '--baseline' in flags else 'autotune search '}--baseline {ours[near[0]]}={value}"
+        return f"{why} If it is what you train with today, declare it: {line}"
+    helped = (
+        one.opts[0] for one in ctx.command.params if (getattr(one, "help", "") or "").lower().startswith(f"{name} ")
+    )
+    meant = next(helped, None)
+    return f"{why} " + (f"Did you mean {meant}?" if meant else f"`{ctx.command_path} --help` lists autotune's options.")
 
 
 def _too_many(message: str, ctx: Any) -> str:

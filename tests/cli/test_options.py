@@ -270,7 +270,10 @@ def test_a_value_of_a_knob_of_ones_own_may_have_a_comma() -> None:
     [
         (("--time-buget", "30s"), "has no option --time-buget. It was probably mistyped. Did you mean --time-budget?"),
         (("--bacth", "8"), "Did you mean --batch?"),
-        (("--batch-sizes", "8"), "It is probably an argument of model.py"),
+        (("--batch-sizes", "8"), "If it is what you train with today, declare it: --baseline batch=8"),
+        (("--num-workers=3",), "model.py is a file of functions, which is given no arguments. If it is what you train"),
+        (("--batch", "8,16", "-t", "40s", "--folder", "r2"), "is given no arguments. Did you mean --study?"),
+        (("--epochs", "3"), "is given no arguments. `autotune search --help` lists autotune's options."),
         (("--tune", "optim"), "It is the column heading of the knob fused_optimizer. Write fused_optimizer."),
         (("--tune", "batch×accum"), "Write them one by one: batch_size, gradient_accumulation_steps."),
         (("--map", "optim="), "It is the column heading of the knob fused_optimizer. Write fused_optimizer."),
@@ -304,6 +307,14 @@ def test_dashes_forgotten_before_a_command_are_put_in_its_line(tmp_path, typed, 
     ended = run(tmp_path, "search", *typed.split())
 
     assert ended.stderr.endswith(f": autotune search {meant}\n") and ended.returncode == 2
+
+
+def test_a_file_with_a_model_that_reads_arguments_is_still_a_script(tmp_path):
+    (tmp_path / "train.py").write_text("import argparse\ndef model(): ...\n")
+
+    ended = run(tmp_path, "search", "train.py", "--batch-size", "8")
+
+    assert ended.stderr.endswith(": autotune search -- python train.py --batch-size 8\n") and ended.returncode == 2
 
 
 @pytest.mark.parametrize("typed", ["--epochs 3 train.py", "studies --epochs 3"])

@@ -1,14 +1,16 @@
-"""Tells, by its syntax tree, whether a file is a script that trains when it is run, and not a file of functions."""
+"""Tells, by its syntax tree, whether a file is a script that trains when it is run, or a file of functions."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 AGREED = {"model", "trainer"}  # a file of functions has one of these names
 LIGHTNING = "LightningModule"
 TRAINS = {"backward", "step", "zero_grad", "trainer"}  # names of calls at the top level that train
+READS_ARGUMENTS = re.compile(r"\b(argv|argparse|ArgumentParser|HfArgumentParser|click|typer|fire|hydra|tyro|absl)\b")
 TRAINS_WITHIN = "backward"  # call of a function that trains: scalers and schedules have `fit` and `step`, too
 
 
@@ -30,6 +32,15 @@ def trains_when_run(path: Path) -> bool:
         return False
     guarded = any(_is_guard(node) for node in top)
     return guarded or any(isinstance(node, ast.Expr) and isinstance(node.value, ast.Call) for node in run_always)
+
+
+def takes_no_arguments(path: Path) -> bool:
+    """Return whether the file in `path` defines `model` for autotune to call, and nothing that reads arguments."""
+    try:
+        tree = ast.parse(text := path.read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError):
+        return False
+    return "model" in _defined(tree) and not READS_ARGUMENTS.search(text) and not trains_when_run(path)
 
 
 def _trains(called: str) -> bool:
