@@ -167,7 +167,10 @@ def _measure(view: StudyView, best: Recommendation, asked: list[ValueWorth], sec
 
 
 def _check_target(view: StudyView) -> None:
-    """Raise `TargetError` with the folder to go to, if the target's file is not where its path leads from here."""
+    """Raise `TargetError` if the target's file is not where its path leads from here: with the folder to go to.
+
+    A study below this folder was searched from here, unless the file is in a folder between them.
+    """
     from autotune.harmless import shell_word
     from autotune.targets import resolve
 
@@ -175,8 +178,14 @@ def _check_target(view: StudyView) -> None:
         resolve(target := view.request.target)
     except TargetError as error:
         study = view.folder.resolve()
-        homes = (above for above in study.parents if (above / target).is_file())
-        there = f"cd {shell_word(str(home))} && " if (home := next(homes, None)) else ""
+        home = next((above for above in study.parents if (above / target).is_file()), None)
+        if home is None and study.is_relative_to(Path.cwd()):
+            raise TargetError(
+                f"The training code of {view.folder} is not found, so nothing can be measured. "
+                f"{str(error).partition('. ')[0]}. It was probably deleted or moved since it was searched from this "
+                f"folder. Put it back, or search again."
+            ) from error
+        there = "" if home is None else f"cd {shell_word(str(home))} && "
         raise TargetError(
             f"The training code of {view.folder} is not found, so nothing can be measured. {error} The study was "
             f"probably searched from another folder than {Path.cwd()}. Go there and run it again: {there}autotune "

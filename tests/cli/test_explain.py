@@ -58,3 +58,14 @@ def test_called_from_another_folder_it_names_the_file_and_where_to_go(home: Path
     assert "race" not in message
     assert message.endswith(f"cd {home} && autotune explain {home / 'studies' / 'cnn'} --measure")
     assert not (home / "studies" / "cnn" / "explain").exists()
+
+
+def test_a_file_that_was_deleted_since_is_said_where_the_study_lies_under_this_folder(home: Path) -> None:
+    (home / TARGET).rename(home / TARGET.with_name("digits_cnn2.py"))
+
+    ended = run_here(home, "explain", "cnn", "--measure")
+
+    message = assert_one_clear_error(ended)
+    assert "There is no file examples/digits_cnn.py. It was probably deleted or moved since it was searched" in message
+    assert message.endswith("Put it back, or search again.")
+    assert "another folder" not in message and "Did you mean" not in message
