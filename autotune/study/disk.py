@@ -86,12 +86,18 @@ def find(name: str | Path | None) -> Path:
     places = (Path(name), STUDIES / name)
     failed = [one for one in places if (one / INSPECT / RESULT).is_file() or is_running(one)]
     probes = len(_probe_folders(Path(name)))
-    if (Path(name) / RACE).is_file():
-        why += f" (it is a race: {RACE} holds its result)"
-    elif failed and not probes:
+    if races := [one for one in places if (one / RACE).is_file()]:
+        raise StudyNotFound(
+            f"{races[0]} is no study: it is a race, and nothing was searched. No command shows a race again. Read its "
+            f"result in {races[0] / RACE}, or measure anew with `autotune race`."
+        )
+    if failed and not probes:
         raise StudyNotFound(not_begun(failed[0], failed[0] / INSPECT))
-    elif probes:
+    if probes:
         why += f" (lost? The command that searched it rebuilds that from its {probes} probes)"
+    bare = Path(name).name
+    if bare != str(name) and any(map(is_study, (Path(bare), STUDIES / bare))):
+        raise StudyNotFound(f"{name} {why}. The folder before the name is probably wrong. Did you mean {bare}?")
     names = [str(folder) for folder in studies(STUDIES)]
     there = f"Studies here: {', '.join(names)}." if names else f"There are no studies under {STUDIES}/."
     raise StudyNotFound(f"{name} {why}. {there} Run `autotune search` first, or name one of them.")

@@ -145,6 +145,22 @@ def test_what_is_not_found_lists_what_there_is(home):
         disk.find("empty")
 
 
+@pytest.mark.parametrize("place", ["nan", "studies/nan"])
+def test_a_study_that_is_named_with_a_wrong_folder_is_proposed(home, place):
+    _study(home / place)
+
+    with pytest.raises(StudyNotFound, match=r"s/nan does not exist\. .*\. Did you mean nan\?"):
+        disk.find("runs/nan" if place == "studies/nan" else "studies/nan")
+
+
+@pytest.mark.parametrize("name", ["race-train", "studies/race-train"])
+def test_a_race_is_said_to_be_one_by_its_name_too(home, name):
+    (disk.make(home / "studies" / "race-train") / disk.RACE).write_text("{}")
+
+    with pytest.raises(StudyNotFound, match=r"it is a race, .*Read its result in studies/race-train/race\.json"):
+        disk.find(name)
+
+
 def test_where_nothing_was_searched_the_first_command_is_named(home):
     with pytest.raises(StudyNotFound, match="Run `autotune search"):
         disk.find(None)
