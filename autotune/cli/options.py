@@ -17,7 +17,7 @@ from autotune.errors import UsageError
 from autotune.knobs import OURS, is_ours, knob
 from autotune.knobs.base import Knob
 from autotune.knobs.declared import scalar
-from autotune.knobs.parsing import asked_name, listed, option, range_between
+from autotune.knobs.parsing import asked_name, listed, option, range_between, value_hint
 from autotune.preparation.fleet_settings import FleetSettings
 from autotune.preparation.settings import KnobNames, KnobValues, Settings, options
 from autotune.races.settings import RaceSettings
@@ -164,10 +164,8 @@ class Options:
         for pair in _pairs(text or ""):
             name, equals, value = pair.partition("=")
             if not equals:
-                raise UsageError(
-                    f"{option} {text}: {pair!r} has no value. {self._whence(option)} Write knob=value: "
-                    f"batch=64,amp=bf16."
-                )
+                meant = value_hint(pair.strip()) or f"{self._whence(option)} Write knob=value: batch=64,amp=bf16."
+                raise UsageError(f"{option} {text}: {pair!r} has no value. {meant}")
             full = known(option, name.strip(), self._may_declare)
             parse = knob(full).parse if is_ours(full) else scalar  # the target checks the values of its own knobs
             read = self._written(option, text or "", parse, value.strip())

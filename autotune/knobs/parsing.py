@@ -12,7 +12,10 @@ from typing import Any
 
 from autotune.core.records import Limit, Value
 from autotune.knobs import KNOBS, is_ours, knob
+from autotune.knobs.base import Knob
 from autotune.knobs.declared import json_value, text
+
+MOST_OWNERS = 2  # knobs with the same value, for which a value still tells the knob
 
 
 def option(name: str) -> str:
@@ -38,7 +41,7 @@ def full_name(name: str) -> str:
     try:
         return knob(name).name
     except KeyError:
-        if heading := heading_hint(name):
+        if heading := heading_hint(name) or value_hint(name):
             raise ValueError(f"there is no knob {name!r}. {heading}") from None
         called = {k.label: k.name for k in KNOBS} | {one: one for k in KNOBS for one in (k.name, k.alias)}
         near = difflib.get_close_matches(name, called, n=1)
@@ -56,6 +59,26 @@ def heading_hint(name: str) -> str:
     if len(found) > 1:
         return f"It is the column heading of several knobs. Write them one by one: {', '.join(found)}."
     return f"It is the column heading of the knob {found[0]}. Write {found[0]}."
+
+
+def value_hint(text: str) -> str:
+    """Return of which knobs `text` is a value, and how that is written, in sentences; empty: of none, or of many.
+
+    A number or a word such as `none` is a value of many knobs and names none.
+    """
+    found = [one.alias for one in KNOBS if not one.ordered and _is_value(one, text)]
+    if text.isdigit() or not 0 < len(found) <= MOST_OWNERS:
+        return ""
+    written = " or ".join(f"{alias}={text}" for alias in found)
+    return f"It is a value of {' and '.join(found)}. Write {' or '.join(found)}; with the value, {written}."
+
+
+def _is_value(one: Knob, text: str) -> bool:
+    try:
+        one.parse(text)
+    except ValueError:
+        return False
+    return True
 
 
 def asked_name(name: str, may_declare: Callable[[str], bool]) -> str:

@@ -276,6 +276,11 @@ def test_a_value_of_a_knob_of_ones_own_may_have_a_comma() -> None:
         (("--epochs", "3"), "is given no arguments. `autotune search --help` lists autotune's options."),
         (("--tune", "optim"), "It is the column heading of the knob fused_optimizer. Write fused_optimizer."),
         (("--tune", "batch×accum"), "Write them one by one: batch_size, gradient_accumulation_steps."),
+        (("--tune", "bf16"), "no knob 'bf16'. It is a value of amp. Write amp; with the value, amp=bf16."),
+        (("--tune", "batch,flash"), "It is a value of sdpa. Write sdpa; with the value, sdpa=flash."),
+        (("--fix", "bf16"), "--fix bf16: 'bf16' has no value. It is a value of amp. Write amp; with the value, amp="),
+        (("--tune", "50"), "Use one of batch_size (batch)"),  # a value of too many
+        (("--tune", "none"), "Use one of batch_size (batch)"),
         (("--map", "optim="), "It is the column heading of the knob fused_optimizer. Write fused_optimizer."),
         (("--command", "python train.py"), "Two targets are named: model.py, and --command 'python train.py'."),
     ],
