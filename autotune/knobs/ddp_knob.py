@@ -33,9 +33,9 @@ class DdpKnob(Knob):
             return NOTHING
         if framework is Framework.HUGGING_FACE and self.name == "bucket_cap_mb":
             return Wording(arguments={"ddp_bucket_cap_mb": value})
-        if framework is Framework.HUGGING_FACE:
+        if framework is Framework.HUGGING_FACE and self.name == "gradient_as_bucket_view":
             return Wording(model=(f"# DistributedDataParallel(model, {self.name}={value})",))
-        return NOTHING  # the export itself makes the wrapper or its options; DeepSpeed and torchtitan have none
+        return NOTHING  # the export itself makes the wrapper or its arguments; DeepSpeed and torchtitan have none
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Set the argument of `DistributedDataParallel`, if it is not the default."""

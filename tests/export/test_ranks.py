@@ -252,14 +252,27 @@ def test_the_file_for_accelerate_has_the_strategy(tmp_path: Path, strategy: str,
     assert f"reshard_after_forward={reshards}" in accelerate.text(found)
 
 
-@pytest.mark.parametrize("framework", [Framework.ACCELERATE, Framework.LIGHTNING])
+@pytest.mark.parametrize("framework", [Framework.ACCELERATE, Framework.LIGHTNING, Framework.HUGGING_FACE])
 @pytest.mark.parametrize(("accumulation", "is_said"), [(1, True), (4, False)])
 def test_a_static_graph_is_said_only_where_the_frameworks_own_accumulation_can_begin_with_it(
     framework: Framework, accumulation: int, is_said: bool
 ) -> None:
     values: dict[str, Value] = {"gradient_accumulation_steps": accumulation, "static_graph": True}
 
-    assert ("static_graph=True" in TRAINERS[framework].text(exported(framework, values, ranks=2))) == is_said
+    text = TRAINERS[framework].text(exported(framework, values, ranks=2))
+
+    assert ("static_graph=True" in text) == is_said
+    assert "# DistributedDataParallel" not in text
+    assert "static_graph" not in TRAINERS[framework].text(exported(framework, values))  # one process replicates nothing
+
+
+def test_the_static_graph_is_an_argument_that_transformers_takes() -> None:
+    transformers = pytest.importorskip("transformers")
+    if "ddp_static_graph" not in transformers.TrainingArguments.__dataclass_fields__:
+        pytest.skip("transformers 4 has no such argument")
+    found = exported(Framework.HUGGING_FACE, {"static_graph": True}, ranks=2)
+
+    assert transformers.TrainingArguments(**huggingface.arguments(found)).ddp_static_graph is True
 
 
 @pytest.mark.parametrize("framework", TRAINERS)
