@@ -84,9 +84,10 @@ def _trained(request: StudyRequest) -> str:
 def held_phrase(request: StudyRequest) -> str:
     """Return what the search may not change: the samples per optimizer step, or nothing."""
     if request.goal.global_batch is not None:
-        ranks = request.facts.ranks
-        of_all = f", of {ranks} ranks" if ranks > 1 else ""
-        return f"global batch {request.goal.global_batch}{of_all}"
+        ranks, whole = request.facts.ranks, request.goal.global_batch
+        each = f" ({whole // ranks} on each)" if whole % ranks == 0 else ""  # a command may share it unequally
+        of_all = f", of {ranks} ranks{each}" if ranks > 1 else ""
+        return f"global batch {whole}{of_all}"
     knee = objective_of(request.goal).knee(request.goal)
     sought = "" if knee is None else f", for the smallest within {format_share(knee)} of the best"
     return f"nothing: the global batch is searched too{sought} (hold it with --global-batch)"

@@ -23,7 +23,7 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert done.returncode == 0, done.stderr
     assert processes(home) == []
     assert "· 2 ranks (gloo)" in done.stderr
-    assert "Hold  global batch 128, of 2 ranks" in done.stderr
+    assert "Hold  global batch 128, of 2 ranks (64 on each)" in done.stderr
     return home
 
 
@@ -80,7 +80,7 @@ def test_check_takes_a_step_with_all_ranks(home):
     told = run_here(home, "check", "model.py", "--ranks", "2")
 
     assert told.returncode == 0, told.stderr
-    assert "hold global batch 128, of 2 ranks" in told.stdout
+    assert "hold global batch 128, of 2 ranks (64 on each)" in told.stdout
 
 
 def test_the_efficiency_of_ranks_is_a_table(home, monkeypatch):

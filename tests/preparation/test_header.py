@@ -298,7 +298,7 @@ def test_a_space_of_one_configuration_names_it_unless_it_is_the_baseline():
 def test_what_is_held_for_ranks_is_told_with_their_number():
     request = study_request(goal=Goal(global_batch=128), facts=facts(ranks=2))
 
-    assert held_phrase(request) == "global batch 128, of 2 ranks"
+    assert held_phrase(request) == "global batch 128, of 2 ranks (64 on each)"
 
 
 def test_a_dry_run_says_of_a_short_time_budget_what_a_search_says(tmp_path, monkeypatch, capsys):
