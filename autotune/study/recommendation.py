@@ -16,7 +16,7 @@ from autotune.core.records import Config, Declaration, Environment, Goal, Record
 from autotune.core.results import LossVerdict
 from autotune.errors import EnvironmentMismatch, NoRecommendation, UsageError
 from autotune.gradient_noise.records import NoiseScale
-from autotune.harmless import plain
+from autotune.harmless import plain, shell_word
 from autotune.knobs import completed, defaults
 from autotune.machine.environment import mismatches
 from autotune.objectives.verdict import judge_among
@@ -172,9 +172,10 @@ def command_of(best: Recommendation) -> RecommendedCommand:
     """Return the recommended command. Raises `UsageError` if the target is no command."""
     found = recommended_command(best.target, best.params, best.baseline, best.facts)
     if found is None:
+        study = shell_word(best.study)
         raise UsageError(
             f"{best.study} has no command: its target is {best.target}, and that is code. The settings were probably "
-            f"meant. Use `autotune best` or `autotune export`."
+            f"meant. Use `autotune best {study}` or `autotune export {study}`."
         )
     return found
 

@@ -214,4 +214,6 @@ def test_code_has_no_command(tmp_path):
     written(tmp_path / "study", whole(), recommendation())
 
     assert "its target is model.py" in assert_one_clear_error(run_here(tmp_path, "best", "study", "--command"))
+    said = assert_one_clear_error(run_here(tmp_path, "run", "study"))
+    assert said.endswith("Use `autotune best study` or `autotune export study`.")
     assert json.loads(run_here(tmp_path, "best", "study", "--json").stdout)["target"] == "model.py"
