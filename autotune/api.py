@@ -161,7 +161,8 @@ def _read(option: Option, given: Any) -> Any:
     try:
         return _value(option, given)
     except ValueError as error:
-        raise UsageError(f"{option.name}: {error}. It was probably mistyped. Correct it, or leave it out.") from error
+        said = f"{option.name}: {error}".replace(f"{option.name}: {option.name} must", f"{option.name} must", 1)
+        raise UsageError(f"{said}. It was probably mistyped. Correct it, or leave it out.") from error
 
 
 def _check_outside(name: str) -> None:

@@ -112,7 +112,9 @@ class Options:
         try:
             return parse(text)
         except ValueError as error:
-            raise UsageError(f"{option}: {error}. {self._whence(option)} Correct it, or leave it out.") from error
+            name = option.removeprefix("--").replace("-", "_")
+            said = f"{option}: {error}".replace(f": {name} must", " must", 1)  # the option is the name
+            raise UsageError(f"{said}. {self._whence(option)} Correct it, or leave it out.") from error
 
     def settings(self, typed: Mapping[str, Any]) -> dict[str, Any]:
         """Return the typed options of a search, by name, for `Settings.of`; without those left out."""
@@ -221,8 +223,9 @@ class Options:
         try:
             return parse(text)
         except ValueError as error:
+            said = str(error).replace(" or None,", " or none,")  # as it is typed; elsewhere a value is Python's
             raise UsageError(
-                f"{option} {typed}: {error}. {self._whence(option)} `autotune search --help` shows how it is written."
+                f"{option} {typed}: {said}. {self._whence(option)} `autotune search --help` shows how it is written."
             ) from error
 
     def _whence(self, option: str) -> str:

@@ -76,7 +76,7 @@ def test_what_file_and_variables_say_of_workers_fails_no_search_without_a_storag
 def test_a_number_out_of_bounds_is_said_to_stand_in_the_file(tmp_path: Path) -> None:
     message = refused(tmp_path, "seed = -1")
 
-    assert message.startswith("--seed: seed must be from 0 to 4294967295, got -1. It stands in ")
+    assert message.startswith("--seed must be from 0 to 4294967295, got -1. It stands in ")
     assert f"{tmp_path}/autotune.toml" in message and "AUTOTUNE_SEED" not in message
 
 

@@ -155,8 +155,8 @@ def test_mistakes_are_told_before_anything_runs(tmp_path):
     assert "b.py" in assert_one_clear_error(run_here(tmp_path, "race", "a.py", "b.py"))
     for words, said in (
         (("--tolerance", "much"), "--tolerance: 'much' is not a share"),
-        (("--tolerance", "0%"), "--tolerance: tolerance must be in (0, 1), got 0.0. It was probably mistyped."),
-        (("--rounds", "1"), "--rounds: rounds must be at least 2, got 1"),
+        (("--tolerance", "0%"), "--tolerance must be in (0, 1), got 0.0. It was probably mistyped."),
+        (("--rounds", "1"), "--rounds must be at least 2, got 1"),
     ):
         assert said in assert_one_clear_error(run_here(tmp_path, "race", "a.py", "a.py", *words))
     assert [path.name for path in tmp_path.iterdir()] == ["a.py"]

@@ -82,7 +82,7 @@ def test_what_is_typed_wrong_names_the_option(monkeypatch: pytest.MonkeyPatch) -
         _typed(monkeypatch, ["--share", "much"])
     with pytest.raises(UsageError, match="--ratio: 'much' is not a number"):
         _typed(monkeypatch, ["--ratio", "much"])
-    with pytest.raises(UsageError, match=r"--ratio: ratio must be in \(0, 9\), got 9\.0"):
+    with pytest.raises(UsageError, match=r"--ratio must be in \(0, 9\), got 9\.0"):
         _typed(monkeypatch, ["--ratio", "9"])
     with pytest.raises(UsageError, match=r"size must be one of small, large, got 'huge'.*AUTOTUNE_SIZE"):
         _typed(monkeypatch, [], AUTOTUNE_SIZE="huge")
