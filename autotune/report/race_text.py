@@ -74,8 +74,8 @@ def notes(result: RaceResult) -> list[str]:
         )
     if any(one.beside_others for one in result.standings):
         found.append(
-            "Others kept contestants from the cores in too many of the rounds that count, so on a quiet machine the ratio "
-            "may be another one. Close other work and race again."
+            "Others kept contestants from the cores in too many of the rounds that count, so on a quiet machine the "
+            "ratio may be another one. Close other work and race again."
         )
     if any(one.verdict == "undecided" and not one.beside_others for one in result.standings):
         more = "--time-budget" if result.ended == "time" else "--rounds"
