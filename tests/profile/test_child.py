@@ -171,7 +171,7 @@ def test_the_dtype_of_the_peak_is_that_of_autocast(tmp_path):
 
 def test_reading_a_number_costs_nothing_on_a_cpu_and_is_no_slow_line(tmp_path):
     text = (
-        FLOPS.replace("64, 32", "64, 20000").replace("32, 8", "20000, 8")
+        FLOPS.replace("64, 32", "64, 100000").replace("32, 8", "100000, 8")
         + """
 def loss(model, batch):
     value = nn.functional.cross_entropy(model(batch[0]), batch[1])
