@@ -195,7 +195,7 @@ def inspect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inspect
         ("model = DDP(nn.Linear(4, 2))" + SGD + ALONE,
          ["other values of Linear.weight, Linear.bias", "(called in train.py:17) is inside no_sync()"]),
         ("model = DDP(nn.Linear(4, 2))" + SGD + LOOP + "    with torch.no_grad(): model.module.bias += rank\n",
-         ["other values of Linear.bias", "numbers that each rank draws"]),
+         ["other values of Linear.bias", "random numbers that differ between ranks"]),
         (UNUSED + SGD + LOOP, ["extra.weight, extra.bias got no gradient", "(Net.forward in train.py:17)"]),
     ],
     ids=["a head beside the model", "past the wrapper", "rate 0 at first", "no_sync", "written into", "unused"],
