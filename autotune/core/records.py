@@ -190,7 +190,7 @@ class RankFacts(Record, frozen=True, kw_only=True):
     """The facts of one rank of a command, which are compared with those of the other ranks."""
 
     looks: int = 0  # optimizer steps after which parameters were compared; 0: they need not be equal on all ranks
-    looks_ended_early: bool = False  # before ranks that average by themselves would have been seen to
+    looks_ended_early: bool = False  # too few looks to tell local SGD from ranks that drift
     drifting: tuple[DriftingParameter, ...] = ()  # that were never equal
     averaged: dict[str, int] = {}  # parameters that differed first: the look at which they were equal
     epoch_batches: int = 0  # of its loader in one epoch; 0: unknown

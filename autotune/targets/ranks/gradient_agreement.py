@@ -140,8 +140,8 @@ class Agreement:
             )
         return TargetError(
             f"{seen} Probably a part of the model{_forwards(self._model, differing)} is used that is called past its "
-            f"forward pass, or the file writes into weights or gradients by numbers that each rank draws. Call such "
-            f"parts in the model's forward, and seed all ranks alike."
+            f"forward pass, or the file changes weights or gradients with random numbers that differ between ranks. "
+            f"Call such parts in the model's forward, and seed all ranks alike."
         )
 
 
