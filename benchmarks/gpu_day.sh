@@ -5,7 +5,7 @@
 #     sh benchmarks/gpu_day.sh questions 5 --only events,kill                     of benchmarks.gpu_questions
 #     sh benchmarks/gpu_day.sh targets 9 --targets resnet50 --time-budget 150s    of benchmarks.gpu_catalogue
 #     sh benchmarks/gpu_day.sh fidelity 5 --catalogue unet --steps 500            of benchmarks.fidelity
-#     sh benchmarks/gpu_day.sh ranks 5 --ranks 2                                  autotune scale, benchmarks.communication; not run
+#     sh benchmarks/gpu_day.sh ranks 5 --ranks 2                                  autotune scale, autotune search --devices all, ...; not run
 #
 # From the root of the repository: a slice, its minutes, and what its command is to be told besides. Whatever comes of it
 # lies in `studies/gpu` and in the archive. Unpacked in the same place, on this machine or on the next, the same line of
@@ -61,7 +61,15 @@ fidelity)
     ;;
 ranks) # for machines with several GPUs: not run yet
     run scale "$python" -m autotune scale benchmarks/targets/ranks/conv.py --device "$device" --ranks 1,2 \
-        --time-budget "$((seconds / 2))s" --folder "$place/scale-$now"
+        --time-budget "$((seconds / 4))s" --folder "$place/scale-$now"
+    among='--devices all'
+    [ "$device" = cuda ] || among="--device $device --ranks 2"
+    # shellcheck disable=SC2086 # words of an option and its value
+    run search "$python" -m autotune search benchmarks/targets/ranks/conv.py $among \
+        --time-budget "$((seconds / 4))s" --study "$place/search-$now"
+    run launched "$python" -m autotune search --device "$device" --time-budget "$((seconds / 4))s" \
+        --study "$place/launched-$now" -- \
+        "$python" -m torch.distributed.run --standalone --nproc-per-node 2 benchmarks/targets/ranks/script.py
     run ranks "$python" -m benchmarks.communication --device "$device" --json "$place/ranks-$now.json" "$@"
     ;;
 *)

@@ -22,7 +22,7 @@ from autotune.child.window_stopping import WindowStopping
 from autotune.context.probe_budgets import LEAST, SEARCH
 from autotune.core.records import SEARCH_PURPOSES
 from autotune.core.requests import ProbeBudget
-from autotune.core.results import Alone, Measurement, Trial
+from autotune.core.results import IsolatedTiming, Measurement, Trial
 from autotune.study.disk import read_trials
 
 ROOT = Path(__file__).parent.parent
@@ -120,12 +120,14 @@ def errors(found: Sequence[float]) -> str:
     return f"{statistics.median(sizes):.1%} | {sizes[int(0.9 * (len(sizes) - 1))]:.1%}"
 
 
-def shorter(name: str, pairs: Sequence[tuple[Alone, int]]) -> None:
+def shorter(name: str, pairs: Sequence[tuple[IsolatedTiming, int]]) -> None:
     """Print what the rate of a part is off by if only so many of its entries are taken."""
     if not pairs:
         return
     found = [
-        Alone(seconds=whole.seconds[:count], samples=whole.samples).samples_per_second / whole.samples_per_second - 1
+        IsolatedTiming(seconds=whole.seconds[:count], samples=whole.samples).samples_per_second
+        / whole.samples_per_second
+        - 1
         for whole, count in pairs
     ]
     print(f"| {name} | {statistics.mean(found):+.1%} | {errors(found)} |")

@@ -15,7 +15,7 @@ from autotune.core.interference_readings import GpuUse, HostInterference
 from autotune.core.notices import notice
 from autotune.core.records import Config, Environment, Finding, Goal, StepFacts, StudyRequest, TargetFacts
 from autotune.core.requests import ProbeRequest
-from autotune.core.results import Alone, Measurement, MemoryPeak, Outcome, ProbeResult, Trial
+from autotune.core.results import IsolatedTiming, Measurement, MemoryPeak, Outcome, ProbeResult, Trial
 from autotune.precision.records import LossRun, PrecisionCheckRequest, PrecisionCheckResult
 from autotune.study import disk
 from autotune.study.recommendation import Confirmation, Recommendation, RunnerUp
@@ -126,8 +126,8 @@ def whole(count: int = 40) -> tuple[Trial, ...]:
                 rate,
                 base.result.measurement.memory.bytes,
                 wait=0.94 if not chosen.values["num_workers"] else 0.05 + 0.3 * (number % 3 == 1),
-                compute_only=Alone(seconds=(1.0, 1.0), samples=round(1.1 * rate)),
-                loader_only=Alone(seconds=(1.0, 1.0), samples=round(1.4 * rate)),
+                compute_only=IsolatedTiming(seconds=(1.0, 1.0), samples=round(1.1 * rate)),
+                loader_only=IsolatedTiming(seconds=(1.0, 1.0), samples=round(1.4 * rate)),
                 interference=HostInterference(run_queue_wait_share=0.01 * (number % 5), foreign_cores=0.1),
             )
         gpu = GpuUse(readings=20, utilization=0.8 + 0.004 * (number % 40), power_watts=512.0, sm_clock_mhz=(1700, 1980))

@@ -44,7 +44,7 @@ from autotune.targets import variables
 from autotune.targets.base import SharedMemoryTooSmall
 from autotune.targets.commands import hygiene
 from autotune.targets.commands.command import is_command
-from autotune.targets.commands.distributed import world_size
+from autotune.targets.commands.distributed import device_of_rank, world_size
 from autotune.targets.commands.program import of_ranks
 from autotune.targets.commands.watching import main_thread
 
@@ -161,7 +161,7 @@ def _judge(error: BaseException, request: Request[Any], phase: str) -> tuple[Out
     from autotune.targets.tracebacks import error_text, user_frames
 
     memory = sys.modules.get("autotune.child.memory")  # not loaded if torch could not be loaded
-    share = memory.memory_share(request.device or "cpu") if memory else None
+    share = memory.memory_share(device_of_rank(request.device or "cpu")) if memory else None
     frame, trace = user_frames(error, Path.cwd())
     message = error_text(error)
     if isinstance(error, EnvironmentUnfit):

@@ -17,6 +17,7 @@ from autotune.machine import nvml
 from autotune.machine.compilers import missing_for_compiling
 from autotune.machine.host import USABLE_FRACTION, process_bytes
 from autotune.targets import allocators
+from autotune.targets.commands.distributed import device_of_rank, world_size
 from autotune.targets.ranks import world
 
 STACK_BYTES = 64 * 8 * 2**20  # of 64 threads, 8 MiB each (glibc), of which 16 KiB are ever touched (measured)
@@ -28,9 +29,11 @@ def choose_device(name: str | None) -> str:
 
     If there are several GPUs, the chosen one becomes the current one: torch's events, its thread that pins batches and
     a bare `.cuda()` in the user's code use it, and would otherwise open a context on the first GPU and time its idle
-    stream. Raises `EnvironmentUnfit` if the named device is not there.
+    stream. A rank of a launcher has the GPU of its number. Raises `EnvironmentUnfit` if the device is not there.
     """
     device = _found(name)
+    if device_of_rank(device) != device:
+        device = _found(device_of_rank(device))
     if ":" in device:
         torch.accelerator.set_device_index(device)
     return device
@@ -74,7 +77,7 @@ def describe(device: str) -> Environment:
     elif kind == "mps":
         name, total = f"{machine.cpu_name()} GPU", torch.mps.recommended_max_memory()
     gpus = nvml.gpus() if kind == "cuda" else ()
-    of_ranks = kind == "cuda" and world.world().size > 1
+    of_ranks = kind == "cuda" and max(world.world().size, world_size()) > 1
     return Environment(
         device=device,
         device_name=name,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from autotune.core.requests import ProbeBudget
-from autotune.core.results import Alone
+from autotune.core.results import IsolatedTiming
 from autotune.targets.base import Step
 
 COMPUTE_STEPS = 3  # of computing alone, if they take at most ISOLATED_PATIENCE times the required seconds
@@ -28,9 +28,9 @@ class Computing:
         self._elapsed, self._samples = 0.0, 0
 
     @property
-    def result(self) -> Alone | None:
+    def result(self) -> IsolatedTiming | None:
         """The seconds of computing alone; None: there was no such step."""
-        return Alone(seconds=tuple(self._seconds), samples=self._samples) if self._seconds else None
+        return IsolatedTiming(seconds=tuple(self._seconds), samples=self._samples) if self._seconds else None
 
     def step(self, seconds: float, samples: int) -> bool:
         """Note a step or block; return whether it was the last needed. One is enough if it takes a second."""
@@ -52,7 +52,7 @@ class Loading:
         self._seconds: list[float] = []
 
     @property
-    def result(self) -> Alone | None:
+    def result(self) -> IsolatedTiming | None:
         """The seconds of loading alone; None: no whole turn. If batches differ in size, their mean counts."""
         turns = self._batches // self._batches_per_turn
         if not turns:
@@ -61,7 +61,9 @@ class Loading:
             sum(self._seconds[index * self._batches_per_turn : (index + 1) * self._batches_per_turn])
             for index in range(turns)
         ]
-        return Alone(seconds=tuple(seconds), samples=round(self._samples * self._batches_per_turn / self._batches))
+        return IsolatedTiming(
+            seconds=tuple(seconds), samples=round(self._samples * self._batches_per_turn / self._batches)
+        )
 
     @property
     def seconds_per_batch(self) -> float:
@@ -88,7 +90,7 @@ class Loading:
         return enough or turns >= MOST_LOADER_TURNS or elapsed >= longest
 
 
-def in_turn(steps: Sequence[Step], seconds: Sequence[float]) -> tuple[Alone, Alone]:
+def in_turn(steps: Sequence[Step], seconds: Sequence[float]) -> tuple[IsolatedTiming, IsolatedTiming]:
     """Return computing and loading of steps that did one after the other, by how long each waited for its batches.
 
     Without workers a host never loads while it computes, so the two need not be timed separately.
@@ -96,4 +98,4 @@ def in_turn(steps: Sequence[Step], seconds: Sequence[float]) -> tuple[Alone, Alo
     samples = round(sum(step.samples for step in steps) / len(steps))
     waits = tuple(step.loader_wait_seconds for step in steps)
     computing = tuple(whole - wait for whole, wait in zip(seconds, waits, strict=True))
-    return Alone(seconds=computing, samples=samples), Alone(seconds=waits, samples=samples)
+    return IsolatedTiming(seconds=computing, samples=samples), IsolatedTiming(seconds=waits, samples=samples)

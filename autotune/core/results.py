@@ -11,10 +11,10 @@ from typing import Literal
 
 from msgspec import field
 
-from autotune.core.alone import Alone as Alone
 from autotune.core.communication import Communication as Communication
 from autotune.core.compilation import Compilation as Compilation
 from autotune.core.interference_readings import GpuUse, HostInterference
+from autotune.core.isolated_timing import IsolatedTiming as IsolatedTiming
 from autotune.core.memory_peak import MemoryPeak as MemoryPeak
 from autotune.core.notices import Notice
 from autotune.core.rank_reading import RankReading as RankReading
@@ -78,8 +78,8 @@ class Measurement(Record, frozen=True, kw_only=True):
     relative_half_width: float | None = None  # 95 %, by batch means; None: too few blocks to say
     noisy: bool = False  # the window hit its cap before the target precision
     cut_short: bool = False  # clearly slower than the best so far: the window ended early, its rate is right but rough
-    compute_only: Alone | None = None  # None: there is no loader to tell it from
-    loader_only: Alone | None = None
+    compute_only: IsolatedTiming | None = None  # None: there is no loader to tell it from
+    loader_only: IsolatedTiming | None = None
     communication: Communication | None = None  # of ranks that train together; None: one rank, or a loop not led
     interference: HostInterference | None = field(default=None, name="contamination")
     memory_track: tuple[tuple[int, int], ...] = ()  # (step of the window, bytes used at its end), thinned out

@@ -77,7 +77,7 @@ def train(
     with paired_dropout(plan.device):
         session = resolve(target).open(config, plan, phase)
         progress.phase(PHASE)
-        diary = Diary(session, gradients, seed, steps, seconds, progress.beat)
+        diary = StepRecorder(session, gradients, seed, steps, seconds, progress.beat)
         session.train(diary)
     progress.phase("load")  # tidying up belongs to the next run's beginning, not to training
     run = diary.run(role)
@@ -137,7 +137,7 @@ class Gradients:
         self._entries += parameter.numel()
 
 
-class Diary(Watch):
+class StepRecorder(Watch):
     """The watch of one run: it records every step, and seeds each with the random state that belongs to the step."""
 
     def __init__(

@@ -6,6 +6,7 @@ The number is known on every machine, except for `--devices all`; the GPUs only 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ from autotune.errors import UsageError
 from autotune.machine.nvml import VISIBLE_DEVICES, Gpu, gpus
 from autotune.preparation.settings import ALL_DEVICES, Settings
 from autotune.targets.commands.command import is_command
+from autotune.targets.commands.program import starts_ranks
 from autotune.units import counted
 
 
@@ -30,6 +32,7 @@ def asked_ranks(settings: Settings, gpus: Callable[[], Sequence[Gpu]] = gpus) ->
     `gpus` returns the GPUs of this machine, which `--devices all` counts.
     """
     if settings.ranks is None and settings.devices is None:
+        _check_one_device(settings)
         return Ranks(device=settings.device)
     if is_command(settings.target):
         option = "--devices" if settings.ranks is None else "--ranks"
@@ -44,6 +47,15 @@ def asked_ranks(settings: Settings, gpus: Callable[[], Sequence[Gpu]] = gpus) ->
             f"probably left over from an earlier line. Leave it out."
         )
     return _on_host(settings) if settings.devices is None else _on_gpus(settings, settings.devices, gpus)
+
+
+def _check_one_device(settings: Settings) -> None:
+    if re.fullmatch(r"\w+:0*[1-9]\d*", settings.device or "") and starts_ranks(settings.target):
+        raise UsageError(
+            f"--device {settings.device} names one device, and a launcher gives each rank that of its number, from 0. "
+            f"The option was probably left over from a search of one process. Leave it out, and choose GPUs by "
+            f"{VISIBLE_DEVICES} before autotune."
+        )
 
 
 def _on_host(settings: Settings) -> Ranks:

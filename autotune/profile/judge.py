@@ -35,7 +35,7 @@ def at_most(of_step: float) -> float:
     return 1 / max(1 - of_step, 1e-9)
 
 
-def bottleneck(result: ProfileResult) -> str:
+def step_bottleneck(result: ProfileResult) -> str:
     """Return a sentence on the part that takes most, with the largest possible gain of a remedy.
 
     Forward and backward pass count as one, because a change that makes one faster mostly makes the other faster, too.

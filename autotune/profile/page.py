@@ -10,11 +10,11 @@ from autotune.profile.advice import instead, seen, tried
 from autotune.profile.judge import (
     LEAST_SLOW_LINE_SHARE,
     at_most,
-    bottleneck,
     expensive_lines,
     expensive_modules,
     late_rank,
     share_of_parts,
+    step_bottleneck,
 )
 from autotune.profile.memory_judge import rows
 from autotune.profile.memory_table import memory_sentences
@@ -53,7 +53,7 @@ def render(found: Profile) -> str:
         device=found.device,
         values=[text for one in KNOBS if (text := one.phrase(found.config.values.get(one.name, one.default)))],
         result=result,
-        bottleneck=bottleneck(result),
+        bottleneck=step_bottleneck(result),
         late=late_rank(result),
         strip=strip,
         wide_strip=chart.wide(strip),

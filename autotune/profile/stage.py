@@ -15,7 +15,7 @@ from autotune.core.results import ProbeResult
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.knobs import KNOBS
 from autotune.profile.advice import numbers_of
-from autotune.profile.judge import bottleneck, expensive_lines
+from autotune.profile.judge import expensive_lines, step_bottleneck
 from autotune.profile.records import NO_LINE, ProfileRequest, ProfileResult, SlowLine
 from autotune.study.pace import Pace, starting_seconds
 from autotune.study.recommendation import Recommendation
@@ -112,9 +112,11 @@ def _profiled(context: SearchContext, baseline: ProbeResult) -> str:
 def _described(found: ProfileResult) -> str:
     lines = expensive_lines(found)
     if not lines:
-        return bottleneck(found)
+        return step_bottleneck(found)
     first = max(lines, key=lambda one: one.seconds)
-    return f"{bottleneck(found)} Most expensive line: {_place(first)}, {format_share(first.seconds / found.seconds)}."
+    return (
+        f"{step_bottleneck(found)} Most expensive line: {_place(first)}, {format_share(first.seconds / found.seconds)}."
+    )
 
 
 def _notice(one: SlowLine, step_seconds: float) -> Notice:

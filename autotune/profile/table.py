@@ -11,12 +11,12 @@ from autotune.profile.advice import instead, seen, tried
 from autotune.profile.judge import (
     LEAST_SLOW_LINE_SHARE,
     at_most,
-    bottleneck,
     bound_shares,
     expensive_lines,
     expensive_modules,
     late_rank,
     share_of_parts,
+    step_bottleneck,
 )
 from autotune.profile.memory_table import memory_block
 from autotune.profile.records import NO_LINE, ProfileResult, Work
@@ -42,7 +42,7 @@ def profile_block(label: str, config: Config, device: str, result: ProfileResult
     rates = f" on {place}: {format_ms(result.seconds)} ms a step of {samples} samples, {rate} samples/s ({steps})"
     block = Text(f"{cropped(plain(label), LINE_WIDTH - len(rates))}{rates}\n")
     block.append(broken_into_lines(plain(values), "  "), "dim")
-    block.append(f"{bottleneck(result)}\n", "bold")
+    block.append(f"{step_bottleneck(result)}\n", "bold")
     block.append_text(_parts(result))
     if late := late_rank(result):
         block.append(broken_into_lines(late, "  "))

@@ -63,7 +63,7 @@ class Ratio(Record, frozen=True, kw_only=True):
     high: float | None = None
 
 
-class Shared(Record, frozen=True, kw_only=True):
+class SharedConfig(Record, frozen=True, kw_only=True):
     """A configuration that both studies measured and could use; if both confirmed it, with the confirmed rates."""
 
     config: Config
@@ -99,7 +99,7 @@ class Comparison(Record, frozen=True, kw_only=True):
     a: Side
     b: Side
     differences: tuple[Difference, ...]
-    shared: tuple[Shared, ...]  # fastest on A first; empty if they train different models
+    shared: tuple[SharedConfig, ...]  # fastest on A first; empty if they train different models
     overall: Ratio | None  # over configurations that both confirmed, else over all shared ones
 
     def differs_in(self, kind: Kind) -> tuple[Difference, ...]:
@@ -107,7 +107,7 @@ class Comparison(Record, frozen=True, kw_only=True):
         return tuple(difference for difference in self.differences if difference.kind == kind)
 
     @property
-    def compared(self) -> tuple[Shared, ...]:
+    def compared(self) -> tuple[SharedConfig, ...]:
         """The configurations from which the overall ratio is computed."""
         return _compared(self.shared)
 
@@ -156,11 +156,11 @@ def _gibibytes(count: int) -> str:
     return f"{count / 2**30:.0f} GiB" if count >= 4 * 2**30 else format_bytes(count)
 
 
-def _shared(a: StudyView, b: StudyView) -> tuple[Shared, ...]:
+def _shared(a: StudyView, b: StudyView) -> tuple[SharedConfig, ...]:
     """Return the shared configurations; a knob that a study does not know has its default there."""
     one, other = ({completed(it.config): it for it in summaries(view) if it.feasible} for view in (a, b))
     found = [
-        Shared(
+        SharedConfig(
             config=config,
             a_samples_per_second=one[config].samples_per_second,
             b_samples_per_second=other[config].samples_per_second,
@@ -173,11 +173,11 @@ def _shared(a: StudyView, b: StudyView) -> tuple[Shared, ...]:
     return tuple(sorted(found, key=lambda it: -it.a_samples_per_second))
 
 
-def _compared(shared: tuple[Shared, ...]) -> tuple[Shared, ...]:
+def _compared(shared: tuple[SharedConfig, ...]) -> tuple[SharedConfig, ...]:
     return tuple(one for one in shared if one.is_confirmed) or shared
 
 
-def _overall(pairs: Sequence[Shared]) -> Ratio | None:
+def _overall(pairs: Sequence[SharedConfig]) -> Ratio | None:
     """Return the mean ratio by the model of the confirmation, in which each configuration is a common round."""
     if not pairs:
         return None

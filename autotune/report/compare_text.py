@@ -9,7 +9,7 @@ from rich.text import Text
 from autotune.harmless import cropped
 from autotune.knobs import touched
 from autotune.report import phrases
-from autotune.report.compare import Comparison, Kind, Shared, Side
+from autotune.report.compare import Comparison, Kind, SharedConfig, Side
 from autotune.report.templates import Served, render_template
 from autotune.study.recommendation import Recommendation
 from autotune.study.shown import moving, shown_config
@@ -135,7 +135,7 @@ def _differences(comparison: Comparison) -> list[tuple[str, list[tuple[str, str,
     return [(title, rows) for title, rows in found if rows]
 
 
-def _evidence(one: Shared) -> str:
+def _evidence(one: SharedConfig) -> str:
     names = {True: "confirmed", False: "in the search"}
     a, b = names[one.a_is_confirmed], names[one.b_is_confirmed]
     return a if a == b else f"A {a}, B {b}"

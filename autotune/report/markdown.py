@@ -12,7 +12,7 @@ from autotune.report.certainty import certainty
 from autotune.report.change_rows import change_rows, unchanged_values
 from autotune.report.durations import durations
 from autotune.report.losses import losses_phrase
-from autotune.report.use import ways
+from autotune.report.use import usage_tabs
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
 from autotune.units import format_share
@@ -33,7 +33,7 @@ def markdown(view: StudyView, best: Recommendation) -> str:
     parts.append("\n".join(f"- {name}: {escaped(text)}" for name, text in _numbers(view, best)))
     warnings = [f"> {escaped(one.text)}" for one in costliest_first(to_know(best))]
     parts += ["\n>\n".join(warnings)] * bool(warnings)
-    use = ways(best, view)[0]
+    use = usage_tabs(best, view)[0]
     kind = "bash" if use.name == "command" else "python"
     fence = "`" * max(3, *(len(found) + 1 for found in TICKS.findall(use.text)), 0)
     code = f"{fence}{kind}\n{use.text}\n{fence}"

@@ -26,7 +26,7 @@ from autotune.report.fleet import worker_rows
 from autotune.report.live import LATEST_SENTENCES, live, sentences_said
 from autotune.report.losses import losses_phrase
 from autotune.report.templates import Served, render_template
-from autotune.report.use import ways
+from autotune.report.use import usage_tabs
 from autotune.study import disk
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
@@ -68,7 +68,7 @@ def _answer(view: StudyView) -> dict[str, object]:
     best = view.recommendation
     assert best is not None, "asked for where there is an answer"
     factor, rest = phrases.split_headline(best)
-    use = ways(best, view)
+    use = usage_tabs(best, view)
     return {
         "factor": factor,
         "rest": rest,

@@ -31,7 +31,7 @@ TITLES = {
 
 
 @dataclass(frozen=True, kw_only=True)
-class Way:
+class UsageTab:
     """One tab: the text to copy, and a note about it."""
 
     name: str  # of the tab, for programs
@@ -41,22 +41,22 @@ class Way:
     is_program: bool = False  # whose lines may not be broken
 
 
-def ways(best: Recommendation, view: StudyView) -> list[Way]:
+def usage_tabs(best: Recommendation, view: StudyView) -> list[UsageTab]:
     """Return the ways to use the answer, the most usual one first."""
     study, command = view.folder.as_posix(), recommended_command(best.target, best.params, best.baseline, best.facts)
     found = []
     if command:
         lines = "\n".join(f"{one}," for one in command.arguments)
         note = f"For the script's own TrainingArguments; autotune run {shell_word(study)} sets them without."
-        written = Way(name="arguments", title="TrainingArguments", text=lines, note=note, is_program=True)
+        written = UsageTab(name="arguments", title="TrainingArguments", text=lines, note=note, is_program=True)
         found += [written] if lines else []
-        found.append(Way(name="command", title="Command", text=command.text, note=command.missing))
+        found.append(UsageTab(name="command", title="Command", text=command.text, note=command.missing))
     else:
         before = "In the shell, before Python starts: " + "; ".join(phrases.exports(best.params))
         note = before if phrases.exports(best.params) else ""
         if view.request.facts.ranks == 1:  # `apply` joins no other processes: the programs do
             lines = with_autotune(study, view.request.facts)
-            found.append(Way(name="autotune", title="Your loop", text=lines, note=note, is_program=True))
+            found.append(UsageTab(name="autotune", title="Your loop", text=lines, note=note, is_program=True))
         found += _programs(best, view)
     first = "run {}" if command else "export {} --to hf"
     shell = [line.format(shell_word(study)) for line in (first, "show {} --sort speed", "best {} --verbose")]
@@ -65,12 +65,12 @@ def ways(best: Recommendation, view: StudyView) -> list[Way]:
     note = f"{whole}, which also names what stays as torch has it: {', '.join(others)}"
     return [
         *found,
-        Way(name="dict", title="Dict", text=_literal(matter), note=f"{note if others else whole}."),
-        Way(name="shell", title="Shell", text="\n".join(f"autotune {line}" for line in shell)),
+        UsageTab(name="dict", title="Dict", text=_literal(matter), note=f"{note if others else whole}."),
+        UsageTab(name="shell", title="Shell", text="\n".join(f"autotune {line}" for line in shell)),
     ]
 
 
-def _programs(best: Recommendation, view: StudyView) -> list[Way]:
+def _programs(best: Recommendation, view: StudyView) -> list[UsageTab]:
     """Return the program of `autotune export` for each framework, without those that it refuses."""
     whole = replace(best, facts=facts_of(best, view))
     found = []
@@ -79,7 +79,7 @@ def _programs(best: Recommendation, view: StudyView) -> list[Way]:
             text = exported_text(framework, recipe(whole, framework)).rstrip("\n")
         except UsageError:
             continue
-        found.append(Way(name=framework.value, title=title, text=text, is_program=True))
+        found.append(UsageTab(name=framework.value, title=title, text=text, is_program=True))
     return found
 
 

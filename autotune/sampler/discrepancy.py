@@ -65,7 +65,7 @@ def discrepancy(model: PerformanceModel, data: ProbeData, guess: Floats, draws: 
     compute_part, load_part = _parts(model, data, guess)
     rows, peaks = data.rows[data.probe], data.rows[data.with_peak]
     everywhere, batches = model.all_rows, np.log(model.grid.batch)
-    kin = Kinship(model, guess, draws)
+    kin = ErrorCorrelation(model, guess, draws)
 
     def computing(ours: Integers) -> Floats:
         shared = kin.of_computing(ours, data.rows)[:, data.probe]
@@ -98,7 +98,7 @@ def discrepancy(model: PerformanceModel, data: ProbeData, guess: Floats, draws: 
     )
 
 
-class Kinship:
+class ErrorCorrelation:
     """The share of an error that two rows have in common, 0 to 1, by the effects of the knobs in which they differ."""
 
     def __init__(self, model: PerformanceModel, guess: Floats, draws: Floats) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from msgspec.structs import replace
 
 from autotune.core.records import Config
-from autotune.core.results import Alone, ProbeResult, Trial, Verdict
+from autotune.core.results import IsolatedTiming, ProbeResult, Trial, Verdict
 from autotune.study.valid_probes import Judged, baseline_rates, drift_factor, has_drifted
 from autotune.units import format_share
 
@@ -94,7 +94,7 @@ def at_home(result: ProbeResult, verdict: Verdict, worker_factor: float) -> tupl
     return replace(result, measurement=scaled), replace(verdict, value=verdict.value / worker_factor)
 
 
-def _alone(half: Alone | None, worker_factor: float) -> Alone | None:
+def _alone(half: IsolatedTiming | None, worker_factor: float) -> IsolatedTiming | None:
     return None if half is None else replace(half, seconds=_scaled(half.seconds, worker_factor))
 
 

@@ -15,10 +15,10 @@ from msgspec.structs import replace
 from autotune.core.records import Config, Environment, TargetFacts, Value
 from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest, Request, ResultT
 from autotune.core.results import (
-    Alone,
     Compilation,
     Failure,
     Inspection,
+    IsolatedTiming,
     Measurement,
     MemoryPeak,
     Outcome,
@@ -205,8 +205,8 @@ class FakeLauncher:
             update_seconds=(machine.optimizer_seconds,) * count,
             first_batch_seconds=machine.loading_seconds(config),
             memory=_peak(int(machine.needed_bytes(config))),
-            compute_only=Alone(seconds=(computing * pace,) * 3, samples=config.global_batch_size()) if loads else None,
-            loader_only=Alone(seconds=(round_seconds * pace,) * 3, samples=round_samples) if loads else None,
+            compute_only=_isolated(computing * pace, config.global_batch_size()) if loads else None,
+            loader_only=_isolated(round_seconds * pace, round_samples) if loads else None,
             relative_half_width=1.96 * machine.noise_between_steps / math.sqrt(count),
             cut_short=cut_short,
             compilation=self._compiled(request.config),
@@ -229,6 +229,10 @@ def _step_counts(budget: ProbeBudget, seconds: float) -> tuple[int, int]:
     """Return the most steps of that length, in seconds, and the steps of a window."""
     most = max(2, math.ceil(budget.max_seconds / seconds))
     return most, min(most, max(budget.min_steps, min(budget.max_steps, math.ceil(budget.min_seconds / seconds))))
+
+
+def _isolated(seconds: float, samples: int) -> IsolatedTiming:
+    return IsolatedTiming(seconds=(seconds,) * 3, samples=samples)
 
 
 def _peak(needed: int) -> MemoryPeak:

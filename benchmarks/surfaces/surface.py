@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from autotune.core import codec
 from autotune.core.records import PROTOCOL_VERSION, Config, Record, StudyRequest
 from autotune.core.requests import ProbeBudget
-from autotune.core.results import Alone, Measurement, ProbeResult
+from autotune.core.results import IsolatedTiming, Measurement, ProbeResult
 from autotune.knobs import completed, defaults
 from autotune.memory.records import ShapeRun
 from autotune.objectives.verdict import judge
@@ -119,7 +119,7 @@ def _merged(values: Sequence[float]) -> list[float]:
     return [sum(values[begin:end]) for begin, end in itertools.pairwise(cuts)]
 
 
-def _settled(alone: Alone | None) -> Alone | None:
+def _settled(alone: IsolatedTiming | None) -> IsolatedTiming | None:
     """One entry with the mean of the settled half, which is all that its rate is made of."""
     if alone is None:
         return None

@@ -81,7 +81,6 @@ def test_a_slice_that_is_none_is_refused_with_those_there_are(tmp_path):
         (("questions", "2", "--only", "none"), "torch"),
         (("targets", "2", "--smoke", "--targets", "tabular_mlp", "--stages", "flops"), "| usual defaults |"),
         (("fidelity", "2", "--catalogue", "nonsense"), "no target is called nonsense"),
-        (("ranks", "2", "--models", "wide", "--rounds", "1"), "Racing 2 contestants"),
     ],
     ids=lambda words: words[0] if isinstance(words, tuple) else "",
 )
@@ -90,3 +89,11 @@ def test_each_slice_says_what_its_benchmark_understands(tmp_path, words, said):
 
     assert said in told
     assert "usage:" not in told
+
+
+def test_the_slice_of_ranks_scales_searches_and_times_their_exchange(tmp_path):
+    told, status = day(tmp_path, "ranks", "4", "--models", "wide", "--rounds", "1")
+
+    assert status == 0, told
+    for said in ("Racing 2 contestants", "2 ranks (gloo)", "2 ranks, started by", "T(8) ratio"):
+        assert said in told

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from autotune.core import codec
 from autotune.core.requests import InspectRequest, ProbeRequest
-from autotune.core.results import Alone, Inspection, Outcome, ProbeResult
+from autotune.core.results import Inspection, IsolatedTiming, Outcome, ProbeResult
 from autotune.errors import EnvironmentUnfit
 from autotune.gradient_noise.records import NoiseScaleRequest
 from autotune.launch.base import LOG, REQUEST, RESULT
@@ -126,7 +126,7 @@ def test_a_configuration_that_does_not_run_is_a_cell_like_any_other():
 
 def test_condensing_keeps_every_rate_and_peak(truth, tmp_path):
     long = truth.run(request_for(config(batch_size=8)), tmp_path)
-    before = replace(long.measurement, compute_only=Alone(seconds=(9.0, 9.0, 2.0, 1.0), samples=8))
+    before = replace(long.measurement, compute_only=IsolatedTiming(seconds=(9.0, 9.0, 2.0, 1.0), samples=8))
 
     after = condensed(replace(long, measurement=before)).measurement
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from autotune.child.isolated import Computing, Loading, in_turn
 from autotune.core.requests import ProbeBudget
-from autotune.core.results import Alone
+from autotune.core.results import IsolatedTiming
 from autotune.targets.base import Step
 from tests.worlds import GIB, measured
 
@@ -25,7 +25,7 @@ def computed(seconds: float) -> tuple[float, ...]:
     return computing.result.seconds
 
 
-def loaded(seconds: Iterable[float], workers: int, ready: int = 0) -> Alone:
+def loaded(seconds: Iterable[float], workers: int, ready: int = 0) -> IsolatedTiming:
     loading = Loading(BUDGET, workers, ready)
     for batch in seconds:
         if loading.batch(batch, 10):
@@ -84,7 +84,7 @@ def test_batches_of_different_sizes_are_told_by_their_mean() -> None:
     for samples in (10, 20, 30, 40, 50, 60):
         loading.batch(0.1, samples)
 
-    assert loading.result == Alone(seconds=(0.2, 0.2, 0.2), samples=70)
+    assert loading.result == IsolatedTiming(seconds=(0.2, 0.2, 0.2), samples=70)
     assert loading.result.samples_per_second == pytest.approx(350)
 
 
@@ -105,6 +105,6 @@ def test_an_accelerator_starves_for_no_more_than_steps_take_beyond_computing(
     assert measurement is not None
     memory = replace(measurement.memory, reserved_bytes=reserved)
 
-    timed = replace(measurement, memory=memory, compute_only=Alone(seconds=(8 / alone,) * 4, samples=8))
+    timed = replace(measurement, memory=memory, compute_only=IsolatedTiming(seconds=(8 / alone,) * 4, samples=8))
 
     assert timed.data_wait_share == pytest.approx(share)

@@ -5,7 +5,7 @@ from msgspec.structs import replace
 
 from autotune.context.trades import TradeExclusion, Trades
 from autotune.core.records import Goal, Limit, OptimizerFacts
-from autotune.core.results import Alone
+from autotune.core.results import IsolatedTiming
 from autotune.sampler.guard import Guard
 from autotune.study.history import History
 from tests.worlds import config, environment, facts, failed, measured, space, study_request, trial
@@ -264,7 +264,7 @@ def test_another_update_is_not_probed_where_updates_are_a_small_part_of_a_step(s
 def _loading(share, wait=0.0, *more, **values):
     """The rule after a baseline whose loader took that share of a step by itself and `wait` in its window, and more."""
     ran = measured(100.0, wait=wait)
-    alone = None if share is None else Alone(seconds=(share,), samples=100)
+    alone = None if share is None else IsolatedTiming(seconds=(share,), samples=100)
     timed = replace(ran, measurement=replace(ran.measurement, loader_only=alone))
     of = facts(space={})
     searched = space(goal=values.get("goal", FREE), baseline=config(batch_size=64), of=of)
@@ -290,7 +290,7 @@ def test_workers_stay_where_the_window_waited_for_what_loading_alone_did_not_sho
 def test_one_short_window_that_waited_longer_does_not_bring_workers_back(brief, why):
     """As seen: two steps that waited 1.03 % of their time, after thirty that waited 0.3 %."""
     waited = measured(100.0, samples=8)
-    alone = Alone(seconds=(brief,), samples=100)
+    alone = IsolatedTiming(seconds=(brief,), samples=100)
     short = replace(waited, measurement=replace(waited.measurement, loader_only=alone))
     rule = _loading(0.002, 0.0, trial(short, 1, batch_size=8))
 
@@ -300,7 +300,7 @@ def test_one_short_window_that_waited_longer_does_not_bring_workers_back(brief, 
 def test_loading_is_a_larger_part_of_a_step_that_computes_faster():
     """The slow windows are the long ones: the share of the baseline's step says little of a step ten times as fast."""
     fast = measured(1000.0)
-    alone = Alone(seconds=(0.05,), samples=1000)
+    alone = IsolatedTiming(seconds=(0.05,), samples=1000)
     timed = replace(fast, measurement=replace(fast.measurement, loader_only=alone))
     rule = _loading(0.005, 0.0, trial(timed, 1, batch_size=64, amp_dtype="bfloat16"))
 

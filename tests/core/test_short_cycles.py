@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from autotune.core.records import Config
 from autotune.core.requests import ProbeRequest
-from autotune.core.results import Alone, Measurement, MemoryPeak
+from autotune.core.results import IsolatedTiming, Measurement, MemoryPeak
 from autotune.knobs import defaults
 from autotune.testing import FakeLauncher, Machine
 
@@ -32,9 +32,9 @@ def measured(cycle: int, asked: int = 8, *, steps_per_block: int = 1, load: floa
         micro_batches_per_step=cycle,
         update_seconds=(UPDATE,) * 6,
         memory=MemoryPeak(process_bytes=1),
-        compute_only=Alone(seconds=((cycle * MICRO_BATCH + UPDATE) * steps_per_block,) * 3,
+        compute_only=IsolatedTiming(seconds=((cycle * MICRO_BATCH + UPDATE) * steps_per_block,) * 3,
                            samples=cycle * BATCH * steps_per_block),
-        loader_only=Alone(seconds=(load,) * 3, samples=BATCH) if load else None,
+        loader_only=IsolatedTiming(seconds=(load,) * 3, samples=BATCH) if load else None,
     )  # fmt: skip
 
 
@@ -58,7 +58,8 @@ def test_a_loader_that_is_the_limit_of_full_cycles_is_their_rate(load: float) ->
 
 
 def test_full_cycles_are_never_slower_than_what_was_run() -> None:
-    odd = replace(measured(2, load=0.2), loader_only=Alone(seconds=(9.0,) * 3, samples=BATCH))  # slowed for a moment
+    # slowed for a moment
+    odd = replace(measured(2, load=0.2), loader_only=IsolatedTiming(seconds=(9.0,) * 3, samples=BATCH))
 
     assert odd.samples_per_second == 2 * BATCH / 0.4
 

@@ -25,6 +25,7 @@ class Fleet:
     def __init__(self, server: Server, folder: Path) -> None:
         self.server, self.url, self.folder = server, server.new_database(), folder
         self.workers: dict[str, subprocess.Popen] = {}
+        self._asked: dict[str, dict] = {}  # of each worker: how it was started
         self.launchers: list[FleetLauncher] = []
         self.said: list[str] = []
         self.cwd = ROOT  # of the workers
@@ -45,6 +46,7 @@ class Fleet:
         **said: str,
     ) -> None:  # fmt: skip
         """Start a worker, as the last words of `within`; what it says is in its log, and what it runs in its diary."""
+        self._asked[name] = {"study": study, "timing": timing, "url": url, "within": within, **said}
         words = {"url": url or self.url, "study": study, "name": name, "timing": msgspec.to_builtins(timing), **said}
         words["diary"] = str(self.diary(name))
         with self.log(name).open("w") as log:
@@ -78,6 +80,11 @@ class Fleet:
         with self.diary(name).open("a") as diary:
             diary.write(f"killed - {time.monotonic()}\n")
 
+    def kill_and_restart(self, name: str) -> None:
+        """Kill a worker, and start it as it was started, as a supervisor would."""
+        self.kill(name)
+        self.worker(name, **self._asked[name])
+
     def log(self, name: str) -> Path:
         return self.folder / f"{name}.log"
 
@@ -87,6 +94,10 @@ class Fleet:
     def began(self, name: str) -> list[str]:
         """The places of what the worker has begun."""
         return [place for what, place, _ in self._entries(name) if what == "began"]
+
+    def is_at_work(self, name: str) -> bool:
+        """Whether the worker has begun something that it has not ended."""
+        return [what for what, _, _ in self._entries(name)][-1:] == ["began"]
 
     def spans(self, name: str) -> list[tuple[str, float, float]]:
         """What the worker ran, from when until when; a kill ends it, too: its time is in the diary."""

@@ -40,14 +40,13 @@ def run(fleet, asked):
 
 def test_a_search_whose_workers_and_server_die_answers_as_well_as_one_in_peace(fleet, asked):
     for name in WORKERS:
-        fleet.worker(name, simulated="yes")
+        fleet.worker(name, simulated="0.2")
 
     def disturb() -> None:
         for name in WORKERS[:2]:
             begun = len(fleet.began(name))
             until(lambda name=name, begun=begun: len(fleet.began(name)) > begun + 1)
-            fleet.kill(name)
-            fleet.worker(name, simulated="yes")
+            fleet.kill_and_restart(name)
         fleet.server.restart()
 
     trouble = Thread(target=disturb)
@@ -69,7 +68,7 @@ def test_a_search_whose_workers_and_server_die_answers_as_well_as_one_in_peace(f
 
 def test_only_the_servers_clock_counts(fleet, asked):
     """A simulated machine has a clock of its own, which is months behind."""
-    fleet.worker("one", simulated="yes")
+    fleet.worker("one", simulated="0.2")
 
     result = fleet.launcher(study=queued()).run(example(ProbeRequest, asked.target), fleet.place(0))
 

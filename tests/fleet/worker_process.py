@@ -38,21 +38,27 @@ class AnyTarget(Worker):
 class Leisurely(FakeLauncher):
     """Takes long enough to be killed meanwhile."""
 
+    def __init__(self, seconds):
+        super().__init__()
+        self._seconds = seconds
+
     def run(self, request, folder):
-        time.sleep(0.2)
+        time.sleep(self._seconds)
         return super().run(request, folder)
 
 
 if __name__ == "__main__":
     said = json.loads(sys.argv[1])
-    is_simulated = "simulated" in said
+    simulated = said.get("simulated")  # seconds that a probe takes
     worker = AnyTarget(
         said["url"],
         said["study"],
         name=said["name"],
-        target=None if is_simulated else "ok",
+        target=None if simulated else "ok",
         tell=lambda text: print(text, flush=True),
-        make_launcher=lambda isolation: nullcontext(Leisurely()) if is_simulated else SubprocessLauncher(command=CHILD),
+        make_launcher=lambda isolation: (
+            nullcontext(Leisurely(float(simulated))) if simulated else SubprocessLauncher(command=CHILD)
+        ),
         timing=msgspec.convert(said["timing"], Timing),
     )
     worker.diary = Path(said["diary"])

@@ -74,6 +74,7 @@ def test_workers_are_told_how_many_cards_to_use_and_not_which(devices):
         ({"ranks": 2, "devices": "2"}, "--ranks 2 trains on the CPU and --devices 2 on GPUs."),
         ({"ranks": 2, "device": "cuda"}, "Write --devices 2 for that many GPUs, or --device cpu."),
         ({"devices": "2", "device": "cpu"}, "and --device says cpu."),
+        ({"device": "cuda:1", "target": "-- torchrun --nproc-per-node 2 train.py"}, "--device cuda:1 names one device"),
         ({"devices": "5"}, "--devices 5 asks for more than there is: 4 GPUs can be seen here"),
         ({"devices": "0,4"}, "--devices 0,4 asks for more than there is"),
         ({"devices": "all", "gpus": ()}, "there is none to be seen here"),

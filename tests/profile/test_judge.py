@@ -7,7 +7,7 @@ import pytest
 from autotune.core.results import Outcome
 from autotune.core.slow_line_sentences import SLOW_LINE_TEXTS
 from autotune.profile.advice import instead, seen
-from autotune.profile.judge import at_most, bottleneck, expensive_lines, expensive_modules, share_of_parts
+from autotune.profile.judge import at_most, expensive_lines, expensive_modules, share_of_parts, step_bottleneck
 from autotune.profile.records import PARTS, ModuleSeconds, PartSeconds, ProfileResult, SlowLine, Slowness
 from autotune.profile.stage import slow_lines
 from tests.profiling import readings, slow
@@ -33,7 +33,7 @@ def test_waiting_for_data_is_the_bottleneck_with_what_workers_can_give_at_most()
     profiled = result(data=0.062, forward=0.018, backward=0.02)
 
     assert share_of_parts(profiled, "data") == pytest.approx(0.62)
-    assert bottleneck(profiled) == (
+    assert step_bottleneck(profiled) == (
         "Waiting for data takes 62% of a step: loader workers, or a faster dataset, can give at most 2.63×."
     )
 
@@ -41,7 +41,7 @@ def test_waiting_for_data_is_the_bottleneck_with_what_workers_can_give_at_most()
 def test_forward_and_backward_pass_are_one_bottleneck_and_the_loader_is_said_not_to_help():
     profiled = result(data=0.04, forward=0.03, backward=0.03)
 
-    assert bottleneck(profiled) == (
+    assert step_bottleneck(profiled) == (
         "Model and loss take 60% of a step: making them faster can give at most 2.50×, loader workers 1.67×."
     )
 
@@ -50,7 +50,7 @@ def test_forward_and_backward_pass_are_one_bottleneck_and_the_loader_is_said_not
     ("part", "says"), [("copy", "pinned memory"), ("optimizer", "a faster update"), ("other", "between the parts")]
 )
 def test_every_part_can_be_the_bottleneck(part, says):
-    assert says in bottleneck(result(**{part: 0.1}))
+    assert says in step_bottleneck(result(**{part: 0.1}))
 
 
 def test_a_bound_is_amdahls():

@@ -11,7 +11,7 @@ import pytest
 from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.records import Goal
-from autotune.core.results import Alone, Outcome
+from autotune.core.results import IsolatedTiming, Outcome
 from autotune.precision.chart import paired_losses, precision
 from autotune.precision.records import PrecisionCheckResult
 from autotune.report.bottleneck import bottleneck
@@ -105,8 +105,8 @@ LIMITS = {
 def test_the_limit_follows_from_computing_alone_loading_alone_and_both_together(name: str) -> None:
     workers, wait, model, loader, said = LIMITS[name]
     halves: dict[str, Any] = {
-        "compute_only": Alone(seconds=(1.0, 1.0), samples=model),
-        "loader_only": Alone(seconds=(1.0, 1.0), samples=loader),
+        "compute_only": IsolatedTiming(seconds=(1.0, 1.0), samples=model),
+        "loader_only": IsolatedTiming(seconds=(1.0, 1.0), samples=loader),
     }
     (one,) = summaries(view((trial(0, config(64, num_workers=workers), measured(100, wait=wait, **halves)),)))
 
@@ -114,7 +114,7 @@ def test_the_limit_follows_from_computing_alone_loading_alone_and_both_together(
 
 
 def test_a_rate_alone_below_the_rate_together_is_no_more_than_a_bound() -> None:
-    halves: dict[str, Any] = {"loader_only": Alone(seconds=(1.0, 1.0), samples=80)}
+    halves: dict[str, Any] = {"loader_only": IsolatedTiming(seconds=(1.0, 1.0), samples=80)}
     chart = shown(step(view((trial(0, config(64, num_workers=4), measured(100, wait=0.9, **halves)),))))
 
     assert chart.table.rows[0][4:] == ("–", "at least 100")

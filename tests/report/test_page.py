@@ -26,7 +26,7 @@ from autotune.report.markdown import markdown
 from autotune.report.page import render
 from autotune.report.probes import table
 from autotune.report.templates import Served
-from autotune.report.use import ways
+from autotune.report.use import usage_tabs
 from autotune.study.recommendation import Achieved
 from autotune.study.view import load_view
 from tests.pages import Page
@@ -206,7 +206,7 @@ def test_a_result_does_not_repeat_its_purpose() -> None:
 
 
 def test_a_program_is_not_broken_into_lines_and_a_command_is() -> None:
-    kinds = {way.name: way.is_program for way in ways(recommendation(), view(ladder()))}
+    kinds = {way.name: way.is_program for way in usage_tabs(recommendation(), view(ladder()))}
 
     assert kinds["autotune"] and kinds["torch"]
     assert not kinds["dict"] and not kinds["shell"]
@@ -217,7 +217,7 @@ def test_ranks_are_not_offered_a_loop_of_one_process() -> None:
     facts = msgspec.structs.replace(FACTS, ranks=2)
     of_ranks = dataclasses.replace(view(ladder()), request=request(facts=facts))
 
-    first = ways(recommendation(facts=facts), of_ranks)[0]
+    first = usage_tabs(recommendation(facts=facts), of_ranks)[0]
 
     assert (first.name, "init_process_group" in first.text) == ("torch", True)
 
@@ -356,7 +356,7 @@ def test_what_a_command_cannot_say_is_one_sentence_about_all_of_it() -> None:
     study = ANSWERED["command"]()
     assert study.recommendation is not None
 
-    assert ways(study.recommendation, study)[0].note.endswith("channels_last nhwc: set them in the script.")
+    assert usage_tabs(study.recommendation, study)[0].note.endswith("channels_last nhwc: set them in the script.")
 
 
 def test_what_tuning_cannot_mend_stands_beside_the_recommendation_where_the_study_knows_it() -> None:

@@ -38,7 +38,7 @@ from autotune.report.running import STAGES
 from autotune.report.step_chart import step
 from autotune.report.templates import Served
 from autotune.report.terminal import TerminalReporter
-from autotune.report.use import ways
+from autotune.report.use import usage_tabs
 from autotune.study.lock import Lock
 from autotune.study.progress import PROGRESS, SearchProgress
 from autotune.study.recommendation import Recommendation, read_best
@@ -183,7 +183,7 @@ def test_every_export_stands_on_the_page_whole(study: StudyView) -> None:
     text = Page(render(study)).text
 
     if study.request.target.startswith("-- "):
-        assert [way.name for way in ways(best, study)] == ["command", "dict", "shell"]
+        assert [way.name for way in usage_tabs(best, study)] == ["command", "dict", "shell"]
         command = recommended_command(best.target, best.params, best.baseline)
         assert command is not None and command.text in text
         return

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from autotune.core.records import Goal
-from autotune.core.results import Alone, Outcome, Trial
+from autotune.core.results import IsolatedTiming, Outcome, Trial
 from autotune.memory.model import PredictedPeak
 from autotune.objectives.verdict import judge
 from autotune.sampler import acquisition
@@ -222,7 +222,9 @@ def test_the_machine_is_told_from_its_environment():
 
 def test_work_that_took_no_time_is_no_rate():
     result = measured()
-    instant = replace(result, measurement=replace(result.measurement, compute_only=Alone(seconds=(0.0,), samples=8)))
+    instant = replace(
+        result, measurement=replace(result.measurement, compute_only=IsolatedTiming(seconds=(0.0,), samples=8))
+    )
 
     seen = observed(instant, judge(instant, study_request()), GIB)
 

@@ -13,9 +13,9 @@ from msgspec.structs import replace
 from autotune.child.ranks.rank_comparison import check_batches, check_parameters, different_on_purpose, findings
 from autotune.core.requests import ProbeRequest, Request, ResultT
 from autotune.core.results import (
-    Alone,
     Failure,
     Inspection,
+    IsolatedTiming,
     Measurement,
     MemoryPeak,
     Outcome,
@@ -131,7 +131,7 @@ def _profiled(results: Sequence[ProfileResult]) -> ProfileResult:
     )  # fmt: skip
 
 
-def _of_all(alone: Alone | None, factor: float) -> Alone | None:
+def _of_all(alone: IsolatedTiming | None, factor: float) -> IsolatedTiming | None:
     return alone and replace(alone, samples=round(alone.samples * factor))
 
 

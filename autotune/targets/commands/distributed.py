@@ -115,6 +115,16 @@ def world_size() -> int:
     return int(os.environ.get("WORLD_SIZE") or 1) if LEADER in os.environ else 1
 
 
+def device_of_rank(device: str) -> str:
+    """Return `device`; in a rank of a watched launch that is to use CUDA the GPU of its LOCAL_RANK.
+
+    Launchers count the ranks of a machine from 0, and scripts choose their GPU by that number (torch 2.13,
+    `torch.distributed.run`).
+    """
+    is_cuda = device.partition(":")[0] == "cuda"
+    return f"cuda:{os.environ['LOCAL_RANK']}" if is_cuda and world_size() > 1 else device
+
+
 def launch_of(words: Sequence[str]) -> Launch | None:
     """Return the part of a command that starts ranks; None: none. Raises `TargetError` for an unknown form."""
     module_at = _module_of_python(words)

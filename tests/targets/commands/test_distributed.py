@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 
 from autotune.errors import TargetError
+from autotune.machine.interference import LEADER
 from autotune.targets.commands.command import Command
-from autotune.targets.commands.distributed import LAUNCHERS, launch_of
+from autotune.targets.commands.distributed import LAUNCHERS, device_of_rank, launch_of
 from autotune.targets.commands.program import read
 from autotune.targets.commands.recognition.recognise import recognise
+from autotune.targets.commands.watching.command_loop import check_device
 
 TORCHRUN, ACCELERATE = LAUNCHERS
 ACCELERATED = """
@@ -165,3 +167,30 @@ def test_what_a_launcher_is_told_can_be_named():
     _, text = _recognised("--mixed_precision bf16 train.py", "import argparse\n", amp="--mixed_precision")
 
     assert "{amp_dtype:accelerate=bf16}" in text
+
+
+@pytest.fixture
+def second_of_two(monkeypatch):
+    for name, value in ((LEADER, "1"), ("WORLD_SIZE", "2"), ("RANK", "1"), ("LOCAL_RANK", "1")):
+        monkeypatch.setenv(name, value)
+
+
+@pytest.mark.parametrize(("device", "own"), [("cuda:0", "cuda:1"), ("cuda", "cuda:1"), ("cpu", "cpu")])
+def test_a_rank_of_a_launcher_has_the_gpu_of_its_number(second_of_two, device, own):
+    assert device_of_rank(device) == own
+
+
+def test_a_single_process_keeps_the_gpu_that_it_was_given(second_of_two, monkeypatch):
+    monkeypatch.setenv("WORLD_SIZE", "1")
+
+    assert device_of_rank("cuda:3") == "cuda:3"
+    check_device("train.py", trained="cuda:0", measured="cuda:3")  # as `.cuda()` may choose
+
+
+def test_a_rank_that_trains_on_the_gpu_of_another_is_refused_with_the_line_that_mends_it(second_of_two):
+    check_device("train.py", trained="cuda:1", measured="cuda:1")
+    with pytest.raises(TargetError) as refused:
+        check_device("train.py", trained="cuda:0", measured="cuda:1")
+
+    assert str(refused.value).startswith("Rank 1 of train.py trained on cuda:0, and the GPU of its number is cuda:1.")
+    assert "torch.cuda.set_device(int(os.environ['LOCAL_RANK']))" in str(refused.value)

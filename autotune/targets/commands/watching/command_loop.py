@@ -10,6 +10,7 @@ them (`ScriptArguments`). Other settings are not tuned.
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -99,7 +100,8 @@ class CommandLoop(OwnLoop):
         )
 
         def body() -> None:
-            if ":" in plan.device:  # a setting of the thread, like its number of threads
+            # A setting of the thread, like its number of threads. One of several ranks chooses its GPU itself.
+            if ":" in plan.device and world_size() == 1:
                 torch.accelerator.set_device_index(plan.device)
             for prepare in plan.setup:
                 prepare()
@@ -128,7 +130,7 @@ class CommandLoop(OwnLoop):
                 self.going_on = to_end.pop_all()  # otherwise the hooks would be removed while the script runs
         if not report.stopped and (status not in (0, None) or not report.ended()):
             raise TargetError(_ended_early(self.label, witness, status))
-        self._check_device(witness, plan)
+        check_device(self.label, witness.trained.device, plan.device)
 
     def observed(self) -> Observed:
         """The settings that its hooks saw.
@@ -204,21 +206,28 @@ class CommandLoop(OwnLoop):
 
     def _check_ranks(self, program: Program, plan: Plan) -> None:
         launch, started = program.launch, world_size()
-        if launch is not None and started > 1 and not plan.device.startswith("cpu"):
+        if launch is not None and started > 1 and plan.device.partition(":")[0] not in ("cpu", "cuda"):
             raise TargetError(
-                f"{launch.label} trains with {started} ranks, and ranks are measured on the CPU only. Several "
-                f"accelerators are not supported yet. Tune one rank, {launch.distributed.ranks_option} 1, or add "
-                f"--device cpu."
+                f"{launch.label} trains with {started} ranks on {plan.device}, and ranks are measured on CPUs and CUDA "
+                f"devices only. Several devices of other kinds are not supported yet. Tune one rank, "
+                f"{launch.distributed.ranks_option} 1, or add --device cpu."
             )
 
-    def _check_device(self, witness: Witness, plan: Plan) -> None:
-        """Raise `TargetError` if the command trained on another device than the measured one."""
-        trained = witness.trained.device
-        if trained and torch.device(trained).type != torch.device(plan.device).type:
-            raise TargetError(
-                f"{self.label} trained on {trained}, and {plan.device} is measured. It probably chooses its device "
-                f"itself. Choose the same one: --device {torch.device(trained).type}."
-            )
+
+def check_device(label: str, trained: str, measured: str) -> None:
+    """Raise `TargetError` if a command trained on another device than the measured one. `trained`: empty if unknown."""
+    own, expected = torch.device(trained or measured), torch.device(measured)
+    if own.type != expected.type:
+        raise TargetError(
+            f"{label} trained on {own}, and {expected} is measured. It probably chooses its device itself. Choose the "
+            f"same one: --device {own.type}."
+        )
+    if world_size() > 1 and own.index != expected.index:
+        raise TargetError(
+            f"Rank {os.environ['RANK']} of {label} trained on {own}, and the GPU of its number is {expected}. The "
+            f"script probably does not choose a GPU for each rank, so that several share one. Write "
+            f"torch.cuda.set_device(int(os.environ['LOCAL_RANK'])) before it moves the model."
+        )
 
 
 def _facts_without_model(witness: Witness) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from autotune.core.records import Record
 
 
-class Alone(Record, frozen=True, kw_only=True):
+class IsolatedTiming(Record, frozen=True, kw_only=True):
     """One half of the work, timed while the other half rested: computing on one batch, or loading batches only."""
 
     seconds: tuple[float, ...]  # per optimizer step (or block of them) of computing, or per round of loading's workers
