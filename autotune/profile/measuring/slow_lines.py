@@ -15,7 +15,7 @@ from autotune.profile.measuring.user_lines import UserLine
 from autotune.profile.records import SlowLine, Slowness
 
 DOUBLE_SIZE = 512  # of the square matrices whose products compare float64 with float32
-WATCHING_SECONDS = 10e-6  # that watching adds between two operations, at most: half of it was seen
+WATCHING_SECONDS = 10e-6  # that watching adds between two operations, at most: half of it and a tenth were seen
 
 
 class SlowLines:
@@ -39,10 +39,18 @@ class SlowLines:
         python = [one for one in self._python() if one.place.partition(" in ")[2] not in within]
         return [*loops, *python, *self._doubles(), *self._casts(), *self._clones(), *self._growing()]
 
-    def _beside(self, line: UserLine, seconds: float) -> float:
+    def _beside(self, line: UserLine, seconds: float, watching: float = WATCHING_SECONDS) -> float:
         """Return what `seconds` of all steps, between operations of that line, are in one step that is not watched."""
         count = sum(one.count for (of, _, _), one in self._operations.called.items() if of == line)
-        return max(0.0, seconds - count * WATCHING_SECONDS) / self._steps
+        return max(0.0, seconds - count * watching) / self._steps
+
+    def _watching(self) -> float:
+        """Return the seconds that watching added between two operations: the forward pass took so much longer."""
+        between, inside = self._lines.parts["forward"], self._operations.inside["forward"]
+        watched = (between.total + between.unseen) * self._stretch + inside
+        count = sum(one.count for one in self._operations.called.values())
+        added = (watched - self._parts["forward"] * self._steps) / max(1, count)
+        return min(WATCHING_SECONDS, max(0.0, added))
 
     def _python(self) -> list[SlowLine]:
         """Return lines that compute or wait outside of torch, without time in which others had their core."""
@@ -59,10 +67,11 @@ class SlowLines:
 
     def _loops(self) -> list[SlowLine]:
         """Return loops over small operations; a line's share of both passes is taken from the forward pass."""
-        lines, between = self._operations.loops(), self._lines.parts["forward"].all
+        lines, between, watching = self._operations.loops(), self._lines.parts["forward"].all, self._watching()
         counts = Counter[UserLine]()
         for line, (_, called) in lines.items():
-            counts[line] = called.seconds / self._steps + self._beside(line, between[line] * self._stretch)  # type: ignore[assignment]
+            beside = self._beside(line, between[line] * self._stretch, watching)
+            counts[line] = called.seconds / self._steps + beside  # type: ignore[assignment]
         return [
             self._line(
                 "loop", line, lines[line][0], lines[line][1].count / self._steps,
