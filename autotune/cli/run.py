@@ -69,20 +69,23 @@ def _path() -> str:
 def check_program(best: Recommendation, folder: Path) -> None:
     """Raise `UsageError` if the command would run another program than the one searched, or none.
 
-    For a study inside the working folder a message is enough: its program was changed since.
+    For a study inside the working folder a message is enough: its program was changed since. So it is for a program
+    that is the same and imports code that is not.
     """
     from autotune.cli.output import say
-    from autotune.targets.source import digest_of, source_of
+    from autotune.targets.source import difference, digest_of, modules_of, source_of
 
     home = "Run it from the folder where the search ran"
     try:
         file = source_of(best.target)
     except TargetError as error:
         raise UsageError(f"{error} {home}.") from error
-    if file is None or not best.target_digest or digest_of(best.target) == best.target_digest:
+    differs = difference(best.target_digest, digest_of(best.target)) if file and best.target_digest else ""
+    if not differs:
         return
-    if folder.resolve().is_relative_to(Path.cwd()):
-        say(f"{file} changed since it was searched: the settings may not be the best for it now.", stderr=True)
+    if differs == "imports" or folder.resolve().is_relative_to(Path.cwd()):
+        what = f"What {file} imports ({modules_of(best.target)})" if differs == "imports" else file
+        say(f"{what} changed since it was searched: the settings may not be the best for it now.", stderr=True)
         return
     raise UsageError(
         f"{file} is not the file that was searched. It was changed, or another program has its name here. {home}, or "

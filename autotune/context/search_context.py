@@ -57,7 +57,7 @@ class SearchContext:
     sampler: GuardedSampler
     interrupted_confirmation: ResumedConfirmation  # to be continued; false if there is none
     interrupted_ablation: ResumedConfirmation  # the same for the ablation
-    code_changed: Notice | None = None  # the warning that the target's file has changed since the study began
+    code_changed: Notice | None = None  # the warning that the target's code has changed since the study began
     advised_minutes: int = 0  # the time budget that was named as enough; 0 if none was
 
     @property

@@ -288,7 +288,7 @@ class StudyRequest(Record, frozen=True, kw_only=True):
     headroom_bytes: int  # of the limit, kept free
     seed: int = 0
     created_at: str = ""  # UTC, ISO 8601
-    target_digest: str = ""  # of the target's own file; empty: installed code, or an earlier version
+    target_digest: str = ""  # of the target's file and imports; empty: installed code, or an earlier version
 
     def global_batch_size(self, config: Config) -> int:
         """Return the samples per optimizer step of all ranks together."""

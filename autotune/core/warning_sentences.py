@@ -111,7 +111,8 @@ LOADER_BOUND_COMMAND = (
     "tuned; or make the samples cheaper.",
 )
 CODE_CHANGED = (
-    "{file} changed since this study began: its probes may not be those of today's code.",
+    "{file}[, or rather what it imports ({modules}),] changed since this study began: its probes may not be those of "
+    "today's code.",
     "Begin anew with --fresh.",
 )
 NOT_CONFIRMED = (

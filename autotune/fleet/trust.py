@@ -24,13 +24,13 @@ from autotune.study.identity import MOST_DIFFERENCES, machine_differences
 from autotune.targets.commands.command import is_command
 from autotune.targets.commands.program import starts_ranks
 from autotune.targets.reference import parse
-from autotune.targets.source import digest_of
+from autotune.targets.source import difference, digest_of, modules_of
 
 
 def own_target(study: QueuedStudy, given: str | None) -> str:
     """Return the target that this worker runs: the one `given` here, else the study's file in the working folder.
 
-    Raises `StudyError` unless it is the one that the search has, by its digest.
+    Raises `StudyError` unless it is the one that the search has, by its digest, and imports the same files.
     """
     if given is None:
         given = _in_this_folder(study)
@@ -45,7 +45,13 @@ def own_target(study: QueuedStudy, given: str | None) -> str:
             f"The study {study.name} trains {study.target}, which is installed code, and this worker {given}. Such a "
             f"target is not taken from the database. Give the worker the search's own."
         )
-    if digest_of(given) != study.target_digest:
+    differs = difference(study.target_digest, digest_of(given))
+    if differs == "imports":
+        raise StudyError(
+            f"{given} imports other code here ({modules_of(given)}) than where the study {study.name} is searched: "
+            f"their digests differ. One of the checkouts was probably changed. Bring both to the same state."
+        )
+    if differs:
         raise StudyError(
             f"{given} is another file here than {study.target} where the study {study.name} is searched: their digests "
             f"differ. One of the checkouts was probably changed, or another file named. Bring both to the same state, "

@@ -18,7 +18,7 @@ class Standing(Record, frozen=True, kw_only=True):
     label: str  # as the user named it
     target: str
     commit: str = ""  # of the code that ran; empty for that of the working tree
-    target_digest: str = ""  # of the target's own file; empty for installed code, or that of a commit
+    target_digest: str = ""  # of the target's file and imports; empty for installed code, or that of a commit
     model: str = ""  # class of the model; empty if an earlier version did not record it
     parameter_count: int | None = None
     config: Config

@@ -16,6 +16,7 @@ from autotune.knobs import KNOBS
 from autotune.knobs.parsing import option
 from autotune.machine.environment import fingerprint
 from autotune.targets.reference import parse
+from autotune.targets.source import difference, modules_of
 
 # Fields that vary among machines of one fingerprint, or on one machine from boot to boot.
 VARIED = ("device_uuid", "device_bytes", "host_bytes", "platform", "python")
@@ -83,11 +84,13 @@ def machine_differences(there: Environment, here: Environment) -> list[str]:
 
 
 def code_changed(old: StudyRequest, new: StudyRequest) -> Notice | None:
-    """Return the warning that the target's file has changed since the study began; None: not known to have changed."""
-    if not old.target_digest or old.target_digest == new.target_digest:
+    """Return the warning that the target's code has changed since the study began; None: not known to have changed."""
+    differs = difference(old.target_digest, new.target_digest) if old.target_digest else ""
+    if not differs:
         return None
     reference = parse(new.target)
-    return notice(Code.CODE_CHANGED, file=reference.label if reference else new.target)
+    modules = modules_of(new.target) if differs == "imports" else None
+    return notice(Code.CODE_CHANGED, file=reference.label if reference else new.target, modules=modules)
 
 
 def _moved_here(old: StudyRequest, new: StudyRequest) -> StudyRequest:

@@ -163,7 +163,7 @@ class Recommendation(Record, frozen=True, kw_only=True):
     achieved: Achieved | None = None  # None: of a version that knew throughput only
     undecided: Undecided | None = None  # None: whether it is better than the baseline was decided
     at_baseline_batch: AtBaselineBatch | None = None  # None: that is the recommended one, or of an earlier version
-    target_digest: str = ""  # of the target's own file; empty: installed code, or an earlier version
+    target_digest: str = ""  # of the target's file and imports; empty: installed code, or an earlier version
     slow_lines: tuple[Notice, ...] = ()  # of the baseline, that no setting mends; none: none were seen, or looked for
     facts: TargetFacts | None = None  # of the target, for exported programs; None: of an earlier version
 

@@ -1,4 +1,4 @@
-"""The Python file that a target names: its path, and a digest that shows whether it has changed."""
+"""The Python file that a target names, and a digest that shows whether it has changed, or what it imports."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import re
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from typing import Literal
 
 from autotune.errors import TargetError
+from autotune.sentences import first_few
 from autotune.targets.commands.command import Command, is_command
 from autotune.targets.commands.program import Program
 from autotune.targets.commands.recognition.shell import program_of, script_of
+from autotune.targets.own_imports import own_imports
 from autotune.targets.reference import parse
+
+MOST_MODULES = 5  # named in a message
 
 
 def source_of(target: str) -> Path | None:
@@ -19,23 +24,56 @@ def source_of(target: str) -> Path | None:
 
     Raises `TargetError` where it is missing.
     """
+    return _source(target)[0]
+
+
+def digest_of(target: str) -> str:
+    """Return a digest of the content of a target's file; empty for installed code, and if it cannot be read.
+
+    If the file imports others of the user's, directly or not, a `+` and a digest of these follow. It is the same in
+    every checkout. Earlier versions stored the first part alone.
+    """
+    with suppress(TargetError, OSError):
+        file, module = _source(target)
+        if file is not None:
+            own = sha256(file.read_bytes()).hexdigest()
+            parts = sorted((name, sha256(text).hexdigest()) for name, text in own_imports(file, module).items())
+            return f"{own}+{sha256(repr(parts).encode()).hexdigest()}" if parts else own
+    return ""
+
+
+def difference(there: str, here: str) -> Literal["", "file", "imports"]:
+    """Return what differs by two digests of a target, of which only `there` may be that of an earlier version.
+
+    A digest without a part for imports may be such a one: then these are not compared.
+    """
+    (own_there, _, imports_there), (own_here, _, imports_here) = there.partition("+"), here.partition("+")
+    if own_there != own_here:
+        return "file"
+    return "imports" if imports_there not in ("", imports_here) else ""
+
+
+def modules_of(target: str) -> str:
+    """Return the names of the user's own modules that a target imports, as text; `nothing` if there are none."""
+    with suppress(TargetError, OSError):
+        file, module = _source(target)
+        if file is not None:
+            return first_few(list(own_imports(file, module)), MOST_MODULES) or "nothing"
+    return "nothing"
+
+
+def _source(target: str) -> tuple[Path | None, str]:
+    """Return what `source_of` returns, and the name of a target that is named as a module. Raises as that does."""
     reference = parse(target)
     if reference is None:
-        return None
+        return None, ""
     if reference.command is not None:
         program = program_of(reference.command.present())
     else:
         program = Program(file=reference.file, module=reference.module, arguments=())
     file = script_of(program)
-    return file if file is not None and file.suffix == ".py" else None  # a console script is installed, too
-
-
-def digest_of(target: str) -> str:
-    """Return a digest of the content of a target's file; empty if it cannot be read."""
-    with suppress(TargetError, OSError):
-        file = source_of(target)
-        return "" if file is None else sha256(file.read_bytes()).hexdigest()
-    return ""
+    is_python = file is not None and file.suffix == ".py"  # a console script is installed, too
+    return file if is_python else None, program.module
 
 
 def may_declare(target: str, name: str) -> bool:

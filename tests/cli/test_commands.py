@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from autotune.cli.target import resume_line
 from autotune.core import codec
 from autotune.study.recommendation import Recommendation
+from autotune.targets.source import digest_of
 from tests.commandline import assert_one_clear_error, run_here, stub_training_arguments
 from tests.reporting import FACTS, recommendation, whole, written
 from tests.worlds import config
@@ -192,6 +193,24 @@ def test_run_starts_no_program_but_the_one_that_was_searched(study, tmp_path_fac
     assert "train.py is not the file that was searched." in named_alike
     assert "train.py changed since it was searched" in at_home.stderr
     assert "the other" in at_home.stderr
+
+
+def test_run_says_that_what_the_program_imports_has_changed(study, monkeypatch):
+    from tests.commandline import run
+
+    monkeypatch.chdir(study)
+    (study / "train.py").write_text("import net\nprint(net.WORK)\n")
+    (study / "net.py").write_text("WORK = 1\n")
+    best = codec.read(study / "study" / "best.json", Recommendation)
+    codec.write(study / "study" / "best.json", replace(best, target_digest=digest_of(best.target)))
+    unchanged = run(study, "run", "study")
+    (study / "net.py").write_text("WORK = 22\n")
+
+    ended = run(study, "run", "study")
+
+    assert (unchanged.stdout, ended.stdout) == ("1\n", "22\n")
+    assert "changed since" not in unchanged.stderr
+    assert "What train.py imports (net) changed since it was searched" in ended.stderr
 
 
 def test_run_can_only_print(study):

@@ -1,5 +1,6 @@
 """What a worker takes from the database: no code, no command, no other target, no other class of machine."""
 
+from hashlib import sha256
 from pathlib import Path
 
 import msgspec
@@ -49,6 +50,30 @@ def test_a_file_that_differs_is_refused(checkout):
 
     with pytest.raises(StudyError, match="their digests differ"):
         own_target(checkout, None)
+
+
+@pytest.mark.parametrize("target", ["model.py", "-- python model.py"])
+def test_a_file_that_imports_other_code_than_where_the_search_runs_is_refused(checkout, target):
+    Path("model.py").write_text("import net\n")
+    Path("net.py").write_text("WIDTH = 1\n")
+    study = msgspec.structs.replace(checkout, target=target, target_digest=digest_of(target))
+
+    assert own_target(study, target) == target
+    Path("net.py").write_text("WIDTH = 2\n")
+    with pytest.raises(StudyError, match=r"model\.py imports other code here \(net\) than where the study study is"):
+        own_target(study, target)
+
+
+def test_the_digest_of_a_search_of_an_earlier_version_is_that_of_the_file_alone(checkout):
+    text = "import net\n"
+    Path("model.py").write_text(text)
+    Path("net.py").write_text("WIDTH = 1\n")
+    study = msgspec.structs.replace(checkout, target_digest=sha256(text.encode()).hexdigest())
+
+    assert own_target(study, None) == "model.py"
+    Path("model.py").write_text(f"{text}# changed\n")
+    with pytest.raises(StudyError, match="is another file here"):
+        own_target(study, None)
 
 
 @pytest.mark.parametrize("target", ["-- python model.py", "os.path", "/etc/passwd.py", "../model.py"])

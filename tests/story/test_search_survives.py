@@ -248,6 +248,42 @@ def test_a_study_goes_on_with_code_that_changed_and_says_so(tmp_path, monkeypatc
     assert not any("changed since" in note for note in first.notes)
 
 
+@pytest.mark.parametrize("target", ["train.py", "-- python train.py --bs {batch_size=64}"])
+def test_a_study_goes_on_with_imported_code_that_changed_and_says_so(tmp_path, monkeypatch, target):
+    monkeypatch.chdir(tmp_path)
+    listener = Listener()
+    Path("train.py").write_text("import net\n")
+    Path("net.py").write_text("WORK = 2\n")
+    searched(tmp_path / "study", FakeLauncher(facts=declared()), target=target, **SMALL)
+    again = searched(tmp_path / "study", FakeLauncher(facts=declared()), target=target, **SMALL)
+    Path("net.py").write_text("WORK = 20\n")
+
+    answer = searched(tmp_path / "study", FakeLauncher(facts=declared()), listener, target=target, **SMALL)
+
+    assert "(resumed)" in listener.lines[0]
+    assert "train.py, or rather what it imports (net), changed since this study began" in listener.notes[0]
+    assert Code.CODE_CHANGED in [one.code for one in answer.warnings]
+    assert Code.CODE_CHANGED not in [one.code for one in again.warnings]
+
+
+def test_a_study_of_a_version_that_knew_the_file_alone_goes_on_and_compares_that(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    study, listener = tmp_path / "study", Listener()
+    Path("train.py").write_text("import net\n")
+    Path("net.py").write_text("WORK = 2\n")
+    searched(study, FakeLauncher(facts=declared()), target="train.py", **SMALL)
+    begun = disk.read_request(study)
+    codec.write(study / disk.STUDY, replace(begun, target_digest=begun.target_digest.partition("+")[0]))
+
+    same = searched(study, FakeLauncher(facts=declared()), listener, target="train.py", **SMALL)
+    Path("train.py").write_text("import net  # changed\n")
+    changed = searched(study, FakeLauncher(facts=declared()), target="train.py", **SMALL)
+
+    assert "(resumed)" in listener.lines[0]
+    assert Code.CODE_CHANGED not in [one.code for one in same.warnings]
+    assert Code.CODE_CHANGED in [one.code for one in changed.warnings]
+
+
 def test_a_study_is_not_continued_on_another_machine(tmp_path):
     searched(tmp_path, FakeLauncher(facts=declared()), **SMALL)
     before = len(load_view(tmp_path).trials)
