@@ -177,19 +177,19 @@ class StepFacts(Record, frozen=True, kw_only=True):
 
 
 class DriftingParameter(Record, frozen=True, kw_only=True):
-    """A parameter of which ranks of a command had different values after each optimizer step that was looked at."""
+    """A parameter or buffer of which ranks of a command had different values after each step that was looked at."""
 
     name: str  # in the outermost module that has it
     ranks: tuple[int, ...]  # whose values are not those of rank 0
     cause: Literal["outside", "past the wrapper", "no_sync", "unknown"]  # outside: of `DistributedDataParallel`
     place: str = ""  # `train.py:12`, of the optimizer, the wrapper or the forward pass that belongs to the cause
-    meant: Literal["", "exchanged", "part of a model"] = ""  # by a collective of the script; one in a backward pass
+    meant: Literal["", "exchanged", "part of a model", "buffer"] = ""  # why it may differ; see rank_comparison._MEANT
 
 
 class RankFacts(Record, frozen=True, kw_only=True):
     """The facts of one rank of a command, which are compared with those of the other ranks."""
 
-    looks: int = 0  # optimizer steps after which parameters were compared; 0: they need not be equal on all ranks
+    looks: int = 0  # optimizer steps after which ranks were compared; 0: they need not be equal
     looks_ended_early: bool = False  # too few looks to tell local SGD from ranks that drift
     drifting: tuple[DriftingParameter, ...] = ()  # that were never equal
     averaged: dict[str, int] = {}  # parameters that differed first: the look at which they were equal
@@ -239,7 +239,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     ranks: int = 1  # processes that train together, each with a micro-batch of its own
     of_rank: RankFacts | None = None  # of a command's rank, until they are compared
     finds_unused_parameters: bool | None = None  # it says that ranks look for them; None: an earlier version
-    ranks_differ: tuple[str, ...] = ()  # parameters with other values on each rank, which may be meant
+    ranks_differ: tuple[str, ...] = ()  # parameters and buffers with other values on each rank, which may be meant
     exposed_communication: float | None = None  # share of a micro-step that is an exchange of gradients alone, 0..1
     optimizer: OptimizerFacts | None = None  # None: an earlier version did not look, or none was seen to step
     attention: dict[str, tuple[str, ...]] = {}  # dtype -> kernels that take every call of it, beside torch's own

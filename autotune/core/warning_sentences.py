@@ -161,7 +161,7 @@ FAILS_ELSEWHERE = (
 RANKS_DIFFER = (
     "The ranks never had the same values of {parameters:few} after an optimizer step: right for parts of a model that "
     "each rank has for itself, wrong for copies of one model.",
-    "`autotune check` says what was seen; let DistributedDataParallel wrap what is to be equal.",
+    "`autotune check` says what was seen; let DistributedDataParallel wrap what is to be equal, and broadcast buffers.",
 )
 PRECISION_REFUSED = (
     "{why}, so it is not recommended.",

@@ -172,7 +172,7 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable
         compiles_itself=not plan.compiles and switches.compiled_graphs() > first.graphs_before,
         is_deterministic=switches.is_deterministic(),
         found={} if config else found(defaults() | known, session.observed()),
-        findings=(*facts.findings, step_finding(step), *switches.float32_finding(device)),
+        findings=(*facts.findings, *stepped.findings, step_finding(step), *switches.float32_finding(device)),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from torch import nn
 
@@ -17,6 +17,13 @@ def outermost(modules: Sequence[nn.Module]) -> Iterator[nn.Module]:
     """Yield those of the modules that are in no other of them."""
     inner = {id(child) for one in modules for child in vars(one).get("_modules", {}).values() if child is not None}
     return (one for one in modules if id(one) not in inner)
+
+
+def in_order(modules: Iterable[nn.Module], parameters: Iterable[int]) -> list[nn.Module]:
+    """Return those of the modules that have some of these parameters, ordered by their first one; by identity."""
+    order = {key: number for number, key in enumerate(parameters)}
+    found = [([order[id(one)] for one in each.parameters() if id(one) in order], each) for each in modules]
+    return [each for _, each in sorted((one for one in found if one[0]), key=lambda one: min(one[0]))]
 
 
 def unwrapped(module: nn.Module) -> nn.Module:

@@ -91,7 +91,7 @@ SAID = [
     (notice(Code.PRECISION_REFUSED, why=notice(Code.LOSSES_NOT_FINITE, candidate='bf16', reference='fp32', broken=39, steps=50, first=12)),
      'bf16 is unstable here: 39 of 50 losses are not finite, the first in step 12 (fp32: all are finite), so it is not recommended. Compute in float32 what its rounding spoils, such as a logarithm or a division, and search with --fresh.'),
     (notice(Code.RANKS_DIFFER, parameters=("Tables.table.weight",)),
-     'The ranks never had the same values of Tables.table.weight after an optimizer step: right for parts of a model that each rank has for itself, wrong for copies of one model. `autotune check` says what was seen; let DistributedDataParallel wrap what is to be equal.'),
+     'The ranks never had the same values of Tables.table.weight after an optimizer step: right for parts of a model that each rank has for itself, wrong for copies of one model. `autotune check` says what was seen; let DistributedDataParallel wrap what is to be equal, and broadcast buffers.'),
     (notice(Code.CONFIGURATIONS_FAILED, count=2, outcome="hung", crashed=1),
      '2 configurations hung, and 1 crashed: how fast such are is not known. `autotune explain STUDY --measure` tries again each setting that only hung or crashed.'),
     (notice(Code.GLOBAL_BATCH_HELD, batch=64),

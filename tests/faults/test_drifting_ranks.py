@@ -164,6 +164,40 @@ class Net(nn.Module):
         return self.first(x)
 model = DDP(Net())
 """
+DRAWN = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.head = nn.BatchNorm1d(8), nn.Linear(8, 2)
+        self.register_buffer("position_ids", torch.arange(8).expand(1, -1), persistent=False)
+        torch.manual_seed(1 + rank)
+        self.register_buffer("omega", torch.randn(4, 8), persistent=False)
+    def forward(self, x): return self.head(self.norm(torch.cos(x @ self.omega) + self.position_ids))
+"""
+NORMAL = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))
+        self.register_buffer("position_ids", torch.arange(4).expand(1, -1), persistent=False)
+        self.register_buffer("number", torch.tensor(rank))
+        self.register_buffer("filled", torch.zeros(4))
+        self.register_buffer("queue", torch.randn(16, 4) + rank)
+    def forward(self, x):
+        if not self.filled.any(): self.filled.copy_(x.mean(0))  # by the first batch, and by no other
+        self.queue = torch.cat([x, self.queue[:8]])
+        return self.layers(x + 0 * self.position_ids)
+"""
+WRAPPED, NOT_BROADCAST = "model = DDP(Net())", "model = DDP(Net(), broadcast_buffers=False)"
+SHARED_OUT = "from torch.distributed.fsdp import fully_shard\nmodel = Net()\nfully_shard(model)"
+ALL_AVERAGED = AVERAGED.replace("head.", "model.")
+SUMMED = LOOP.replace("    optimizer.step()\n", "    dist.all_reduce(torch.ones(1))\n    optimizer.step()\n")
+IGNORED = "model = Net()\nDDP._set_params_and_buffers_to_ignore_for_model(model, ['omega'])\nmodel = DDP(model)"
+SYNCHRONISED_NORM = """
+class OnCpu(nn.SyncBatchNorm):  # which refuses a CPU
+    forward = nn.BatchNorm1d.forward
+model = nn.Sequential(nn.Linear(4, 8), OnCpu(8), nn.Linear(8, 2))
+"""
 UNEVEN = "share = range(0, 128 + 64 * rank)\nloader = DataLoader(Subset(data, share), 8)\n"
 Inspect = Callable[[str], Inspection]
 
@@ -273,6 +307,55 @@ def test_what_is_probably_meant_to_differ_is_told_and_not_refused(inspect, text,
     (said,) = [one.text for one in found.facts.findings if one.name == "ranks" and one.needs_attention]
     assert name in said
     assert words in said
+
+
+@pytest.mark.parametrize(
+    ("made", "loop"),
+    [(NOT_BROADCAST, LOOP), (SHARED_OUT, LOOP), ("model = Net()", ALL_AVERAGED)],
+    ids=["not broadcast", "fully_shard", "averaged by hand"],
+)
+def test_buffers_that_each_rank_drew_with_another_seed_are_told_and_not_refused(inspect, made, loop):
+    found = inspect(DRAWN + made + SGD + loop)
+
+    assert found.outcome is Outcome.OK, found.failure
+    (name,) = found.facts.ranks_differ
+    assert name.endswith("Net.omega")
+    (said,) = [one.text for one in found.facts.findings if one.name == "ranks" and one.needs_attention]
+    assert said.startswith(f"the ranks had different values of {name} after each of 17 optimizer steps: buffers that")
+
+
+@pytest.mark.parametrize(
+    ("model", "loop"),
+    [
+        (NORMAL + WRAPPED, LOOP),
+        (NORMAL + NOT_BROADCAST, LOOP),
+        (NORMAL + SHARED_OUT, LOOP),
+        (NORMAL + "model = Net()", ALL_AVERAGED),
+        (DRAWN + WRAPPED, LOOP),
+        (DRAWN + IGNORED, LOOP),
+        (DRAWN + "torch.manual_seed(rank)\nmodel = Net()", SUMMED),
+    ],
+    ids=["broadcast", "not broadcast", "fully_shard", "averaged by hand", "drawn and broadcast", "meant to differ",
+         "models of their own"],
+)  # fmt: skip
+def test_buffers_of_an_ordinary_training_are_not_told_and_batch_norm_is(inspect, model, loop):
+    found = inspect(model + SGD + loop)
+
+    assert found.outcome is Outcome.OK, found.failure
+    assert found.facts.ranks_differ == ()
+    assert [one.text for one in found.facts.findings if one.name == "ranks" and one.needs_attention] == []
+    (said,) = [one for one in found.facts.findings if one.name == "BatchNorm"]
+    assert said.text.startswith("1 layer with the statistics of one rank's micro-batch, not of all 2: the size of that")
+    assert said.needs_attention
+
+
+def test_synchronised_batch_norm_is_told(inspect):
+    found = inspect(SYNCHRONISED_NORM + SGD + LOOP)
+
+    assert found.outcome is Outcome.OK, found.failure
+    (said,) = [one for one in found.facts.findings if one.name == "BatchNorm"]
+    assert said.text.startswith("1 layer of SyncBatchNorm: statistics of all ranks")
+    assert not said.needs_attention
 
 
 def test_epochs_of_different_length_are_told(inspect):

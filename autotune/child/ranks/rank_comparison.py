@@ -20,6 +20,10 @@ _MEANT = {
     "part of a model": "backward passes of the script exchange tensors among ranks, so they may be parts of one model "
     "that each rank has for itself; if they are not, make their module a part of the one that "
     "DistributedDataParallel wraps",
+    # No refusal: torch itself has buffers of each rank's own (DDP's broadcast_buffers=False), and some are never read.
+    "buffer": "buffers that no step wrote and nothing broadcast, so that probably each rank drew its own, with another "
+    "seed. Unless each is meant to have its own, draw them after torch.manual_seed with the same number on all ranks, "
+    "or pass them to torch.distributed.broadcast before the first step",
 }
 
 
@@ -48,13 +52,13 @@ def check_batches(ranks: Sequence[RankFacts]) -> None:
 
 
 def different_on_purpose(ranks: Sequence[RankFacts]) -> tuple[str, ...]:
-    """Return the names of the parameters that are probably meant to be others on each rank."""
+    """Return the names of the parameters and buffers that may be meant to be others on each rank."""
     seen = _last_looked(ranks)
     return tuple(one.name for one in seen.drifting)
 
 
 def findings(ranks: Sequence[RankFacts]) -> Iterator[Finding]:
-    """Yield what the ranks of `DistributedDataParallel` were seen to do that the user should know."""
+    """Yield what the ranks of a command were seen to do that the user should know."""
     seen = _last_looked(ranks)
     if seen.averaged:
         names = first_few(list(seen.averaged), MOST_DRIFTING_NAMED)

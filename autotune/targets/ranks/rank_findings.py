@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 
@@ -49,18 +49,21 @@ def findings(model: nn.Module, file: Path | None, *, all_got_gradients: bool, fi
     if finds_unused and all_got_gradients:
         text = f"{UNUSED} looks through the graph in every step, and every parameter got a gradient: leave it out"
         yield Finding(name="ranks", text=text + _at(lines, UNUSED), needs_attention=True)
-    yield from _statistics(model, size)
+    yield from batch_statistics(model.modules(), size)
 
 
-def _statistics(model: nn.Module, size: int) -> Iterator[Finding]:
-    synchronised = sum(isinstance(part, nn.SyncBatchNorm) for part in model.modules())
-    own = sum(isinstance(part, _STATISTICS) for part in model.modules())
+def batch_statistics(modules: Iterable[nn.Module], ranks: int) -> Iterator[Finding]:
+    """Yield whose statistics BatchNorm takes among these modules, which so many ranks train."""
+    # In evaluation mode it takes the running statistics, if there are any: so frozen layers do.
+    taking = [part for part in modules if part.training or getattr(part, "running_mean", None) is None]
+    synchronised = sum(isinstance(part, nn.SyncBatchNorm) for part in taking)
+    own = sum(isinstance(part, _STATISTICS) for part in taking)
     if synchronised:
         text = f"{counted(synchronised, 'layer')} of SyncBatchNorm: statistics of all ranks, exchanged in every pass"
         yield Finding(name="BatchNorm", text=text)
     if own:
         text = (
-            f"{counted(own, 'layer')} with the statistics of one rank's micro-batch, not of all {size}: the size of "
+            f"{counted(own, 'layer')} with the statistics of one rank's micro-batch, not of all {ranks}: the size of "
             f"that is part of what the model learns, whatever the global batch. SyncBatchNorm takes those of all"
         )
         yield Finding(name="BatchNorm", text=text, needs_attention=True)

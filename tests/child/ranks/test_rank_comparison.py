@@ -53,7 +53,12 @@ def test_what_is_outside_of_the_wrapper_is_told_first():
 
 
 @pytest.mark.parametrize(
-    ("meant", "words"), [("exchanged", "right for local SGD"), ("part of a model", "parts of one model")]
+    ("meant", "words"),
+    [
+        ("exchanged", "right for local SGD"),
+        ("part of a model", "parts of one model"),
+        ("buffer", "buffers that no step wrote and nothing broadcast"),
+    ],
 )
 def test_what_may_be_meant_is_told_and_not_refused(meant, words):
     ranks = _ranks(_drifting("Net.1", meant=meant), looks=9)

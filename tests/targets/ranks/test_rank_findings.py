@@ -5,7 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from torch import nn
 
+from autotune.targets.ranks.rank_findings import batch_statistics
 from tests.ranks import on_ranks
 from tests.targets_support import COMPLETE, inspect, look
 
@@ -55,6 +57,16 @@ def test_a_plain_target_of_one_rank_is_told_nothing_of_ranks(tmp_path: Path) -> 
 
     assert not [one for one in found.findings if one.name in ("ranks", "BatchNorm")]
     assert not found.finds_unused_parameters
+
+
+def test_batch_norm_takes_statistics_of_a_batch_unless_it_is_frozen() -> None:
+    model = nn.Sequential(nn.BatchNorm1d(4), nn.SyncBatchNorm(4), nn.BatchNorm2d(4, track_running_stats=False))
+
+    training = [one.text[:20] for one in batch_statistics(model.modules(), 2)]
+    frozen = [one.text[:20] for one in batch_statistics(model.eval().modules(), 2)]
+
+    assert training == ["1 layer of SyncBatch", "2 layers with the st"]
+    assert frozen == ["1 layer with the sta"]
 
 
 def test_an_export_can_tell_that_ranks_looked_for_unused_parameters(tmp_path: Path) -> None:

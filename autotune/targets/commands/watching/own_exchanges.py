@@ -25,6 +25,7 @@ class OwnExchanges:
 
     def __init__(self) -> None:
         self.is_on = False  # before the first step ranks may be made equal, which says nothing of later steps
+        self.adds_up = False  # it called all_reduce, also before the first step: it may average gradients itself
         self.is_in_backward = False  # a backward pass of the script's, or of `torch.distributed.nn`, called one
         self._storages = set[int]()  # of what was exchanged, by address
 
@@ -45,9 +46,14 @@ class OwnExchanges:
             yield
 
     def _noting(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        adds_up = original.__name__.startswith("all_reduce")
+
         @wraps(original)
         def call(*arguments: Any, **named: Any) -> Any:
-            if self.is_on and not torch.compiler.is_compiling():
+            if torch.compiler.is_compiling():
+                return original(*arguments, **named)
+            self.adds_up |= adds_up
+            if self.is_on:
                 self._storages.update(map(_address, _tensors([*arguments, *named.values()])))
                 node = torch._C._current_autograd_node()
                 is_own = isinstance(node, BackwardCFunction) and type(node).__name__ != _OF_BATCH_NORM

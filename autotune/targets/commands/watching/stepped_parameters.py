@@ -7,6 +7,10 @@ A parameter that is equal once, after it was trained, is kept equal: by DDP afte
 few steps. One that never is, over many looks, drifts. Only in pure data parallelism must all ranks have the same
 parameters: in `DistributedDataParallel` over all ranks, with no communication hook, which may average later, and with
 no `FullyShardedDataParallel`.
+
+Buffers that training does not write are compared at the same looks. So they are where `fully_shard` shares out the
+weights, and where the script averages gradients itself: there nothing is said of parameters, and equal ones show that
+it does.
 """
 
 from __future__ import annotations
@@ -23,15 +27,19 @@ from weakref import WeakKeyDictionary
 from msgspec.structs import replace
 from torch import Tensor, distributed, nn
 from torch.distributed import distributed_c10d
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from autotune.core.records import DriftingParameter, RankFacts
+from autotune.core.records import DriftingParameter, Finding, RankFacts
 from autotune.targets.commands.distributed import world_size
 from autotune.targets.commands.watching.own_exchanges import OwnExchanges
+from autotune.targets.commands.watching.unwritten_buffers import UnwrittenBuffers
 from autotune.targets.commands.watching.wrappers import Wrappers
-from autotune.targets.live_modules import live_modules, parameter_names
+from autotune.targets.live_modules import in_order, live_modules, outermost, parameter_names
 from autotune.targets.ranks.gradient_agreement import tensor_checksum
+from autotune.targets.ranks.rank_findings import batch_statistics
 from autotune.targets.tracebacks import calling_place
 
 # Local SGD averages after 4 to 16 steps (PyTorch's PostLocalSGDOptimizer is documented with 4), seldom after 64.
@@ -63,7 +71,8 @@ class SteppedParameters:
     """Watches the optimizers of one rank; with one rank, nothing."""
 
     def __init__(self) -> None:
-        self.wrappers, self.exchanges = Wrappers(), OwnExchanges()
+        self.wrappers, self.exchanges, self._buffers = Wrappers(), OwnExchanges(), UnwrittenBuffers()
+        self.findings: tuple[Finding, ...] = ()  # about the models as they train: a script goes on while facts are read
         self._places: WeakKeyDictionary[Optimizer, str] = WeakKeyDictionary()  # the lines that made optimizers
         self._optimizers: dict[int, Optimizer] = {}  # that have stepped, by identity
         self._trained: dict[int, tuple[Tensor, str]] = {}  # by identity of the parameter: with its optimizer's line
@@ -71,6 +80,7 @@ class SteppedParameters:
         self._with_gradient: set[int] = set()
         self._depth = 0  # an optimizer's step may call another's, in the midst of which ranks may differ
         self._parallel: list[DistributedDataParallel] | None = None  # None: not looked for yet
+        self._is_shared_out = False  # `fully_shard` shares out the weights among all ranks
         self._rows: list[_Row] = []  # that are still looked at
         self._looks, self._asked, self._began, self._is_over = 0, 0, 0.0, world_size() == 1
         self._averaged, self._joins, self._ended_early = dict[str, int](), False, False
@@ -82,6 +92,7 @@ class SteppedParameters:
             if world_size() > 1:
                 stack.enter_context(self.wrappers.watched())
                 stack.enter_context(self.exchanges.watched())
+                stack.enter_context(self._buffers.watched())
                 stack.callback(setattr, Optimizer, "__init__", Optimizer.__init__)
                 Optimizer.__init__ = self._making(Optimizer.__init__)  # type: ignore[method-assign]
                 stack.callback(register_optimizer_step_pre_hook(self._begin).remove)
@@ -89,11 +100,11 @@ class SteppedParameters:
             yield
 
     def needs_another_step(self) -> bool:
-        """Return whether parameters are to be compared once more. To be asked after each step."""
+        """Return whether ranks are to be compared once more. To be asked after each step."""
         self._asked += 1
         if self._asked > self._looks + _MOST_STEPS_WITHOUT_LOOK:  # no optimizer of torch's takes these steps
             self._is_over = True
-        return not self._is_over and bool(self._wrappers_of_all())
+        return not self._is_over and self._is_compared()
 
     def facts(self, of_rank: RankFacts) -> RankFacts:
         """Return the facts of this rank with what was seen here."""
@@ -101,7 +112,7 @@ class SteppedParameters:
             of_rank,
             looks=self._looks,
             looks_ended_early=self._ended_early,
-            drifting=tuple(self._drifting(row) for row in self._rows if row.ranks),
+            drifting=(*(self._drifting(row) for row in self._rows if row.ranks), *self._buffers.drifting()),
             averaged=self._averaged,
             joins=self._joins,
             needless_searches=self.wrappers.needless_searches(),
@@ -124,7 +135,26 @@ class SteppedParameters:
             is_pure &= all(type(one).__name__ != _SHARDED for one in modules)
             self._parallel = found if is_pure else []
             self._joins = any(one._join_config.enable for one in found)
+            self._choose_buffers(modules)
+            models = in_order(outermost(modules), self._trained) or found
+            parts = {id(part): part for model in models for part in model.modules()}
+            self.findings = tuple(batch_statistics(parts.values(), world_size()))
         return self._parallel
+
+    def _choose_buffers(self, modules: Sequence[nn.Module]) -> None:
+        """Compare buffers of the models that all ranks have, or may have: the first look then shows it."""
+        shares = [one for one, _ in self._trained.values() if isinstance(one, DTensor)]
+        meshes = [one.device_mesh for one in shares]
+        # A mesh of two dimensions may have parts of a layer on each rank, with buffers of their own.
+        self._is_shared_out = any(isinstance(one, FSDPModule) for one in modules) and bool(shares)
+        self._is_shared_out &= all(mesh.ndim == 1 and mesh.size() == world_size() for mesh in meshes)
+        if self._parallel or self._is_shared_out or (self.exchanges.adds_up and not shares):
+            models = in_order(self._parallel or outermost(modules), self._trained)
+            self._buffers.choose(models, _left_to_ranks(modules))
+
+    def _is_compared(self) -> bool:
+        """Return whether this rank compares anything with the others. To be asked after the first step."""
+        return bool(self._wrappers_of_all()) or self._buffers.are_open
 
     def _begin(self, optimizer: Optimizer, *_: Any) -> None:
         self._depth += 1
@@ -133,7 +163,7 @@ class SteppedParameters:
         self.wrappers.stepping()
         if self._is_over:
             return
-        if id(optimizer) in self._optimizers and self._wrappers_of_all():
+        if id(optimizer) in self._optimizers and self._is_compared():
             self._look()
         for one in _trained_by(optimizer) if not self._looks else ():
             self._before.setdefault(id(one), tensor_checksum(one))
@@ -150,21 +180,36 @@ class SteppedParameters:
                 self._with_gradient.add(id(one))
 
     def _look(self) -> None:
-        """Compare this rank's parameters with the others', and keep those that have to be looked at again."""
+        """Compare what this rank has with what the others have, and keep what has to be looked at again."""
         if not self._looks:
             self._rows, self._began = list(self._all_rows()), time.monotonic()
-        said = _of_all_ranks(self._looks, [time.monotonic() - self._began, [self._said(row) for row in self._rows]])
-        by_parameter = list(zip(*(rows for _, rows in said), strict=False))
+        own = [time.monotonic() - self._began, [self._said(row) for row in self._rows], self._buffers.said()]
+        said = _of_all_ranks(self._looks, own)
+        by_parameter = list(zip(*(rows for _, rows, _ in said), strict=False))
         # If ranks trained parameters of different names, nothing is compared.
-        if len({len(rows) for _, rows in said}) != 1 or any(len({one[0] for one in each}) > 1 for each in by_parameter):
+        counts = {len(rows) for _, rows, _ in said}
+        if len(counts) != 1 or any(len({one[0] for one in each}) > 1 for each in by_parameter):
             self._is_over, self._ended_early = True, not said
             return
+        if not (self._looks or self._parallel or self._is_one_model(by_parameter)):
+            self._is_over = True
+            return
         self._looks += 1
-        self._rows = [row for row, each in zip(self._rows, by_parameter, strict=True) if self._is_open(row, each)]
-        limit = MOST_LOOKS if any(row.ranks for row in self._rows) else MOST_LOOKS_AT_REST
+        rows = [row for row, each in zip(self._rows, by_parameter, strict=True) if self._is_open(row, each)]
+        self._rows = rows if self._parallel else []  # only a wrapper promises equal parameters
+        self._buffers.compare([buffers for *_, buffers in said])
+        are_open = self._buffers.are_open
+        differs = any(row.ranks for row in self._rows)
+        limit = MOST_LOOKS if differs else LEAST_LOOKS if are_open else MOST_LOOKS_AT_REST
         seconds = LAST_LOOK_SECONDS if self._looks < LEAST_LOOKS else MOST_LOOK_SECONDS
         self._ended_early = said[0][0] > seconds and self._looks < LEAST_LOOKS
-        self._is_over = not self._rows or self._looks >= limit or said[0][0] > seconds
+        self._is_over = not (self._rows or are_open) or self._looks >= limit or said[0][0] > seconds
+
+    def _is_one_model(self, by_parameter: Sequence[Sequence[Any]]) -> bool:
+        """Return whether the ranks train one model: shares of it, or the same parameters after a step moved some."""
+        each = [one for row, one in zip(self._rows, by_parameter, strict=True) if row.is_compared]
+        is_equal = all(one[1:3] == ranks[0][1:3] for ranks in each for one in ranks)
+        return self._is_shared_out or (is_equal and any(not at_rest for ranks in each for *_, at_rest in ranks))
 
     def _said(self, row: _Row) -> tuple[str, tuple[int, ...], int | None, bool]:
         """Return name, shape and checksum, None: not to be compared, and whether it is what it was before training."""
@@ -184,10 +229,9 @@ class SteppedParameters:
         return is_open
 
     def _all_rows(self) -> Iterator[_Row]:
-        modules, ignored, wrapped = live_modules(), set[int](), dict[int, nn.Module]()
-        for module in modules:
-            of_ranks = getattr(module, _NOT_AVERAGED, ())  # of the module or of its class, as DDP itself reads it
-            ignored |= {id(one) for name, one in module.named_parameters() if name in of_ranks} if of_ranks else set()
+        modules, wrapped = live_modules(), dict[int, nn.Module]()
+        ignored = _left_to_ranks(modules)
+        self._choose_buffers(modules)  # once more: further optimizers have stepped since then
         for parallel in self._wrappers_of_all():
             wrapped |= {id(one): parallel for one in parallel.parameters()}
         names = parameter_names(modules)
@@ -216,6 +260,16 @@ class SteppedParameters:
             place=seen.forward if cause == "no_sync" else seen.place,
             meant="exchanged" if is_exchanged else "",
         )
+
+
+def _left_to_ranks(modules: Sequence[nn.Module]) -> set[int]:
+    """Return the identities of the parameters and buffers that DDP leaves to each rank."""
+    found = set[int]()
+    for module in modules:
+        if names := getattr(module, _NOT_AVERAGED, ()):  # of the module or of its class, as DDP itself reads it
+            tensors = (*module.named_parameters(), *module.named_buffers())
+            found |= {id(one) for name, one in tensors if name in names}
+    return found
 
 
 def _trained_by(optimizer: Optimizer) -> list[Tensor]:
