@@ -71,20 +71,24 @@ def _micro_batch(found: Recipe) -> tuple[str, ...]:
     scaled = f"loss / {steps}" if steps > 1 else "loss"
     update = ("scaler.step(optimizer)", "scaler.update()") if found.scaler else ("optimizer.step()",)
     update = (*update, "optimizer.zero_grad()")
-    return (
-        *("micro_batches += 1",) * (steps > 1),
-        *(f"{_exchange(found)}  # gradients, once in a step",) * (steps > 1 and bool(found.rank_setup)),
-        *found.batch,
+    passes: tuple[str, ...] = (
         *((f"with {', '.join(found.contexts)}:", f"    {forward}") if found.contexts else (forward,)),
         f"{f'scaler.scale({scaled})' if found.scaler else f'({scaled})' if steps > 1 else scaled}.backward()",
-        *((f"if micro_batches % {steps} == 0:", *(f"    {line}" for line in update)) if steps > 1 else update),
     )
+    if steps == 1:
+        return (*found.batch, *passes, *update)
+    is_last = f"micro_batches % {steps} == 0"
+    if found.rank_setup:
+        known = f"is_last = {is_last}  # of a step: only then ranks exchange gradients"
+        is_last, passes = "is_last", (known, *_exchanging(found, passes))
+    return ("micro_batches += 1", *found.batch, *passes, f"if {is_last}:", *(f"    {line}" for line in update))
 
 
-def _exchange(found: Recipe) -> str:
-    """Return the statement by which ranks exchange gradients after the last micro-batch of a step alone."""
-    is_last = f"micro_batches % {found.accumulation_steps} == 0"
+def _exchanging(found: Recipe, passes: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the passes of a micro-batch, in which ranks exchange gradients if it is the last of a step."""
     if found.replicated is None:
-        return f"model.set_requires_gradient_sync({is_last})"
-    is_first = "micro_batches == 1 or " * bool(found.replicated.get(StaticGraph.name))  # in which the graph is recorded
-    return f"model.require_backward_grad_sync = {is_first}{is_last}"
+        return ("model.set_requires_gradient_sync(is_last)", *passes)
+    records = bool(found.replicated.get(StaticGraph.name))
+    first = ("exchanges = is_last or micro_batches == 1  # which records the static graph",) * records
+    context = f"with contextlib.nullcontext() if {'exchanges' if records else 'is_last'} else model.no_sync():"
+    return (*first, context, *(f"    {line}" for line in passes))

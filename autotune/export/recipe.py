@@ -209,7 +209,8 @@ def assembled(found: Recipe, imports: tuple[str, ...], *body: str) -> str:
     statements = tuple(line for line in found.setup if line not in extra)
     text = "\n".join((*statements, *(line for line in body if line)))
     functions = [f"\n{found.function}\n"] if found.function else []
-    needed = [MAPPING] * len(functions) + ["import torch"] * ("torch." in "".join([*functions, text]))
+    whole = "".join([*functions, text])
+    needed = [MAPPING] * len(functions) + [f"import {x}" for x in ("contextlib", "torch") if f"{x}." in whole]
     used = [line for line in imports if f"{line.rpartition(' ')[2]}(" in text]
     head = "\n".join((remarks, *sorted({*extra, *needed}), *used))
     return "\n\n".join([head, *functions, text]) + "\n"

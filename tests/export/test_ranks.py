@@ -56,6 +56,9 @@ assert torch.equal(*everybody), everybody
 assert not torch.equal(own, torch.zeros_like(own))
 open(f"rank{get_rank()}", "w").write(type(model).__name__)  # how a process ends then depends on which ends first
 """
+WHOLE = """
+open(f"rank{torch.distributed.get_rank()}", "w").write("")  # after its weights, which ranks share, were put together
+"""
 TORCHRUN = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2")
 
 
@@ -91,11 +94,20 @@ def test_the_loop_for_two_ranks_trains_one_model_and_looks_for_parameters_withou
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_static", [False, True])
-def test_the_loop_exchanges_gradients_once_in_a_step_of_the_whole_batch(tmp_path: Path, is_static: bool) -> None:
-    values: dict[str, Value] = {"batch_size": 16, "gradient_accumulation_steps": 4, "static_graph": is_static}
-    text = loop.text(exported(values=values, ranks=2))
-    assert "model.require_backward_grad_sync = " in text
+@pytest.mark.parametrize(
+    ("own", "line"),
+    [
+        ({}, "with contextlib.nullcontext() if is_last else model.no_sync():"),
+        ({"static_graph": True}, "with contextlib.nullcontext() if exchanges else model.no_sync():"),
+        ({"strategy": "fsdp"}, "model.set_requires_gradient_sync(is_last)"),
+    ],
+    ids=["ddp", "static graph", "fsdp"],
+)
+def test_the_loop_exchanges_gradients_once_in_a_step_of_the_whole_batch(
+    tmp_path: Path, own: dict[str, Value], line: str
+) -> None:
+    text = loop.text(exported(values={"batch_size": 16, "gradient_accumulation_steps": 4, **own}, ranks=2))
+    assert line in text
     # One process takes the same steps with the samples of both: the sampler gives rank r every second one from r on.
     alone = """
 seen = DistributedSampler(dataset, num_replicas=2, rank=0, drop_last=True), DistributedSampler(
@@ -110,10 +122,10 @@ for start in range(0, 128, 64):
     loss_fn(other(torch.stack(inputs)), torch.stack(targets)).backward()
     descent.step(); descent.zero_grad()
 for mine, theirs in zip(model.parameters(), other.parameters()):
-    torch.testing.assert_close(mine, theirs)
+    torch.testing.assert_close(mine.full_tensor() if hasattr(mine, "full_tensor") else mine, theirs)
 """
 
-    trained(tmp_path, with_optimizer(text), alone, END)
+    trained(tmp_path, with_optimizer(text), alone, WHOLE if "strategy" in own else END)
 
 
 @pytest.mark.slow
@@ -124,10 +136,9 @@ def test_the_loop_shares_out_the_weights_of_rank_0(tmp_path: Path) -> None:
 torch.manual_seed(0)
 for shared, own in zip(model.parameters(), Branches().parameters(), strict=True):
     assert torch.equal(shared.full_tensor(), own), (shared.full_tensor(), own)
-open(f"rank{torch.distributed.get_rank()}", "w").write("")
 """
 
-    trained(tmp_path, with_optimizer(text, OPTIMIZER.replace("0.1", "0.0")), of_rank_0)
+    trained(tmp_path, with_optimizer(text, OPTIMIZER.replace("0.1", "0.0")), of_rank_0, WHOLE)
 
 
 @pytest.mark.slow
