@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cached_property
+
 from autotune.core.communication import Communication
 from autotune.core.requests import ProbeBudget
 
@@ -24,6 +26,11 @@ class Exchange:
         if not self._with:
             return None
         return Communication(without_seconds=tuple(self._without), with_seconds=tuple(self._with))
+
+    @cached_property
+    def exposed_seconds(self) -> float:
+        """The seconds that an exchange adds to a micro-step, once all pairs are done; 0.0: there was no pair."""
+        return self.result.exposed_seconds if self.result else 0.0
 
     def micro_step(self, seconds: float, *, exchanges: bool) -> bool:
         """Note the seconds of a micro-step; return whether it was the last that is needed."""

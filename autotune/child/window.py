@@ -274,7 +274,8 @@ class ProbeWatch:
         """Return the factor by which full cycles are faster than the short ones of that entry, which took `seconds`."""
         if self._cycle_ratio == 1 or not self._timed:
             return 1.0
-        saved = (1 - 1 / self._cycle_ratio) * self._update_seconds(entry) * self.steps_per_block
+        once = self._update_seconds(entry) + self.exchange.exposed_seconds
+        saved = (1 - 1 / self._cycle_ratio) * once * self.steps_per_block
         return seconds / max(seconds - saved, seconds / self._cycle_ratio)
 
     def _update_seconds(self, entry: int) -> float:

@@ -20,10 +20,15 @@ class Communication(Record, frozen=True, kw_only=True):
     with_seconds: tuple[float, ...]  # s
 
     @property
+    def exposed_seconds(self) -> float:
+        """The seconds of a micro-step in which only the exchange goes on: s - n, at least 0."""
+        return max(0.0, median(self.with_seconds) - median(self.without_seconds))
+
+    @property
     def exposed_share(self) -> float:
         """The share of a micro-step in which only the exchange goes on, 0..1: (s - n) / s."""
         exchanging = median(self.with_seconds)
-        return max(0.0, 1 - median(self.without_seconds) / exchanging) if exchanging > 0 else 0.0
+        return self.exposed_seconds / exchanging if exchanging > 0 else 0.0
 
     def step_seconds(self, micro_batches: int, optimizer_seconds: float) -> float:
         """Return the seconds of an optimizer step of `micro_batches` micro-batches."""

@@ -112,7 +112,7 @@ class Measurement(Record, frozen=True, kw_only=True):
         """Throughput of the window: samples over wall time (the mean, because the tail is real time).
 
         In short cycles, the rate of full cycles is computed: at least the rate that was run (a full cycle has fewer
-        updates per sample), at most that of loading alone.
+        updates and exchanges per sample), at most that of loading alone.
         """
         as_run = sum(self.samples) / sum(self.step_seconds)
         if self.cycle_ratio == 1:
@@ -145,6 +145,12 @@ class Measurement(Record, frozen=True, kw_only=True):
         return sum(self.update_seconds) / len(self.update_seconds) if self.update_seconds else None
 
     @property
+    def once_seconds(self) -> float:
+        """Seconds of an optimizer step that do not grow with its micro-batches: the update, and an exposed exchange."""
+        exchange = self.communication.exposed_seconds if self.communication else 0.0
+        return exchange + (self.optimizer_seconds or 0.0)
+
+    @property
     def fault_share(self) -> float | None:
         """Share of the window, pauses included, that page faults took, about; None: they were not counted."""
         faults, seconds = self.page_faults, sum(self.step_seconds) + self.paused_seconds
@@ -156,9 +162,9 @@ class Measurement(Record, frozen=True, kw_only=True):
         return self.cycle_ratio * sum(self.samples) / self.steps
 
     def _full_rate(self, samples: float, seconds: float) -> float:
-        """Samples/s of full cycles by those of the cycles that were run: fewer of them end with an update."""
-        updates = samples * self.steps / sum(self.samples) * (self.optimizer_seconds or 0.0)
-        return samples / (seconds - (1 - 1 / self.cycle_ratio) * min(updates, seconds))
+        """Samples/s of full cycles by those of the cycles that were run: fewer end with an exchange and an update."""
+        ends = samples * self.steps / sum(self.samples) * self.once_seconds
+        return samples / (seconds - (1 - 1 / self.cycle_ratio) * min(ends, seconds))
 
     @property
     def tokens_per_second(self) -> float | None:

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from autotune.core.records import Config, Environment, TargetFacts, Value
 from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest, Request, ResultT
 from autotune.core.results import (
+    Communication,
     Compilation,
     Failure,
     Inspection,
@@ -191,7 +192,10 @@ class FakeLauncher:
         warmup, steps = seconds(min(capped, budget.min_warmup_steps)), seconds(count)
         round_samples = config.batch_size * max(1, int(config.values.get("num_workers") or 0))
         round_seconds = machine.loading_seconds(config) * round_samples / config.global_batch_size()
-        computing = machine.computing_seconds(config) + machine.optimizer_seconds
+        computing = machine.computing_seconds(config) + machine.optimizer_seconds + machine.exchange_seconds
+        alone = machine.computing_seconds(config) / cycle * pace
+        exchanging = alone + machine.exchange_seconds * pace
+        pairs = Communication(without_seconds=(alone,) * 3, with_seconds=(exchanging,) * 3)
         loads = self._facts.tunes_loader and not self._facts.owns_loop
         wait_share = machine.waiting_seconds(config) / machine.step_seconds(config)
         return Measurement(
@@ -207,6 +211,7 @@ class FakeLauncher:
             memory=_peak(int(machine.needed_bytes(config))),
             compute_only=_isolated(computing * pace, config.global_batch_size()) if loads else None,
             loader_only=_isolated(round_seconds * pace, round_samples) if loads else None,
+            communication=pairs if self._facts.ranks > 1 and not self._facts.owns_loop else None,
             relative_half_width=1.96 * machine.noise_between_steps / math.sqrt(count),
             cut_short=cut_short,
             compilation=self._compiled(request.config),

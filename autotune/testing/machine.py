@@ -3,7 +3,7 @@
     micro-batch seconds  = fixed[dtype] + per_sample[dtype] * batch_size  (* channels_last factor; all * recomputing,
                            and compiled)
     loader rate          = min(workers, cores) / sample_loading_seconds   (no workers: loading adds to computing)
-    optimizer step       = max(computing, loading) + optimizer, with computing the sum of all its micro-batches
+    optimizer step       = max(computing, loading) + optimizer + exchange, with computing that of all its micro-batches
     memory               = static[dtype] + per_sample_bytes[dtype] * batch_size  (* kept share if recomputing)
 
 The target holds all knobs that the model does not know.
@@ -85,6 +85,7 @@ class Machine:
     kept_share: float = 0.4  # of the memory of a sample, with activation checkpointing of all blocks
     memory_bytes: int = 16 * _GIB  # a configuration that needs this much or more runs out of memory
     optimizer_seconds: float = 0.002
+    exchange_seconds: float = 0.0  # of gradients among ranks, at the end of an optimizer step, where nothing hides it
     sample_loading_seconds: float = 0.0010  # by one worker
     cores: int = 8
     noise_scale: float = 200.0  # of the gradient, in samples
@@ -119,7 +120,8 @@ class Machine:
 
     def step_seconds(self, config: Config) -> float:
         """Return the true seconds of one optimizer step, without noise."""
-        return self.computing_seconds(config) + self.waiting_seconds(config) + self.optimizer_seconds
+        ending = self.optimizer_seconds + self.exchange_seconds
+        return self.computing_seconds(config) + self.waiting_seconds(config) + ending
 
 
 def dtype_of(config: Config) -> str | None:

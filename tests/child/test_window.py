@@ -346,6 +346,30 @@ def test_it_is_the_rate_of_full_cycles_that_is_held_against_the_incumbent(clock,
     assert window.ending.cut_short == cut
 
 
+@pytest.mark.parametrize(("cycle_ratio", "cut"), [(1.0, True), (4.0, False)])
+def test_a_full_cycle_is_held_against_the_incumbent_with_one_exchange(clock, monkeypatch, cycle_ratio, cut):
+    updates = Time()
+    monkeypatch.setattr(updates, "mark", lambda: updates.marks.append(clock.time))
+    full = 8 * 8 / (8 * 0.04 + 0.06)  # the exchange takes what the update takes above
+    shape = LoopShape(exchanges=True, cycle_ratio=cycle_ratio)
+    window = ProbeWatch(BUDGET, _instruments(clock, updates=updates), shape, Callbacks(), full)
+
+    command = Order.CONTINUE
+    while command is not Order.STOP:
+        if command is Order.EXCHANGE:
+            clock.time += 0.04
+            assert window.micro_step(exchanges=False) is Order.EXCHANGE
+            clock.time += 0.04 + 0.06
+            command = window.micro_step(exchanges=True)
+            continue
+        clock.time += window.steps_at_once * (2 * 0.04 + 0.06)
+        window.update()
+        window.update()
+        command = window.step(_step(micro_batches=2, samples=16, steps=window.steps_at_once))
+
+    assert window.ending.cut_short == cut
+
+
 @pytest.mark.parametrize(("seconds", "steps"), [(0.09, 6 + 1 + 9), (0.4, 4 + 4), (1.0, 2 + 3), (1.6, 2 + 2)])
 def test_long_steps_are_few(clock, seconds, steps):
     window = _window(clock)

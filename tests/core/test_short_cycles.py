@@ -7,19 +7,26 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from autotune.core.communication import Communication
 from autotune.core.records import Config
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import IsolatedTiming, Measurement, MemoryPeak
 from autotune.knobs import defaults
-from autotune.testing import FakeLauncher, Machine
+from autotune.testing import FACTS, FakeLauncher, Machine
 
 MICRO_BATCH, UPDATE, BATCH = 0.1, 0.05, 16  # seconds, seconds, samples
 
 
-def measured(cycle: int, asked: int = 8, *, steps_per_block: int = 1, load: float = 0.0) -> Measurement:
-    """A window of cycles of so many micro-batches, beside workers that need `load` seconds for each of them."""
-    seconds = max(cycle * MICRO_BATCH + UPDATE, cycle * load) * steps_per_block
-    waited = seconds - (cycle * MICRO_BATCH + UPDATE) * steps_per_block
+def measured(
+    cycle: int, asked: int = 8, *, steps_per_block: int = 1, load: float = 0.0, exchange: float = 0.0
+) -> Measurement:
+    """A window of cycles of so many micro-batches, beside workers that need `load` seconds for each of them.
+
+    `exchange`: the seconds of an exchange of gradients in each cycle.
+    """
+    alone = (cycle * MICRO_BATCH + exchange + UPDATE) * steps_per_block
+    seconds = max(alone, cycle * load * steps_per_block)
+    waited = seconds - alone
     return Measurement(
         steps_per_block=steps_per_block,
         samples=(cycle * BATCH * steps_per_block,) * 6,
@@ -32,17 +39,18 @@ def measured(cycle: int, asked: int = 8, *, steps_per_block: int = 1, load: floa
         micro_batches_per_step=cycle,
         update_seconds=(UPDATE,) * 6,
         memory=MemoryPeak(process_bytes=1),
-        compute_only=IsolatedTiming(seconds=((cycle * MICRO_BATCH + UPDATE) * steps_per_block,) * 3,
-                           samples=cycle * BATCH * steps_per_block),
+        compute_only=IsolatedTiming(seconds=(alone,) * 3, samples=cycle * BATCH * steps_per_block),
+        communication=Communication(without_seconds=(MICRO_BATCH,), with_seconds=(MICRO_BATCH + exchange,)),
         loader_only=IsolatedTiming(seconds=(load,) * 3, samples=BATCH) if load else None,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("asked", [3, 4, 8, 64])
 @pytest.mark.parametrize("steps_per_block", [1, 7])
-def test_cycles_of_two_tell_every_rate_of_full_ones(asked: int, steps_per_block: int) -> None:
-    short = measured(2, asked, steps_per_block=steps_per_block)
-    full = measured(asked, asked, steps_per_block=steps_per_block)
+@pytest.mark.parametrize("exchange", [0.0, 0.08])
+def test_cycles_of_two_tell_every_rate_of_full_ones(asked: int, steps_per_block: int, exchange: float) -> None:
+    short = measured(2, asked, steps_per_block=steps_per_block, exchange=exchange)
+    full = measured(asked, asked, steps_per_block=steps_per_block, exchange=exchange)
 
     assert short.samples_per_second == pytest.approx(full.samples_per_second)
     assert short.tokens_per_second == pytest.approx(full.tokens_per_second)
@@ -79,8 +87,14 @@ def test_a_record_of_earlier_versions_ran_full_cycles() -> None:
 
 
 @pytest.mark.parametrize("workers", [0, 1, 8])
-def test_a_search_probe_of_accumulation_tells_what_a_confirmation_tells(tmp_path: Path, workers: int) -> None:
-    quiet = FakeLauncher(machine=Machine(noise_between_probes=0.0, noise_between_steps=0.0, optimizer_seconds=0.02))
+@pytest.mark.parametrize(("ranks", "exchange"), [(1, 0.0), (2, 0.03)])
+def test_a_search_probe_of_accumulation_tells_what_a_confirmation_tells(
+    tmp_path: Path, workers: int, ranks: int, exchange: float
+) -> None:
+    machine = Machine(
+        noise_between_probes=0.0, noise_between_steps=0.0, optimizer_seconds=0.02, exchange_seconds=exchange
+    )
+    quiet = FakeLauncher(machine=machine, facts=replace(FACTS, ranks=ranks))
     values = {"batch_size": 64, "gradient_accumulation_steps": 8, "num_workers": workers}
     request = ProbeRequest(target="x", config=Config(values=defaults() | values), device="cuda:0")
 
