@@ -10,6 +10,7 @@ from autotune.answer.choice import TIE, choose, confidence, is_crowded_out
 from autotune.answer.doubtful_batch import is_batch_doubtful, least_gain
 from autotune.answer.global_batch import at_baseline_batch, batch_reasons, global_batch_change
 from autotune.answer.no_answer import all_failed
+from autotune.answer.predicted_accumulation import accumulation_verified
 from autotune.answer.ranking import Ranking, compared, rounded_ratio
 from autotune.answer.reasons import is_unconfirmed, left_out_warnings, reasons_for, warnings_of
 from autotune.answer.undecided import find_undecided
@@ -93,6 +94,7 @@ def recommend(
             *(batch_reasons(ranking, unchanged) if is_chosen else ()),
             *own_reasons, *reasons_for(request),
             *_failed(candidates, ranking.measured, request),
+            *accumulation_verified(winner, ranking.measured, request),
         ),
         warnings=(*([doubt] if doubt else []), *left_out_warnings(candidates, request), *warnings),
         runners_up=tuple(_runner_up(one, ranking) for one in candidates if one.config != winner.config),

@@ -9,15 +9,19 @@ from pathlib import Path
 
 import pytest
 
+from autotune.answer.predicted_accumulation import accumulation_verified
+from autotune.core.codes import Code
 from autotune.core.records import Config, Value
 from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
-from autotune.core.results import Isolation, Outcome, ProbeResult
+from autotune.core.results import Isolation, Outcome, ProbeResult, Trial
 from autotune.knobs import defaults
 from autotune.launch.base import LOG
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.precision.records import PrecisionCheckRequest
+from autotune.study.summary import ConfigSummary
 from tests.faults.conftest import MARK, marked, tag_of
 from tests.faults.rank_faults import FAULTS, RankFault, target
+from tests.worlds import good, study_request
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="what is left of a probe is looked up in /proc")
 SHORT = ProbeBudget(min_warmup_seconds=0.05, min_seconds=0.1, max_seconds=0.3, max_loader_seconds=0.1)
@@ -107,6 +111,17 @@ class TestForkedRanks:
 
         assert found.outcome is Outcome.OK, found.failure
         assert (found.facts.ranks, found.facts.dataset_samples) == (2, 512)
+
+    def test_accumulation_is_held_against_micro_steps_of_the_same_process(self, probe):
+        result = probe(gradient_accumulation_steps=4)
+
+        assert result.outcome is Outcome.OK, result.failure
+        accumulated = Config(values=defaults() | {"batch_size": 16, "gradient_accumulation_steps": 4})
+        trial = Trial(number=0, purpose="confirm", config=accumulated, result=result)
+        summary = ConfigSummary(config=accumulated, trials=(trial,), verdicts=(good(1.0),))
+        (found,) = accumulation_verified(summary, (summary,), study_request())
+        assert (found.code, found.numbers["micro_batches"]) == (Code.ACCUMULATION_PREDICTED, 4)
+        assert found.figure("predicted") > 0 < found.figure("measured")
 
     def test_paired_runs_of_ranks_stop_at_the_same_step(self, launcher, tmp_path):
         (tmp_path / "model.py").write_text(target(HEALTHY))
