@@ -2,7 +2,8 @@
 
 A search probe of many micro-batches runs two of them: its rate follows from the exchange and the update that a full
 cycle has once (`Measurement.samples_per_second`). Baseline and confirmation run full cycles, and micro-steps in the
-same process: so the prediction is verified without a probe of its own.
+same process: so the prediction is verified without a probe of its own. Only probes without interference count: other
+work on the cores delays ranks that wait for one another by more than it delays single micro-steps.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from autotune.core.results import Measurement
 from autotune.core.stats import MOST_PROBE_NOISE, mean_bounds, typical_rate
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
+from autotune.study.valid_probes import interference_causes
 
 
 def accumulation_verified(
@@ -23,10 +25,11 @@ def accumulation_verified(
 ) -> Iterator[Notice]:
     """Yield what was predicted of an accumulation and what was measured: of the winner's, else of one of `measured`.
 
-    Nothing if none of them accumulates, or if no ranks exchange gradients.
+    Nothing if none of them accumulates, if no ranks exchange gradients, or if all these probes had interference.
     """
     for one in (winner, *measured):
-        rates = [(_computing(full), rate) for full in one.measurements if (rate := _predicted(full)) is not None]
+        quiet = [trial.result.measurement for trial in one.trials if not interference_causes(trial.result)]
+        rates = [(_computing(full), rate) for full in quiet if full and (rate := _predicted(full)) is not None]
         if not rates:
             continue
         ratios = [found / predicted for found, predicted in rates]

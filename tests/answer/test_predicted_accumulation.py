@@ -8,6 +8,7 @@ from autotune.answer.recommend import StudyFacts, recommend
 from autotune.core.alone import Alone
 from autotune.core.codes import Code
 from autotune.core.communication import Communication
+from autotune.core.interference_readings import HostInterference
 from autotune.core.results import Trial
 from autotune.study.summary import ConfigSummary
 from tests.worlds import config, good, measured, study_request
@@ -19,8 +20,11 @@ UPDATE = 0.05
 AS_PREDICTED = 64 / (3 * 0.1 + 0.15 + UPDATE)  # samples/s of four micro-batches, of which the last exchanges: 128
 
 
-def _summary(where, *rates, cycle=None, pairs=PAIRS, wait=0.0):
-    """A configuration that was measured at these samples/s, with cycles of so many micro-batches; None: full ones."""
+def _summary(where, *rates, cycle=None, pairs=PAIRS, wait=0.0, slowed=()):
+    """A configuration that was measured at these samples/s, with cycles of so many micro-batches; None: full ones.
+
+    `slowed`: those of the rates that other work had slowed.
+    """
     steps = where.gradient_accumulation_steps
     trials = []
     for number, rate in enumerate(rates):
@@ -30,6 +34,7 @@ def _summary(where, *rates, cycle=None, pairs=PAIRS, wait=0.0):
         changed = replace(
             result.measurement, accumulation_steps=steps, micro_batches_per_step=cycle or steps, communication=pairs,
             update_seconds=(UPDATE,) * 4, compute_only=alone,
+            interference=HostInterference(run_queue_wait_share=0.5 * (rate in slowed), foreign_cores=1.0),
         )  # fmt: skip
         trials.append(
             Trial(number=number, purpose="confirm", config=where, result=replace(result, measurement=changed))
@@ -70,6 +75,13 @@ def test_the_wait_for_data_is_none_of_it():
     (found,) = _told(_summary(QUARTERS, 64.0, 64.0, wait=0.5))
 
     assert found.numbers["measured"] == pytest.approx(AS_PREDICTED)
+
+
+def test_probes_that_other_work_slowed_do_not_count():
+    (found,) = _told(_summary(QUARTERS, 128.0, 60.0, 61.0, slowed=(60.0, 61.0)))
+
+    assert found.numbers["measured"] == pytest.approx(AS_PREDICTED)
+    assert _told(_summary(QUARTERS, 60.0, 61.0, slowed=(60.0, 61.0))) == []
 
 
 def test_where_the_winner_does_not_accumulate_another_that_does_is_named():
