@@ -12,6 +12,7 @@ another. Imports no torch.
 from __future__ import annotations
 
 import faulthandler
+import math
 import os
 import select
 import signal
@@ -136,11 +137,11 @@ class _Group:
 
     def until_measured(self) -> Any:
         """Return one result, once all ranks have measured, or one has failed."""
-        poll, verdict_at = select.poll(), 0.0
+        poll, verdict_at = select.poll(), math.inf
         for rank in self.ranks:
             poll.register(rank.pipe, select.POLLIN)
         while True:
-            poll.poll(GROUP_TICK_SECONDS * 1000)
+            poll.poll(1000 * max(0.0, min(GROUP_TICK_SECONDS, verdict_at - time.monotonic())))
             for rank in self.ranks:
                 rank.look()
             self._pass_on()
@@ -148,9 +149,9 @@ class _Group:
             if all(rank.result is not None and rank.result.failure is None for rank in self.ranks):
                 return merged([rank.result for rank in self.ranks], self.processes.own_bytes())
             now = time.monotonic()
-            if not verdict_at and (self.processes.are_over() or any(rank.has_failed for rank in self.ranks)):
-                verdict_at = now + SETTLE_SECONDS
-            if verdict_at and now >= verdict_at:
+            if self.processes.are_over() or any(rank.has_failed for rank in self.ranks):
+                verdict_at = min(verdict_at, now + SETTLE_SECONDS)
+            if now >= verdict_at:
                 return self._verdict()
 
     def stacks(self) -> dict[int, str]:
