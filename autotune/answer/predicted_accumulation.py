@@ -40,8 +40,8 @@ def accumulation_verified(
             configuration=None if one is winner else shown_config(one.config.values, moving(request)),
             predicted=found / ratio,
             measured=found,
-            share=abs(ratio - 1),
-            than="more" if ratio > 1 else "less",
+            less=1 - ratio if ratio < 1 else None,
+            more=ratio - 1 if ratio >= 1 else None,
         )
         return
 

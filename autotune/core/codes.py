@@ -13,6 +13,7 @@ from autotune.core.numbered_code import NumberedCode
 
 BETTER, WORSE = "{share:difference} {better}", "{share:difference} {worse}"
 NO_NOISE_SCALE = "The gradient noise scale could not be measured: "
+LESS_OR_MORE = "[ ({less:difference} less)][ ({more:difference} more)]"
 ACCUMULATION = "accumulation over {micro_batches} micro-batches[ ({configuration})]"
 MORE_MEMORY = "[, needs {peak_bytes:bytes} instead of {chosen_bytes:bytes}]"
 
@@ -117,11 +118,11 @@ class Code(NumberedCode):
     AGREES_ELSEWHERE = "agrees-elsewhere", 222, "{speedup:.2f} times as fast on a second machine ({worker})"
     ACCUMULATION_PREDICTED = ("accumulation-predicted", 223,
         ACCUMULATION + ": computing predicted at {predicted:rate} samples/s from micro-steps with and without an "
-        "exchange, measured at {measured:rate} ({share:difference} {than})")
+        "exchange, measured at {measured:rate}" + LESS_OR_MORE)
     ACCUMULATION_MISPREDICTED = ("accumulation-mispredicted", 224,
         ACCUMULATION + " is not what micro-steps with and without an exchange predict: computing predicted at "
-        "{predicted:rate} samples/s, measured at {measured:rate} ({share:difference} {than}), so that rates which were "
-        "not confirmed may be as far off")
+        "{predicted:rate} samples/s, measured at {measured:rate}" + LESS_OR_MORE + ", so that rates which were not "
+        "confirmed may be as far off")
 
     # 3xx: why a configuration was not chosen
     NOT_MEASURED_AGAIN = "not-measured-again", 301, "not re-measured"
