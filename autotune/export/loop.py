@@ -89,6 +89,6 @@ def _exchanging(found: Recipe, passes: tuple[str, ...]) -> tuple[str, ...]:
     if found.replicated is None:
         return ("model.set_requires_gradient_sync(is_last)", *passes)
     records = bool(found.replicated.get(StaticGraph.name))
-    first = ("exchanges = is_last or micro_batches == 1  # which records the static graph",) * records
+    first = ("exchanges = is_last or micro_batches == 1  # the first records the static graph",) * records
     context = f"with contextlib.nullcontext() if {'exchanges' if records else 'is_last'} else model.no_sync():"
     return (*first, context, *(f"    {line}" for line in passes))
