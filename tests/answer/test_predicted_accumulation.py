@@ -5,10 +5,10 @@ from msgspec.structs import replace
 
 from autotune.answer.predicted_accumulation import accumulation_verified
 from autotune.answer.recommend import StudyFacts, recommend
-from autotune.core.alone import Alone
 from autotune.core.codes import Code
 from autotune.core.communication import Communication
 from autotune.core.interference_readings import HostInterference
+from autotune.core.isolated_timing import IsolatedTiming
 from autotune.core.results import Trial
 from autotune.study.summary import ConfigSummary
 from tests.worlds import config, good, measured, study_request
@@ -30,7 +30,7 @@ def _summary(where, *rates, cycle=None, pairs=PAIRS, wait=0.0, slowed=()):
     for number, rate in enumerate(rates):
         result = measured(rate, wait=wait)
         seconds = result.measurement.step_seconds[0]
-        alone = Alone(seconds=((1 - wait) * seconds,) * 3, samples=64) if wait else None
+        alone = IsolatedTiming(seconds=((1 - wait) * seconds,) * 3, samples=64) if wait else None
         changed = replace(
             result.measurement, accumulation_steps=steps, micro_batches_per_step=cycle or steps, communication=pairs,
             update_seconds=(UPDATE,) * 4, compute_only=alone,
