@@ -14,6 +14,7 @@ TEXTS = {
 }  # fmt: skip
 TEXTS_OF = {
     ("PROBE_FAILED", "failure"), ("COMPARISON_FAILED", "failure"),  # messages of errors
+    ("CODE_CHANGED", "modules"),  # their names
     ("CANNOT_PREDICT", "why"),  # too: torch's, the user's, or of a process that died
 }  # fmt: skip
 MAKING_TEXT = {"str", "join", "format", "strip", "lstrip", "rstrip", "partition", "removesuffix", "capitalized"}
