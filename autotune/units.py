@@ -190,7 +190,11 @@ def counted(count: int, kind: str) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """Return `0.8 s`, `42 s`, `5:12 min`; from an hour on `1:30 h`."""
+    """Return `4.2 ms`, `0.84 s`, `5.6 s`, `42 s`, `5:12 min`; from an hour on `1:30 h`."""
+    if 0 < seconds < 0.0995:
+        return f"{1000 * seconds:.2g} ms"
+    if 0 <= seconds < 0.995:
+        return f"{seconds:.2g} s"
     if seconds < 9.95:
         return f"{seconds:.1f} s"
     if seconds < 99.5:

@@ -140,8 +140,10 @@ def test_bytes_are_shown_with_a_unit(count, shown):
 
 @pytest.mark.parametrize(
     ("seconds", "shown"),
-    [(0.84, "0.8 s"), (42, "42 s"), (312, "5:12 min"), (3599, "59:59 min"), (5390, "1:30 h"), (8400, "2:20 h")],
-)
+    [(0.0, "0 s"), (0.00042, "0.42 ms"), (0.0042, "4.2 ms"), (0.0994, "99 ms"), (0.14, "0.14 s"), (0.994, "0.99 s"),
+     (0.996, "1.0 s"), (5.55, "5.5 s"), (42, "42 s"), (312, "5:12 min"), (3599, "59:59 min"), (5390, "1:30 h"),
+     (8400, "2:20 h")],
+)  # fmt: skip
 def test_seconds_are_shown_with_a_unit(seconds, shown):
     assert format_seconds(seconds) == shown
 

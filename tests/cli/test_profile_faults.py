@@ -113,7 +113,7 @@ def test_a_command_that_ends_with_a_status_had_an_error_of_its_own(tmp_path, wor
 def test_a_command_that_trains_for_too_few_steps_is_asked_for_more_of_them(tmp_path):
     _, error = failed(tmp_path, "sys.exit()", WAYS["command"])
 
-    told = r"it trained for [\d.]+ s, and measuring takes about 4\.5 s\. Let it train for [\d,]+ steps or"
+    told = r"it trained for [\d.]+ m?s, and measuring takes about 4\.5 s\. Let it train for [\d,]+ steps or"
     assert re.search(told, error)
     assert "--fresh" not in error, "the advice for a search, which is given for a race and a profile, too"
 
