@@ -65,6 +65,7 @@ class SettledTraining:
     commit: str
     request: StudyRequest
     launcher: Launcher
+    inspection_seconds: float  # that looking at it took
 
 
 def named_training(name: Name) -> NamedTraining:
@@ -118,10 +119,13 @@ def may_declare(name: Name, knob: str) -> bool:
 
 def inspect_training(
     one: NamedTraining, target: str, device: str | None, seed: int, folder: Path, launcher: Launcher
-) -> tuple[Environment, TargetFacts]:
-    """Return what one real step of the training in `folder` shows. Raises `RaceFailed` if it does not run."""
+) -> tuple[Environment, TargetFacts, float]:
+    """Return what one real step of the training in `folder` shows, and the seconds that it took.
+
+    Raises `RaceFailed` if it does not run.
+    """
     try:
-        return inspect(target, device, seed, folder, launcher, ranks=one.ranks)[:2]
+        return inspect(target, device, seed, folder, launcher, ranks=one.ranks)
     except TargetError as error:
         raise RaceFailed(
             f"{one.label} does not train, so the race ends. Correct it, or leave it out. {error}",
@@ -132,11 +136,11 @@ def inspect_training(
 
 
 def settle_training(
-    one: NamedTraining, target: str, commit: str, seed: int, found: tuple[Environment, TargetFacts],
+    one: NamedTraining, target: str, commit: str, seed: int, found: tuple[Environment, TargetFacts, float],
     launcher: Launcher,
 ) -> SettledTraining:  # fmt: skip
     """Return the training with its configuration. Raises `UsageError` if its settings cannot be set."""
-    environment, facts = found
+    environment, facts, seconds = found
     values, is_held = _with_derived({**one.values, **one.changed}, target, facts)
     settings = Settings.of(
         target=target, device=environment.device, baseline=values, global_batch="keep" if is_held else "free",
@@ -146,8 +150,9 @@ def settle_training(
     _check_effect(one, request, facts)
     digest = "" if commit else request.target_digest
     return SettledTraining(
-        label=one.label, commit=commit, request=structs.replace(request, target_digest=digest), launcher=launcher
-    )
+        label=one.label, commit=commit, request=structs.replace(request, target_digest=digest), launcher=launcher,
+        inspection_seconds=seconds,
+    )  # fmt: skip
 
 
 def _check_effect(one: NamedTraining, request: StudyRequest, facts: TargetFacts) -> None:

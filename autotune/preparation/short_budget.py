@@ -20,10 +20,12 @@ def budget_note(
     settings: Settings, request: StudyRequest, space: SearchSpace, inspection_seconds: float, gone_seconds: float = 0.0
 ) -> str:
     """Return the sentence about the time budget before the first probe; empty if the budget suffices."""
-    step_seconds = request.facts.step.seconds if request.facts.step is not None else 0.0
-    is_in_turn = loads_in_turn(request.baseline, request.environment.device_kind)
-    steps = FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_PROBE_STEPS
-    return short_budget(settings, space, inspection_seconds, step_seconds, steps, gone_seconds)
+    return short_budget(settings, space, inspection_seconds, *_steps(request), gone_seconds)
+
+
+def first_probe_seconds(request: StudyRequest, inspection_seconds: float, budget: ProbeBudget) -> float:
+    """Return the expected seconds of a probe of the baseline before any was run; of a command's at least."""
+    return _probe_seconds(request.target, inspection_seconds, *_steps(request), budget)
 
 
 def short_budget(
@@ -32,16 +34,12 @@ def short_budget(
 ) -> str:  # fmt: skip
     """Return that the time left is too short for a search with a confirmation; empty if it suffices.
 
-    The expected time of a probe is that of an inspection, which starts, loads, builds and takes a step like a probe,
-    plus the probe's further steps (`fewest_steps` in all) and its measuring. For a command, the inspection and the
-    first step count for the first probe only, which may take as long again: most of this time goes into what its script
-    imports and prepares for the first time. That first probe shows more (`tuning/opening.py`). `gone_seconds` are those
-    of the budget since the search began.
+    For a command, the inspection and the first step count for the first probe only, which may take as long again: most
+    of this time goes into what its script imports and prepares for the first time. That first probe shows more
+    (`tuning/opening.py`). `gone_seconds` are those of the budget since the search began.
     """
-    steps, is_cold = (fewest_steps - 1) * step_seconds, is_command(settings.target)
-    probe = MEASURED.min_warmup_seconds + MEASURED.max_compute_seconds + MEASURED.min_seconds
-    if not is_cold:
-        probe = inspection_seconds + max(probe, steps)
+    is_cold = is_command(settings.target)
+    probe = _probe_seconds(settings.target, inspection_seconds, step_seconds, fewest_steps, MEASURED)
     budget, after_baseline = settings.time_budget_seconds, 1 + probe_count(1, FEWEST_ROUNDS, 1)
     count = 1 + after_baseline * (len(space.configs) > 1)
     left, longest = budget - gone_seconds, probe + inspection_seconds * is_cold
@@ -55,3 +53,22 @@ def short_budget(
         f"{format_seconds(probe)} here, and the shortest search with its confirmation takes {counted(count, 'probe')}"
         f"{gone}.{first} Use --time-budget {math.ceil((gone_seconds + max(count * probe, longest)) / 60)}m or more."
     )
+
+
+def _steps(request: StudyRequest) -> tuple[float, int]:
+    """Return the seconds of the step that was looked at, and the fewest steps of a probe of the baseline."""
+    is_in_turn = loads_in_turn(request.baseline, request.environment.device_kind)
+    seconds = request.facts.step.seconds if request.facts.step is not None else 0.0
+    return seconds, FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_PROBE_STEPS
+
+
+def _probe_seconds(
+    target: str, inspection_seconds: float, step_seconds: float, fewest_steps: int, budget: ProbeBudget
+) -> float:
+    """Return the expected seconds of a probe.
+
+    They are those of an inspection, which starts, loads, builds and takes a step like a probe, plus the probe's further
+    steps (`fewest_steps` in all) or its measuring.
+    """
+    measuring = budget.min_warmup_seconds + budget.max_compute_seconds + budget.min_seconds
+    return measuring if is_command(target) else inspection_seconds + max(measuring, (fewest_steps - 1) * step_seconds)

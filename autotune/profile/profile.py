@@ -88,7 +88,7 @@ def profile(
         found = inspect(
             named.target, device, PROFILE_SEED, looked_in, launcher, ranks=named.ranks,
             error_of=lambda ended: _error(named.label, ended, looked_in, _smaller_batch(named.target, None), output),
-        )[:2]  # fmt: skip
+        )  # fmt: skip
         request = settle_training(named, named.target, "", PROFILE_SEED, found, launcher).request
         if verify and request.facts.owns_loop:
             raise UsageError(

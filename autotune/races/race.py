@@ -110,7 +110,7 @@ def _contestants(
     folder: Path, tell: Callable[[str], None],
 ) -> list[SettledTraining]:  # fmt: skip
     """Inspect each code once, for all settings with which it races; return the contestants."""
-    found, looked = [], dict[tuple[str, str, int], tuple[Environment, TargetFacts]]()
+    found, looked = [], dict[tuple[str, str, int], tuple[Environment, TargetFacts, float]]()
     for one in named:
         tree = checkout if one.revision else None
         target, commit = (tree.target(one.target), tree.commit) if tree else (one.target, "")

@@ -13,6 +13,7 @@ fewest rounds of all.
 from __future__ import annotations
 
 import itertools
+import math
 import statistics
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -31,12 +32,14 @@ from autotune.core.results import Outcome, Trial
 from autotune.errors import EnvironmentUnfit, RaceFailed
 from autotune.launch.base import LOG
 from autotune.preparation.named_training import SettledTraining
+from autotune.preparation.short_budget import first_probe_seconds
 from autotune.races.records import Ended, verdict_on
 from autotune.sentences import first_few
 from autotune.study import disk
 from autotune.study.history import History
 from autotune.study.summary import ConfigSummary, rounds_of
 from autotune.study.valid_probes import BACK_OFF_SECONDS, Judged, interference_causes
+from autotune.targets.commands.command import is_command
 from autotune.tuning.probing import probe_request, with_repeat, with_retry
 from autotune.units import format_rate, format_seconds
 
@@ -59,7 +62,7 @@ class RaceRun:
         self.contestants, self.folder, self._tolerance = contestants, folder, tolerance
         self._time, self._pause, self._tell = time, pause, tell
         self._histories = [History(one.request) for one in contestants]
-        guesses = [history.times.expected_seconds(BRIEF, history.request.baseline) for history in self._histories]
+        guesses = [first_probe_seconds(one.request, one.inspection_seconds, BRIEF) for one in contestants]
         configs = [one.request.baseline for one in contestants]
         self._known = (
             guesses if known_seconds is None else list(map(known_seconds, configs))
@@ -84,6 +87,7 @@ class RaceRun:
 
         Raises `RaceFailed` if a contestant fails.
         """
+        self._tell_overrun()
         for number in itertools.count() if rounds is None else range(rounds):
             if number >= FEWEST_ROUNDS and sum(map(self._expected, self.running)) > self._time.left_seconds:
                 return "time"
@@ -108,10 +112,13 @@ class RaceRun:
         if self._is_overrun or self._may_leave or self._affords():
             return
         self._is_overrun = True
+        needed, left = sum(map(self._owed, self.running)), max(0.0, self._time.left_seconds)
+        is_least = any(is_command(one.request.target) for one in self.contestants) and not self.trials
         self._tell(
-            f"The time budget is too short: {FEWEST_ROUNDS} rounds always run, or there is no interval. About "
-            f"{sum(map(self._owed, self.running)):.0f} s are still needed, "
-            f"{max(0.0, self._time.left_seconds):.0f} s are left."
+            f"The time budget of {format_seconds(self._time.seconds)} is too short: {FEWEST_ROUNDS} rounds of all "
+            f"contestants always run, or there is no interval. That takes {'at least' if is_least else 'about'} "
+            f"{format_seconds(needed)} more, and {format_seconds(left)} are left. Use --time-budget "
+            f"{math.ceil((self._time.elapsed_seconds + needed) / 60)}m or more to have them in time."
         )
 
     def _dismiss(self) -> None:

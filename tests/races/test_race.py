@@ -92,8 +92,35 @@ def test_a_budget_that_two_rounds_do_not_fit_into_is_told(tmp_path, capsys):
 
     said = capsys.readouterr().out
     assert result.seconds > 8
-    assert said.count("The time budget is too short: 2 rounds always run") == 1
-    assert said.index("The time budget is too short") < said.index("Round 1")  # the first probe showed it
+    assert said.count("The time budget of 8.0 s is too short: 2 rounds of all contestants always run") == 1
+    assert said.index("is too short") < said.index("Round 1")  # the first probe showed it
+
+
+class Inspected(Simulated):
+    """To look at each contestant took three seconds; `events` has what was done and told."""
+
+    def __init__(self, events):
+        super().__init__({"a.py": 0.0, "b.py": 0.0}, noise=0.004, seed=0)
+        self.events = events
+
+    def run(self, request, folder):
+        self.events.append(type(request))
+        result = super().run(request, folder)
+        return replace(result, elapsed_seconds=3.0) if isinstance(request, InspectRequest) else result
+
+
+def test_a_budget_that_two_rounds_surely_do_not_fit_into_is_told_before_the_first_probe(tmp_path):
+    events = []
+    machine, settings = Inspected(events), RaceSettings(time_budget_seconds=10, folder=tmp_path / "race")
+
+    race([_named("a.py"), _named("b.py")], settings, lambda _: machine, events.append, machine.clock, lambda _: None)
+
+    (said,) = (one for one in events if isinstance(one, str) and "too short" in one)
+    assert said == (
+        "The time budget of 10 s is too short: 2 rounds of all contestants always run, or there is no interval. That "
+        "takes about 17 s more, and 10 s are left. Use --time-budget 1m or more to have them in time."
+    )
+    assert events.index(said) < events.index(ProbeRequest)
 
 
 @pytest.mark.parametrize("known", [2.0, 3.0, 20.0])
