@@ -40,6 +40,11 @@ class OwnBatches:
         parts = {keys for keys, _ in places}
         return self.can_be_seen and parts == self._parts and all(dimension == 0 for _, dimension in places)
 
+    @property
+    def fits_every_part(self) -> bool:
+        """Whether the batch has parts, and each of them a dimension of the size asked for."""
+        return bool(self._parts) and {keys for keys, _ in self._places or []} == self._parts
+
     def __call__(self, batch: Any) -> int:
         """Return the number of samples in `batch`. Raises `TargetError` if no dimension can be the samples'."""
         if self._places is None:

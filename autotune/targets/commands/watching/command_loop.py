@@ -189,6 +189,8 @@ class CommandLoop(OwnLoop):
         size = "samples not counted" if facts.dataset_samples is None else f"{facts.dataset_samples:,} samples"
         text = "no DataLoader" if data is None else f"{type(data).__name__}, {size}"
         yield Finding(name="data", text=f"{text}; batches of {seen.micro_batch}")
+        if self._witness is not None and (counted_by := self._witness.batches.finding) is not None:
+            yield counted_by
         yield Finding(name="loop", text=f"{self.label}, run as it is; its steps were watched")
         if launch := self._program and self._program.launch:
             yield Finding(

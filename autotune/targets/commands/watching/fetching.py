@@ -21,8 +21,10 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as loading
 
-from autotune.targets.batches import are_tensors, count_tokens, first_dimension
+from autotune.core.records import Finding
+from autotune.targets.batches import count_tokens
 from autotune.targets.commands.distributed import world_size
+from autotune.targets.commands.watching.loader_batches import LoaderBatches, cut_of
 from autotune.targets.own_loop import LoopReport
 from autotune.targets.tracebacks import calling_place
 
@@ -61,8 +63,7 @@ class Fetching:
         # By dataset that was fetched from with gradients: the batches of an epoch; 0: unknown.
         self._training_epoch_batches: dict[int, int] = {}
         self._places: dict[int, str] = {}  # the lines that made loaders, by the identity of their dataset
-        self._loader_batches: dict[int, int] = {}  # samples of a batch as the loader was made, likewise
-        self._is_cut: dict[int, bool] = {}  # by dataset: whether the first dimension is not that of the samples
+        self._counts: dict[int, LoaderBatches] = {}  # likewise
         self._asked = 0.0  # time at which an iterator was made that has given nothing yet
 
     @property
@@ -88,7 +89,14 @@ class Fetching:
     @property
     def loader_batch(self) -> int:
         """The samples of a batch, as the training loader was made; 0: it does not say."""
-        return self._loader_batches.get(id(self.data), 0)
+        counts = self._counts.get(id(self.data))
+        return (counts.cut or 0) if counts else 0
+
+    @property
+    def finding(self) -> Finding | None:
+        """How the samples of the training loader's batches are counted, if that is inferred."""
+        counts = self._counts.get(id(self.data))
+        return counts.finding if counts else None
 
     def take(self) -> Fetched | None:
         """Return the oldest waiting batch, because one was trained on; None: none waits."""
@@ -161,12 +169,10 @@ class Fetching:
             self._report.alive()
             return
         self._latest = data
-        first, cut = _first_dimension(batch), getattr(iterator._index_sampler, "batch_size", None)
-        # A first dimension above the loader's batch size is that of time steps or nodes, not of samples.
-        if isinstance(cut, int) and torch.is_grad_enabled():
-            self._loader_batches[id(data)] = cut
-        is_cut = self._is_cut.setdefault(id(data), isinstance(cut, int) and (first is None or first > cut))
-        samples = int((cut if is_cut else first) or cut or 1)
+        sampler, counts = iterator._index_sampler, self._counts.get(id(data))
+        if counts is None or counts.cut != cut_of(sampler):
+            counts = self._counts[id(data)] = LoaderBatches(sampler)
+        samples = counts(batch)
         fetched = Fetched(samples=samples, tokens=count_tokens(batch), seconds=seconds)
         self._waiting.setdefault(id(data), deque(maxlen=_MOST)).append(fetched)
         if self.data is None or data is self.data:
@@ -184,12 +190,3 @@ def _options(iterator: Any) -> dict[str, Any]:
     if torch.accelerator.is_available():
         found["pin_memory"] = iterator._pin_memory
     return found
-
-
-def _first_dimension(batch: Any) -> int | None:
-    """Return `first_dimension(batch)`, in a fifth of the time for a pair of equally long tensors, the usual batch."""
-    if are_tensors(batch) and len(batch) == 2 and batch[0].dim() and batch[1].dim():
-        one, other = len(batch[0]), len(batch[1])
-        if one == other:
-            return one
-    return first_dimension(batch)
