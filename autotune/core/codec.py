@@ -48,7 +48,7 @@ def read(path: Path, kind: type[R], completed: Callable[[R], R] = lambda record:
     except (msgspec.DecodeError, ValueError, RecursionError) as error:
         raise StudyError(
             f"{path} is not a readable {kind.__name__}: {error}. It was probably cut short, edited, or written by "
-            f"another version of autotune. Move it away to go on without it."
+            f"another program or version of autotune. Move it away to go on without it."
         ) from error
     protocol = getattr(record, "protocol", PROTOCOL_VERSION)
     if protocol != PROTOCOL_VERSION:

@@ -11,9 +11,9 @@ from typing import Any, BinaryIO
 
 from autotune.core import codec
 from autotune.core.records import Record
-from autotune.core.requests import Request
-from autotune.errors import EnvironmentUnfit
-from autotune.launch.base import LOG, RESULT
+from autotune.core.requests import Asked, Request
+from autotune.errors import EnvironmentUnfit, StudyError
+from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.targets.commands.hygiene import OUTPUT_FOLDER, RANKS_FOLDER
 from autotune.units import format_bytes
 
@@ -39,6 +39,17 @@ def store(folder: Path, name: str, record: Record) -> None:
         with suppress(OSError):
             (folder / f"{name}.partial").unlink(missing_ok=True)
         raise unwritable(folder, error) from error
+
+
+def request_in(folder: Path, kind: type[Asked]) -> Asked:
+    """Return the request of the result in `folder`. Raises `StudyError` if it is damaged or not there."""
+    try:
+        return codec.read(folder / REQUEST, kind)
+    except (FileNotFoundError, IsADirectoryError) as error:
+        raise StudyError(
+            f"{folder} has a {RESULT} and no {REQUEST}, so that it is not known what was measured. It was probably "
+            f"copied in part, or that file was deleted. Copy it again, or move {folder} away to go on without it."
+        ) from error
 
 
 def open_log(folder: Path) -> BinaryIO:

@@ -38,12 +38,12 @@ from autotune.core.results import ProbeResult, Trial
 from autotune.errors import EnvironmentUnfit, StudyError, StudyNotFound
 from autotune.knobs import completed, defaults
 from autotune.launch.base import LOG, REQUEST, RESULT
-from autotune.launch.files import COMPILED_FOLDER, store, take_outputs_away
+from autotune.launch.files import COMPILED_FOLDER, request_in, store, take_outputs_away
 from autotune.launch.files import unwritable as unwritable  # the same words wherever a study cannot be written
 from autotune.sampler.prediction import Prediction
 from autotune.study.progress import PROGRESS
 from autotune.study.running import LOCK as LOCK
-from autotune.study.running import is_running, not_begun
+from autotune.study.running import is_running, no_study, not_begun
 
 STUDIES = Path("studies")
 BEST, STUDY, DATABASE, FLEET = "best.json", "study.json", "study.db", "fleet.json"
@@ -81,26 +81,20 @@ def find(name: str | Path | None) -> Path:
                 f"{folder} cannot be read: {error.strerror}. It is probably another user's. Have it made readable, or "
                 f"name another study."
             ) from error
-    why = "is not a study: it has no study.json" if Path(name).is_dir() else "is a file, and a study is a folder"
-    why = why if Path(name).exists() else "does not exist"
     places = (Path(name), STUDIES / name)
-    failed = [one for one in places if (one / INSPECT / RESULT).is_file() or is_running(one)]
-    probes = len(_probe_folders(Path(name)))
     if races := [one for one in places if (one / RACE).is_file()]:
         raise StudyNotFound(
             f"{races[0]} is no study: it is a race, and nothing was searched. No command shows a race again. Read its "
             f"result in {races[0] / RACE}, or measure anew with `autotune race`."
         )
-    if failed and not probes:
-        raise StudyNotFound(not_begun(failed[0], failed[0] / INSPECT))
-    if probes:
-        why += f" (lost? The command that searched it rebuilds that from its {probes} probes)"
-    bare = Path(name).name
-    if bare != str(name) and any(map(is_study, (Path(bare), STUDIES / bare))):
-        raise StudyNotFound(f"{name} {why}. The folder before the name is probably wrong. Did you mean {bare}?")
-    names = [str(folder) for folder in studies(STUDIES)]
-    there = f"Studies here: {', '.join(names)}." if names else f"There are no studies under {STUDIES}/."
-    raise StudyNotFound(f"{name} {why}. {there} Run `autotune search` first, or name one of them.")
+    there = [one for one in places if one.exists()]
+    place = next((one for one in there if (one / PROBES).is_dir()), [*there, *places][0])
+    probes = len(_probe_folders(place))
+    if not probes and (begun := [one for one in places if (one / INSPECT / RESULT).is_file() or is_running(one)]):
+        raise StudyNotFound(not_begun(begun[0], begun[0] / INSPECT))
+    meant = [Path(place.name), STUDIES / place.name]
+    meant += [*place.parents, STUDIES / place.stem] if there else []  # best.json of a study, or its model.py
+    raise StudyNotFound(no_study(name, place, probes, list(filter(is_study, meant)), studies(STUDIES)))
 
 
 def is_study(folder: Path) -> bool:
@@ -138,7 +132,7 @@ def read_trials(folder: Path) -> tuple[Trial, ...]:
 
 def read_trial(place: Path) -> Trial:
     """Return the finished probe in folder `place`. Raises `StudyError` if a file is damaged."""
-    request = codec.read(place / REQUEST, ProbeRequest)
+    request = request_in(place, ProbeRequest)
     result = codec.read(place / RESULT, ProbeResult)
     return Trial(
         number=request.number,
@@ -163,7 +157,7 @@ def attempts(folder: Path, kind: Kind[Asked, ResultT]) -> tuple[tuple[Asked, Res
     For probes, `read_trials` returns more.
     """
     return tuple(
-        (codec.read(place / REQUEST, kind.request), codec.read(place / RESULT, kind.result))
+        (request_in(place, kind.request), codec.read(place / RESULT, kind.result))
         for place in _numbered(folder / kind.folder)
         if (place / RESULT).is_file()
     )

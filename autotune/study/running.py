@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 
 from autotune.core import codec
 from autotune.core.results import Inspection
 from autotune.launch.base import LOG, RESULT
+from autotune.sentences import first_few
+from autotune.units import counted
 
 LOCK = "study.lock"
+MOST_NAMED = 10  # studies in an error
 
 
 def is_running(folder: Path) -> bool:
@@ -41,3 +46,30 @@ def not_begun(folder: Path, inspected: Path) -> str:
         f"{folder} is no study yet: its search ended before the first probe{why}. The target probably has a mistake. "
         f"Correct it, and search again. Full log: {inspected / LOG}"
     )
+
+
+def no_study(name: str | Path, place: Path, probes: int, meant: Sequence[Path], known: Sequence[Path]) -> str:
+    """Return why `place`, which was asked for as `name`, is no study, and what to name instead.
+
+    `probes` are there without a study; `meant` are studies that the name may stand for, `known` those of this folder.
+    """
+    if place.is_dir() and probes:
+        return (
+            f"{place} is not a study: it has {counted(probes, 'probe')} and no study.json, which was probably lost. "
+            f"Run the command that searched it once more: it rebuilds that file, if {place}/inspect is there, too."
+        )
+    if place.is_dir():
+        is_empty = not any(place.iterdir())
+        likely = (
+            "It is empty, so the search probably wrote elsewhere" if is_empty else "Another folder was probably meant"
+        )
+        why = f"{place} is not a study: it has no study.json. {likely}"
+    elif place.exists():
+        why = f"{place} is a file, and a study is a folder. Another name was probably meant"
+    else:
+        why = f"{name} does not exist. It was probably mistyped, or searched from another folder than {Path.cwd()}"
+    if near := [*meant, *(one for one in known if get_close_matches(place.name, [one.name]))]:
+        return f"{why}. Did you mean {near[0]}?"
+    if not known:
+        return f"{why}. There is no study here yet: run `autotune search model.py` first."
+    return f"{why}. Studies here: {first_few(list(map(str, known)), MOST_NAMED)}. Name one of them, or search first."

@@ -104,6 +104,14 @@ def test_a_damaged_file_is_named(tmp_path, name):
         disk.read_trials(tmp_path)
 
 
+def test_a_result_without_its_request_is_damage_too(tmp_path):
+    _begin(tmp_path, measured())
+    (tmp_path / "probes" / "0000" / REQUEST).unlink()
+
+    with pytest.raises(StudyError, match=r"0000 has a result\.json and no request\.json, .* probably .* Copy it again"):
+        disk.read_trials(tmp_path)
+
+
 def test_a_study_is_found_by_path_or_by_name(home):
     made = _study(home / "studies" / "resnet")
 
@@ -139,9 +147,11 @@ def test_what_is_not_found_lists_what_there_is(home):
     _study(home / "studies" / "resnet")
     (home / "empty").mkdir()
 
-    with pytest.raises(StudyNotFound, match=r"lstm does not exist\. Studies here: studies/resnet\. Run"):
+    with pytest.raises(StudyNotFound, match=r"lstm does not exist\. It was .* Studies here: studies/resnet\. Name one"):
         disk.find("lstm")
-    with pytest.raises(StudyNotFound, match=r"empty is not a study: it has no study\.json"):
+    with pytest.raises(
+        StudyNotFound, match=r"empty is not a study: it has no .* It is empty, .* elsewhere\. Studies here"
+    ):
         disk.find("empty")
 
 
@@ -149,8 +159,28 @@ def test_what_is_not_found_lists_what_there_is(home):
 def test_a_study_that_is_named_with_a_wrong_folder_is_proposed(home, place):
     _study(home / place)
 
-    with pytest.raises(StudyNotFound, match=r"s/nan does not exist\. .*\. Did you mean nan\?"):
+    with pytest.raises(StudyNotFound, match=rf"s/nan does not exist\. .*\. Did you mean {place}\?"):
         disk.find("runs/nan" if place == "studies/nan" else "studies/nan")
+
+
+@pytest.mark.parametrize("name", ["studies/resnet/best.json", "studies/resnet/probes", "resnet.py", "resnt"])
+def test_a_part_of_a_study_its_target_and_a_typing_error_lead_to_the_study(home, name):
+    _study(home / "studies" / "resnet")
+    (home / "resnet.py").touch()
+    (home / "studies" / "resnet" / "best.json").write_text("{}")
+    (home / "studies" / "resnet" / "probes").mkdir()
+
+    with pytest.raises(StudyNotFound, match=r"\. .*\. Did you mean studies/resnet\?"):
+        disk.find(name)
+
+
+@pytest.mark.parametrize("name", ["lost", "studies/lost"])
+def test_a_study_without_its_record_is_told_by_its_name_too(home, name):
+    _begin(home / "studies" / "lost", measured())
+    codec.write(disk.make(home / "studies" / "lost" / disk.INSPECT) / RESULT, Inspection(outcome=Outcome.OK))
+
+    with pytest.raises(StudyNotFound, match=r"studies/lost is not a study: it has 1 probe and no .* Run the command"):
+        disk.find(name)
 
 
 @pytest.mark.parametrize("name", ["race-train", "studies/race-train"])
@@ -164,6 +194,8 @@ def test_a_race_is_said_to_be_one_by_its_name_too(home, name):
 def test_where_nothing_was_searched_the_first_command_is_named(home):
     with pytest.raises(StudyNotFound, match="Run `autotune search"):
         disk.find(None)
+    with pytest.raises(StudyNotFound, match=r"lstm does not exist\. It was .* no study here yet: run `autotune search"):
+        disk.find("lstm")
 
 
 def test_a_file_in_the_way_of_a_study_is_named(tmp_path):
