@@ -168,11 +168,13 @@ class Code(NumberedCode):
         "all candidates measured: {measured:counted configuration}[; {left_out:,} more were ruled out without a "
         "probe]; no other in the space could fit and be {better}")
     BOUNDED = "bounded", 502, "untried configurations: at most {rest:.0%} {better} (90% confidence, model estimate)"
-    SAMPLED = "sampled", 503, "{measured:,} of {total:counted configuration} tried; no estimate for the rest"
+    SAMPLED = ("sampled", 503,
+        "{measured:,} of {total:counted configuration} tried[, {failed:,} of which did not run]; no estimate for the "
+        "rest")
 
     ALL_TRIED = ("all-tried", 504,
         "{measured:,} of {total:counted configuration} measured[, {hung:,} hung][, {crashed:,} crashed]"
-        "[, {left_out:,} ruled out without a probe]")
+        "[, {failed:,} failed in your code][, {left_out:,} ruled out without a probe]")
 
     # 6xx: what was gained, if that is not speed
     LESS_MEMORY = ("less-memory", 601,

@@ -127,7 +127,7 @@ def notice(code: Code, **numbers: Number) -> Notice:
         for name, value in said.items()
         if not isinstance(value, float) or math.isfinite(value)
     }
-    text = " ".join(worded(part, said | given, given.keys()) for part in _sentences(code, said) if part)
+    text = " ".join(filter(None, (worded(part, said | given, given.keys()) for part in _sentences(code, said))))
     return Notice(code=code, numbers=given, text=text)
 
 
@@ -146,7 +146,7 @@ def worded(sentence: str, numbers: Mapping[str, Number], given: Set[str]) -> str
     """Return the sentence with its numbers; what stands in brackets only where all of its own are given, none empty."""
     known = {name for name in given if numbers[name] != ""}
     shown = OPTIONAL.sub(lambda part: part[1] if named(part[1]) <= known else "", sentence)
-    return _WORDS.vformat(shown, (), numbers)
+    return _WORDS.vformat(shown, (), numbers).strip()  # the space before a part whose neighbour is left out
 
 
 def _sentences(code: Code, numbers: Mapping[str, Number]) -> tuple[str, str]:

@@ -168,6 +168,8 @@ PRECISION_REFUSED = (
     "Compute in float32 what its rounding spoils, such as a logarithm or a division, and search with --fresh.",
 )
 CONFIGURATIONS_FAILED = (
-    "{count:counted configuration} {outcome}[, and {crashed:,} crashed]: how fast such are is not known.",
-    "`autotune explain STUDY --measure` tries again each setting that only hung or crashed.",
+    "{count:counted configuration} {outcome}[ ({error})][, {others:,} with another error][, {hung:,} hung]"
+    "[, and {crashed:,} crashed]: how fast such are is not known.",
+    "[Mend {place}, or hold what it needs with --fix.][ `autotune explain STUDY --measure` tries again the settings of "
+    "{accidents:counted configuration} that only hung or crashed.]",
 )

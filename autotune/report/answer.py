@@ -276,4 +276,5 @@ def _whole(warning: Notice) -> str:
 
 
 def _brief(warning: Notice) -> str:
-    return cropped(warning.brief, LONGEST_TEXT)
+    is_failure = warning.code is Code.CONFIGURATIONS_FAILED  # whose error is what matters
+    return cropped(warning.meaning if is_failure else warning.brief, LONGEST_TEXT)

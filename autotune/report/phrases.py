@@ -152,10 +152,14 @@ def rounds_run(recommendation: Recommendation) -> int:
 
 def what_would_tell(recommendation: Recommendation) -> str:
     """Return how an open answer can be decided: by a longer time budget, or on a quiet machine."""
-    rival, known = recommendation.undecided, recommendation.certificate
-    if rival is None and known is not None and known.code is Code.ALL_TRIED:
-        study = shell_word(recommendation.study)
+    rival, known, study = recommendation.undecided, recommendation.certificate, shell_word(recommendation.study)
+    if rival is None and known is not None and (known.figure("hung") or known.figure("crashed")):
         return f"Find out why the others do not run. `autotune explain {study} --measure` tries their settings again."
+    if rival is None and known is not None and known.figure("failed") >= max(1, known.figure("measured") - 1):
+        return (
+            f"Find out why no other ran: `autotune show {study} --failed` lists how each ended. Mend that and search "
+            f"again with --fresh, or hold what they need with --fix."
+        )
     if rival is None or rival.rounds_needed is None:  # or no rival was compared
         return "Run the same command again when the machine is quiet, with a longer --time-budget. Probes are kept."
     return (
@@ -181,8 +185,8 @@ def headline(recommendation: Recommendation) -> str:
             return f"keep {name}: nothing else could be compared with it"
         if any(one.reason.code is Code.NOT_MEASURED_AGAIN for one in recommendation.runners_up):  # earlier versions
             return f"keep {name} for now: there was no time to confirm another one (use a longer --time-budget)"
-        if tried := _tried(recommendation):
-            return f"keep {name} for now: {tried}, and no configuration was {objective.unbeaten}"
+        if few := _few_that_ran(recommendation):
+            return f"keep {name} for now: {few}, and no configuration was {objective.unbeaten}"
         return f"keep {name}: no configuration was {objective.unbeaten}"
     if recommendation.speedup is None:
         return f"{objective.best} configuration found; {name} does not run here, so there is no speed-up"
@@ -197,13 +201,14 @@ def headline(recommendation: Recommendation) -> str:
     return f"{objective.best} allowed configuration, {compared} {name} ({seen})"
 
 
-def _tried(recommendation: Recommendation) -> str:
-    """`only 1 of 344 other configurations ran`, if too few ran to be representative; else empty."""
+def _few_that_ran(recommendation: Recommendation) -> str:
+    """`only 1 of 344 other configurations ran`, if too few did to be representative; else empty."""
     known = recommendation.certificate
     if known is None or known.code is not Code.SAMPLED:
         return ""
-    tried, total = (int(known.figure(name)) - 1 for name in ("measured", "total"))
-    return f"only {tried} of {total:,} other configurations ran" if tried < FEW_OTHERS else ""
+    others, total = (int(known.figure(name)) - 1 for name in ("measured", "total"))
+    ran = others - int(known.figure("failed"))
+    return f"only {ran} of {total:,} other configurations ran" if ran < FEW_OTHERS else ""
 
 
 def split_headline(recommendation: Recommendation) -> tuple[str, str]:

@@ -124,11 +124,11 @@ class History:
         """All configurations that were probed."""
         return {trial.config for trial, _ in self.judged}
 
-    def without_measurement(self, outcome: Outcome) -> int:
-        """Return how many configurations never ran, and ended so in their last probe."""
+    @property
+    def never_ran(self) -> dict[Config, Trial]:
+        """The last probe of each configuration that never ran."""
         ran = {trial.config for trial, _ in self.judged if trial.result.measurement is not None}
-        last = {trial.config: trial.result.outcome for trial, _ in self.judged if trial.config not in ran}
-        return sum(one is outcome for one in last.values())
+        return {trial.config: trial for trial, _ in self.judged if trial.config not in ran}
 
     @property
     def best_score(self) -> float:

@@ -10,17 +10,15 @@ from autotune.answer.compile_advice import with_compile_advice
 from autotune.answer.recommend import StudyFacts, recommend
 from autotune.answer.refused_precision import with_refused_precisions
 from autotune.context.search_context import SearchContext
-from autotune.core.codes import Code
-from autotune.core.notices import Notice, notice
+from autotune.core.notices import Notice
 from autotune.core.records import Config
-from autotune.core.results import Outcome
 from autotune.gradient_noise.stage import with_batch_advice
-from autotune.objectives.verdict import WORDS
 from autotune.profile.stage import with_slow_lines
 from autotune.study.answers import keep_answer
 from autotune.study.recommendation import Recommendation
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.exploration import recounted
+from autotune.tuning.failed_configurations import FailedConfigurations
 
 
 def recommendation_of(
@@ -28,7 +26,7 @@ def recommendation_of(
 ) -> Recommendation:
     """Return the recommendation that follows from the confirmation; only one of `among`, if any are given."""
     history = context.history
-    certificate = recounted(certificate, len(history.probed))
+    certificate = recounted(certificate, history)
     facts = StudyFacts(
         study=str(context.folder), probes=len(history.judged), seconds=context.budget.elapsed_seconds,
         losses=history.loss_verdicts, busy=history.is_busy, certificate=certificate, probed=history.probed,
@@ -40,14 +38,8 @@ def recommendation_of(
         answer = replace(answer, undecided=replace(open_one, minutes_needed=advised))  # one advice instead of two
     if context.code_changed:
         answer = replace(answer, warnings=(context.code_changed, *answer.warnings))
-    hung, crashed = (history.without_measurement(one) for one in (Outcome.TIMEOUT, Outcome.CRASHED))
-    if hung or crashed:
-        how = WORDS[Outcome.TIMEOUT if hung else Outcome.CRASHED]
-        failed = notice(
-            Code.CONFIGURATIONS_FAILED, count=hung or crashed, outcome=how,
-            crashed=(hung and crashed) or None,
-        )  # fmt: skip
-        answer = replace(answer, warnings=(*answer.warnings, failed))
+    if warning := FailedConfigurations.of(history).warning:
+        answer = replace(answer, warnings=(*answer.warnings, warning))
     answer = with_refused_precisions(answer, history, summaries)
     return with_slow_lines(with_compile_advice(with_batch_advice(answer, history), history), context)
 

@@ -16,12 +16,13 @@ from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config
 from autotune.core.requests import ProbeRequest
-from autotune.core.results import Outcome
 from autotune.fleet.records import FleetWorker
 from autotune.sentences import capitalized
 from autotune.study import disk
+from autotune.study.history import History
 from autotune.study.machines import at_home, machine_speed, of_machine, quarantine_reasons
 from autotune.study.valid_probes import describe_drift, is_baseline_due
+from autotune.tuning.failed_configurations import FailedConfigurations
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.tuning.turns import Turns
 from autotune.units import counted, format_seconds
@@ -34,6 +35,7 @@ PATIENCE_PROBES = 15
 LITTLE_GAIN, VAIN_PROPOSALS, FEWEST_PROBES = 0.02, 2, 8
 LEAST_PROGRESS = 0.01  # share of the best: less is no gain, and no smaller bound is reported (docs/notes/search.md 2)
 UNBELIEVABLE_GAIN = 1.0  # a bound of "at most twice as fast" or more says nothing
+NONE_FAILED = FailedConfigurations()
 
 
 def explore(context: SearchContext) -> None:
@@ -57,8 +59,8 @@ def bound_the_rest(context: SearchContext) -> Notice:
     rest = context.sampler.faster_elsewhere(study) if learned else None
     configs = context.space.configs
     space = len(configs) + sum(config not in configs for config in set(history.probed))
-    hung, crashed = (history.without_measurement(one) for one in (Outcome.TIMEOUT, Outcome.CRASHED))
-    found = bound(len(history.probed), len(context.trades.remaining()), rest, better, space, hung=hung, crashed=crashed)
+    failed = FailedConfigurations.of(history)
+    found = bound(len(history.probed), len(context.trades.remaining()), rest, better, space, failed)
     if found.code is Code.BOUNDED:
         context.reporter.detail(f"{capitalized(found.text)}.")
     return found
@@ -207,36 +209,41 @@ def probes_without_gain(values: Sequence[float | None]) -> int:
 
 
 def bound(
-    measured: int, remaining: int, rest: float | None, better: str = "faster", space: int = 0, *, hung: int = 0,
-    crashed: int = 0,
+    measured: int, remaining: int, rest: float | None, better: str = "faster", space: int = 0,
+    failed: FailedConfigurations = NONE_FAILED,
 ) -> Notice:  # fmt: skip
     """Return the strongest of three statements that holds (docs/notes/search.md 5).
 
     `measured` configurations were probed. `remaining` is how many might still be: without those that are known to fail,
     or to be no better. `rest` is the largest share by which any other configuration is expected to be `better`, with 90
     % probability; None if unknown. `space` is the number of all configurations, as the head of the search counts them.
-    Of those that were probed, `hung` and `crashed` did not run: nothing is known of their rates.
+    `failed` are those of the probed that did not run: of some of them the rates are unknown.
     """
     if not remaining:
         left_out = max(0, space - measured) or None
-        if failed := hung + crashed:
+        if failed.unknown:
             return notice(
                 Code.ALL_TRIED,
-                measured=measured - failed,
+                measured=measured - failed.unknown,
                 total=max(space, measured),
-                hung=hung or None,
-                crashed=crashed or None,
+                hung=failed.hung or None,
+                crashed=failed.crashed or None,
+                failed=len(failed.errors) or None,
                 left_out=left_out,
             )
         return notice(Code.ALL_MEASURED, measured=measured, left_out=left_out, better=better)
     if rest is None or rest >= UNBELIEVABLE_GAIN:
-        return notice(Code.SAMPLED, measured=measured, total=max(space, measured + remaining))
+        return _sampled(measured, max(space, measured + remaining), failed)
     return notice(Code.BOUNDED, rest=max(rest, LEAST_PROGRESS), better=better)
 
 
-def recounted(certificate: Notice, probed: int) -> Notice:
+def recounted(certificate: Notice, history: History) -> Notice:
     """Return the certificate of a sample, with the configurations that rounds have probed since counted too."""
     if certificate.code is not Code.SAMPLED:
         return certificate
-    total = int(certificate.figure("total"))
-    return notice(Code.SAMPLED, measured=probed, total=max(total, probed))
+    probed, total = len(history.probed), int(certificate.figure("total"))
+    return _sampled(probed, max(total, probed), FailedConfigurations.of(history))
+
+
+def _sampled(probed: int, total: int, failed: FailedConfigurations) -> Notice:
+    return notice(Code.SAMPLED, measured=probed, total=total, failed=failed.total or None)

@@ -17,6 +17,7 @@ from tests.answer.test_recommend import BASE, FAST, FREE, _candidate, _recommend
 from tests.worlds import config, context, earlier, study_request
 
 NOISY = (100, 130, 90), (150, 140, 160)
+HUNG = {"measured": 5, "failed": 3}  # of those that were tried besides the baseline, three did not run
 
 
 def test_what_may_be_much_faster_is_open_and_the_baseline_is_kept():
@@ -122,14 +123,15 @@ def test_single_probes_decide_only_what_is_far_beyond_their_usual_noise(seen, is
 
 def test_where_too_few_were_tried_to_say_much_the_headline_says_so():
     candidates = [_candidate(BASE, 100, 101, 100), _candidate(FAST, 90, 91, 90)]
-    known = (notice(Code.SAMPLED, measured=tried, total=345) for tried in (2, 5))
-    few, more = (
+    known = (notice(Code.SAMPLED, total=345, **one) for one in ({"measured": 2}, {"measured": 5}, HUNG))
+    few, more, hung = (
         recommend(candidates, study_request(), StudyFacts(study="x", probes=9, seconds=1.0, certificate=one))
         for one in known
     )
 
     said = "keep your baseline for now: only 1 of 344 other configurations ran, and no configuration was"
     assert headline(few).startswith(said)
+    assert headline(hung).startswith(said)
     assert headline(more).startswith("keep your baseline: no configuration was")
 
 

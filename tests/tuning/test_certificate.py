@@ -5,13 +5,15 @@ import pytest
 from autotune.core.codes import Code
 from autotune.core.records import Limit
 from autotune.core.requests import ProbeRequest
-from autotune.core.results import Outcome
+from autotune.core.results import Failure, Outcome, ProbeResult
 from autotune.report.answer import answer_block
 from autotune.report.phrases import headline
+from autotune.study.history import History
 from autotune.testing import FakeLauncher
 from autotune.tuning.exploration import bound
+from autotune.tuning.failed_configurations import FailedConfigurations
 from tests.reporting import recommendation
-from tests.worlds import Listener, declared, searched
+from tests.worlds import Listener, declared, searched, study_request, trial
 
 TWO = {"tune": ("amp_dtype",), "limits": {"amp_dtype": Limit(values=(None, "bfloat16"))}, "time_budget_seconds": 1e6}
 
@@ -42,6 +44,80 @@ def test_what_hung_is_not_counted_as_measured(tmp_path):
     shown = " ".join(answer_block(answer).plain.split())
     assert told[:20] in shown and "--time-budget" not in shown
     assert f"`autotune explain {tmp_path} --measure`" in shown
+
+
+class Asserting(FakeLauncher):
+    """The user's code refuses half precision."""
+
+    def run(self, request, folder):
+        result = super().run(request, folder)
+        if isinstance(request, ProbeRequest) and request.config["amp_dtype"]:
+            return request.failed(Outcome.USER_ERROR, _error("model.py:12 in loss: AssertionError: float32 is needed"))
+        return result
+
+
+def _error(message, frame="model.py:12 in loss"):
+    return Failure(phase="warm-up", message=message, evidence="builtins.AssertionError", user_frame=frame)
+
+
+def test_the_error_of_the_user_s_code_that_ended_all_others_is_named_once_with_its_line(tmp_path):
+    answer = searched(tmp_path, Asserting(facts=declared()), **TWO)
+
+    (told,) = (one.text for one in answer.warnings if one.code is Code.CONFIGURATIONS_FAILED)
+    shown = " ".join(answer_block(answer).plain.split())
+    assert answer.certificate.text == "1 of 2 configurations measured, 1 failed in your code"
+    assert told == (
+        "1 configuration failed in your code (model.py:12 in loss: AssertionError: float32 is needed): how fast "
+        "such are is not known. Mend model.py:12, or hold what it needs with --fix."
+    )
+    assert shown.count("model.py:12 in loss: AssertionError") == 1
+    assert f"`autotune show {tmp_path} --failed`" in shown
+    assert "--measure" not in shown  # it tries again what hung or crashed only
+
+
+def test_errors_of_one_line_are_one_and_the_most_frequent_is_named():
+    errors = [_error(f"model.py:12 in loss: AssertionError: {number}\nmore") for number in range(2)]
+    other = _error("data.py:3 in collate: KeyError", "data.py:3 in collate")
+
+    alone, mixed = (
+        FailedConfigurations(total=len(some), errors=tuple(some)).warning.text for some in (errors, [other, *errors])
+    )
+    both = FailedConfigurations(total=4, hung=2, crashed=1, errors=(other,)).warning.text
+    unplaced = FailedConfigurations(total=1, errors=(_error("x" * 500, ""),)).warning.text
+
+    assert alone.startswith("2 configurations failed in your code (model.py:12 in loss: AssertionError: 0): how")
+    assert mixed.startswith(alone.replace("2 c", "3 c").partition("):")[0] + "), 1 with another error: how fast such")
+    assert both == (
+        "1 configuration failed in your code (data.py:3 in collate: KeyError), 2 hung, and 1 crashed: how fast such "
+        "are is not known. Mend data.py:3, or hold what it needs with --fix. `autotune explain STUDY --measure` tries "
+        "again the settings of 3 configurations that only hung or crashed."
+    )
+    assert len(unplaced) < 250
+    assert unplaced.endswith("Mend it, or hold what it needs with --fix.")
+
+
+def test_a_training_that_ends_well_and_early_is_no_error():
+    early = _error("train.py ended with exit status 0 after 9 optimizer steps, before it was measured.", "")
+    result = ProbeResult(outcome=Outcome.USER_ERROR, failure=early)
+
+    found = FailedConfigurations.of(History(study_request(), [trial(result)]))
+
+    assert (found.total, found.unknown, found.warning) == (1, 0, None)
+
+
+def test_of_a_sample_is_said_how_many_did_not_run(tmp_path):
+    hangs = {ProbeRequest: lambda request: Outcome.TIMEOUT if request.config["amp_dtype"] else None}
+
+    answer = searched(
+        tmp_path, FakeLauncher(facts=declared(), faults=hangs), told := Listener(), probes=6, time_budget_seconds=1e6
+    )
+
+    tried = {one.config for one in told.trials}
+    failed = len(tried - {one.config for one in told.trials if one.result.measurement})
+    assert failed
+    assert answer.certificate.code is Code.SAMPLED
+    assert f"{len(tried)} of " in answer.certificate.text
+    assert f" tried, {failed} of which did not run; no estimate" in answer.certificate.text
 
 
 def test_what_crashed_once_and_then_ran_is_no_failure(tmp_path):
