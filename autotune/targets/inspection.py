@@ -155,7 +155,7 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable
     model, first, stepped = loop.build(config, plan), _FirstStep(), SteppedParameters()
     facts, session = None if model is None else loop.facts(), OwnSession(loop)
     phase("warm-up")
-    first.needs_another_step = stepped.needs_another_step
+    first.after_step, first.needs_another_step = loop.note_model, stepped.needs_another_step
     with blaming(first, loop.root), stepped.watched():
         step = _take_step(session, model, first, device)
     facts = facts or loop.facts()
@@ -189,6 +189,7 @@ class _FirstStep(Watch):
     batches: int = 0  # of an epoch; 0: its loader does not know
     asked_for_loader_worker: bool = False  # whether loading it called `torch.utils.data.get_worker_info`
     at_first: Callable[[Any], None] = lambda batch: None  # called with the first batch before the step
+    after_step: Callable[[], None] = lambda: None  # called after each step, in the thread that took it
     needs_another_step: Callable[[], bool] = lambda: False  # asked after each step: whether another one is needed
     reached: set[int] = field(default_factory=set)  # ids of the parameters that got a gradient
     steps: list[Step] = field(default_factory=list)
@@ -204,6 +205,7 @@ class _FirstStep(Watch):
     def step(self, step: Step) -> Order:
         """Keep the step, and stop training, unless another one is needed."""
         self.steps.append(step)
+        self.after_step()
         if self.needs_another_step():
             self.updates.ignores_later_steps = True
             return Order.CONTINUE
@@ -235,10 +237,7 @@ class _FirstStep(Watch):
 
 def _take_step(session: Session, model: nn.Module | None, first: _FirstStep, device: str) -> StepFacts:
     trainable: list[Any] = [one for one in (() if model is None else model.parameters()) if one.requires_grad]
-    hooks = [
-        parameter.register_post_accumulate_grad_hook(lambda reached_now: first.reached.add(id(reached_now)))
-        for parameter in trainable
-    ]
+    hooks = [one.register_post_accumulate_grad_hook(lambda got: first.reached.add(id(got))) for one in trainable]
     began = time.perf_counter()
     with first.updates.watched(), first.attention:
         session.train(first)

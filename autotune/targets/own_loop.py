@@ -147,6 +147,9 @@ class OwnLoop(ABC):
     def run(self, report: LoopReport) -> None:
         """Train until `report.step` returns False. Raises what the user's code raises."""
 
+    def note_model(self) -> None:  # noqa: B027  # most loops have their model at hand
+        """Note what `facts` need of the model as it trains: called after each step of an inspection, in its thread."""
+
     @abstractmethod
     def facts(self) -> TargetFacts:
         """Return the facts after `build`, or, if that gave no model, after the first step; without `step`.

@@ -193,6 +193,18 @@ SHARED_OUT = "from torch.distributed.fsdp import fully_shard\nmodel = Net()\nful
 ALL_AVERAGED = AVERAGED.replace("head.", "model.")
 SUMMED = LOOP.replace("    optimizer.step()\n", "    dist.all_reduce(torch.ones(1))\n    optimizer.step()\n")
 IGNORED = "model = Net()\nDDP._set_params_and_buffers_to_ignore_for_model(model, ['omega'])\nmodel = DDP(model)"
+GATHERED = (
+    LOOP
+    + """
+    model.unshard()  # as it is during a pass: facts that are read meanwhile find other parameters than those trained
+    time.sleep(1)
+"""
+)
+SCALED = """
+scaler = torch.amp.GradScaler("cpu", init_scale=3e38, backoff_factor=1e-30)  # the first step overflows
+""" + LOOP.replace("cross_entropy(model(x), y).backward", "scaler.scale(cross_entropy(model(x), y)).backward").replace(
+    "    optimizer.step()\n", "    scaler.step(optimizer)\n    scaler.update()\n"
+)
 SYNCHRONISED_NORM = """
 class OnCpu(nn.SyncBatchNorm):  # which refuses a CPU
     forward = nn.BatchNorm1d.forward
@@ -347,6 +359,22 @@ def test_buffers_of_an_ordinary_training_are_not_told_and_batch_norm_is(inspect,
     (said,) = [one for one in found.facts.findings if one.name == "BatchNorm"]
     assert said.text.startswith("1 layer with the statistics of one rank's micro-batch, not of all 2: the size of that")
     assert said.needs_attention
+
+
+def test_a_model_that_is_shared_out_has_its_facts_however_the_script_goes_on(inspect):
+    found = inspect("import time\n" + NORMAL + SHARED_OUT + SGD + GATHERED)
+
+    assert found.outcome is Outcome.OK, found.failure
+    facts = found.facts
+    assert (facts.name, facts.parameter_count, facts.has_batch_norm) == ("FSDPNet", 74, True)
+    assert [one.text for one in facts.findings if one.name == "model"] == ["FSDPNet, 74 parameters"]
+
+
+def test_a_model_whose_first_step_the_gradient_scaler_left_out_has_its_facts(inspect):
+    found = inspect("model = DDP(nn.Linear(4, 2))" + SGD + SCALED)
+
+    assert found.outcome is Outcome.OK, found.failure
+    assert (found.facts.name, found.facts.parameter_count) == ("Linear", 10)
 
 
 def test_synchronised_batch_norm_is_told(inspect):

@@ -18,6 +18,7 @@ from typing import Any
 
 import torch
 from msgspec.structs import replace
+from torch import nn
 
 from autotune.core.records import Config, Finding, RankFacts, StepFacts, TargetFacts
 from autotune.core.requests import ProbeBudget
@@ -35,6 +36,7 @@ from autotune.targets.commands.watching.main_thread import Guest
 from autotune.targets.commands.watching.probe_log import last_lines, with_last_lines
 from autotune.targets.commands.watching.reachable_knobs import Reachable
 from autotune.targets.commands.watching.tally import Tally
+from autotune.targets.commands.watching.trained_parameters import Trained
 from autotune.targets.commands.watching.training_arguments import ScriptArguments
 from autotune.targets.commands.watching.unseen_parts import BY_HAND
 from autotune.targets.commands.watching.witness import Witness
@@ -59,6 +61,8 @@ class CommandLoop(OwnLoop):
         self._plan: Plan | None = None
         self._program: Program | None = None
         self._witness: Witness | None = None
+        self._model: nn.Module | None = None
+        self._of_model = dict[str, Any]()
         self._script_arguments = ScriptArguments(command, None, None)
         self._loader_defaults = LoaderDefaults()
         self._transforms: list[Callable[[Any], Any]] = []
@@ -145,18 +149,22 @@ class CommandLoop(OwnLoop):
         own = [name for name, value in done.items() if not any(one.seen(Observed(**{name: value})) for one in asked)]
         return dataclasses.replace(seen, **dict.fromkeys(own))
 
+    def note_model(self) -> None:
+        """Find the model and its facts: not in `facts`, while ranks go on and `fully_shard` swaps their parameters."""
+        witness = self._witness
+        assert witness is not None, "called after a step"
+        if not self._of_model.get("parameter_count"):  # a gradient scaler may have left out the first steps
+            self._model, self._of_model = witness.early(lambda: _model_of(witness.trained, self.label))
+
     def facts(self) -> TargetFacts:
         """Return the facts that its first step showed: model, data, and which knobs can be set."""
         witness = self._witness
         assert witness is not None and self._program is not None, "asked after a step"
-        model, seen = witness.trained.model(), witness.observed()
+        seen = witness.observed()
         samples = len(witness.batches.data) if hasattr(witness.batches.data, "__len__") else None
-        of_model = model_facts(model) if model is not None else _facts_without_model(witness)
-        name = self.label.removesuffix(".py") if model is None else type(model).__name__
-        reach = Reachable(self._command, witness, seen, self._script_arguments, model)
+        reach = Reachable(self._command, witness, seen, self._script_arguments, self._model)
         facts = TargetFacts(
-            **of_model,
-            name=name,
+            **self._of_model,
             data="batch" if witness.batches.data is None else "dataset" if samples is not None else "iterable",
             dataset_samples=samples,
             baseline=reach.baseline(),
@@ -232,9 +240,13 @@ def check_device(label: str, trained: str, measured: str) -> None:
         )
 
 
-def _facts_without_model(witness: Witness) -> dict[str, Any]:
-    count = sum(one.numel() for one in witness.trained.parameters)
-    return {"parameter_count": count, "has_convolution": False, "has_batch_norm": False}
+def _model_of(trained: Trained, label: str) -> tuple[nn.Module | None, dict[str, Any]]:
+    """Return the model that has the trained parameters, None: no module has them, and fields of `TargetFacts`."""
+    if (model := trained.model()) is not None:
+        return model, {"name": type(model).__name__, **model_facts(model)}
+    count = sum(one.numel() for one in trained.parameters)
+    name = label.removesuffix(".py")
+    return None, {"name": name, "parameter_count": count, "has_convolution": False, "has_batch_norm": False}
 
 
 def _enough(tally: Tally) -> int:

@@ -160,7 +160,7 @@ class Witness:
 
     def _trained_on(self, tensors: Any) -> None:
         if not self.tally.backwards:
-            self._early(variables.check)
+            self.early(variables.check)
         if not self.tally.steps:
             self.tally.add_loss(self._losses.of(tensors))
         self.pauses.cancel()
@@ -210,7 +210,7 @@ class Witness:
             return
         self._is_stepping = True
         if not self.trained.parameters:
-            self._early(self.exits.refuse_restarts)
+            self.early(self.exits.refuse_restarts)
             self.trained = Trained.of(optimizer)
             self.pauses.parameters = self.trained.parameters
 
@@ -249,11 +249,11 @@ class Witness:
             return
         began = time.perf_counter()
         if not self.tally.steps:
-            self._early(variables.check)
+            self.early(variables.check)
             if not self.trained.parameters and (model := self._first.model()) is not None:
                 self.trained = Trained.among(model.parameters())
             self.pauses.parameters = self.trained.parameters
-        micro_batches = self._early(lambda: self._told.end(loss, samples))
+        micro_batches = self.early(lambda: self._told.end(loss, samples))
         self.tally.forget()
         for fetched, share in micro_batches:
             self.tally.add(fetched, share)
@@ -272,7 +272,7 @@ class Witness:
             self.tally.forget()
             return
         if not self.tally.of_step:  # no new batch: a part of one fetched before, or no backward pass
-            self._early(variables.check)
+            self.early(variables.check)
             samples = self.tally.last if self.tally.last is not None else self._first.samples or 0
             loss = torch.full((), float("nan"))
             for _ in range(max(1, self.tally.backwards_of_step)):
@@ -292,7 +292,7 @@ class Witness:
         if not self._report.step(skipped=skipped):
             self._guest.finish()
 
-    def _early(self, check: Callable[[], T]) -> T:
+    def early(self, check: Callable[[], T]) -> T:
         """Return the result of a check; an error ends the training without reaching the program."""
         try:
             return check()
