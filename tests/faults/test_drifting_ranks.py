@@ -201,10 +201,13 @@ GATHERED = (
 """
 )
 SCALED = """
-scaler = torch.amp.GradScaler("cpu", init_scale=3e38, backoff_factor=1e-30)  # the first step overflows
-""" + LOOP.replace("cross_entropy(model(x), y).backward", "scaler.scale(cross_entropy(model(x), y)).backward").replace(
-    "    optimizer.step()\n", "    scaler.step(optimizer)\n    scaler.update()\n"
-)
+scaler = torch.amp.GradScaler("cpu")
+for number, (x, y) in enumerate(itertools.chain.from_iterable(itertools.repeat(loader))):
+    scaler.scale(cross_entropy(model(x), y) * (1 if number else 1e38)).backward()  # the first overflows
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+"""
 SYNCHRONISED_NORM = """
 class OnCpu(nn.SyncBatchNorm):  # which refuses a CPU
     forward = nn.BatchNorm1d.forward
