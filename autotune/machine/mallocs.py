@@ -7,7 +7,9 @@ import os
 import subprocess
 import sys
 
-_LARGE = 64 << 20  # bytes: glibc maps more than 32 MiB separately, whatever it has learned (DEFAULT_MMAP_THRESHOLD_MAX)
+# Bytes. Whatever it has learned, glibc maps more than 32 MiB separately (DEFAULT_MMAP_THRESHOLD_MAX); and as much as 64
+# MiB whatever it was told, in all threads but the main one, whose heaps are not larger (HEAP_MAX_SIZE, malloc/arena.c).
+_LARGE = 48 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # parameters of mallopt (malloc.h)
 _NEVER = -1  # of M_TRIM_THRESHOLD (man 3 mallopt)
 _IS_MAPPED = 2  # a bit of the size in front of each block of glibc (malloc/malloc.c, IS_MMAPPED)

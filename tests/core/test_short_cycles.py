@@ -65,6 +65,16 @@ def test_a_loader_that_is_the_limit_of_full_cycles_is_their_rate(load: float) ->
     assert measured(2, load=load).samples_per_second == pytest.approx(measured(8, load=load).samples_per_second)
 
 
+def test_an_exchange_takes_no_longer_than_the_steps_have_room_for() -> None:
+    """Other work may disturb the pairs in which it is timed by more than the steps: micro-steps stay what they are."""
+    short = replace(
+        measured(2, 64, exchange=0.03),
+        communication=Communication(without_seconds=(MICRO_BATCH,), with_seconds=(MICRO_BATCH + 9.0,)),
+    )
+
+    assert short.samples_per_second == pytest.approx(measured(64, 64, exchange=0.03).samples_per_second)
+
+
 def test_full_cycles_are_never_slower_than_what_was_run() -> None:
     # slowed for a moment
     odd = replace(measured(2, load=0.2), loader_only=IsolatedTiming(seconds=(9.0,) * 3, samples=BATCH))
