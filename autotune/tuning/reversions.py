@@ -53,13 +53,16 @@ def all_scores(history: History) -> dict[Config, list[float]]:
 def _scores(history: History, purposes: Collection[Purpose]) -> dict[Config, list[float]]:
     """Return the scores without those that interference spoiled, unless it spoiled most of them.
 
-    A burst of other work made a change without effect look 4.75 times as fast.
+    A burst of other work made a change without effect look 4.75 times as fast. It only slows down: what was spoiled and
+    still is faster than all others is at least as fast.
     """
     of_these = [one for one in history.drift_corrected if one.trial.purpose in purposes]
     ran = [one for one in of_these if one.verdict.feasible and one.verdict.value]
     calm = [one for one in ran if not is_spoiled(one.trial.result)]
+    best = max((one.verdict.value or 0.0 for one in calm), default=0.0)
+    known = [one for one in ran if one in calm or (one.verdict.value or 0.0) > best]
     scores: dict[Config, list[float]] = {}
-    for trial, verdict in calm if 2 * len(calm) > len(ran) else ran:
+    for trial, verdict in known if 2 * len(calm) > len(ran) else ran:
         scores.setdefault(trial.config, []).append(verdict.value or 0.0)
     return scores
 

@@ -311,7 +311,13 @@ def test_what_others_spoiled_tells_nothing_of_a_change_unless_they_spoiled_nearl
     burst.append(trial(spoiled, 2, **without.values))
     throughout = [trial(spoiled, number, **one.values) for number, one in enumerate((config(64), WINNER, without))]
 
+    fast = msgspec.structs.replace(
+        spoiled, measurement=msgspec.structs.replace(measured(300).measurement, interference=shared)
+    )
+    fastest = [*burst[:2], trial(fast, 2, **without.values)]
+
     assert without not in search_scores(context(tmp_path / "burst", trials=burst).history)
+    assert without in search_scores(context(tmp_path / "fastest", trials=fastest).history)  # slowed, and still so fast
     assert without in search_scores(context(tmp_path / "throughout", trials=throughout).history)
 
 
