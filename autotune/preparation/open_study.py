@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from msgspec.structs import replace
+
 from autotune.core.notices import Notice
 from autotune.core.records import StudyRequest
 from autotune.core.results import Inspection
@@ -25,6 +27,7 @@ from autotune.preparation.settings import Settings, goal_names
 from autotune.sampler.space import SearchSpace
 from autotune.sentences import first_few
 from autotune.study import disk
+from autotune.study.history import History
 from autotune.study.identity import MOST_DIFFERENCES, as_begun, code_changed, differences_of
 from autotune.study.lock import Lock
 
@@ -116,12 +119,21 @@ def begin(
         except StudyError:
             _keep_inspection(folder, earlier)  # the study keeps its own
             raise
+        if earlier.target_digest != request.target_digest and not _is_anything_reused(folder, earlier):
+            earlier = replace(earlier, target_digest=request.target_digest)  # all that counts will be of today's code
+            store(folder, disk.STUDY, earlier)
         return earlier
     if (aside := place_aside(folder)) is not None:
         _begin_anew(folder, aside, lock)
     _ignore(folder)
     store(folder, disk.STUDY, request)
     return None
+
+
+def _is_anything_reused(folder: Path, earlier: StudyRequest) -> bool:
+    """Return whether a search that goes on uses an answer or a measurement of the study. Raises `StudyError`."""
+    kept = (folder / disk.BEST).exists() or disk.read_orphans(folder)
+    return bool(kept) or not History.read(folder, earlier).is_empty
 
 
 def _ignore(folder: Path) -> None:

@@ -82,6 +82,11 @@ class History:
         return self._others.get(kind.request, ())
 
     @property
+    def is_empty(self) -> bool:
+        """Whether nothing was measured that counts."""
+        return not self.judged and not self._others
+
+    @property
     def precision_checks(self) -> tuple[PrecisionCheck, ...]:
         """All precision checks of the study, in order of time."""
         return self.of(PrecisionCheckRequest.kind())

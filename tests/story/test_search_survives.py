@@ -1,5 +1,6 @@
 """Stories of searches in which something goes wrong, and of what they still come to."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Outcome
 from autotune.errors import EnvironmentUnfit, NoRecommendation, StudyError, StudyNotFound, TargetError
 from autotune.launch.base import LOG, REQUEST, RESULT
+from autotune.memory.records import ShapeRun, ShapeRunRequest
 from autotune.sampler.encoding import Encoding
 from autotune.study import disk
 from autotune.study.lock import Lock
@@ -264,6 +266,54 @@ def test_a_study_goes_on_with_imported_code_that_changed_and_says_so(tmp_path, m
     assert "train.py, or rather what it imports (net), changed since this study began" in listener.notes[0]
     assert Code.CODE_CHANGED in [one.code for one in answer.warnings]
     assert Code.CODE_CHANGED not in [one.code for one in again.warnings]
+
+
+@pytest.mark.parametrize("ended", ["by Ctrl-C", "by a mistake"])
+def test_code_that_changed_before_a_first_probe_counts_is_todays_code(tmp_path, monkeypatch, ended):
+    monkeypatch.chdir(tmp_path)
+    study, listener, known = tmp_path / "study", Listener(), {"facts": declared()}
+    Path("train.py").write_text("import net\n")
+    Path("net.py").write_text("WORK = 2\n")
+    mistake = FakeLauncher(faults={ProbeRequest: lambda asked: Outcome.USER_ERROR}, **known)
+    with pytest.raises((KeyboardInterrupt, TargetError)):
+        searched(study, mistake if ended == "by a mistake" else Interrupted(1, **known), target="train.py", **SMALL)
+    Path("net.py").write_text("WORK = 20\n")
+
+    answer = searched(study, FakeLauncher(**known), listener, target="train.py", **SMALL)
+
+    assert "(resumed)" in listener.lines[0]
+    assert not any("changed since" in note for note in listener.notes)
+    assert Code.CODE_CHANGED not in [one.code for one in answer.warnings]
+    assert disk.read_request(study).target_digest == answer.target_digest
+    Path("net.py").write_text("WORK = 200\n")
+    later = searched(study, FakeLauncher(**known), target="train.py", **SMALL)
+    assert Code.CODE_CHANGED in [one.code for one in later.warnings]
+
+
+@pytest.mark.parametrize("left", ["a shape run", "a probe that was killed", "an answer"])
+def test_what_is_left_of_a_study_without_probes_is_of_the_code_as_it_was(tmp_path, monkeypatch, left):
+    monkeypatch.chdir(tmp_path)
+    study, listener, launcher = tmp_path / "study", Listener(), FakeLauncher(facts=declared())
+    Path("train.py").write_text("WORK = 2\n")
+    searched(study, launcher, target="train.py", **SMALL)
+    for result in (study / disk.PROBES).glob(f"*/{RESULT}"):
+        result.unlink()
+        if left != "a probe that was killed":
+            (result.parent / REQUEST).unlink()
+    shutil.rmtree(study / ShapeRunRequest.FOLDER, ignore_errors=True)
+    if left == "a shape run":
+        place = disk.make(study / ShapeRunRequest.FOLDER / "0000")
+        codec.write(
+            place / REQUEST, ShapeRunRequest(target="train.py", config=config(), arms=(), batches=(), device="cpu")
+        )
+        codec.write(place / RESULT, ShapeRun(outcome=Outcome.OK))
+    if left != "an answer":
+        (study / disk.BEST).unlink()
+    Path("train.py").write_text("WORK = 20\n")
+
+    searched(study, launcher, listener, target="train.py", **SMALL)
+
+    assert any("changed since" in note for note in listener.notes)
 
 
 def test_a_study_of_a_version_that_knew_the_file_alone_goes_on_and_compares_that(tmp_path, monkeypatch):
