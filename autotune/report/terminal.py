@@ -174,7 +174,7 @@ class TerminalReporter:
         text, before = counted(self._probes, "probe"), recommendation.probes - self._probes
         if before == 0:
             text += f" in {format_seconds(recommendation.seconds)}"
-        elif before > 0:  # negative: an earlier answer, of fewer probes, is still valid
+        elif before > 0:
             text += f" now, {before} before"
         rest = f"; {recommendation.certificate.text}" if recommendation.certificate else ""
         self._print(Text(f"\n{text}{plain(rest)}\n", "dim"))

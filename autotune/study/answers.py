@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from autotune.core import codec
 from autotune.core.codes import Code
+from autotune.core.notices import Notice
 from autotune.core.records import Config, StudyRequest
 from autotune.core.results import Trial
 from autotune.errors import StudyError
@@ -24,6 +25,7 @@ from autotune.machine.environment import fingerprint
 from autotune.study import disk
 from autotune.study.history import ended_a_search
 from autotune.study.recommendation import Recommendation, read_best
+from autotune.targets.source import difference
 from autotune.units import format_share
 
 
@@ -54,6 +56,7 @@ def unanswered_probes(folder: Path, request: StudyRequest, trials: Sequence[Tria
 def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], bool]) -> tuple[Recommendation, str]:
     """Write `answer`, as best.json unless the earlier one is better supported; return which stands, and a note on it.
 
+    The earlier one has to be of the same code; it is returned with the probes and seconds of the search that ends.
     `fails` returns whether a configuration has since failed to run or to train. Raises `EnvironmentUnfit`.
     """
     best, aside, earlier = folder / disk.BEST, _free(folder), None
@@ -61,21 +64,27 @@ def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], 
         earlier = read_best(best)
     if earlier is not None and _question(earlier) != _question(answer):
         earlier = None  # a clone of somebody's study has only best.json, perhaps of another machine
-    if earlier is not None and is_better_supported(earlier, answer) and not fails(Config(values=earlier.params)):
-        write_answer(folder, answer, aside.name)
-        told = (
-            f"The earlier recommendation is kept: it rests on {_support(earlier)}, this one on "
-            f"{_support(answer)}. This one is saved as {aside.name}; a longer --time-budget would support it better."
-        )
-        return replace(earlier, study=str(folder)), told
+    told = f"This recommendation replaces the earlier one, which is saved as {aside.name}."
+    if earlier is not None and is_better_supported(earlier, answer):
+        since = "the code has changed" if _is_of_other_code(earlier, answer) else ""
+        since = since or ("its settings have failed" if fails(Config(values=earlier.params)) else "")
+        if not since:
+            write_answer(folder, answer, aside.name)
+            told = (
+                f"The earlier recommendation is kept: it rests on {_support(earlier)}, this one on {_support(answer)}. "
+                f"This one is saved as {aside.name}; a longer --time-budget would support it better."
+            )
+            return replace(earlier, study=str(folder), probes=answer.probes, seconds=answer.seconds), told
+        told += f" That one rests on {_support(earlier)}, this one on {_support(answer)}, but {since} since."
+    elif earlier is None or (earlier.params == answer.params and earlier.rounds <= answer.rounds):
+        told = ""
     try:
         if best.is_file():
             shutil.copyfile(best, aside)
     except OSError as error:
         raise disk.unwritable(folder, error) from error
     write_answer(folder, answer)
-    changed = earlier is not None and earlier.params != answer.params
-    return answer, f"This recommendation replaces the earlier one, which is saved as {aside.name}." if changed else ""
+    return answer, told
 
 
 def write_answer(folder: Path, answer: Recommendation, name: str = disk.BEST) -> None:
@@ -89,22 +98,34 @@ def write_answer(folder: Path, answer: Recommendation, name: str = disk.BEST) ->
 def is_better_supported(earlier: Recommendation, later: Recommendation) -> bool:
     """Return whether the earlier answer is better supported: the later compared nothing, or less precisely.
 
-    Less precise means fewer rounds and a wider interval. The earlier is also better if the later one is open because of
-    other work on the machine; but not if the later gain surely exceeds the earlier one, however few its rounds.
+    Less precise means fewer rounds and a wider interval; single probes are less precise than rounds. A decided one
+    is also better than one that is open because of other work on the machine; but none is better if the later gain
+    surely exceeds the earlier one, however few its rounds.
     """
     if _has_compared(earlier) != _has_compared(later):
         return _has_compared(earlier)
-    if later.undecided is not None and later.undecided.beside_others:
-        return earlier.undecided is None
+    if later.undecided is not None and later.undecided.beside_others and earlier.undecided is None:
+        return True
     if not _has_compared(earlier) or _gain(later)[0] > _gain(earlier)[1]:
         return False
-    return later.rounds < earlier.rounds and _width(later) > _width(earlier)
+    return later.rounds < earlier.rounds and (later.rounds == 1 or _width(later) > _width(earlier))
 
 
 def is_uncompared(answer: Recommendation) -> bool:
     """Return whether the baseline was kept only because no other configuration could be compared with it."""
     is_alone = answer.params == answer.baseline and not answer.runners_up
     return is_alone and answer.certificate is not None and answer.certificate.code in (Code.SAMPLED, Code.ALL_TRIED)
+
+
+def rounds_run(answer: Recommendation) -> int:
+    """Return the rounds that were run, those left out because of interference included; 1 if none is known."""
+    told = (one for one in answer.warnings if one.code is Code.CONFIRMATION_INTERFERENCE)
+    parts = (part for one in told if isinstance(some := one.numbers.get("rounds"), tuple) for part in some)
+    return max((int(part.figure("rounds", 1.0)) for part in parts if isinstance(part, Notice)), default=1)
+
+
+def _is_of_other_code(earlier: Recommendation, later: Recommendation) -> bool:
+    return bool(earlier.target_digest and difference(earlier.target_digest, later.target_digest))
 
 
 def _question(answer: Recommendation) -> tuple[object, ...]:
@@ -129,9 +150,11 @@ def _width(answer: Recommendation) -> float:
 
 
 def _support(answer: Recommendation) -> str:
-    """Return the evidence of an answer, such as `4 interleaved rounds (± 3%)`."""
+    """Return the evidence of an answer, such as `4 interleaved rounds (± 3%)` or `single probes`."""
     if not _has_compared(answer):
         return "the baseline alone"
+    if answer.rounds == 1 and rounds_run(answer) == 1:
+        return "single probes"
     rounds = f"{answer.rounds} interleaved round{'' if answer.rounds == 1 else 's'}"
     return rounds if math.isinf(_width(answer)) else f"{rounds} (± {format_share(_width(answer))})"
 

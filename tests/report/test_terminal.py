@@ -44,7 +44,7 @@ def tell(reporter: Reporter, trials: tuple[Trial, ...]) -> None:
         (0, "2 probes in 90 s\n"),
         (3, "2 probes now, 3 before\n"),
         (-1, "2 probes\n"),
-    ],  # an earlier answer of fewer stands
+    ],  # Ctrl-C on a second machine, whose probes no answer counts
 )
 def test_what_is_counted_at_the_end_was_probed_now(known: int, words: str) -> None:
     stream = io.StringIO()

@@ -8,7 +8,7 @@ from autotune.core.records import Config, Limit
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Outcome
 from autotune.study import disk
-from autotune.study.answers import answered_probes, is_better_supported
+from autotune.study.answers import answered_probes, is_better_supported, keep_answer
 from autotune.study.recommendation import Recommendation, Undecided, load_result
 from autotune.testing import FakeLauncher, Machine
 from tests.worlds import Listener, declared, environment, searched
@@ -146,3 +146,65 @@ def test_what_is_open_because_others_kept_the_baseline_from_the_cores_replaces_n
     assert not is_better_supported(busy, answer)
     assert not is_better_supported(busy, busy)
     assert not is_better_supported(answer, msgspec.structs.replace(answer, rounds=30, undecided=rival))
+
+
+def test_rounds_are_not_replaced_by_single_probes_whatever_their_intervals(answer):
+    rounds = msgspec.structs.replace(answer, rounds=2, relative_half_width=0.6)
+    single = msgspec.structs.replace(answer, rounds=1, relative_half_width=0.03)
+    rival = Undecided(config=Config(values=answer.params), gain=10.0, gain_low=4.0, gain_high=20.0, rounds=2)
+    busy = {"undecided": msgspec.structs.replace(rival, beside_others=True)}
+
+    for gain in (None, msgspec.structs.replace(answer.achieved, gain_low=None, gain_high=None)):
+        rounds, single = (msgspec.structs.replace(one, achieved=gain, speedup_low=None) for one in (rounds, single))
+        assert is_better_supported(rounds, single)
+        assert is_better_supported(msgspec.structs.replace(rounds, relative_half_width=None), single)
+        assert is_better_supported(msgspec.structs.replace(rounds, **busy), msgspec.structs.replace(single, **busy))
+        assert not is_better_supported(single, rounds)
+
+
+def _kept(folder, earlier, later, fails=False):
+    codec.write(folder / disk.BEST, earlier)
+    return keep_answer(folder, later, lambda config: fails)
+
+
+def test_an_answer_of_single_probes_is_not_said_to_rest_on_a_round(tmp_path, answer):
+    single = msgspec.structs.replace(answer, rounds=1)
+
+    kept, told = _kept(tmp_path, single, _baseline_alone(answer))
+
+    assert kept.params == single.params
+    assert "it rests on single probes, this one on the baseline alone" in told
+
+
+def test_of_an_earlier_answer_that_is_kept_the_probes_are_those_of_the_study_today(tmp_path, answer):
+    now = msgspec.structs.replace(_poorer(answer), probes=6, seconds=7.0)
+
+    kept, _ = _kept(tmp_path, answer, now)
+
+    assert (kept.probes, kept.seconds, kept.rounds) == (6, 7.0, answer.rounds)
+    assert codec.read(tmp_path / disk.BEST, Recommendation) == answer
+
+
+def test_fewer_rounds_that_surely_gained_more_do_not_replace_an_answer_in_silence(tmp_path, answer):
+    gain = msgspec.structs.replace(answer.achieved, gain_low=9.0, gain_high=11.0)
+
+    _, told = _kept(tmp_path, answer, msgspec.structs.replace(_poorer(answer), achieved=gain))
+    _, again = _kept(tmp_path, answer, answer)
+
+    assert told == "This recommendation replaces the earlier one, which is saved as best-1.json."
+    assert again == ""
+
+
+@pytest.mark.parametrize("since", ["the code has changed", "its settings have failed"])
+def test_a_better_supported_answer_is_never_replaced_in_silence(tmp_path, answer, since):
+    before = msgspec.structs.replace(answer, target_digest="a", relative_half_width=0.01)
+    later = msgspec.structs.replace(_poorer(answer), target_digest="b" if "code" in since else "a")
+
+    kept, told = _kept(tmp_path, before, later, fails="failed" in since)
+
+    assert kept == codec.read(tmp_path / disk.BEST, Recommendation) == later
+    assert _earlier(tmp_path) == before
+    assert told == (
+        "This recommendation replaces the earlier one, which is saved as best-1.json. That one rests on "
+        f"{answer.rounds} interleaved rounds (± 1%), this one on 2 interleaved rounds (± 40%), but {since} since."
+    )
