@@ -6,7 +6,6 @@ import re
 from collections.abc import Mapping, Sequence
 
 from autotune.core.codes import Code
-from autotune.core.notices import Notice
 from autotune.core.records import Config, Environment, TargetFacts, Value
 from autotune.core.results import Measurement, Outcome, Trial, Verdict
 from autotune.harmless import plain as plain  # the name used everywhere in report
@@ -17,6 +16,7 @@ from autotune.knobs.changes import BATCH_KNOBS
 from autotune.objectives import objective_of
 from autotune.objectives.verdict import word_of
 from autotune.study.answers import is_uncompared
+from autotune.study.answers import rounds_run as rounds_run
 from autotune.study.recommendation import Recommendation, RunnerUp, baseline_name
 from autotune.study.shown import shown_config, shown_value
 from autotune.units import format_bytes, format_count, format_rate, format_share, range_phrase
@@ -143,16 +143,11 @@ def undecided_phrase(recommendation: Recommendation) -> str:
     return f"undecided between {baseline} and {what}, measured {spread}{where}"
 
 
-def rounds_run(recommendation: Recommendation) -> int:
-    """Return the rounds that were run, those left out because of interference included; 1 if none is known."""
-    told = (one for one in recommendation.warnings if one.code is Code.CONFIRMATION_INTERFERENCE)
-    parts = (part for one in told if isinstance(some := one.numbers.get("rounds"), tuple) for part in some)
-    return max((int(part.figure("rounds", 1.0)) for part in parts if isinstance(part, Notice)), default=1)
-
-
 def what_would_tell(recommendation: Recommendation) -> str:
     """Return how an open answer can be decided: by a longer time budget, or on a quiet machine."""
     rival, known, study = recommendation.undecided, recommendation.certificate, shell_word(recommendation.study)
+    if any(one.code is Code.CODE_CHANGED for one in recommendation.warnings):  # probes of other code decide nothing
+        return "Run the same command again with --fresh, with a longer --time-budget or when the machine is quiet."
     if rival is None and known is not None and (known.figure("hung") or known.figure("crashed")):
         return f"Find out why the others do not run. `autotune explain {study} --measure` tries their settings again."
     if rival is None and known is not None and known.figure("failed") >= max(1, known.figure("measured") - 1):

@@ -224,6 +224,19 @@ def test_what_is_recommended_while_it_is_open_claims_nothing() -> None:
     assert "when the machine is quiet, with a longer --time-budget" in phrases.what_would_tell(found)
 
 
+@pytest.mark.parametrize("rounds_needed", [6, None])
+def test_after_a_change_of_the_code_the_next_step_is_to_begin_anew(rounds_needed: int | None) -> None:
+    changed, rival = (
+        notice(Code.CODE_CHANGED, file="train.py"),
+        msgspec.structs.replace(RIVAL, rounds_needed=rounds_needed),
+    )
+
+    told = phrases.what_would_tell(answer(undecided=rival, warnings=(changed,)))
+
+    assert "Run the same command again with --fresh" in told
+    assert "Probes are kept" not in told
+
+
 @pytest.mark.parametrize(("ran", "open_by", "speed"), [
     (3, "measured 1.46× as fast in 1 of 3 rounds", "measured in 1 of 3 rounds"),
     (1, "measured 1.46× as fast in single probes", "by a single probe"),
