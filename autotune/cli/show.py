@@ -34,10 +34,10 @@ def show(
     from autotune.answer.no_answer import unanswered
     from autotune.cli.options import one_of
     from autotune.errors import UsageError
-    from autotune.harmless import plain
+    from autotune.harmless import plain, shell_word
     from autotune.report.blocks import trials_table
     from autotune.report.expected import probe_block
-    from autotune.study.answers import unanswered_probes
+    from autotune.study.answers import answered_probes, unanswered_probes
     from autotune.study.disk import find
     from autotune.study.history import ended_a_search
     from autotune.study.view import load_view
@@ -65,10 +65,18 @@ def show(
     state = "running" if view.running else "finished" if view.recommendation else stopped
     if state == "finished" and (newer := unanswered_probes(view.folder, view.request, view.trials)):
         state = f"stopped before its end, {counted(newer, 'probe')} after its answer"
+    gone = 0 if view.trials or view.running else answered_probes(view.folder, view.request)
+    state += ", its probes are gone" if gone else ""
     first = f"{view.folder} · {view.request.target} · {counted(len(view.trials), 'probe')} · {state}"
     console.print(plain(first), soft_wrap=True)
     if not view.running and view.recommendation is None and view.trials:
         console.print(plain(unanswered(view)), soft_wrap=True)
+    if gone:
+        console.print(plain(
+            f"The answer rests on {counted(gone, 'probe')}, of which none is left: probably they were deleted. "
+            f"`autotune best {shell_word(str(view.folder))}` still shows it; a search begun with --fresh measures anew."
+        ), soft_wrap=True)  # fmt: skip
+        return
     width = console.width if console.is_terminal else None
     console.print(trials_table(view, failed_only=failed, sort=cast(Sort, sort), width=width), soft_wrap=True)
     for line in _below(view, failed=failed):

@@ -141,3 +141,15 @@ def test_a_damaged_measurement_that_the_answer_does_not_need_costs_nothing(tmp_p
         (place / name).write_text("damaged")
 
     assert run(tmp_path, "best", "study").returncode == run(tmp_path, "show", "study").returncode == 0
+
+
+def test_a_finished_study_without_probes_is_said_to_have_lost_them(home: Path) -> None:
+    answer = recommendation(fingerprint=fingerprint(ENVIRONMENT), probes=9)
+    written(home / "studies" / "lost", (), answer)
+
+    told = run(home, "show", "lost")
+
+    assert told.returncode == 0
+    assert "0 probes · finished, its probes are gone" in told.stdout
+    assert "The answer rests on 9 probes, of which none is left" in told.stdout
+    assert "no probes yet" not in told.stdout
