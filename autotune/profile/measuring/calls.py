@@ -26,7 +26,7 @@ from autotune.child.full_collections import is_pythons
 from autotune.profile.measuring.communication import COLLECTIVES, WAITS, who_waits
 from autotune.profile.measuring.core_time import Spent, ThreadMoment, moment, spent
 from autotune.profile.measuring.stopwatch import Stopwatch, freeing_seconds, replaced
-from autotune.profile.measuring.user_lines import UserLine, calling_line, known_as, line_of
+from autotune.profile.measuring.user_lines import UserLine, calling_line, is_optimizers, known_as, line_of
 from autotune.profile.records import SlowLine, Slowness
 from autotune.targets.own_step import StepOptimizer
 
@@ -58,6 +58,7 @@ SELECTIONS: tuple[Watched, ...] = (
     (torch, "where", "host read", "torch.where(condition)"),
     (Tensor, Tensor.pin_memory.__name__, "pinning", ".pin_memory()"),  # not the knob of that name
 )
+_VALUES = ("host read", "host tensor")
 _METRICS = ("Metric", "MetricCollection")
 _MODULE_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
 _PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
@@ -151,6 +152,9 @@ class Calls:
             if is_elsewhere or not _counts(what, arguments, options):
                 return call(*arguments, **options)
             if kind == "collective" and who_waits(sys._getframe(1), options) != "user":
+                return call(*arguments, **options)
+            # What AdamW reads of its own counts of steps no line of the user's can leave out.
+            if kind in _VALUES and is_optimizers(sys._getframe(1)):
                 return call(*arguments, **options)
             line = always or calling_line(sys._getframe(1), through_torch=True)
             if line is None:

@@ -17,6 +17,7 @@ from autotune.targets.tracebacks import is_users, place_of
 
 _OURS, _TORCH = (str(Path(str(package.__file__)).resolve().parent) for package in (autotune, torch))
 _SHARDING = f"{_TORCH}/distributed/fsdp/"
+_NO_OPTIMIZERS = ("torch.optim.lr_scheduler", "torch.optim.swa_utils")
 
 
 class UserLine(NamedTuple):
@@ -76,6 +77,12 @@ def nearest_line(frame: FrameType | None) -> tuple[UserLine | None, bool]:
                 is_through_torch = True
         frame = frame.f_back
     return None, is_through_torch
+
+
+def is_optimizers(frame: FrameType) -> bool:
+    """Return whether a frame runs code of torch's optimizers, not of what else stands beside them in `torch.optim`."""
+    module = str(frame.f_globals.get("__name__"))
+    return module.startswith("torch.optim.") and module not in _NO_OPTIMIZERS
 
 
 def line_number(frame: FrameType) -> int:
