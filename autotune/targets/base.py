@@ -147,9 +147,19 @@ class Session(Protocol):
         ...
 
 
-def check_effect(session: Session, values: Mapping[str, Value]) -> None:
-    """Raise `TargetError` if the session trained with another value: the measurement would be attributed wrongly."""
-    if found := not_done(values, with_allocators(session.observed())):
+def check_effect(session: Session, values: Mapping[str, Value], samples: int | None = None) -> None:
+    """Raise `TargetError` if the session trained with another value: the measurement would be attributed wrongly.
+
+    `samples` are those of its dataset, if known.
+    """
+    observed = with_allocators(session.observed())
+    asked = values.get("batch_size")
+    if samples is not None and isinstance(asked, int) and asked > samples == observed.micro_batch:
+        raise TargetError(
+            f"{session.label} was given batch_size {asked:,}, and its dataset has {samples:,} samples: no batch can be "
+            f"larger. The batch was probably meant for a larger dataset. Give it {samples:,} or less."
+        )
+    if found := not_done(values, observed):
         raise without_effect(session.label, *found)
 
 

@@ -161,7 +161,7 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable
     facts = facts or loop.facts()
     step = facts.step or step
     known = config.values if config else facts.baseline or {}
-    check_effect(session, known)
+    check_effect(session, known, facts.dataset_samples)
     return replace(
         facts,
         step=step,

@@ -238,6 +238,17 @@ def test_a_setting_that_did_not_arrive_is_never_measured(tmp_path, text, values,
         steps(tmp_path, text, arguments=arguments, **values)
 
 
+def test_a_batch_that_is_larger_than_the_dataset_is_told_with_the_size_of_the_dataset(tmp_path):
+    larger = "while True:\n    for x, y in DataLoader(data, int(sys.argv[2])): step(x, y)\n"
+
+    assert refused(tmp_path, larger, "--batch-size {batch_size=9000}") == (
+        "train.py was given batch_size 9,000, and its dataset has 64 samples: no batch can be larger. The batch was "
+        "probably meant for a larger dataset. Give it 64 or less."
+    )
+    other = refused(tmp_path, TRAIN, "--batch-size {batch_size=9000}")
+    assert "was given batch_size 9000 and trained with batch_size 8. It probably ignores" in other
+
+
 OF_THE_MODEL = """
 import argparse
 from torch.utils.checkpoint import checkpoint
