@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +19,8 @@ from autotune.cli.options import Options, given_by, with_search_options
 from autotune.cli.output import plain_console, say, say_json, say_settings_of_file, text_width
 from autotune.cli.target import CommandArgument, Map, Words, resume_line, target_text, without_password
 from autotune.errors import UsageError
+from autotune.knobs import is_ours, knob
+from autotune.knobs.parsing import option
 from autotune.preparation.settings import Settings
 
 if TYPE_CHECKING:
@@ -86,10 +91,23 @@ def search(
     )
     resolve(text)  # a missing file is an error before a folder is made for its study
     interrupts.heed()
-    if dry_run:
-        print_preview(settings, began, fleet, as_json=json_output)
-    else:
-        _search(settings, fleet, json_output, output, began, quiet=quiet, verbose=verbose, progress=not no_progress)
+    with _naming_fix(fixed):
+        if dry_run:
+            print_preview(settings, began, fleet, as_json=json_output)
+        else:
+            _search(settings, fleet, json_output, output, began, quiet=quiet, verbose=verbose, progress=not no_progress)
+
+
+@contextmanager
+def _naming_fix(fixed: Iterable[str]) -> Iterator[None]:
+    """Name `--fix` in an error about a knob that it holds: what is searched has limits, not the option of each."""
+    try:
+        yield
+    except UsageError as error:
+        text = str(error)
+        for name in filter(is_ours, fixed):  # those that the target declares have --fix alone
+            text = re.sub(rf"{option(name)}(?![\w-])", f"--fix {knob(name).alias}", text)
+        raise UsageError(text) from error
 
 
 def _refuse_contradictions(context: typer.Context) -> None:

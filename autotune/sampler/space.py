@@ -18,7 +18,7 @@ from autotune.knobs.base import Circumstances, Knob, allowed
 from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.knobs.parsing import option
 from autotune.sampler.configurations import Configurations, Values, Watched, split
-from autotune.sampler.space_errors import available, dividing_phrase, limit_phrase, nothing_left, unsettable
+from autotune.sampler.space_errors import available, limit_phrase, no_value, nothing_left, unsettable
 
 MOST_LISTED_CONFIGS = 12_288  # configurations, all of which are looked at: a proposal then takes about 0.1 s
 MOST_SAMPLED_CONFIGS = 4_096  # of a larger space, drawn at random; configurations near the probed ones are added
@@ -246,11 +246,7 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
         return (today,)
     values = available(knob, knob.domain(circumstances), circumstances, f"{option(knob.name)} or `space` in the target")
     if not values:
-        raise UsageError(
-            f"No value is left for {knob.name} within {limit_phrase(circumstances.limit)}"
-            f"{dividing_phrase(circumstances.global_batch)}. The limit and the target probably exclude each other. "
-            f"Widen {option(knob.name)} or `space` in the target, or change --global-batch."
-        )
+        raise UsageError(no_value(knob, circumstances))
     if not is_tuned and len(values) > 1:
         raise UsageError(
             f"--tune leaves {knob.name} out, and {limit_phrase(limit)} for it exclude the baseline's "

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+
+from msgspec.structs import replace
+
 from autotune.core.records import Goal, Limit, TargetFacts, Value
 from autotune.errors import UsageError
 from autotune.knobs.base import Circumstances, Knob
@@ -41,6 +45,23 @@ def available(knob: Knob, values: Values, circumstances: Circumstances, where: s
 def lacking(knob: Knob, value: Value, circumstances: Circumstances) -> str:
     """Return what machine or target lacks for `value`; empty for the value that the user's code has today."""
     return "" if value == knob.left_alone(circumstances.facts) else knob.lacking(value, circumstances)
+
+
+def no_value(knob: Knob, circumstances: Circumstances) -> str:
+    """Return why this knob has no value left to search, and what to do, for a `UsageError`."""
+    facts, limit = circumstances.facts, circumstances.limit
+    left = f"o value is left for {knob.name} within {limit_phrase(limit)}{dividing_phrase(circumstances.global_batch)}"
+    if knob.domain(dataclasses.replace(circumstances, facts=replace(facts, dataset_samples=None))):
+        share = f", {facts.samples_of_a_rank:,} for each of {facts.ranks} ranks" if facts.ranks > 1 else ""
+        return (
+            f"The dataset has {facts.dataset_samples:,} samples{share}, and n{left}. The limit was probably meant "
+            f"for a larger dataset. Lower {option(knob.name)} or `space` in the target."
+        )
+    is_one = limit is not None and limit.values is not None and len(limit.values) == 1
+    return (
+        f"N{left}. The limit and the target probably exclude each other. {'Change' if is_one else 'Widen'} "
+        f"{option(knob.name)} or `space` in the target, or change --global-batch."
+    )
 
 
 def nothing_left(facts: TargetFacts, goal: Goal, batches: tuple[Value, ...]) -> str:

@@ -167,10 +167,17 @@ def test_completing_fills_single_choices_and_derived_values():
     ("goal", "words"),
     [
         (Goal(limits={"batch_size": Limit(low=100, high=101)}), r"batch_size within 100:101\. .*\. Widen --batch"),
-        (Goal(limits={"batch_size": Limit(values=(4096,))}), r"within the values 4096\. .*\. Widen --batch"),
+        (
+            Goal(limits={"batch_size": Limit(values=(128, 256))}),
+            r"^The dataset has 100 samples, .* 256\. .* Lower --batch",
+        ),
+        (
+            Goal(limits={"batch_size": Limit(low=128)}),
+            r"^The dataset has 100 samples, and no .* 128:\. .* Lower --batch",
+        ),
         (
             Goal(global_batch=64, limits={"batch_size": Limit(values=(48,))}),
-            r"divides the held global batch 64\. .*\. ",
+            r"^No value .* divides the held global batch 64\. .*\. Change --batch",
         ),
         (Goal(limits={"num_workers": Limit(low=9)}), r"num_workers within 9:\. .*\. Widen --workers"),
         (Goal(global_batch=101), r"100 samples, the held global batch is 101\. Not one .*\. Lower --global-batch"),
@@ -179,6 +186,13 @@ def test_completing_fills_single_choices_and_derived_values():
 def test_a_space_with_nothing_in_it_says_what_and_why_and_what_to_do(goal, words):
     with pytest.raises(UsageError, match=words):
         space(goal, config(batch_size=32), of=SMALL)
+
+
+def test_samples_that_ranks_share_are_told_with_the_share_of_each():
+    goal, shared = Goal(limits={"batch_size": Limit(values=(64,))}), facts(dataset_samples=100, ranks=2)
+
+    with pytest.raises(UsageError, match=r"^The dataset has 100 samples, 50 for each of 2 ranks, and no value is left"):
+        space(goal, config(batch_size=32), of=shared)
 
 
 def test_a_free_space_in_which_nothing_fits_the_dataset_is_an_error():
