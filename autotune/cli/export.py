@@ -32,7 +32,7 @@ def export(
         typer.Option(
             help="torch, hf (TrainingArguments), lightning, accelerate, deepspeed (JSON), torchtitan (arguments); or "
             "by knob name: json, yaml, env. Of a command, torch, lightning and accelerate are its command line. "
-            "[default: torch]"
+            "[default: torch, with --write the knob names]"
         ),
     ] = None,
     global_batch: GlobalBatch = None,
@@ -67,7 +67,7 @@ def export(
     from autotune.study.recommendation import command_of
     from autotune.targets.commands.command import is_command
 
-    to = to or Framework.TORCH.value
+    to = to or (Framework.TORCH.value if into is None else "json")  # or YAML: the ending of the file decides
     one_of("--to", to, (*Framework, *PLAIN))
     if into is not None and (output is not None or check):
         raise UsageError(

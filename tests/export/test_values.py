@@ -115,6 +115,21 @@ def test_yaml_keeps_what_else_stands_there(home):
     assert "num_threads: null\n" in kept
 
 
+def test_the_one_global_batch_that_has_an_answer_is_told_as_one(home):
+    said = _exported(home, "--global-batch", "64").stderr
+
+    assert "has no answer for a global batch of 64, only for 1024. " in said
+    assert "Ask for that one, or search with --global-batch 64." in said
+
+
+@pytest.mark.parametrize(("name", "line"), [("t.yaml", "batch_size: 64\n"), ("t.json", '"batch_size": 64,\n')])
+def test_a_file_is_written_by_knob_name_in_the_form_of_its_ending_if_nothing_else_is_said(home, name, line):
+    ended = _exported(home, "--write", name)
+
+    assert ended.returncode == 0, ended.stderr
+    assert line in (home / name).read_text()
+
+
 def test_the_written_yaml_is_what_a_reader_of_yaml_reads(home):
     yaml = pytest.importorskip("yaml")
     (home / "train.yaml").write_text("lr: 0.1\nbatch_size: 8\n")
