@@ -54,8 +54,9 @@ def usage_error(error: Exception, ctx: Any, words: Sequence[str]) -> UsageError 
         case "BadParameter" if one is not None:
             return _wrong_value(str(getattr(error, "message", "")), one, ctx, words, shown)
         case "MissingParameter" if one is not None:
+            article = "" if one.name.endswith("s") or len(one.name) == 1 else "a "  # contestants, and compare's a and b
             return UsageError(
-                f"{ctx.command_path} needs {one.name}, and none is given. It was probably left out. "
+                f"{ctx.command_path} needs {article}{one.name}, and none is given. It was probably left out. "
                 f"Write {usage}. {shown}"
             )
         case "NoSuchOption":

@@ -257,7 +257,8 @@ def at_global_batch(answer: Recommendation, samples: int | None) -> Recommendati
         known = " and ".join(str(one.global_batch_size) for one in (answer, other) if one is not None)
         raise NoRecommendation(
             f"{answer.study} has no answer for a global batch of {samples}, only for {known}. A search confirms the "
-            f"one that it recommends and the baseline's. Ask for one of those, or search with --global-batch {samples}."
+            f"one that it recommends and the baseline's. Ask for {'that one' if other is None else 'one of those'}, or "
+            f"search with --global-batch {samples}."
         )
     own = {name: getattr(other, name) for name in other.__struct_fields__}
     nothing: dict[str, Any] = dict.fromkeys((

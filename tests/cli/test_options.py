@@ -133,8 +133,13 @@ def test_what_workers_and_ranks_cannot_do_is_said_at_once(words: tuple[str, ...]
         ),
         (("explain", "cnn", "--measure", "malloc=none"), "autotune explain has no place for malloc=none. A setting "),
         (("race", "--rounds", "3"), "autotune race needs contestants, and none is given."),
-        (("scale",), "autotune scale needs target, and none is given. It was probably left out. Write autotune scale "),
+        (
+            ("scale",),
+            "autotune scale needs a target, and none is given. It was probably left out. Write autotune scale",
+        ),
+        (("profile",), "autotune profile needs a target, and none is given."),
         (("show", "a", "b", "c"), "autotune show has no place for b c. A word was probably left over. Write autotune"),
+        (("compare", "a"), "autotune compare needs b, and none is given."),
         (("compare", "a"), "Write autotune compare [OPTIONS] a b."),
         (("profile", "model.py", "--device", "quantum"), "There is no device called 'quantum'"),
         (("search", "model.py", "--probess", "3"), "--probess"),
@@ -152,6 +157,24 @@ def test_a_wrong_word_is_one_clear_error(words: tuple[str, ...], named: str, tmp
 
     assert named in assert_one_clear_error(ended)
     assert listing(tmp_path) == set()
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (("--fix", "batch=48,workers=0"), "Change --fix batch or `space` in the target, or change --global-batch."),
+        (("--batch", "48", "--fix", "workers=0"), "Change --batch or `space` in the target"),
+    ],
+)
+def test_an_error_about_a_knob_names_the_option_that_was_typed_for_it(
+    words: tuple[str, ...], named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    target(tmp_path)
+
+    assert named in assert_one_clear_error(
+        inprocess.run("search", "model.py", "--dry-run", "--global-batch", "32", *words)
+    )
 
 
 def test_a_wrong_number_in_a_variable_names_the_variable(tmp_path: Path) -> None:
