@@ -81,7 +81,7 @@ def check_program(best: Recommendation, folder: Path) -> None:
     except TargetError as error:
         raise UsageError(f"{error} {home}.") from error
     differs = difference(best.target_digest, digest_of(best.target)) if file and best.target_digest else ""
-    if not differs:
+    if differs in ("", "unfound"):
         return
     if differs == "imports" or folder.resolve().is_relative_to(Path.cwd()):
         what = f"What {file} imports ({modules_of(best.target)})" if differs == "imports" else file

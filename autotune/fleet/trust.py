@@ -46,10 +46,17 @@ def own_target(study: QueuedStudy, given: str | None) -> str:
             f"target is not taken from the database. Give the worker the search's own."
         )
     differs = difference(study.target_digest, digest_of(given))
+    if differs == "unfound":
+        raise StudyError(
+            f"{given} imports modules of your own where the study {study.name} is searched, and none of them is found "
+            f"from this folder, {Path.cwd()}. PYTHONPATH is probably not set as it is there, or the files are missing "
+            f"here. Set it for the worker as for the search, or bring the files here."
+        )
     if differs == "imports":
         raise StudyError(
             f"{given} imports other code here ({modules_of(given)}) than where the study {study.name} is searched: "
-            f"their digests differ. One of the checkouts was probably changed. Bring both to the same state."
+            f"their digests differ. One of the checkouts was probably changed, or PYTHONPATH is another one. Bring "
+            f"both to the same state."
         )
     if differs:
         raise StudyError(

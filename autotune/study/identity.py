@@ -86,7 +86,7 @@ def machine_differences(there: Environment, here: Environment) -> list[str]:
 def code_changed(old: StudyRequest, new: StudyRequest) -> Notice | None:
     """Return the warning that the target's code has changed since the study began; None: not known to have changed."""
     differs = difference(old.target_digest, new.target_digest) if old.target_digest else ""
-    if not differs:
+    if differs in ("", "unfound"):
         return None
     reference = parse(new.target)
     modules = modules_of(new.target) if differs == "imports" else None

@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import suppress
 from importlib.machinery import PathFinder
-from importlib.util import find_spec, resolve_name
+from importlib.util import resolve_name
 from pathlib import Path
 
 from autotune.targets.tracebacks import is_users
@@ -27,10 +27,11 @@ _BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")  # of a statement
 def own_imports(file: Path, module: str = "") -> dict[str, bytes]:
     """Return the contents of the user's own Python files that `file` imports, by the names of their modules.
 
-    These are files below its folder (for a program that is named as a `module`, the working folder) or below the
-    working folder, in the order in which their names are met. Beyond `MOST_FILES` or `MOST_TEXT_BYTES` no further name
-    is looked up. Files without code, as most `__init__.py` are, are left out. Raises `OSError` if `file` itself cannot
-    be read.
+    They count wherever they lie, so that the working folder does not matter: Python looks into the folder of `file`
+    (for a program that is named as a `module`, the working folder) and along its path. The order is that in which their
+    names are met. Beyond `MOST_FILES` or `MOST_TEXT_BYTES` no further name is looked up.
+    Files without code, as most `__init__.py` are, are left out. Raises `OSError`
+    if `file` itself cannot be read.
     """
     modules, package = _Modules(Path.cwd() if module else file.resolve().parent), _package(module, file)
     met, found, left = {file.resolve()}, dict[str, bytes](), MOST_TEXT_BYTES
@@ -89,17 +90,18 @@ class _Modules:
     def __init__(self, root: Path) -> None:
         importlib.invalidate_caches()  # a folder may have got files since this process looked into it
         others = sys.path if sys.flags.safe_path else sys.path[1:]  # the first is the folder of this process's program
-        self._homes = (root, Path.cwd())
-        self._known: dict[str, tuple[Path | None, list[str]]] = {"": (None, [str(root), *others])}
+        self.known: dict[str, tuple[Path | None, list[str]]] = {
+            "": (None, [str(root), *others]), "autotune": (None, []),  # in any checkout, and not only the one that runs
+        }  # fmt: skip
 
     def files_of(self, name: str) -> Iterator[tuple[str, Path]]:
         """Yield the user's files that an import of `name` runs, packages first, with the names of their modules."""
         module = ""
         for part in name.split("."):
             package, module = module, f"{module}.{part}".lstrip(".")
-            if module not in self._known:
-                self._known[module] = self._find(part, package)
-            file, _ = self._known[module]
+            if module not in self.known:
+                self.known[module] = self._find(part, package)
+            file, _ = self.known[module]
             if file is not None:
                 yield module, file
 
@@ -109,14 +111,15 @@ class _Modules:
         Python's finder is asked for the last part of the name alone: for a longer one it looks up the package in
         `sys.modules`, and the package was not imported.
         """
-        spec = PathFinder.find_spec(name, self._known[package][1])
+        spec = PathFinder.find_spec(name, self.known[package][1])
         if spec is None and not package:
             with suppress(Exception):  # the finders of packages that are installed editable may raise anything
-                spec = find_spec(name)
+                others = (one.find_spec(name, None) for one in sys.meta_path if one is not PathFinder)
+                spec = next(filter(None, others), None)
         if spec is None:
             return None, []
         file = Path(spec.origin) if spec.origin and spec.has_location else None  # none: built in, or a mere folder
-        if file is not None and not (is_users(file) and any(map(file.is_relative_to, self._homes))):
+        if file is not None and not is_users(file):
             return None, []
         is_python = file is not None and file.suffix == ".py"
         return file if is_python else None, list(spec.submodule_search_locations or ())

@@ -42,15 +42,18 @@ def digest_of(target: str) -> str:
     return ""
 
 
-def difference(there: str, here: str) -> Literal["", "file", "imports"]:
+def difference(there: str, here: str) -> Literal["", "file", "imports", "unfound"]:
     """Return what differs by two digests of a target, of which only `there` may be that of an earlier version.
 
-    A digest without a part for imports may be such a one: then these are not compared.
+    A digest without a part for imports may be such a one: then these are not compared. `unfound`: the file is the same,
+    and nothing that it imports is found here, as without the PYTHONPATH of there. That is no change of it.
     """
     (own_there, _, imports_there), (own_here, _, imports_here) = there.partition("+"), here.partition("+")
     if own_there != own_here:
         return "file"
-    return "imports" if imports_there not in ("", imports_here) else ""
+    if imports_there in ("", imports_here):
+        return ""
+    return "imports" if imports_here else "unfound"
 
 
 def modules_of(target: str) -> str:

@@ -213,6 +213,25 @@ def test_run_says_that_what_the_program_imports_has_changed(study, monkeypatch):
     assert "What train.py imports (net) changed since it was searched" in ended.stderr
 
 
+def test_run_says_nothing_of_imports_that_it_does_not_find(study, monkeypatch):
+    from tests.commandline import run
+
+    monkeypatch.chdir(study)
+    (study / "lib").mkdir()
+    (study / "lib" / "net.py").write_text("WORK = 1\n")
+    (study / "train.py").write_text("try:\n    import net\nexcept ImportError:\n    print('alone')\n")
+    best = codec.read(study / "study" / "best.json", Recommendation)
+    with monkeypatch.context() as there:
+        there.setattr(sys, "path", [sys.path[0], str(study / "lib"), *sys.path[1:]])
+        codec.write(study / "study" / "best.json", replace(best, target_digest=digest_of(best.target)))
+
+    ended = run(study, "run", "study")
+
+    assert "+" in codec.read(study / "study" / "best.json", Recommendation).target_digest
+    assert ended.stdout == "alone\n"
+    assert "changed since" not in ended.stderr
+
+
 def test_run_can_only_print(study):
     assert run_here(study, "run", "study", "--dry-run").stdout.endswith("train.py --bs 96 --bf16\n")
 

@@ -1,5 +1,6 @@
 """What a worker takes from the database: no code, no command, no other target, no other class of machine."""
 
+import sys
 from hashlib import sha256
 from pathlib import Path
 
@@ -62,6 +63,21 @@ def test_a_file_that_imports_other_code_than_where_the_search_runs_is_refused(ch
     Path("net.py").write_text("WIDTH = 2\n")
     with pytest.raises(StudyError, match=r"model\.py imports other code here \(net\) than where the study study is"):
         own_target(study, target)
+
+
+def test_a_worker_that_does_not_find_what_the_search_imports_is_told_that_it_did_not_change(checkout, monkeypatch):
+    Path("scripts").mkdir()
+    Path("scripts/model.py").write_text("import net\n")
+    Path("net.py").write_text("WIDTH = 1\n")
+    with monkeypatch.context() as there:
+        there.setattr(sys, "path", [sys.path[0], str(Path.cwd()), *sys.path[1:]])
+        study = msgspec.structs.replace(checkout, target_digest=digest_of("scripts/model.py"))
+        assert own_target(study, "scripts/model.py") == "scripts/model.py"
+
+    with pytest.raises(StudyError, match=r"none of them is found from this folder, .*PYTHONPATH") as refused:
+        own_target(study, "scripts/model.py")
+
+    assert "changed" not in str(refused.value)
 
 
 def test_the_digest_of_a_search_of_an_earlier_version_is_that_of_the_file_alone(checkout):

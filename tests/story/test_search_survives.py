@@ -1,6 +1,7 @@
 """Stories of searches in which something goes wrong, and of what they still come to."""
 
 import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -314,6 +315,22 @@ def test_what_is_left_of_a_study_without_probes_is_of_the_code_as_it_was(tmp_pat
     searched(study, launcher, listener, target="train.py", **SMALL)
 
     assert any("changed since" in note for note in listener.notes)
+def test_a_study_goes_on_without_a_word_of_change_from_another_folder_or_where_nothing_is_found(tmp_path, monkeypatch):
+    for folder in ("lib", "scripts"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "lib" / "net.py").write_text("WORK = 2\n")
+    target = tmp_path / "scripts" / "train.py"
+    target.write_text("import lib.net\n")
+    with monkeypatch.context() as there:
+        there.setattr(sys, "path", [sys.path[0], str(tmp_path), *sys.path[1:]])
+        there.chdir(tmp_path)
+        searched(tmp_path / "study", FakeLauncher(facts=declared()), target=str(target), **SMALL)
+        there.chdir(tmp_path / "scripts")
+        elsewhere = searched(tmp_path / "study", FakeLauncher(facts=declared()), target=str(target), **SMALL)
+    unfound = searched(tmp_path / "study", FakeLauncher(facts=declared()), target=str(target), **SMALL)
+
+    assert "+" in disk.read_request(tmp_path / "study").target_digest
+    assert Code.CODE_CHANGED not in [one.code for one in (*elsewhere.warnings, *unfound.warnings)]
 
 
 def test_a_study_of_a_version_that_knew_the_file_alone_goes_on_and_compares_that(tmp_path, monkeypatch):

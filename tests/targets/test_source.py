@@ -145,9 +145,42 @@ def test_an_installed_package_hides_a_folder_of_data_that_has_its_name(monkeypat
     assert digest_of("model.py") == own()
 
 
-def test_code_outside_of_both_folders_does_not_count(tmp_path, monkeypatch):
-    write({"model.py": "import net\n", str(tmp_path / "outside" / "net.py"): NET})
-    with_path(monkeypatch, tmp_path / "outside")
+def test_code_on_the_path_counts_wherever_it_lies_and_from_every_folder(tmp_path, monkeypatch):
+    write({"scripts/model.py": "import lib.net\n", "lib/net.py": NET})
+    model, found = str(Path("scripts/model.py").absolute()), {}
+    with_path(monkeypatch, Path.cwd())
+
+    for folder in (Path.cwd(), Path("scripts").absolute(), tmp_path):
+        monkeypatch.chdir(folder)
+        found[folder] = digest_of(model)
+
+    assert modules_of(model) == "lib.net"
+    assert len(found) == 3
+    assert len(set(found.values())) == 1
+
+
+def test_code_that_only_the_folder_of_this_process_has_does_not_count(monkeypatch):
+    write({"scripts/model.py": "try:\n    import net\nexcept ImportError:\n    net = None\n", "net.py": NET})
+    monkeypatch.setattr(sys, "path", [str(Path.cwd()), *sys.path[1:]])  # as of `python -m autotune`
+
+    assert digest_of("scripts/model.py") == own("scripts/model.py")
+
+
+def test_code_counts_that_the_path_reaches_through_a_link(tmp_path, monkeypatch):
+    write({"scripts/model.py": "import lib.net\n", "lib/net.py": NET})
+    (tmp_path / "link").symlink_to(Path.cwd())
+    with_path(monkeypatch, Path.cwd())
+    before = digest_of("scripts/model.py")
+    monkeypatch.setattr(sys, "path", [str(tmp_path / "link") if one == str(Path.cwd()) else one for one in sys.path])
+
+    assert modules_of("scripts/model.py") == "lib.net"
+    assert digest_of("scripts/model.py") == before
+
+
+def test_another_checkout_of_autotune_is_not_the_users_code(tmp_path, monkeypatch):
+    write({"model.py": "from autotune.knobs import apply\n"})
+    write({f"{tmp_path}/other/autotune/{name}.py": NET for name in ("__init__", "knobs")})
+    monkeypatch.setattr(sys, "path", [sys.path[0], str(tmp_path / "other")])
 
     assert digest_of("model.py") == own()
 
@@ -218,7 +251,7 @@ def test_a_message_names_a_few_modules():
         ("a", "a", ""),
         ("a", "a+b", ""),  # an earlier version knew nothing of imports
         ("a+b", "a+c", "imports"),
-        ("a+b", "a", "imports"),
+        ("a+b", "a", "unfound"),
         ("a+b", "d+b", "file"),
         ("a", "d+b", "file"),
         ("", "a", "file"),
