@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import sys
 import warnings
 from collections import deque
@@ -20,7 +21,9 @@ from pathlib import Path
 from autotune.targets.tracebacks import is_users
 
 MOST_FILES, MOST_TEXT_BYTES = 200, 2**20  # of all of them: a large repository would else take seconds to parse
+MOST_NAMES = 5000  # looked up: 0.3 s if none is found
 _PACKAGE_FILES = ("__init__.py", "__main__.py")
+_WHOLE_STATEMENTS = re.compile(rb"(?s).*\n(?=[A-Za-z_@])")  # up to the last line that begins one of the module's
 _BLOCKS = ("body", "handlers", "orelse", "finalbody", "cases")  # of a statement: lists of what it contains
 
 
@@ -29,14 +32,14 @@ def own_imports(file: Path, module: str = "") -> dict[str, bytes]:
 
     They count wherever they lie, so that the working folder does not matter: Python looks into the folder of `file`
     (for a program that is named as a `module`, the working folder) and along its path. The order is that in which their
-    names are met. Beyond `MOST_FILES` or `MOST_TEXT_BYTES` no further name is looked up.
-    Files without code, as most `__init__.py` are, are left out. Raises `OSError`
+    names are met. Beyond `MOST_FILES`, `MOST_TEXT_BYTES` or `MOST_NAMES` no further name is looked up; of `file` the
+    first `MOST_TEXT_BYTES` are read, too. Files without code, as most `__init__.py` are, are left out. Raises `OSError`
     if `file` itself cannot be read.
     """
     modules, package = _Modules(Path.cwd() if module else file.resolve().parent), _package(module, file)
     met, found, left = {file.resolve()}, dict[str, bytes](), MOST_TEXT_BYTES
-    names = deque([*filter(None, [package]), *_imported(file.read_bytes(), package)])  # a package runs before its parts
-    while names and left and len(found) < MOST_FILES:
+    names = deque([*filter(None, [package]), *_imported(_start_of(file), package)])  # a package runs before its parts
+    while names and left and len(found) < MOST_FILES and len(modules.known) < MOST_NAMES:
         for name, place in modules.files_of(names.popleft()):
             if place.resolve() in met:
                 continue
@@ -48,6 +51,16 @@ def own_imports(file: Path, module: str = "") -> dict[str, bytes]:
                     found[name] = text
                     names += _imported(text, _package(name, place))
     return found
+
+
+def _start_of(file: Path) -> bytes:
+    """Return the content of a file, of a longer one than `MOST_TEXT_BYTES` the whole statements at its start."""
+    with file.open("rb") as opened:
+        text = opened.read(MOST_TEXT_BYTES)
+        if not opened.read(1):
+            return text
+    whole = _WHOLE_STATEMENTS.match(text)
+    return whole[0] if whole else b""
 
 
 def _package(module: str, file: Path) -> str:

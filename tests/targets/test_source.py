@@ -1,8 +1,10 @@
 """The digest of a target: of its own file, and of the user's own files that it imports."""
 
+import ast
 import importlib.util
 import sys
 from hashlib import sha256
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -185,6 +187,21 @@ def test_another_checkout_of_autotune_is_not_the_users_code(tmp_path, monkeypatc
     assert digest_of("model.py") == own()
 
 
+@pytest.mark.parametrize("table", ["ROWS = [\n{}]\n", "{}", "def rows():\n    return [\n{}    ]\n"])
+def test_a_long_table_is_not_parsed_to_its_end_and_counts(monkeypatch, table):
+    parsed, parse = [], ast.parse
+    monkeypatch.setattr(own_imports, "MOST_TEXT_BYTES", 1000)
+    monkeypatch.setattr(ast, "parse", lambda text, *more, **named: parsed.append(text) or parse(text, *more, **named))
+    row = "        [0.25, 0.5],\n" if "[" in table else "row(0.25, 0.5)\n"
+    write({"model.py": f"import net\n{table.format(row * 1000)}", "net.py": NET})
+    before = digest_of("model.py")
+    write({"model.py": Path("model.py").read_text() + "# the end\n"})
+
+    assert modules_of("model.py") == "net"
+    assert max(map(len, parsed)) <= 1000
+    assert difference(before, digest_of("model.py")) == "file"
+
+
 def test_a_package_of_the_working_folder_that_is_installed_editable_counts(monkeypatch):
     write({"scripts/model.py": "from mine.net import Net\n", "src/mine/__init__.py": "", "src/mine/net.py": NET})
     write({"scripts/other.py": "import mine_not\n"})
@@ -235,6 +252,18 @@ def test_no_more_than_so_many_files_and_bytes_are_looked_at(monkeypatch, bound, 
     write({"model.py": "import net0000\n", **{f"net{at:04}.py": f"import net{at + 1:04}\n" for at in range(9)}})
 
     assert modules_of("model.py") == "net0000, net0001, net0002"
+
+
+@pytest.mark.parametrize(("before", "found"), [(2, "net"), (3000, "nothing")])
+def test_no_more_than_so_many_names_are_looked_up(monkeypatch, before, found):
+    monkeypatch.setattr(own_imports, "MOST_NAMES", 100)
+    asked, find = [], PathFinder.find_spec
+    monkeypatch.setattr(PathFinder, "find_spec", lambda name, *more: asked.append(name) or find(name, *more))
+    absent = "".join(f"    import absent{at}\n" for at in range(before))
+    write({"model.py": f"def model():\n{absent}    import net\n", "net.py": NET})
+
+    assert modules_of("model.py") == found
+    assert len(set(asked)) <= 100
 
 
 def test_a_message_names_a_few_modules():
