@@ -89,12 +89,18 @@ def _imported(text: bytes, package: str) -> Iterator[str]:
 
 
 def _statements(tree: ast.Module) -> Iterator[ast.AST]:
-    """Yield all statements: an import is no expression, and most of a tree is expressions."""
+    """Yield all statements that may run: an import is no expression, and most of a tree is expressions."""
     left: deque[ast.AST] = deque([tree])
     while left:
         yield (node := left.popleft())
-        for part in _BLOCKS:
+        for part in ("orelse",) if _is_for_type_checkers(node) else _BLOCKS:
             left += getattr(node, part, ())
+
+
+def _is_for_type_checkers(node: ast.AST) -> bool:
+    """Return whether it is `if TYPE_CHECKING:` or `if typing.TYPE_CHECKING:`, whose body never runs."""
+    test = getattr(node, "test", None)
+    return "TYPE_CHECKING" in (getattr(test, "id", ""), getattr(test, "attr", ""))
 
 
 class _Modules:

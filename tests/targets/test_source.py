@@ -187,6 +187,13 @@ def test_another_checkout_of_autotune_is_not_the_users_code(tmp_path, monkeypatc
     assert digest_of("model.py") == own()
 
 
+@pytest.mark.parametrize("test", ["TYPE_CHECKING", "typing.TYPE_CHECKING"])
+def test_an_import_for_type_checkers_never_runs(test):
+    write({"model.py": f"if {test}:\n    import net\nelse:\n    import other\n", "net.py": NET, "other.py": NET})
+
+    assert modules_of("model.py") == "other"
+
+
 @pytest.mark.parametrize("table", ["ROWS = [\n{}]\n", "{}", "def rows():\n    return [\n{}    ]\n"])
 def test_a_long_table_is_not_parsed_to_its_end_and_counts(monkeypatch, table):
     parsed, parse = [], ast.parse
