@@ -315,6 +315,8 @@ def test_what_is_left_of_a_study_without_probes_is_of_the_code_as_it_was(tmp_pat
     searched(study, launcher, listener, target="train.py", **SMALL)
 
     assert any("changed since" in note for note in listener.notes)
+
+
 def test_a_study_goes_on_without_a_word_of_change_from_another_folder_or_where_nothing_is_found(tmp_path, monkeypatch):
     for folder in ("lib", "scripts"):
         (tmp_path / folder).mkdir()
