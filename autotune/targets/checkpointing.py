@@ -195,11 +195,11 @@ def _is_switched_on(module: nn.Module) -> bool:
 def _can_be_checkpointed(module: nn.Module) -> bool:
     """Return whether it has submodules, parameters, and the forward of its class."""
     return (
-        any(True for _ in module.children())
+        not isinstance(module, torch.jit.ScriptModule)  # first: the forward of its class cannot be read
+        and any(True for _ in module.children())
         and any(True for _ in module.parameters())
         and type(module).forward is not nn.Module.forward
         and "forward" not in vars(module)
-        and not isinstance(module, torch.jit.ScriptModule)
     )
 
 

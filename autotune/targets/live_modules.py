@@ -5,12 +5,15 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator, Sequence
 
-from torch import nn
+from torch import Tensor, nn
+
+_NOT_AVERAGED = "_ddp_params_and_buffers_to_ignore"  # a module's names that DDP leaves to each rank (torch 2.13)
 
 
 def live_modules() -> list[nn.Module]:
-    """Return all modules that Python's collector knows."""
-    return [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]  # isinstance would ask proxies
+    """Return all modules that Python's collector knows, but those whose making has not begun."""
+    found = [one for one in gc.get_objects() if issubclass(type(one), nn.Module)]  # isinstance would ask proxies
+    return [one for one in found if "_modules" in vars(one)]
 
 
 def outermost(modules: Sequence[nn.Module]) -> Iterator[nn.Module]:
@@ -29,10 +32,21 @@ def in_order(modules: Iterable[nn.Module], parameters: Iterable[int]) -> list[nn
 def unwrapped(module: nn.Module) -> nn.Module:
     """Return the module inside a wrapper of `torch.compile` or of data parallelism."""
     for name in ("_orig_mod", "module"):
-        inner = vars(module).get("_modules", {}).get(name)
+        # Those of torch.jit's modules have no `get`.
+        inner = dict(vars(module).get("_modules", {}).items()).get(name)
         if inner is not None and len(list(module.children())) == 1:
             return unwrapped(inner)
     return module
+
+
+def left_to_ranks(modules: Iterable[nn.Module]) -> set[int]:
+    """Return the identities of the parameters and buffers that DDP leaves to each rank."""
+    found = set[int]()
+    for module in modules:
+        if names := getattr(module, _NOT_AVERAGED, ()):  # of the module or of its class, as DDP itself reads it
+            tensors: list[tuple[str, Tensor]] = [*module.named_parameters(), *module.named_buffers()]
+            found |= {id(one) for name, one in tensors if name in names}
+    return found
 
 
 def parameter_names(modules: Sequence[nn.Module]) -> dict[int, str]:

@@ -193,6 +193,10 @@ SHARED_OUT = "from torch.distributed.fsdp import fully_shard\nmodel = Net()\nful
 ALL_AVERAGED = AVERAGED.replace("head.", "model.")
 SUMMED = LOOP.replace("    optimizer.step()\n", "    dist.all_reduce(torch.ones(1))\n    optimizer.step()\n")
 IGNORED = "model = Net()\nDDP._set_params_and_buffers_to_ignore_for_model(model, ['omega'])\nmodel = DDP(model)"
+SCRIPTED = """
+scripted = torch.jit.script(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8)))
+model = DDP(nn.Sequential(nn.Linear(4, 8), scripted, nn.Linear(8, 2)))
+"""
 GATHERED = (
     LOOP
     + """
@@ -348,10 +352,11 @@ def test_buffers_that_each_rank_drew_with_another_seed_are_told_and_not_refused(
         (NORMAL + "model = Net()", ALL_AVERAGED),
         (DRAWN + WRAPPED, LOOP),
         (DRAWN + IGNORED, LOOP),
-        (DRAWN + "torch.manual_seed(rank)\nmodel = Net()", SUMMED),
+        ("model = nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2))", ALL_AVERAGED),
+        (SCRIPTED, LOOP),
     ],
     ids=["broadcast", "not broadcast", "fully_shard", "averaged by hand", "drawn and broadcast", "meant to differ",
-         "models of their own"],
+         "no buffers but statistics", "torch.jit"],
 )  # fmt: skip
 def test_buffers_of_an_ordinary_training_are_not_told_and_batch_norm_is(inspect, model, loop):
     found = inspect(model + SGD + loop)
@@ -362,6 +367,15 @@ def test_buffers_of_an_ordinary_training_are_not_told_and_batch_norm_is(inspect,
     (said,) = [one for one in found.facts.findings if one.name == "BatchNorm"]
     assert said.text.startswith("1 layer with the statistics of one rank's micro-batch, not of all 2: the size of that")
     assert said.needs_attention
+
+
+@pytest.mark.parametrize("loop", [SUMMED, LOOP], ids=["with a loss that is added up", "with nothing that is exchanged"])
+def test_ranks_with_models_of_their_own_are_told_nothing_of_buffers_and_batch_norm(inspect, loop):
+    found = inspect(DRAWN + "torch.manual_seed(rank)\nmodel = Net()" + SGD + loop)
+
+    assert found.outcome is Outcome.OK, found.failure
+    assert (found.facts.ranks_differ, found.facts.has_batch_norm) == ((), True)
+    assert [one.text for one in found.facts.findings if one.name == "BatchNorm" or "differ" in one.text] == []
 
 
 def test_a_model_that_is_shared_out_has_its_facts_however_the_script_goes_on(inspect):
@@ -381,7 +395,7 @@ def test_a_model_whose_first_step_the_gradient_scaler_left_out_has_its_facts(ins
 
 
 def test_synchronised_batch_norm_is_told(inspect):
-    found = inspect(SYNCHRONISED_NORM + SGD + LOOP)
+    found = inspect(SYNCHRONISED_NORM + SGD + ALL_AVERAGED)
 
     assert found.outcome is Outcome.OK, found.failure
     (said,) = [one for one in found.facts.findings if one.name == "BatchNorm"]

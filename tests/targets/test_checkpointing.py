@@ -318,6 +318,13 @@ def test_a_switch_is_called_by_its_newer_name():
     assert checkpointable_blocks(model) == 0
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_scripted_blocks_are_no_blocks():
+    block = torch.jit.script(nn.Sequential(nn.Linear(4, 4), nn.ReLU()))
+
+    assert checkpointable_blocks(nn.Sequential(block, nn.Linear(4, 4))) == 0
+
+
 def test_nothing_is_offered_where_the_model_checkpoints_already():
     model = Switched()
     assert checkpointable_blocks(model) == 3

@@ -22,8 +22,8 @@ _MEANT = {
     "DistributedDataParallel wraps",
     # No refusal: torch itself has buffers of each rank's own (DDP's broadcast_buffers=False), and some are never read.
     "buffer": "buffers that no step wrote and nothing broadcast, so that probably each rank drew its own, with another "
-    "seed. Unless each is meant to have its own, draw them after torch.manual_seed with the same number on all ranks, "
-    "or pass them to torch.distributed.broadcast before the first step",
+    "seed, or nothing ever filled them. Unless each is meant to have its own, draw them after torch.manual_seed with "
+    "the same number on all ranks, or pass them to torch.distributed.broadcast before the first step",
 }
 
 

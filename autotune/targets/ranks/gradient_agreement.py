@@ -200,6 +200,6 @@ def _forward_of(model: nn.Module, name: str) -> str:
     path = name.split(".")[:-1]
     for depth in range(len(path), -1, -1):
         owner = type(model.get_submodule(".".join(path[:depth])))
-        if line := definition_line(owner.forward):
+        if line := definition_line(getattr(owner, "forward", None)):
             return f"{owner.__name__}.forward in {line}"
     return ""

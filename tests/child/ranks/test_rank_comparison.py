@@ -58,6 +58,7 @@ def test_what_is_outside_of_the_wrapper_is_told_first():
         ("exchanged", "right for local SGD"),
         ("part of a model", "parts of one model"),
         ("buffer", "buffers that no step wrote and nothing broadcast"),
+        ("buffer", "drew its own, with another seed, or nothing ever filled them"),
     ],
 )
 def test_what_may_be_meant_is_told_and_not_refused(meant, words):

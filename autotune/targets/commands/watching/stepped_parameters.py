@@ -37,7 +37,7 @@ from autotune.targets.commands.distributed import world_size
 from autotune.targets.commands.watching.own_exchanges import OwnExchanges
 from autotune.targets.commands.watching.unwritten_buffers import UnwrittenBuffers
 from autotune.targets.commands.watching.wrappers import Wrappers
-from autotune.targets.live_modules import in_order, live_modules, outermost, parameter_names
+from autotune.targets.live_modules import in_order, left_to_ranks, live_modules, outermost, parameter_names
 from autotune.targets.ranks.gradient_agreement import tensor_checksum
 from autotune.targets.ranks.rank_findings import batch_statistics
 from autotune.targets.tracebacks import calling_place
@@ -52,7 +52,6 @@ _Meant = Literal["", "exchanged", "part of a model"]
 _MOST_STEPS_WITHOUT_LOOK = 2
 _POLL_SECONDS = 0.002
 _SHARDED = "FullyShardedDataParallel"  # of torch, and of FairScale
-_NOT_AVERAGED = "_ddp_params_and_buffers_to_ignore"  # a module's names that DDP leaves to each rank (torch 2.13)
 
 
 @dataclass(kw_only=True)
@@ -73,6 +72,7 @@ class SteppedParameters:
     def __init__(self) -> None:
         self.wrappers, self.exchanges, self._buffers = Wrappers(), OwnExchanges(), UnwrittenBuffers()
         self.findings: tuple[Finding, ...] = ()  # about the models as they train: a script goes on while facts are read
+        self._if_one_model: tuple[Finding, ...] = ()  # findings that are true if the first look shows that
         self._places: WeakKeyDictionary[Optimizer, str] = WeakKeyDictionary()  # the lines that made optimizers
         self._optimizers: dict[int, Optimizer] = {}  # that have stepped, by identity
         self._trained: dict[int, tuple[Tensor, str]] = {}  # by identity of the parameter: with its optimizer's line
@@ -138,7 +138,11 @@ class SteppedParameters:
             self._choose_buffers(modules)
             models = in_order(outermost(modules), self._trained) or found
             parts = {id(part): part for model in models for part in model.modules()}
-            self.findings = tuple(batch_statistics(parts.values(), world_size()))
+            statistics = tuple(batch_statistics(parts.values(), world_size()))
+            if any(one.process_group.size() > 1 for one in found) or any(_shares_out(one) for one in modules):
+                self.findings = statistics
+            elif self.exchanges.adds_up:  # or each rank has a model of its own, and only a loss is added up
+                self._if_one_model = statistics
         return self._parallel
 
     def _choose_buffers(self, modules: Sequence[nn.Module]) -> None:
@@ -150,11 +154,11 @@ class SteppedParameters:
         self._is_shared_out &= all(mesh.ndim == 1 and mesh.size() == world_size() for mesh in meshes)
         if self._parallel or self._is_shared_out or (self.exchanges.adds_up and not shares):
             models = in_order(self._parallel or outermost(modules), self._trained)
-            self._buffers.choose(models, _left_to_ranks(modules))
+            self._buffers.choose(models, left_to_ranks(modules))
 
     def _is_compared(self) -> bool:
         """Return whether this rank compares anything with the others. To be asked after the first step."""
-        return bool(self._wrappers_of_all()) or self._buffers.are_open
+        return bool(self._wrappers_of_all()) or self._buffers.are_open or bool(self._if_one_model)
 
     def _begin(self, optimizer: Optimizer, *_: Any) -> None:
         self._depth += 1
@@ -195,6 +199,7 @@ class SteppedParameters:
             self._is_over = True
             return
         self._looks += 1
+        self.findings, self._if_one_model = self.findings or self._if_one_model, ()
         rows = [row for row, each in zip(self._rows, by_parameter, strict=True) if self._is_open(row, each)]
         self._rows = rows if self._parallel else []  # only a wrapper promises equal parameters
         self._buffers.compare([buffers for *_, buffers in said])
@@ -230,7 +235,7 @@ class SteppedParameters:
 
     def _all_rows(self) -> Iterator[_Row]:
         modules, wrapped = live_modules(), dict[int, nn.Module]()
-        ignored = _left_to_ranks(modules)
+        ignored = left_to_ranks(modules)
         self._choose_buffers(modules)  # once more: further optimizers have stepped since then
         for parallel in self._wrappers_of_all():
             wrapped |= {id(one): parallel for one in parallel.parameters()}
@@ -262,14 +267,8 @@ class SteppedParameters:
         )
 
 
-def _left_to_ranks(modules: Sequence[nn.Module]) -> set[int]:
-    """Return the identities of the parameters and buffers that DDP leaves to each rank."""
-    found = set[int]()
-    for module in modules:
-        if names := getattr(module, _NOT_AVERAGED, ()):  # of the module or of its class, as DDP itself reads it
-            tensors = (*module.named_parameters(), *module.named_buffers())
-            found |= {id(one) for name, one in tensors if name in names}
-    return found
+def _shares_out(module: nn.Module) -> bool:
+    return isinstance(module, FSDPModule) or type(module).__name__ == _SHARDED
 
 
 def _trained_by(optimizer: Optimizer) -> list[Tensor]:

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from autotune.core.records import DriftingParameter
-from autotune.targets.live_modules import live_modules, outermost, unwrapped
+from autotune.targets.live_modules import left_to_ranks, live_modules, outermost, unwrapped
 from autotune.targets.ranks.gradient_agreement import tensor_checksum
 
 
@@ -60,8 +60,9 @@ class UnwrittenBuffers:
         """Return shape and checksum of each that nothing has written yet; what was written is compared no longer."""
         said = dict[str, tuple[tuple[int, ...], int]]()
         for place, (module, key) in self._places.items():
-            known = self._before.get(id(module._buffers.get(key)))
-            if known is not None and tensor_checksum(known[0]) == known[1]:
+            # Those of torch.jit's modules have no `get`.
+            known = self._before.get(id(dict(module._buffers.items()).get(key)))
+            if known is not None and _checksum(known[0]) == known[1]:
                 said[place] = tuple(known[0].shape), known[1]
         self._places = {place: self._places[place] for place in said}
         return said
@@ -91,10 +92,26 @@ class UnwrittenBuffers:
         if not any(parameter.requires_grad for parameter in module.parameters()):
             return
         self._first_forward.remove()
-        for model in outermost(live_modules()):
-            self._before |= {id(one): (one, tensor_checksum(one)) for one in model.buffers() if _is_comparable(one)}
+        modules = live_modules()
+        left_out = left_to_ranks(modules)
+        for model in outermost(modules):
+            for one in model.buffers():
+                if id(one) not in left_out and (checksum := _checksum(one)) is not None:
+                    self._before[id(one)] = one, checksum
 
 
-def _is_comparable(buffer: Tensor) -> bool:
-    is_plain = type(buffer) is Tensor and buffer.layout is torch.strided and not buffer.is_meta
-    return is_plain and buffer.numel() > 1 and not (buffer.is_quantized or buffer.is_conj() or buffer.is_neg())
+def _checksum(buffer: Tensor) -> int | None:
+    """Return that of a buffer with elements of its own in memory; None for any other, and for what torch cannot read.
+
+    A small tensor that is expanded may have more elements than the memory of this machine.
+    """
+    try:
+        if type(buffer) is not Tensor or buffer.layout is not torch.strided or buffer.is_meta or buffer.is_nested:
+            return None
+        if buffer.is_quantized or buffer.is_conj() or buffer.is_neg() or buffer.numel() <= 1:
+            return None
+        if buffer.numel() * buffer.element_size() > buffer.untyped_storage().nbytes():
+            return None
+        return tensor_checksum(buffer)
+    except (RuntimeError, TypeError):  # what is only looked at must not end the script
+        return None
