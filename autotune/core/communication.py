@@ -24,6 +24,13 @@ class Communication(Record, frozen=True, kw_only=True):
         """The seconds of a micro-step in which only the exchange goes on: s - n, at least 0."""
         return max(0.0, median(self.with_seconds) - median(self.without_seconds))
 
+    def exposed_in(self, seconds: float, micro_batches: int) -> float:
+        """Return the exposed seconds of an exchange in steps of `seconds` for so many micro-batches, update left out.
+
+        It takes at most what the micro-steps leave: other work may disturb the pairs by more than the steps.
+        """
+        return max(0.0, min(self.exposed_seconds, seconds - micro_batches * median(self.without_seconds)))
+
     @property
     def exposed_share(self) -> float:
         """The share of a micro-step in which only the exchange goes on, 0..1: (s - n) / s."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from enum import StrEnum
-from statistics import median
 from typing import Literal
 
 from msgspec import field
@@ -147,17 +146,10 @@ class Measurement(Record, frozen=True, kw_only=True):
 
     @property
     def once_seconds(self) -> float:
-        """Seconds of an optimizer step that do not grow with its micro-batches: the update, and an exposed exchange.
-
-        An exchange takes at most what the steps that were run have left beside their micro-steps and the update: the
-        pairs in which it is timed may be disturbed.
-        """
-        update = self.optimizer_seconds or 0.0
-        if self.communication is None:
-            return update
-        micro_steps = self.micro_batches_per_step * median(self.communication.without_seconds)
-        left = sum(self.step_seconds) / self.steps - update - micro_steps
-        return update + max(0.0, min(self.communication.exposed_seconds, left))
+        """Seconds of an optimizer step that do not grow with its micro-batches: the update, and an exposed exchange."""
+        update, pairs = self.optimizer_seconds or 0.0, self.communication
+        computing = sum(self.step_seconds) / self.steps - update
+        return update + (pairs.exposed_in(computing, self.micro_batches_per_step) if pairs else 0.0)
 
     @property
     def fault_share(self) -> float | None:
