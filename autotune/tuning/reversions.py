@@ -60,7 +60,7 @@ def _scores(history: History, purposes: Collection[Purpose]) -> dict[Config, lis
     ran = [one for one in of_these if one.verdict.feasible and one.verdict.value]
     calm = [one for one in ran if not is_spoiled(one.trial.result)]
     best = max((one.verdict.value or 0.0 for one in calm), default=0.0)
-    known = [one for one in ran if one in calm or (one.verdict.value or 0.0) > best]
+    known = [one for one in ran if not is_spoiled(one.trial.result) or (one.verdict.value or 0.0) > best]
     scores: dict[Config, list[float]] = {}
     for trial, verdict in known if 2 * len(calm) > len(ran) else ran:
         scores.setdefault(trial.config, []).append(verdict.value or 0.0)
