@@ -114,21 +114,22 @@ def confirm_in_rounds(
     but never the baseline; if all that went on failed, those that dropped out are recalled.
 
     The confirmation ends before `rounds` when it is decided, when another round `overruns` the budget by too much, or,
-    after the fewest rounds, when time no longer `affords` one. If time affords it, it goes on beyond `rounds` while it
-    is open whether the best beats the baseline, what another batch is worth, or, in the first three rounds, which
-    global batch wins. `affords` is told whether one of these is open, because later stages can then wait. Rounds that
-    are `resumed`, and those that finalists bring along, count.
+    after the fewest rounds, when time no longer `affords` one. If time affords it, it goes on beyond `rounds` up to the
+    fewest that give a useful interval, and while it is open whether the best beats the baseline, what another batch is
+    worth, or, in the first three rounds, which global batch wins. `affords` is told whether one of these is open,
+    because later stages can then wait. Rounds that are `resumed`, and those that finalists bring along, count.
     """
     baseline, candidates = request.baseline, {one.config: one for one in finalists}
     first = max((number + 1 for one in finalists for number in one.rounds), default=0)
     fewest = fewest_rounds(len(candidates))
+    usual = max(rounds, fewest) if affords else rounds
     for done in range(MOST_CONFIRMATION_ROUNDS if affords or rounds >= USUAL_ROUNDS else rounds):
         number = first + done
         running = [one for one in candidates.values() if not (one.failure or one.is_behind)]
         claims = sum(not one.failure for one in candidates.values() if one.config != baseline)  # as the answer does
         is_batch_open = _have_met(running) and doubtful_batch.is_batch_open(running, request)
         is_batch_open |= done < SURE_ROUNDS and differ_in_batch([one.config for one in running], request)
-        if not running or not (done < rounds or is_batch_open or _is_open(running, baseline, request.goal, claims)):
+        if not running or not (done < usual or is_batch_open or _is_open(running, baseline, request.goal, claims)):
             break
         configs = [one.config for one in running][:: 1 if number % 2 == 0 else -1]
         before = resumed.round(configs) if resumed else None

@@ -134,11 +134,11 @@ class TimeBudget(time_shares.TimeShares):
     def ablation_seconds(self) -> float:
         """The seconds kept after the confirmation, to take back each change of the configuration that is best now.
 
-        They are 0.0 for fewer than two changes, and if the ablation's share is too short for two rounds of the best and
-        another one.
+        They are 0.0 for fewer than two changes, or if two rounds of the best and another one do not fit in.
         """
         (changed, rounds), share = self._ablation, time_shares.MOST_ABLATION * self.seconds
-        return min((changed + 2) * rounds, share) if changed > 1 and 2 * rounds <= share else 0.0
+        fits = 2 * rounds <= min(share, self.left_seconds)
+        return min((changed + 2) * rounds, share) if changed > 1 and fits else 0.0
 
     @property
     def affords_ablation(self) -> bool:

@@ -147,6 +147,7 @@ def _confirm_in_rounds(context: SearchContext, candidates: list[ConfigSummary]) 
     briefly = ", measured briefly" if probe_budget != budget.round_budget_of(configs) else ""
     is_usual = plan.rounds >= confirmation_rounds.USUAL_ROUNDS
     more = f", up to {confirmation_rounds.MOST_CONFIRMATION_ROUNDS} rounds if the gain is still open" * is_usual
+    more += ", more rounds while there is time" * (plan.rounds < fewest)
     seconds = format_seconds(missing * plan.probe_seconds)
     context.reporter.note(f"{_announced(finalist_total, others, plan.rounds)}{briefly}, about {seconds}{more}.")
     least = max(0, probe_count(finalist_total, min(fewest, plan.rounds), others) - known)
