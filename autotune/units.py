@@ -103,13 +103,13 @@ def significant(value: float) -> float:
 
 
 def format_bytes(count: float | None) -> str:
-    """Return `48.3 GiB`, `512 MiB`, `300 KiB`; `–` if unknown."""
+    """Return `48.3 GiB`, `512 MiB`, `300 KiB`, `200 B`; `–` if unknown."""
     if count is None:
         return "–"
     if abs(count) >= 2**30:
         return f"{count / 2**30:.3g} GiB" if abs(count) < 1000 * 2**30 else f"{count / 2**30:,.0f} GiB"
     if 0 < abs(count) < 2**20:  # growth by this in each step is much in the end, and must not read 0 MiB
-        return f"{count / 2**10:.0f} KiB"
+        return f"{count / 2**10:.0f} KiB" if abs(count) >= 2**10 else f"{count:.0f} B"
     return f"{count / 2**20:.0f} MiB"
 
 
@@ -151,7 +151,9 @@ def rounded(rate: float) -> float:
 
 
 def format_speedup(factor: float) -> str:
-    """Return a factor with three digits: `1.08`, `17.1`, `120`."""
+    """Return a factor with three digits: `1.08`, `17.1`, `120`; below 0.1 with two: `0.042`."""
+    if 0 < factor < 0.0995:
+        return f"{factor:.2g}"
     return f"{factor:.{2 if factor < 10 else 1 if factor < 100 else 0}f}"
 
 
@@ -212,13 +214,17 @@ def format_percent(share: float) -> str:
 
 
 def format_difference(share: float) -> str:
-    """Return by how much one rate is above another: `17%`, `4.2%`, `0.4%`, with one decimal below 10 %.
+    """Return by how much one rate is above another: `17%`, `4.2%`, `less than 0.1%`, with one decimal below 10 %.
 
     No interval supports more digits; with fewer, 1.5 % would read as 2 %, which is a threshold.
     """
+    if 0 <= share < 0.0005:
+        return "less than 0.1%"
     return f"{share:.0%}" if share >= 0.0995 else f"{share:.1%}"
 
 
 def format_share(share: float) -> str:
-    """Return a share, given as a fraction, in per cent: `9%`, `0.4%`, `-12%`."""
-    return f"{share:.0%}" if abs(share) >= 0.0095 or share == 0 else f"{share:.1%}"
+    """Return a share, given as a fraction, in per cent: `9%`, `0.4%`, `-12%`; `100%` only for all of it: `99.6%`."""
+    if 0.995 <= share < 1:
+        return f"{min(share, 0.999):.1%}"
+    return f"{share:.1%}" if 0.0005 <= abs(share) < 0.0095 else f"{share:.0%}".replace("-0%", "0%")

@@ -222,17 +222,17 @@ def recommendation(**changes: Any) -> Recommendation:
     return Recommendation(**(settings | changes))
 
 
-def confirmed(trials: tuple[Trial, ...]) -> StudyView:
-    """The study with a run-off of two rounds: baseline and recommendation, measured again at other rates."""
+def confirmed(trials: tuple[Trial, ...], factors: tuple[float, ...] = (0.99, 1.01)) -> StudyView:
+    """The study with a run-off: baseline and recommendation, measured again at other rates, once for each factor."""
     best = recommendation()
     ends = {config(**best.baseline): 152.0, config(**best.params): 2330.4}
     again, confirmations = list(trials), []
     for chosen, mean in ends.items():
         numbers = []
-        for factor in (0.99, 1.01):
+        for factor in factors:
             numbers.append(len(again))
             again.append(trial(len(again), chosen, measured(mean * factor, 49 * GIB), "confirm"))
-        rounds = (mean * 0.99, mean * 1.01)
+        rounds = tuple(mean * factor for factor in factors)
         confirmations.append(
             Confirmation(
                 config=chosen,
@@ -243,7 +243,7 @@ def confirmed(trials: tuple[Trial, ...]) -> StudyView:
                 data_wait_share=0.011,
             )
         )
-    return view(tuple(again), recommendation(confirmations=tuple(confirmations)))
+    return view(tuple(again), recommendation(confirmations=tuple(confirmations), rounds=len(factors)))
 
 
 def view(

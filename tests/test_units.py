@@ -116,7 +116,10 @@ def test_shown_rates_divide_to_the_shown_factor():
     assert format_speedup(17123.0 / 7702.0) == format_speedup(shown) == "2.22"
 
 
-@pytest.mark.parametrize(("factor", "shown"), [(1.0849, "1.08"), (17.13, "17.1"), (120.4, "120"), (0.956, "0.96")])
+@pytest.mark.parametrize(
+    ("factor", "shown"),
+    [(1.0849, "1.08"), (17.13, "17.1"), (120.4, "120"), (0.956, "0.96"), (0.0042, "0.0042")],
+)
 def test_factors_show_what_a_person_compares(factor, shown):
     assert format_speedup(factor) == shown
 
@@ -127,6 +130,7 @@ def test_factors_show_what_a_person_compares(factor, shown):
         (None, "–"),
         (0, "0 MiB"),
         (300 * 2**10, "300 KiB"),
+        (200, "200 B"),
         (512 * 2**20, "512 MiB"),
         (48.3 * GIB, "48.3 GiB"),
         (2000 * GIB, "2,000 GiB"),
@@ -155,12 +159,17 @@ def test_a_clock_counts_whole_seconds(seconds, shown):
 
 @pytest.mark.parametrize(
     ("share", "shown"),
-    [(0.17, "17%"), (0.0996, "10%"), (0.0994, "9.9%"), (0.015, "1.5%"), (0.004, "0.4%"), (1.5, "150%")],
-)
+    [(0.17, "17%"), (0.0996, "10%"), (0.0994, "9.9%"), (0.015, "1.5%"), (0.004, "0.4%"), (1.5, "150%"),
+     (0.0004, "less than 0.1%")],
+)  # fmt: skip
 def test_differences_of_rates_are_shown_with_two_digits(share, shown):
     assert format_difference(share) == shown
 
 
-@pytest.mark.parametrize(("share", "shown"), [(0.09, "9%"), (0.004, "0.4%"), (0.0, "0%"), (-0.12, "-12%")])
+@pytest.mark.parametrize(
+    ("share", "shown"),
+    [(0.09, "9%"), (0.004, "0.4%"), (0.0, "0%"), (0.0003, "0%"), (-0.0003, "0%"), (-0.004, "-0.4%"), (-0.12, "-12%"),
+     (0.994, "99%"), (0.996, "99.6%"), (0.99996, "99.9%"), (1.0, "100%"), (1.004, "100%")],
+)  # fmt: skip
 def test_shares_are_shown(share, shown):
     assert format_share(share) == shown

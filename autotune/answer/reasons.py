@@ -43,9 +43,9 @@ def warnings_of(
 ) -> Iterator[Notice]:  # fmt: skip
     """Yield the warnings that the winner needs, with a next step each.
 
-    `spread` is the relative spread of repeats, `faultless_spread` the same without the time of page faults. `probed`
-    are all configurations that the study has tried. `is_open`: it is undecided whether any of them is faster than the
-    baseline.
+    `spread` is the relative standard deviation of a repeat, pooled over all configurations (`Rounds.noise`),
+    `faultless_spread` the same without the time of page faults. `probed` are all configurations that the study has
+    tried. `is_open`: it is undecided whether any of them is faster than the baseline.
     """
     now, before = winner.config.batch_size, request.baseline.batch_size
     if set(probed) == {request.baseline} and any(len(values) > 1 for values in request.domains.values()):

@@ -98,10 +98,10 @@ class Code(NumberedCode):
         "estimate: a global batch of {low:batch} to {high:batch} (middle {middle:batch}) reaches a given training "
         "loss soonest; how well the model generalises is not measured")
     GLOBAL_BATCH_UNDECLARED = ("global-batch-undeclared", 216,
-        "no batch size was declared: {batch} reaches {share:.0%} of the fastest[, and it is open whether {smaller} is "
+        "no batch size was declared: {batch} reaches {share:share} of the fastest[, and it is open whether {smaller} is "
         "enough]; hold yours with --global-batch {batch}")
     GLOBAL_BATCH_FREE = ("global-batch-free", 217,
-        "the global batch is free: {batch} reaches {share:.0%} of the fastest[, and it is open whether {smaller} is "
+        "the global batch is free: {batch} reaches {share:share} of the fastest[, and it is open whether {smaller} is "
         "enough]; hold yours with --global-batch {before}")
     FASTER_WITH_BASELINE_BATCH = ("faster-with-baseline-batch", 218,
         "if you train with {batch} today:[ {speedup:.2f}×][ ({low:.2f} to {high:.2f}),] {samples_per_second:rate} "
@@ -167,7 +167,7 @@ class Code(NumberedCode):
     ALL_MEASURED = ("all-measured", 501,
         "all candidates measured: {measured:counted configuration}[; {left_out:,} more were ruled out without a "
         "probe]; no other in the space could fit and be {better}")
-    BOUNDED = "bounded", 502, "untried configurations: at most {rest:.0%} {better} (90% confidence, model estimate)"
+    BOUNDED = "bounded", 502, "untried configurations: at most {rest:share} {better} (90% confidence, model estimate)"
     SAMPLED = ("sampled", 503,
         "{measured:,} of {total:counted configuration} tried[, {failed:,} of which did not run]; no estimate for the "
         "rest")

@@ -192,14 +192,8 @@ def _money(amount: float) -> str:
     return f"{amount:,.2f}" if abs(amount) >= 1 else f"{amount:.3g}"
 
 
-def _growth(count: float) -> str:
-    """Return bytes as elsewhere, but in KiB below 1 MiB, because growth must not be shown as 0."""
-    return f"{count / 2**10:.0f} KiB" if count < 2**20 else format_bytes(count)
-
-
 _FORMATS = {
     "bytes": format_bytes,
-    "growth": _growth,
     "rate": format_rate,
     "share": format_share,
     "difference": format_difference,

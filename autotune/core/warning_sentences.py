@@ -43,7 +43,7 @@ SAMPLES_REPEATED = (
     "Check that it does, or keep the workers with --fix workers={before}.",
 )
 MEMORY_GROWS = (
-    "Memory grows by {step_bytes:growth} with every step: it runs out after about {steps_left:,} steps, with any "
+    "Memory grows by {step_bytes:bytes} with every step: it runs out after about {steps_left:,} steps, with any "
     "configuration.[ Something probably keeps the graph of every step, such as `total += loss` or a list of "
     "outputs.]",
     "Keep numbers instead (`total += loss.item()`), or use `.detach()`.",
@@ -58,8 +58,8 @@ BATCH_NORM = (
     "Keep batch_size {before} where that matters (--fix batch={before}, or --exact).",
 )
 RATES_SPREAD = (
-    "Repeats of one configuration differed by {spread:.0%}: this machine is busy or throttled.[ Smaller gains are "
-    "not reliable.]",
+    "Repeats of one configuration scatter by {spread:.0%} (standard deviation): this machine is busy or throttled."
+    "[ Smaller gains are not reliable.]",
     "Search again when the machine is quiet.",
 )
 INTERFERENCE_THROUGHOUT = (
@@ -151,7 +151,8 @@ LOADER_BOUND_WORKERS_OPEN = (
     "More workers, up to {workers}, were tried without a clear result. Search longer, or make the samples cheaper.",
 )
 FAULTS_SPREAD = (
-    "Repeats of one configuration differed by {spread:.0%}, mostly by page faults.[ Smaller gains are not reliable.]",
+    "Repeats of one configuration scatter by {spread:.0%} (standard deviation), mostly by page faults.[ Smaller gains "
+    "are not reliable.]",
     "--fix malloc=glibc keeps the memory that processes give back.",
 )
 FAILS_ELSEWHERE = (

@@ -30,6 +30,7 @@ from autotune.study import disk
 from autotune.study.history import History
 from autotune.study.identity import MOST_DIFFERENCES, as_begun, code_changed, differences_of
 from autotune.study.lock import Lock
+from autotune.units import counted
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,7 +189,7 @@ def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> S
         return disk.read_request(folder)
     if (folder / disk.PROBES).is_dir():
         raise StudyError(
-            f"{folder} holds {len(disk.read_asked(folder))} probes but no {disk.STUDY}, and no inspection to "
+            f"{folder} holds {counted(len(disk.read_asked(folder)), 'probe')} but no {disk.STUDY}, and no inspection to "
             f"rebuild it from. They were probably deleted, so the machine that ran the probes is not known. "
             f"Use --fresh (the folder is moved aside) or another --study."
         )

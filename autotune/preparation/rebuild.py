@@ -17,6 +17,7 @@ from autotune.preparation.settings import Settings
 from autotune.sentences import first_few
 from autotune.study import disk
 from autotune.study.identity import MOST_DIFFERENCES
+from autotune.units import counted
 
 
 def rebuild(settings: Settings) -> str:
@@ -42,7 +43,7 @@ def rebuild(settings: Settings) -> str:
     if differences:
         told = first_few([*dict.fromkeys(differences)], MOST_DIFFERENCES, "; ")
         raise StudyError(
-            f"{folder} holds {len(asked)} probes and no {disk.STUDY}, and this command asks for something else: "
+            f"{folder} holds {counted(len(asked), 'probe')} and no {disk.STUDY}, and this command asks for something else: "
             f"{told}. Give the earlier settings, and the study is rebuilt. Or use "
             f"--fresh (the folder is moved aside) or another --study."
         )

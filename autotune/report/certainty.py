@@ -28,6 +28,8 @@ def certainty(best: Recommendation) -> Certainty | None:
         return None
     spread = phrases.interval(best)
     if not phrases.is_better(best):
+        if phrases.is_slower(best):
+            return None
         return Certainty(
             word="tie", why=f"the 95% interval ({spread}) includes 1" if spread else "no gain was measured"
         )

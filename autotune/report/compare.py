@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Literal
 
+from autotune.answer.reasons import is_unconfirmed
 from autotune.core.records import Config, Record, StudyRequest
 from autotune.core.rounds import Rounds
 from autotune.knobs import completed
@@ -12,6 +13,7 @@ from autotune.knobs.declared import declare
 from autotune.report import phrases
 from autotune.study.recommendation import Recommendation
 from autotune.study.shown import moving, shown_config
+from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
 from autotune.units import format_bytes
 
@@ -69,7 +71,7 @@ class SharedConfig(Record, frozen=True, kw_only=True):
     config: Config
     a_samples_per_second: float
     b_samples_per_second: float
-    a_is_confirmed: bool  # else it is the mean of the search's probes
+    a_is_confirmed: bool  # in rounds; else it is the mean of the search's probes, or a single one
     b_is_confirmed: bool
 
     @property
@@ -164,13 +166,18 @@ def _shared(a: StudyView, b: StudyView) -> tuple[SharedConfig, ...]:
             config=config,
             a_samples_per_second=one[config].samples_per_second,
             b_samples_per_second=other[config].samples_per_second,
-            a_is_confirmed=one[config].compared is not None,
-            b_is_confirmed=other[config].compared is not None,
+            a_is_confirmed=_is_confirmed(one[config]),
+            b_is_confirmed=_is_confirmed(other[config]),
         )
         for config in one
         if config in other
     ]
     return tuple(sorted(found, key=lambda it: -it.a_samples_per_second))
+
+
+def _is_confirmed(one: ConfigSummary) -> bool:
+    """Return whether it was measured in rounds: an answer may also rest on single probes."""
+    return one.compared is not None and not is_unconfirmed(one)
 
 
 def _compared(shared: tuple[SharedConfig, ...]) -> tuple[SharedConfig, ...]:

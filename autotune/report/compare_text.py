@@ -56,7 +56,7 @@ def answer_rows(comparison: Comparison) -> list[tuple[str, str, str]]:
         ("begun", lambda side: side.begun[:10] or "–"),
         ("probes", lambda side: str(side.probes)),
         ("recommended", lambda side: _best(side, lambda best: shown_config(best.params, moving(side.request)))),
-        ("speed, confirmed", lambda side: _best(side, phrases.rate_phrase)),
+        ("speed", lambda side: _best(side, lambda best: ", ".join(phrases.speed_parts(best)))),
         ("over its baseline", lambda side: _best(side, phrases.speedup_phrase)),
     )
     return [(name, text(comparison.a), text(comparison.b)) for name, text in rows]

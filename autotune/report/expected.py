@@ -13,6 +13,7 @@ from autotune.study.view import StudyView
 from autotune.units import format_bytes, format_rate, format_share
 
 LEAST_SHOWN_GAIN = 0.005  # smaller ones round to nothing
+LEAST_SHOWN_DEVIATION = 0.0005  # smaller ones round to 0.0%
 LABEL_WIDTH = 10  # of the words before the colon's place
 
 
@@ -50,9 +51,10 @@ def deviation(predicted: Prediction, trial: Trial) -> str:
         return "expected to run, and did not" if predicted.fits > 0.5 else ""
     rate = measured.samples_per_second
     within = "within" if predicted.low <= rate <= predicted.high else "outside"
-    text = f"{_off(rate / predicted.samples_per_second, 'faster', 'slower')} than expected, {within} the interval"
+    faster, slower = (f"{word} than expected" for word in ("faster", "slower"))
+    text = f"{_off(rate / predicted.samples_per_second, faster, slower, 'as fast as expected')}, {within} the interval"
     if predicted.memory_bytes:
-        text += f"; memory {_off(measured.memory.bytes / predicted.memory_bytes, 'above', 'below')}"
+        text += f"; memory {_off(measured.memory.bytes / predicted.memory_bytes, 'above', 'below', 'as expected')}"
     return text
 
 
@@ -80,5 +82,7 @@ def probe_block(view: StudyView, trial: Trial) -> Text:
     return block
 
 
-def _off(factor: float, more: str, less: str) -> str:
-    return f"{format_share(abs(factor - 1))} {more if factor >= 1 else less}"
+def _off(factor: float, more: str, less: str, alike: str) -> str:
+    """Return `12% faster than expected`; `alike` for a difference that is none in the digits shown."""
+    off = abs(factor - 1)
+    return alike if off < LEAST_SHOWN_DEVIATION else f"{format_share(off)} {more if factor > 1 else less}"

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from autotune.core.codes import Code
 from autotune.core.records import Config, Environment, TargetFacts, Value
 from autotune.core.results import Measurement, Outcome, Trial, Verdict
+from autotune.core.stats import MOST_PROBE_NOISE
 from autotune.harmless import plain as plain  # the name used everywhere in report
 from autotune.harmless import shell_word
 from autotune.knobs import KNOBS, environ, touched
@@ -112,6 +113,12 @@ def is_faster(recommendation: Recommendation) -> bool:
     return recommendation.undecided is None and least is not None and least > 1
 
 
+def is_slower(recommendation: Recommendation) -> bool:
+    """Return whether its speed-up is below 1: by the upper end, or without one by more than two probes may differ."""
+    most, speedup = recommendation.speedup_high, recommendation.speedup
+    return most < 1 if most is not None else speedup is not None and speedup < 1 - MOST_PROBE_NOISE
+
+
 def achieved(recommendation: Recommendation) -> str:
     """Return the measured gain, if that is not speed: `67% less memory than your baseline (...)`; else empty."""
     headline = recommendation.achieved.headline if recommendation.achieved is not None else None
@@ -191,8 +198,7 @@ def headline(recommendation: Recommendation) -> str:
     if is_faster(recommendation):
         return f"{factor} faster than {name}{f' ({spread})' if spread else ''}"
     seen = f"{factor}{f', {spread}' if spread else ''}"
-    is_slower = recommendation.speedup_high is not None and recommendation.speedup_high < 1
-    compared = "slower than" if is_slower else "not measurably faster than"  # among what the user's limits leave
+    compared = "slower than" if is_slower(recommendation) else "not measurably faster than"  # among what limits leave
     return f"{objective.best} allowed configuration, {compared} {name} ({seen})"
 
 

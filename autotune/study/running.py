@@ -10,6 +10,7 @@ from pathlib import Path
 
 from autotune.core import codec
 from autotune.core.results import Inspection
+from autotune.harmless import shell_word
 from autotune.launch.base import LOG, RESULT
 from autotune.sentences import first_few
 from autotune.units import counted
@@ -45,6 +46,15 @@ def not_begun(folder: Path, inspected: Path) -> str:
     return (
         f"{folder} is no study yet: its search ended before the first probe{why}. The target probably has a mistake. "
         f"Correct it, and search again. Full log: {inspected / LOG}"
+    )
+
+
+def only_answered(folder: Path) -> str:
+    """Return why `folder`, which has an answer and no study.json, is not a whole study."""
+    return (
+        f"{folder} is not a whole study: it has best.json and no study.json, which was probably lost or not kept. "
+        f"`autotune best {shell_word(str(folder))}` needs no more than that. For all else run the command that "
+        f"searched it once more: it rebuilds that file, if {folder}/probes and {folder}/inspect are there, too."
     )
 
 

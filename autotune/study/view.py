@@ -20,7 +20,7 @@ from autotune.study import disk
 from autotune.study.history import History, known_noise_scale
 from autotune.study.progress import SearchProgress, read_progress
 from autotune.study.recommendation import Confirmation, Recommendation, read_best
-from autotune.study.running import is_running
+from autotune.study.running import is_running, only_answered
 from autotune.study.summary import Compared, ConfigSummary
 from autotune.study.valid_probes import Judged, valid_trials
 
@@ -78,11 +78,8 @@ def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyVie
     The knobs that it declares are in `KNOBS` in this context from here on.
     """
     if not (folder / disk.STUDY).is_file():
-        raise StudyNotFound(
-            f"{folder} holds no {disk.STUDY}. It is not a study, or only its {disk.BEST} was kept. "
-            f"`autotune best {folder}` needs no more than that; everything else needs the whole folder, of which the "
-            f"command that searched it rebuilds {disk.STUDY} if {disk.PROBES}/ and {disk.INSPECT}/ are there."
-        )
+        disk.find(folder.absolute())  # raises its own error for what is no study at all
+        raise StudyNotFound(only_answered(folder))
     best, request = folder / disk.BEST, disk.read_request(folder)
     declare(*request.facts.declared)
     noise_scale = known_noise_scale(request, [result for _, result in disk.attempts(folder, NoiseScaleRequest.kind())])

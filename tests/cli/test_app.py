@@ -210,3 +210,15 @@ def test_an_answer_for_a_folder_that_is_not_there_is_refused_before_anything_is_
     assert_one_clear_error(ended)
     assert "there is no folder nosuch" in ended.stderr
     assert not (tmp_path / "studies").exists()
+
+
+@pytest.mark.parametrize("what", ["missing", "empty", "foreign"])
+def test_all_commands_say_the_same_of_what_is_no_study(tmp_path: Path, what: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "foreign").mkdir()
+    (tmp_path / "foreign" / "notes.md").touch()
+
+    commands = ("show", what), ("best", what), ("report", what), ("export", what), ("compare", what, what)
+    told = {assert_one_clear_error(run_here(tmp_path, *words)) for words in commands}
+
+    assert len(told) == 1, told

@@ -121,8 +121,8 @@ digits trains 2.00× faster than your baseline (1.90 to 2.10), with the same glo
   Losses    bf16 matches fp32: 0.2% apart after 50 paired steps
   !         BatchNorm now sees micro-batches of 32 instead of 64, which changes its statistics. Keep
             batch_size 64 where that matters (--fix batch=64, or --exact).
-  !         Repeats of one configuration differed by 13%: this machine is busy or throttled. Smaller
-            gains are not reliable. Search again when the machine is quiet.
+  !         Repeats of one configuration scatter by 13% (standard deviation): this machine is busy
+            or throttled. Smaller gains are not reliable. Search again when the machine is quiet.
   Use it    autotune.load_best("studies/digits") · autotune export studies/digits --to torch
   More      autotune best studies/digits --verbose · autotune report studies/digits"""
     )
@@ -203,8 +203,8 @@ baseline is kept.
   Speed     1,000 samples/s ± 40%, measured 3 times on Example GPU
   Memory    49 GiB of 80 GiB (39% free) · waiting for data 1%
   Losses    full precision; losses finite over 240 optimizer steps
-  !         Repeats of one configuration differed by 13%: this machine is busy or throttled. Smaller
-            gains are not reliable. Search again when the machine is quiet.
+  !         Repeats of one configuration scatter by 13% (standard deviation): this machine is busy
+            or throttled. Smaller gains are not reliable. Search again when the machine is quiet.
   Next      About 6 rounds instead of 3 would tell: run the same command again with --time-budget
             2m, or when the machine is quiet. Probes are kept.
   More      autotune best studies/digits --verbose · autotune report studies/digits"""
@@ -529,6 +529,14 @@ def test_what_is_said_of_a_long_line_to_copy_stands_below_it() -> None:
         (
             {"speedup": 0.63, "speedup_low": 0.54, "speedup_high": 0.74},
             "Fastest allowed configuration, slower than your baseline (0.63×, 0.54 to 0.74), with the same global",
+        ),
+        (
+            {"speedup": 0.14, "speedup_low": None, "speedup_high": None, "rounds": 1},
+            "Fastest allowed configuration, slower than your baseline (0.14×), with the same global batch of 64.",
+        ),
+        (
+            {"speedup": 0.97, "speedup_low": None, "speedup_high": None, "rounds": 1},
+            "Fastest allowed configuration, not measurably faster than your baseline (0.97×), with the same global",
         ),
         ({"params": BASE.values, "runners_up": ()}, "Keep your baseline: nothing else could be compared with it."),
         (

@@ -36,6 +36,7 @@ SMALL = msgspec.structs.replace(FACTS, dataset_samples=2048)
         ({"rounds": 1, "speedup_low": None, "speedup_high": None}, "likely"),
         ({"warnings": (notice(Code.CONFIRMATION_INTERFERENCE, rounds="64×1 in 3 of 4", probes=None),)}, "likely"),
         ({"speedup": 1.02, "speedup_low": 0.97, "speedup_high": 1.07}, "tie"),
+        ({"speedup": 0.14, "speedup_low": 0.1, "speedup_high": 0.2}, None),
         ({"undecided": Undecided(config=config(64), gain=1.1, gain_low=0.9, gain_high=1.3, rounds=3)}, "tie"),
         ({"undecided": Undecided(config=config(64), gain=1.1, gain_low=0.9, gain_high=1.3, rounds=1)}, "not known"),
         ({"params": recommendation().baseline}, None),

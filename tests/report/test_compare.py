@@ -15,7 +15,14 @@ from autotune.core import codec
 from autotune.core.records import Goal, Value
 from autotune.core.results import Trial
 from autotune.report.compare import Comparison, Ratio, compare
-from autotune.report.compare_text import caution, comparison_block, render_comparison, sentence, shared_rows
+from autotune.report.compare_text import (
+    answer_rows,
+    caution,
+    comparison_block,
+    render_comparison,
+    sentence,
+    shared_rows,
+)
 from autotune.study import disk
 from tests.commandline import run_here as run
 from tests.reporting import (
@@ -101,6 +108,18 @@ def test_of_each_number_is_said_which_measurement_it_is() -> None:
 
     assert {row[-1] for row in once} == {"in the search", "A in the search, B confirmed"}
     assert {row[-1] for row in again} == {"in the search", "confirmed"}
+
+
+def test_a_single_probe_confirms_nothing() -> None:
+    once, again = (confirmed(ladder(), factors) for factors in ((1.0,), (0.99, 1.01)))
+
+    comparison = compare(once, again)
+
+    assert {row[-1] for row in shared_rows(comparison)} == {"in the search", "A in the search, B confirmed"}
+    assert "that both measured at" in sentence(comparison)
+    (speed,) = [row[1:] for row in answer_rows(comparison) if row[0] == "speed"]
+    assert [cell.rpartition(", ")[2] for cell in speed] == ["by a single probe", "measured twice"]
+    assert speed[0].startswith("2,330 samples/s")
 
 
 def test_a_knob_that_an_older_study_does_not_know_has_its_default() -> None:
@@ -223,7 +242,7 @@ def test_the_command_prints_json_writes_a_page_or_ends_with_the_sentence(home: P
     ("words", "said"),
     [
         (("nothing",), "does not exist"),
-        (("kept",), "holds no study.json"),
+        (("kept",), "kept is not a whole study: it has best.json and no study.json"),
         (("after", "-o", "studies"), "studies cannot be written"),
     ],
 )

@@ -49,7 +49,7 @@ def test_other_reasons_have_other_words(changes: dict[str, Any], told: str) -> N
     ("result", "told"),
     [
         (measured(3740, 341 * 2**20), "10% faster than expected, within the interval; memory 10% above"),
-        (measured(1700, 310 * 2**20), "50% slower than expected, outside the interval; memory 0% above"),
+        (measured(1700, 310 * 2**20), "50% slower than expected, outside the interval; memory as expected"),
         (failed(), "expected to run, and did not"),
     ],
 )

@@ -279,3 +279,28 @@ def test_a_file_is_called_a_file(tmp_path):
 
     with pytest.raises(StudyNotFound, match="notes is a file, and a study is a folder"):
         disk.find(tmp_path / "notes")
+
+
+@pytest.mark.parametrize("what", ["missing", "empty", "foreign", "file", "race"])
+def test_reading_what_is_no_study_says_what_finding_it_says(tmp_path, what):
+    place = tmp_path / what
+    if what == "file":
+        place.touch()
+    elif what != "missing":
+        place.mkdir()
+    if what in ("foreign", "race"):
+        (place / {"foreign": "notes.md", "race": disk.RACE}[what]).write_text("{}")
+
+    with pytest.raises(StudyNotFound) as found:
+        disk.find(place)
+    with pytest.raises(StudyNotFound) as read:
+        load_view(place)
+
+    assert str(read.value) == str(found.value)
+
+
+def test_a_study_of_which_only_the_answer_is_left_is_told_what_that_answers(tmp_path):
+    (tmp_path / disk.BEST).write_text("{}")
+
+    with pytest.raises(StudyNotFound, match=r"is not a whole study: .* and no study\.json, .* `autotune best .* needs no more"):
+        load_view(tmp_path)
