@@ -155,7 +155,7 @@ def inspect(request: InspectRequest, progress: Progress) -> Inspection:
             built.append(process_bytes("VmRSS"))
         progress.phase(name)
 
-    facts = resolve(request.target).inspect(device, request.config, phase, request.declared)
+    facts = resolve(request.target).inspect(device, request.config, phase, request.declared, lasts=request.lasts)
     return Inspection(environment=environment, facts=facts, process_bytes=built[-1])
 
 

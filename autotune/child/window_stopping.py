@@ -12,12 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from autotune.core.requests import EPOCH_PATIENCE, MEASURED_STEPS, ProbeBudget
+from autotune.core.requests import EPOCH_PATIENCE, LONG_WINDOW_RATIO, MEASURED_STEPS, ProbeBudget
 from autotune.core.stats import clearly_slower, relative_half_width
 
 LOOK_GROWTH = 1.1  # computing the spread delays the next step: it is done when a tenth more steps are there
-# Times the shortest window: after that fewer steps than usual suffice, if their spread is small enough.
-LONG_WINDOW_RATIO = 2.0
 # A window of a second holds the beginning of an epoch once or never, although it takes long (workers start anew, or
 # have nothing ready: 0.2 to 0.5 s every 32 steps of 4 ms with 16 workers, docs/notes/gpu.md 5). With so many epochs in
 # the window, one more or less matters little.

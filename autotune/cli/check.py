@@ -48,7 +48,8 @@ def check(
 ) -> None:
     """Check your training code, and list what would be tuned.
 
-    Takes one real training step and names what was inferred. Searches and writes nothing.
+    Takes one real training step, and of a command as many as a search needs at least. Names what was inferred, searches
+    and writes nothing.
     """
     from autotune.cli.saying_launcher import SayingLauncher
     from autotune.launch.subprocess import SubprocessLauncher
@@ -74,7 +75,7 @@ def check(
             f"another is not seen on shapes alone. Leave --memory and --memory-limit out, or the ranks."
         )
     launcher = SubprocessLauncher(environ=rank_environ(settings))
-    request, space, _ = preview(settings, SayingLauncher(launcher), memory_limit=memory_limit)
+    request, space, _ = preview(settings, SayingLauncher(launcher), memory_limit=memory_limit, lasts=True)
     if not json_output:
         settled = (f"hold {held_phrase(request)}", f"baseline {baseline_phrase(request, space, settings)}")
         left_out = not_searched(request, space, settings)

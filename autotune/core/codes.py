@@ -98,8 +98,8 @@ class Code(NumberedCode):
         "estimate: a global batch of {low:batch} to {high:batch} (middle {middle:batch}) reaches a given training "
         "loss soonest; how well the model generalises is not measured")
     GLOBAL_BATCH_UNDECLARED = ("global-batch-undeclared", 216,
-        "no batch size was declared: {batch} reaches {share:share} of the fastest[, and it is open whether {smaller} is "
-        "enough]; hold yours with --global-batch {batch}")
+        "no batch size was declared: {batch} reaches {share:share} of the fastest[, and it is open whether {smaller} "
+        "is enough]; hold yours with --global-batch {batch}")
     GLOBAL_BATCH_FREE = ("global-batch-free", 217,
         "the global batch is free: {batch} reaches {share:share} of the fastest[, and it is open whether {smaller} is "
         "enough]; hold yours with --global-batch {before}")

@@ -16,6 +16,8 @@ ResultT = TypeVar("ResultT", bound=Result)
 FEWEST_PROBE_STEPS = 7  # of a probe whose steps are long: warm-up 2, computing alone, settling, window 2, worst case
 FEWEST_STEPS_IN_TURN = 4  # the same if computing and loading are not timed alone: warm-up 2, window 2
 MEASURED_STEPS = 2  # of these in the window, however long they are
+# Times the shortest window: after that fewer steps than usual suffice, if their spread is small enough.
+LONG_WINDOW_RATIO = 2.0
 EPOCH_PATIENCE = 3.0  # times the longest window, for whole epochs of the workers
 
 
@@ -123,4 +125,5 @@ class InspectRequest(Request[Inspection], frozen=True, kw_only=True, tag="inspec
 
     config: Config | None = None  # the configuration of the one real step; None: the target's baseline
     declared: tuple[Declaration, ...] = ()  # knobs that the user declares besides the target's `space`
+    lasts: bool = False  # a command must also train for as long as a probe needs at least; else one step is enough
     seed: int = 0

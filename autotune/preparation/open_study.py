@@ -147,17 +147,17 @@ def _ignore(folder: Path) -> None:
 
 
 def preview(
-    settings: Settings, launcher: Launcher, *, memory_limit: str | None = None
+    settings: Settings, launcher: Launcher, *, memory_limit: str | None = None, lasts: bool = False
 ) -> tuple[StudyRequest, SearchSpace, float]:
     """Return the request of a search with these settings, its space, and the seconds of the inspection.
 
     Nothing is written that stays. Raises `UsageError` if the target holds more than `memory_limit` before it trains;
-    the default is that of the settings.
+    the default is that of the settings. With `lasts` also `TargetError` if a command trains too short for a probe.
     """
     ranks = asked_ranks(settings)
     with tempfile.TemporaryDirectory(prefix="autotune-") as place:
         environment, facts, seconds = inspect(
-            settings.target, ranks.device, settings.seed, Path(place), launcher, keeps_log=False,
+            settings.target, ranks.device, settings.seed, Path(place), launcher, keeps_log=False, lasts=lasts,
             memory_limit=memory_limit or settings.memory_limit, declared=settings.declared, ranks=ranks.count,
         )  # fmt: skip
     with suppress(StudyError):  # a search that continues it reports what is wrong with it
@@ -189,8 +189,8 @@ def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> S
         return disk.read_request(folder)
     if (folder / disk.PROBES).is_dir():
         raise StudyError(
-            f"{folder} holds {counted(len(disk.read_asked(folder)), 'probe')} but no {disk.STUDY}, and no inspection to "
-            f"rebuild it from. They were probably deleted, so the machine that ran the probes is not known. "
+            f"{folder} holds {counted(len(disk.read_asked(folder)), 'probe')} but no {disk.STUDY}, and no inspection "
+            f"to rebuild it from. They were probably deleted, so the machine that ran the probes is not known. "
             f"Use --fresh (the folder is moved aside) or another --study."
         )
     if mode == "resume":

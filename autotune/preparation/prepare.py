@@ -33,16 +33,16 @@ LEAST_LIMIT_BYTES = 2**20  # a smaller number lacks its unit: torch alone takes 
 
 def inspect(
     target: str, device: str | None, seed: int, folder: Path, launcher: Launcher, *, keeps_log: bool = True,
-    memory_limit: str | None = None, declared: tuple[Declaration, ...] = (), ranks: int = 1,
+    memory_limit: str | None = None, declared: tuple[Declaration, ...] = (), ranks: int = 1, lasts: bool = False,
     error_of: Callable[[Inspection], AutotuneError] | None = None,
 ) -> tuple[Environment, TargetFacts, float]:  # fmt: skip
     """Return what a child process finds out about machine and target in `folder`, and the seconds that it took.
 
-    `keeps_log`: the folder will stay there. Raises `TargetError` with the frames of the user's code,
-    `EnvironmentUnfit`, or `UsageError` for a `memory_limit` that the target exceeds before it trains. If the inspection
-    fails and `error_of` is given, raise the error that it returns.
+    `keeps_log`: the folder will stay there. `lasts`: a command must train for as long as a probe needs at least. Raises
+    `TargetError` with the frames of the user's code, `EnvironmentUnfit`, or `UsageError` for a `memory_limit` that the
+    target exceeds before it trains. If the inspection fails and `error_of` is given, raise the error that it returns.
     """
-    asked = InspectRequest(target=target, device=device, seed=seed, declared=declared, ranks=ranks)
+    asked = InspectRequest(target=target, device=device, seed=seed, declared=declared, ranks=ranks, lasts=lasts)
     inspection = launcher.run(asked, disk.make(folder))
     if inspection.failure is not None and error_of is not None:
         raise error_of(inspection)

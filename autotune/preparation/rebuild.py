@@ -43,8 +43,8 @@ def rebuild(settings: Settings) -> str:
     if differences:
         told = first_few([*dict.fromkeys(differences)], MOST_DIFFERENCES, "; ")
         raise StudyError(
-            f"{folder} holds {counted(len(asked), 'probe')} and no {disk.STUDY}, and this command asks for something else: "
-            f"{told}. Give the earlier settings, and the study is rebuilt. Or use "
+            f"{folder} holds {counted(len(asked), 'probe')} and no {disk.STUDY}, and this command asks for something "
+            f"else: {told}. Give the earlier settings, and the study is rebuilt. Or use "
             f"--fresh (the folder is moved aside) or another --study."
         )
     store(folder, disk.STUDY, request)

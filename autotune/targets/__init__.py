@@ -24,15 +24,17 @@ class Target:
     reference: TargetPlace
 
     def inspect(
-        self, device: str, config: Config | None, phase: Callable[[str], None], declared: Sequence[Declaration] = ()
-    ) -> TargetFacts:
+        self, device: str, config: Config | None, phase: Callable[[str], None], declared: Sequence[Declaration] = (),
+        *, lasts: bool = False,
+    ) -> TargetFacts:  # fmt: skip
         """Return the facts of the target, after one real step. `phase` is called with `load`, `build` and `warm-up`.
 
-        `declared` are knobs of the user's own besides those of the target's `space`. Raises `TargetError`.
+        `declared` are knobs of the user's own besides those of the target's `space`. With `lasts` a command must train
+        for as long as a probe needs at least. Raises `TargetError`.
         """
         from autotune.targets.inspection import inspect
 
-        return inspect(self.reference, device, config, phase, declared)
+        return inspect(self.reference, device, config, phase, declared, lasts=lasts)
 
     def open(self, config: Config, plan: Plan, phase: Callable[[str], None]) -> Session:
         """Load and build one training run. Raises `TargetError`."""

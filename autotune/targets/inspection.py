@@ -41,32 +41,33 @@ from autotune.targets.ranks.gradient_agreement import Agreement
 from autotune.targets.reference import TargetPlace
 from autotune.targets.user_errors import blaming
 
+Phase = Callable[[str], None]
+
 
 def inspect(
-    reference: TargetPlace, device: str, config: Config | None, phase: Callable[[str], None],
-    asked: Sequence[Declaration] = (),
+    reference: TargetPlace, device: str, config: Config | None, phase: Phase,
+    asked: Sequence[Declaration] = (), *, lasts: bool = False,
 ) -> TargetFacts:  # fmt: skip
     """Return the facts of the target that a search needs, after one step of `config` or of the target's baseline.
 
-    `asked` are knobs that the user declares besides those of the target's `space`. Raises `TargetError` for anything
-    the user must change, and memory errors unchanged.
+    `asked` are knobs that the user declares besides those of the target's `space`. With `lasts` a command must train
+    for as long as a probe needs. Raises `TargetError` for what the user must change, and memory errors unchanged.
     """
     world.join(device)  # before the user's code, which may ask for its rank
     usual = common_arguments(config or Config(values=defaults()), device)
     found, declared = kinds.load_declaring(reference, usual, phase, asked)
     with declaring(*declared):
-        facts = (
-            _own_loop(found, device, config, phase)
-            if isinstance(found, OwnLoop)
-            else _contract(found, reference, device, config, phase)
-        )
+        if isinstance(found, OwnLoop):
+            facts = _own_loop(found, device, config, phase, lasts=lasts)
+        else:
+            facts = _contract(found, reference, device, config, phase)
     is_command = reference.command is not None
     told = [Finding(name=one.name, text=described(one, of_command=is_command)) for one in declared]
     return replace(facts, declared=declared, findings=(*facts.findings, *told))
 
 
 def _contract(
-    contract: Contract, reference: TargetPlace, device: str, config: Config | None, phase: Callable[[str], None]
+    contract: Contract, reference: TargetPlace, device: str, config: Config | None, phase: Phase
 ) -> TargetFacts:
     settings = read_settings(contract)
     own = {one.name: one.default for one in KNOBS}
@@ -149,13 +150,14 @@ def _settable(contract: Contract) -> tuple[str, ...] | None:
     return tuple(one.name for one in KNOBS if one.name != "gradient_accumulation_steps")
 
 
-def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Callable[[str], None]) -> TargetFacts:
+def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Phase, *, lasts: bool) -> TargetFacts:
     """Return the facts of a user's own loop, after one step of `config` or of its settings of today."""
     plan = Plan(device=device) if config is None else _planned(config.values, device)
     model, first, stepped = loop.build(config, plan), _FirstStep(), SteppedParameters()
     facts, session = None if model is None else loop.facts(), OwnSession(loop)
     phase("warm-up")
     first.after_step, first.needs_another_step = loop.note_model, stepped.needs_another_step
+    first.lasts = loop.lasts if lasts else first.lasts
     with blaming(first, loop.root), stepped.watched():
         step = _take_step(session, model, first, device)
     facts = facts or loop.facts()
@@ -191,6 +193,7 @@ class _FirstStep(Watch):
     at_first: Callable[[Any], None] = lambda batch: None  # called with the first batch before the step
     after_step: Callable[[], None] = lambda: None  # called after each step, in the thread that took it
     needs_another_step: Callable[[], bool] = lambda: False  # asked after each step: whether another one is needed
+    lasts: Callable[[], bool] = lambda: True  # asked the same: whether training is long enough
     reached: set[int] = field(default_factory=set)  # ids of the parameters that got a gradient
     steps: list[Step] = field(default_factory=list)
     updates: Updates = field(default_factory=Updates)
@@ -203,17 +206,17 @@ class _FirstStep(Watch):
         return f"the first training step, on a batch of {describe(self.batch)}"
 
     def step(self, step: Step) -> Order:
-        """Keep the step, and stop training, unless another one is needed."""
-        self.steps.append(step)
+        """Keep the first step, and stop training, unless another one is needed."""
+        self.steps = self.steps or [step]
         self.after_step()
-        if self.needs_another_step():
+        if self.needs_another_step() or not self.lasts():
             self.updates.ignores_later_steps = True
             return Order.CONTINUE
         return Order.STOP
 
     def ended(self) -> bool:
-        """Return whether a step was taken: more are not necessary."""
-        return bool(self.steps)
+        """Return whether a step was taken, and training is long enough: more steps are not necessary."""
+        return bool(self.steps) and self.lasts()
 
     def remembering(self, source: sources.Source) -> sources.Source:
         """Return `source`, changed to keep its first batch (on the host, as it was loaded)."""
@@ -254,9 +257,7 @@ def _take_step(session: Session, model: nn.Module | None, first: _FirstStep, dev
     )
 
 
-def _confirm_count(
-    contract: Contract, data: Data, training: Training, values: dict[str, Value], phase: Callable[[str], None]
-) -> None:
+def _confirm_count(contract: Contract, data: Data, training: Training, values: dict[str, Value], phase: Phase) -> None:
     """Ask for a batch of another size, as a dimension may have the first size by chance. Raises `TargetError`."""
     count = training.count_samples
     if not isinstance(count, OwnBatches) or not count.is_told or not count.can_be_seen:

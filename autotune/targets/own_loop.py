@@ -157,6 +157,10 @@ class OwnLoop(ABC):
         Its `owns_loop` is True.
         """
 
+    def lasts(self) -> bool:
+        """Return whether it has trained for as long as a probe needs at least; True where it never ends by itself."""
+        return True
+
     def observed(self) -> Observed:
         """Return the settings that training was seen to use so far."""
         return Observed()

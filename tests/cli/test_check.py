@@ -1,5 +1,7 @@
 """`autotune check --memory`: what every batch size would need, by a real shape run in a process of its own."""
 
+import re
+
 import pytest
 from rich.console import Console
 
@@ -11,9 +13,19 @@ from autotune.memory.records import ShapeRun
 from autotune.preparation.prepare import memory_bounds
 from autotune.preparation.settings import Settings
 from autotune.testing import FakeLauncher
-from tests.commandline import TARGET
+from tests.commandline import TARGET, assert_one_clear_error
 from tests.commandline import run_here as run
 from tests.worlds import config, space, study_request
+
+SHORT = """
+import torch
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for _ in range(30):
+    model(torch.ones(8, 4)).sum().backward()
+    optimizer.step()
+"""
+NUMBERS = r"trained for [\d.]+ m?s|train for [\d,]+ steps"
 
 pytestmark = pytest.mark.slow  # real shape runs
 
@@ -32,6 +44,18 @@ def test_what_each_batch_needs_is_predicted_in_a_table(tmp_path):
     assert "✓" not in table[7] and table[7].endswith("not searched: it does not divide the held global batch")
     assert "3.8 GiB may be used" in checked.stdout  # a search keeps 5 % of a limit free
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "__pycache__") == ["model.py"]
+
+
+def test_a_command_that_trains_too_short_for_a_search_is_refused_in_the_words_of_the_search(tmp_path):
+    (tmp_path / "train.py").write_text(SHORT)
+
+    ended = [run(tmp_path, name, "--", "python", "train.py") for name in ("check", "search")]
+
+    said = [assert_one_clear_error(one) for one in ended]
+    assert all(
+        "after 30 optimizer steps, before it was measured. It has probably too little to do" in one for one in said
+    )
+    assert re.sub(NUMBERS, "", said[0]) == re.sub(NUMBERS, "", said[1].partition("\nA search of the changed")[0])
 
 
 def test_what_is_not_tuned_for_want_of_divisors_is_said(tmp_path):

@@ -302,5 +302,7 @@ def test_reading_what_is_no_study_says_what_finding_it_says(tmp_path, what):
 def test_a_study_of_which_only_the_answer_is_left_is_told_what_that_answers(tmp_path):
     (tmp_path / disk.BEST).write_text("{}")
 
-    with pytest.raises(StudyNotFound, match=r"is not a whole study: .* and no study\.json, .* `autotune best .* needs no more"):
+    with pytest.raises(
+        StudyNotFound, match=r"is not a whole study: .* and no study\.json, .* `autotune best .* needs no more"
+    ):
         load_view(tmp_path)

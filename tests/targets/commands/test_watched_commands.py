@@ -13,7 +13,9 @@ from msgspec.structs import replace
 
 from autotune.child.lifeline import Progress
 from autotune.core.records import Config, TargetFacts, Value
+from autotune.core.results import Failure
 from autotune.errors import TargetError
+from autotune.failures.words import ended_early
 from autotune.knobs import defaults, plan_of
 from autotune.precision.child import compare_losses
 from autotune.precision.records import PrecisionCheckRequest
@@ -101,14 +103,14 @@ def command(folder: Path, text: str, arguments: str = "") -> str:
     return f"-- python {folder / 'train.py'} {arguments}"
 
 
-def inspect(folder: Path, text: str, arguments: str = "") -> TargetFacts:
+def inspect(folder: Path, text: str, arguments: str = "", *, lasts: bool = False) -> TargetFacts:
     with clean_imports():
-        return resolve(command(folder, text, arguments)).inspect("cpu", None, lambda phase: None)
+        return resolve(command(folder, text, arguments)).inspect("cpu", None, lambda phase: None, lasts=lasts)
 
 
-def refused(folder: Path, text: str, arguments: str = "") -> str:
+def refused(folder: Path, text: str, arguments: str = "", *, lasts: bool = False) -> str:
     with pytest.raises(TargetError) as caught:
-        inspect(folder, text, arguments)
+        inspect(folder, text, arguments, lasts=lasts)
     return str(caught.value)
 
 
@@ -164,6 +166,32 @@ def test_a_training_that_comes_to_its_normal_end_counts_if_enough_was_measured(
         remedy = "correct what ends it" if ending else r"Let it train for [\d,]+ steps or more"
         with pytest.raises(TargetError, match=rf"(?s)exit status \d after 3 optimizer steps.* {remedy}"):
             steps(tmp_path, text, count=10)
+
+
+def test_a_training_that_is_too_short_for_a_probe_is_refused_where_it_is_asked_to_last(tmp_path):
+    text = "for x, y in itertools.islice(batches(), 3): step(x, y)"
+
+    assert inspect(tmp_path, text).name == "Linear"
+    assert re.search(
+        r"ended with exit status 0 after 3 optimizer steps, before it was measured\. It has probably too little to do: "
+        r"it trained for .*, and measuring takes about 4\.5 s\. Let it train for [\d,]+ steps or more",
+        refused(tmp_path, text, lasts=True),
+    )
+
+
+def test_one_step_is_no_plural(tmp_path):
+    said = refused(tmp_path, "step(*next(iter(batches())))", lasts=True)
+
+    assert "after 1 optimizer step, before it was measured" in said
+    assert ended_early(Failure(phase="warm-up", message=said, evidence=""))
+
+
+def test_a_training_that_lasts_is_looked_at_as_one_that_need_not(tmp_path):
+    lasting, short = (inspect(tmp_path, TRAIN, lasts=lasts) for lasts in (True, False))
+
+    assert lasting.step is not None and short.step is not None
+    assert lasting.baseline == short.baseline
+    assert lasting.step.trainable_parameters == short.step.trainable_parameters
 
 
 def test_what_comes_before_the_first_step_is_no_part_of_its_seconds(tmp_path, monkeypatch):

@@ -21,7 +21,7 @@ from msgspec.structs import replace
 from torch import nn
 
 from autotune.core.records import Config, Finding, RankFacts, StepFacts, TargetFacts
-from autotune.core.requests import ProbeBudget
+from autotune.core.requests import LONG_WINDOW_RATIO, ProbeBudget
 from autotune.errors import TargetError
 from autotune.harmless import cropped
 from autotune.knobs import KNOBS, plan_of
@@ -50,6 +50,12 @@ _USUAL = ProbeBudget()
 # Of training for a probe: its warm-up and its longest window; steps that take long need the least number of them.
 _NEEDED_SECONDS = _USUAL.min_warmup_seconds + _USUAL.max_seconds
 _NEEDED_STEPS = 2 * (_USUAL.min_warmup_steps + _USUAL.min_steps)
+# The least: what ends before is measured by no search with time for usual probes; few steps need a longer window.
+_LEAST_SECONDS, _LEAST_STEPS = (
+    _USUAL.min_warmup_seconds + _USUAL.min_seconds,
+    _USUAL.min_warmup_steps + _USUAL.min_steps,
+)
+_FEW_STEPS_SECONDS = _USUAL.min_warmup_seconds + LONG_WINDOW_RATIO * _USUAL.min_seconds
 LONGEST_LAST_LINE = 160  # characters of the program's last line in a message's first line
 
 
@@ -155,6 +161,13 @@ class CommandLoop(OwnLoop):
         assert witness is not None, "called after a step"
         if not self._of_model.get("parameter_count"):  # a gradient scaler may have left out the first steps
             self._model, self._of_model = witness.early(lambda: _model_of(witness.trained, self.label))
+
+    def lasts(self) -> bool:
+        """Return whether it may have trained for long enough. Ranks are not asked: all must end at the same step."""
+        assert self._witness is not None, "called after a step"
+        tally = self._witness.tally
+        least = _LEAST_SECONDS if tally.steps >= _LEAST_STEPS else _FEW_STEPS_SECONDS
+        return world_size() > 1 or tally.trained_seconds >= least
 
     def facts(self) -> TargetFacts:
         """Return the facts that its first step showed: model, data, and which knobs can be set."""
@@ -263,7 +276,7 @@ def _ended_early(label: str, witness: Witness, status: object) -> str:
     last = f'Its last line: "{cropped(said[0].strip(), LONGEST_LAST_LINE)}". ' if said else ""
     elsewhere = f": it started {witness.exits.started}" if witness.exits.started else ""
     if witness.tally.steps:
-        text = f"{ended} after {witness.tally.steps} optimizer steps, before it was measured. {last}" + (
+        text = f"{ended} after {counted(witness.tally.steps, 'optimizer step')}, before it was measured. {last}" + (
             f"It has probably too little to do: it trained for {format_seconds(witness.tally.trained_seconds)}, and "
             f"measuring takes about {format_seconds(_NEEDED_SECONDS)}. Let it train for {_enough(witness.tally):,} "
             "steps or more: autotune ends it by itself."
