@@ -70,6 +70,8 @@ def _called(model: nn.Module) -> list[nn.Module]:
 
 def _with_forward(module: nn.Module) -> list[nn.Module]:
     """Return the outermost modules that compute with parameters and can be called: a list of modules cannot."""
+    if isinstance(module, torch.jit.ScriptModule):  # first: the forward of its class cannot be read
+        return []  # Dynamo cannot look into it
     if type(module).forward is not nn.Module.forward:
         return [module] if any(True for _ in module.parameters()) else []  # a metric has none, and Python in its call
     return [part for child in module.children() for part in _with_forward(child)]

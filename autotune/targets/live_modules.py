@@ -29,6 +29,13 @@ def in_order(modules: Iterable[nn.Module], parameters: Iterable[int]) -> list[nn
     return [each for _, each in sorted((one for one in found if one[0]), key=lambda one: min(one[0]))]
 
 
+def own_class(module: nn.Module) -> type[nn.Module]:
+    """Return the class that the user gave a module: `fully_shard` changes Net to an FSDPNet, which derives from it."""
+    kind = type(module)
+    added, *others = kind.__bases__  # not by `isinstance`: to import torch's FSDP takes long
+    return others[0] if others and any(one.__name__ == "FSDPModule" for one in added.__mro__) else kind
+
+
 def unwrapped(module: nn.Module) -> nn.Module:
     """Return the module inside a wrapper of `torch.compile` or of data parallelism."""
     for name in ("_orig_mod", "module"):
@@ -54,7 +61,7 @@ def parameter_names(modules: Sequence[nn.Module]) -> dict[int, str]:
     names = dict[int, str]()
     for root in map(unwrapped, outermost(modules)):
         for name, one in root.named_parameters():
-            text = f"{type(root).__name__}.{name}"
+            text = f"{own_class(root).__name__}.{name}"
             # One that several modules have gets the same name on all ranks, in whatever order these are found.
             names[id(one)] = min(names.get(id(one), text), text)
     return names

@@ -383,8 +383,8 @@ def test_a_model_that_is_shared_out_has_its_facts_however_the_script_goes_on(ins
 
     assert found.outcome is Outcome.OK, found.failure
     facts = found.facts
-    assert (facts.name, facts.parameter_count, facts.has_batch_norm) == ("FSDPNet", 74, True)
-    assert [one.text for one in facts.findings if one.name == "model"] == ["FSDPNet, 74 parameters"]
+    assert (facts.name, facts.parameter_count, facts.has_batch_norm) == ("Net", 74, True)
+    assert [one.text for one in facts.findings if one.name == "model"] == ["Net, 74 parameters"]
 
 
 def test_a_model_whose_first_step_the_gradient_scaler_left_out_has_its_facts(inspect):

@@ -148,3 +148,14 @@ def test_of_a_lightning_module_the_parts_are_compiled():
 
     model(torch.randn(2, 4))
     assert graphs() == 0  # a step that calls the module runs the same parts
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_scripted_parts_of_a_lightning_module_run_as_they_are():
+    model = Lit()
+    model.parts["decoder"] = torch.jit.script(model.parts["decoder"])
+
+    compile_model(model).training_step(torch.randn(2, 4), 0).backward()
+
+    assert graphs() == 1  # the encoder's
+    assert model.parts["decoder"][0].weight.grad is not None

@@ -13,7 +13,7 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from autotune.errors import TargetError
 from autotune.sentences import first_few
-from autotune.targets.live_modules import live_modules, parameter_names
+from autotune.targets.live_modules import live_modules, own_class, parameter_names
 from autotune.targets.ranks import world
 from autotune.targets.tracebacks import definition_line
 
@@ -197,9 +197,9 @@ def _forwards(model: nn.Module, names: list[str]) -> str:
 
 def _forward_of(model: nn.Module, name: str) -> str:
     """Return the user's forward pass that is to use that parameter, as `Net.forward in model.py:12`; empty: none."""
-    path = name.split(".")[:-1]
+    path, modules = name.split(".")[:-1], dict(model.named_modules(remove_duplicate=False))
     for depth in range(len(path), -1, -1):
-        owner = type(model.get_submodule(".".join(path[:depth])))
+        owner = own_class(modules[".".join(path[:depth])])
         if line := definition_line(getattr(owner, "forward", None)):
             return f"{owner.__name__}.forward in {line}"
     return ""

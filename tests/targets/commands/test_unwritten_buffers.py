@@ -114,6 +114,15 @@ def test_an_unused_parameter_of_a_scripted_module_is_told_without_a_line():
     assert str(error).startswith("0.weight, 0.bias got no gradient in a step, and")
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.script. is deprecated")
+def test_an_unused_parameter_of_a_model_that_is_scripted_as_a_whole_is_told():
+    seen = "Expected to have finished reduction in the prior iteration. Parameter indices which did not receive grad "
+
+    error = explained(RuntimeError(f"{seen}for rank 0: 0 1"), torch.jit.script(Net(torch.randn(4))))
+
+    assert str(error).startswith("head.weight, head.bias got no gradient in a step, and")
+
+
 def test_a_module_that_is_not_made_yet_is_none_of_the_live_ones():
     unmade = nn.Linear.__new__(nn.Linear)
     model = Net(torch.randn(4))
