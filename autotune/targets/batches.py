@@ -83,6 +83,12 @@ def first_dimension(batch: Any) -> int | None:
     return sizes.most_common(1)[0][0] if sizes else None
 
 
+def has_dimension(batch: Any, size: int) -> bool:
+    """Return whether the batch has tensors, and each of them a dimension of that size, whichever it is."""
+    shapes = [one.shape for one in tensors(batch)]
+    return bool(shapes) and all(size in shape for shape in shapes)
+
+
 def _values(parts: Iterable[Any]) -> Iterator[Any]:
     """Yield the parts, and in the place of mappings their values."""
     for part in parts:

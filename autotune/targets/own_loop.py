@@ -22,7 +22,7 @@ from autotune.errors import TargetError
 from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
 from autotune.targets.base import Order, Step, Watch
-from autotune.targets.batches import Shapes, count_tokens, describe, first_dimension
+from autotune.targets.batches import Shapes, count_tokens, describe, first_dimension, has_dimension
 from autotune.targets.loop import BEAT_SECONDS
 
 
@@ -52,16 +52,18 @@ class LoopReport:
     def fetched(self, batches: Sequence[Any], samples: int, seconds: float) -> None:
         """Note that the loop waited `seconds` for these micro-batches, each asked for with `samples`.
 
-        Raises `TargetError` if one has another number: its measurement would be attributed wrongly. Not covered:
-        batches of objects that cannot be looked into.
+        Raises `TargetError` if one has another number: its measurement would be attributed wrongly. Where time steps
+        come first, each tensor has to have a dimension of that size. Not covered: batches of objects that cannot be
+        looked into, and another number of samples that all have as many time steps as samples were asked for.
         """
         began = time.perf_counter()
         for batch in batches:
-            if (arrived := first_dimension(batch)) not in (None, samples):
+            if (arrived := first_dimension(batch)) not in (None, samples) and not has_dimension(batch, samples):
                 raise TargetError(
                     f"{self._label} was asked for batches of {samples} samples, and {arrived} arrived: "
                     f"{describe(batch)}. A loader or a collator of its own probably cuts batches of another size, "
-                    f"which could be neither tuned nor held. Make it use the batch size that it is given."
+                    f"which could be neither tuned nor held. Make it use the batch size that it is given; where time "
+                    f"steps come first, give every tensor of the batch a dimension of the samples."
                 )
         for batch in batches:
             self.shapes.note(batch, samples, began)

@@ -230,6 +230,35 @@ def test_batches_of_another_size_than_was_asked_for_are_not_measured(tmp_path: P
             start(tmp_path, text, batch_size=asked).train(watch(2))
 
 
+TIME_FIRST = (
+    COMPLETE.replace("self.net(x)", "self.net(x.t())")
+    .replace("labels):", "labels, mask=None):")
+    .replace("train_dataset=rows", "train_dataset=rows, data_collator=time_first")
+    + """
+from transformers import default_data_collator
+def time_first(samples):
+    made = default_data_collator(samples)
+    return {"x": made["x"].t().contiguous(), "labels": made["labels"]}
+"""
+)
+
+
+def test_batches_whose_time_steps_come_first_are_measured(tmp_path: Path) -> None:
+    session = start(tmp_path, TIME_FIRST, batch_size=16)
+
+    session.train(told := watch(2))
+
+    assert session._loop._trainer.model.batches == [4, 4]  # time steps
+    assert [step.samples for step in told.steps] == [16, 16]
+
+
+def test_time_first_batches_that_do_not_show_their_samples_are_refused_with_the_way_out(tmp_path: Path) -> None:
+    masked = TIME_FIRST.replace('made["labels"]}', 'made["labels"], "mask": torch.ones(4)}')
+
+    with pytest.raises(TargetError, match=r"16 samples, and 4 arrived: .*where time steps come first, give every ten"):
+        start(tmp_path, masked, batch_size=16).train(watch(2))
+
+
 def test_the_baseline_is_that_of_the_arguments_it_trains_with(tmp_path: Path) -> None:
     teacher = '    teacher = TrainingArguments("teacher", per_device_train_batch_size=2)\n    made ='
     changed = "    arguments.per_device_train_batch_size = 16\n    made ="
