@@ -24,7 +24,7 @@ from autotune.study.identity import MOST_DIFFERENCES, machine_differences
 from autotune.targets.commands.command import is_command
 from autotune.targets.commands.program import starts_ranks
 from autotune.targets.reference import parse
-from autotune.targets.source import difference, digest_of, modules_of
+from autotune.targets.source import difference, digest_of, is_same, modules_of, unfound
 
 
 def own_target(study: QueuedStudy, given: str | None) -> str:
@@ -35,7 +35,7 @@ def own_target(study: QueuedStudy, given: str | None) -> str:
     if given is None:
         given = _in_this_folder(study)
     if is_command(given) or is_command(study.target):
-        if given != study.target:
+        if not is_same(study.target, study.target_digest, given):
             raise StudyError(
                 f"The study {study.name} runs the command `{study.target}`, and this worker `{given}`. A command is "
                 f"not taken from the database. Give the worker the search's own, behind --."
@@ -45,12 +45,12 @@ def own_target(study: QueuedStudy, given: str | None) -> str:
             f"The study {study.name} trains {study.target}, which is installed code, and this worker {given}. Such a "
             f"target is not taken from the database. Give the worker the search's own."
         )
-    differs = difference(study.target_digest, digest_of(given))
+    differs = difference(study.target_digest, here := digest_of(given))
     if differs == "unfound":
         raise StudyError(
-            f"{given} imports modules of your own where the study {study.name} is searched, and none of them is found "
-            f"from this folder, {Path.cwd()}. PYTHONPATH is probably not set as it is there, or the files are missing "
-            f"here. Set it for the worker as for the search, or bring the files here."
+            f"{given} imports modules of your own where the study {study.name} is searched that are not found from "
+            f"this folder, {Path.cwd()}: {unfound(study.target_digest, here)}. PYTHONPATH is probably not set as it is "
+            f"there, or the files are missing here. Set it for the worker as for the search, or bring the files here."
         )
     if differs == "imports":
         raise StudyError(

@@ -17,6 +17,7 @@ from autotune.preparation.settings import Settings
 from autotune.sentences import first_few
 from autotune.study import disk
 from autotune.study.identity import MOST_DIFFERENCES
+from autotune.targets.source import is_same
 from autotune.units import counted
 
 
@@ -33,7 +34,8 @@ def rebuild(settings: Settings) -> str:
     request, _ = settle(settings, *found)
     request = replace(request, target_digest="")  # nothing is known about the code that was searched
     asked = disk.read_asked(folder)
-    differences = [f"the target was {one.target}, is {request.target}" for one in asked if one.target != request.target]
+    targets = [one.target for one in asked if not is_same(one.target, "", request.target)]
+    differences = [f"the target was {one}, is {request.target}" for one in targets]
     differences += [
         f"the baseline's {name} was {value}, is {request.baseline[name]}"
         for one in asked

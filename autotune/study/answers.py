@@ -25,7 +25,7 @@ from autotune.machine.environment import fingerprint
 from autotune.study import disk
 from autotune.study.history import ended_a_search
 from autotune.study.recommendation import Recommendation, read_best
-from autotune.targets.source import difference
+from autotune.targets.source import are_alike, difference
 from autotune.units import format_share
 
 
@@ -36,7 +36,8 @@ def answered_probes(folder: Path, request: StudyRequest) -> int:
     for path in (folder / disk.BEST, *folder.glob(disk.EARLIER.format("*"))):
         with suppress(StudyError, FileNotFoundError):
             answer = read_best(path)
-            if (answer.target, answer.goal, answer.fingerprint) == (request.target, request.goal, machine):
+            is_of_it = are_alike(answer.target, request.target)
+            if is_of_it and (answer.goal, answer.fingerprint) == (request.goal, machine):
                 probes.append(answer.probes)
     return max(probes)
 
@@ -62,7 +63,7 @@ def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], 
     best, aside, earlier = folder / disk.BEST, _free(folder), None
     with suppress(StudyError, FileNotFoundError):
         earlier = read_best(best)
-    if earlier is not None and _question(earlier) != _question(answer):
+    if earlier is not None and not _is_same_question(earlier, answer):
         earlier = None  # a clone of somebody's study has only best.json, perhaps of another machine
     told = f"This recommendation replaces the earlier one, which is saved as {aside.name}."
     if earlier is not None and is_better_supported(earlier, answer):
@@ -125,11 +126,13 @@ def rounds_run(answer: Recommendation) -> int:
 
 
 def _is_of_other_code(earlier: Recommendation, later: Recommendation) -> bool:
-    return bool(earlier.target_digest and difference(earlier.target_digest, later.target_digest))
+    changes = difference(earlier.target_digest, later.target_digest) if earlier.target_digest else ""
+    return changes in ("file", "imports")
 
 
-def _question(answer: Recommendation) -> tuple[object, ...]:
-    return answer.target, answer.goal, answer.baseline, answer.fingerprint
+def _is_same_question(earlier: Recommendation, later: Recommendation) -> bool:
+    asked, then = ((one.goal, one.baseline, one.fingerprint) for one in (later, earlier))
+    return asked == then and are_alike(earlier.target, later.target)
 
 
 def _has_compared(answer: Recommendation) -> bool:

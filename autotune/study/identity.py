@@ -16,7 +16,7 @@ from autotune.knobs import KNOBS
 from autotune.knobs.parsing import option
 from autotune.machine.environment import fingerprint
 from autotune.targets.reference import parse
-from autotune.targets.source import difference, modules_of
+from autotune.targets.source import difference, is_same, modules_of
 
 # Fields that vary among machines of one fingerprint, or on one machine from boot to boot.
 VARIED = ("device_uuid", "device_bytes", "host_bytes", "platform", "python")
@@ -109,7 +109,8 @@ def _moved_here(old: StudyRequest, new: StudyRequest) -> StudyRequest:
 
 def _asked(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) -> Iterator[str]:
     """Yield the differences of request, machine and code."""
-    yield from _difference("the target", old.target, new.target)
+    if not is_same(old.target, old.target_digest, new.target):
+        yield from _difference("the target", old.target, new.target)
     yield from _difference("the number of ranks (--ranks, --devices)", old.facts.ranks, new.facts.ranks)
     for name in dict.fromkeys((*old.baseline.values, *new.baseline.values)):
         then, now = (one.baseline.values.get(name) for one in (old, new))

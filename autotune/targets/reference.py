@@ -32,7 +32,7 @@ def parse(text: str) -> TargetPlace | None:
     """Return the place that `text` refers to; None if it is none of these. Raises `TargetError` for a missing file."""
     if is_command(text):
         return TargetPlace(command=Command.parse(text))
-    place, _, attribute = text.partition(":") if re.search(r":[A-Za-z_]\w*$", text) else (text, "", "")
+    place, attribute = halves(text)
     path = Path(place)
     try:
         is_file, is_folder = path.is_file(), path.is_dir()
@@ -52,6 +52,12 @@ def parse(text: str) -> TargetPlace | None:
     if place.endswith(".py") and not re.search(r"\s", place):
         raise TargetError(_missing(path))
     return None
+
+
+def halves(text: str) -> tuple[str, str]:
+    """Return what stands before the colon, a file or a module, and the attribute behind it; empty: there is none."""
+    place, _, attribute = text.partition(":") if re.search(r":[A-Za-z_]\w*$", text) else (text, "", "")
+    return place, attribute
 
 
 def _missing(path: Path) -> str:

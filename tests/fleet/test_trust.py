@@ -74,7 +74,7 @@ def test_a_worker_that_does_not_find_what_the_search_imports_is_told_that_it_did
         study = msgspec.structs.replace(checkout, target_digest=digest_of("scripts/model.py"))
         assert own_target(study, "scripts/model.py") == "scripts/model.py"
 
-    with pytest.raises(StudyError, match=r"none of them is found from this folder, .*PYTHONPATH") as refused:
+    with pytest.raises(StudyError, match=r"are not found from this folder, .*: net\. PYTHONPATH") as refused:
         own_target(study, "scripts/model.py")
 
     assert "changed" not in str(refused.value)
@@ -122,6 +122,16 @@ def test_a_command_must_be_the_same_here(checkout):
     assert own_target(study, "-- python train.py --lr 1") == "-- python train.py --lr 1"
     with pytest.raises(StudyError, match="A command is not taken from the database"):
         own_target(study, "-- python train.py --lr 2")
+
+
+def test_a_command_may_name_its_file_by_another_path_here(checkout):
+    there, here = "-- python code/model.py --lr 1", f"-- python {Path('model.py').resolve()} --lr 1"
+    study = msgspec.structs.replace(checkout, target=there)
+
+    assert own_target(study, here) == here
+    Path("model.py").write_text("def model(): return 1\n")
+    with pytest.raises(StudyError, match="A command is not taken from the database"):
+        own_target(study, here)
 
 
 def test_a_request_is_run_with_the_target_and_the_device_of_here(checkout):

@@ -208,3 +208,13 @@ def test_a_better_supported_answer_is_never_replaced_in_silence(tmp_path, answer
         "This recommendation replaces the earlier one, which is saved as best-1.json. That one rests on "
         f"{answer.rounds} interleaved rounds (± 1%), this one on 2 interleaved rounds (± 40%), but {since} since."
     )
+
+
+@pytest.mark.parametrize("later", ["a", "a+c+m:2"])
+def test_imports_that_are_not_found_are_no_change_of_the_code(tmp_path, answer, later):
+    before = msgspec.structs.replace(answer, target_digest="a+b+m:2,n:1", relative_half_width=0.01)
+
+    kept, told = _kept(tmp_path, before, msgspec.structs.replace(_poorer(answer), target_digest=later))
+
+    assert kept.rounds == before.rounds
+    assert told.startswith("The earlier recommendation is kept")

@@ -27,7 +27,8 @@ from tests.worlds import Interrupted, Listener, config, declared, environment, f
 
 LONG = 1e6
 PAIR = {"amp_dtype": Limit(values=(None, "bfloat16")), "num_workers": Limit(values=(0, 4))}
-SMALL = {"tune": ("amp_dtype", "num_workers"), "limits": PAIR, "time_budget_seconds": LONG}
+PAIRED = {"tune": ("amp_dtype", "num_workers"), "limits": PAIR}
+SMALL = {**PAIRED, "time_budget_seconds": LONG}
 
 
 def _faulty(fault, **options):
@@ -333,6 +334,55 @@ def test_a_study_goes_on_without_a_word_of_change_from_another_folder_or_where_n
 
     assert "+" in disk.read_request(tmp_path / "study").target_digest
     assert Code.CODE_CHANGED not in [one.code for one in (*elsewhere.warnings, *unfound.warnings)]
+
+
+def test_a_study_goes_on_where_some_of_what_is_imported_is_not_found(tmp_path, monkeypatch):
+    study, target = tmp_path / "study", tmp_path / "scripts" / "train.py"
+    for place, text in (("lib/net.py", ""), ("scripts/near.py", ""), ("scripts/train.py", "import lib.net, near\n")):
+        (tmp_path / place).parent.mkdir(exist_ok=True)
+        (tmp_path / place).write_text(text or "WORK = 2\n")
+    with monkeypatch.context() as there:
+        there.setattr(sys, "path", [sys.path[0], str(tmp_path), *sys.path[1:]])
+        searched(study, FakeLauncher(facts=declared()), target=str(target), **SMALL)
+
+    unfound = searched(study, FakeLauncher(facts=declared()), target=str(target), **SMALL)
+    (tmp_path / "scripts" / "near.py").write_text("WORK = 20\n")
+    changed = searched(study, FakeLauncher(facts=declared()), target=str(target), **SMALL)
+
+    assert Code.CODE_CHANGED not in [one.code for one in unfound.warnings]
+    assert Code.CODE_CHANGED in [one.code for one in changed.warnings]
+
+
+@pytest.mark.parametrize("words", ["{}", "-- python {} --bs {{batch_size=64}}"])
+def test_a_study_goes_on_from_another_folder_where_its_target_is_spelled_otherwise(tmp_path, monkeypatch, words):
+    study, listener = tmp_path / "runs" / "study", Listener()
+    (tmp_path / "examples").mkdir()
+    (tmp_path / "examples" / "train.py").write_text("WORK = 2\n")
+    monkeypatch.chdir(tmp_path)
+    there = words.format("examples/train.py")
+    first = searched(study, FakeLauncher(facts=declared()), target=there, time_budget_seconds=600, **PAIRED)
+    monkeypatch.chdir("examples")
+
+    noisy = FakeLauncher(facts=declared(), machine=Machine(noise_between_probes=0.05))
+    again = searched(study, noisy, listener, target=words.format("train.py"), time_budget_seconds=2, **PAIRED)
+
+    assert "(resumed)" in listener.lines[0]
+    assert disk.read_request(study).target == there
+    assert (again.params, again.rounds) == (first.params, first.rounds)
+    assert any(note.startswith("The earlier recommendation is kept") for note in listener.notes)
+    assert Code.CODE_CHANGED not in [one.code for one in again.warnings]
+
+
+def test_a_file_of_the_same_name_that_lies_elsewhere_and_differs_is_another_target(tmp_path, monkeypatch):
+    for folder in ("there", "here"):
+        (tmp_path / folder).mkdir()
+        (tmp_path / folder / "train.py").write_text(f"WORK = '{folder}'\n")
+    monkeypatch.chdir(tmp_path)
+    searched(tmp_path / "study", FakeLauncher(facts=declared()), target="there/train.py", **SMALL)
+    monkeypatch.chdir("here")
+
+    with pytest.raises(StudyError, match=r"the target was there/train\.py, is \./train\.py"):
+        searched(tmp_path / "study", FakeLauncher(facts=declared()), target="./train.py", **SMALL)
 
 
 def test_a_study_of_a_version_that_knew_the_file_alone_goes_on_and_compares_that(tmp_path, monkeypatch):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from autotune.targets import own_imports
-from autotune.targets.source import difference, digest_of, modules_of
+from autotune.targets.source import difference, digest_of, is_same, modules_of, unfound
 
 NET, CHANGED = "class Net: ...\n", "class Net: width = 2\n"
 FILES = ["model.py", "-- python model.py --lr 1", "-- python -m torch.distributed.run --nproc-per-node 2 model.py"]
@@ -288,6 +288,11 @@ def test_a_message_names_a_few_modules():
         ("a", "a+b", ""),  # an earlier version knew nothing of imports
         ("a+b", "a+c", "imports"),
         ("a+b", "a", "unfound"),
+        ("a+b+n:1,o:2", "a+c+n:1", "unfound"),
+        ("a+b+n:1", "a+c+n:1,o:2", ""),  # what was not found there was not compared there, either
+        ("a+b+n:1,o:2", "a+c+n:2", "imports"),
+        ("a+b", "a+c+n:1", "imports"),  # an earlier version did not note the names
+        ("a+b", "a+b+n:1", ""),
         ("a+b", "d+b", "file"),
         ("a", "d+b", "file"),
         ("", "a", "file"),
@@ -297,3 +302,78 @@ def test_a_message_names_a_few_modules():
 )
 def test_two_digests_tell_what_differs(there, here, expected):
     assert difference(there, here) == expected
+
+
+@pytest.mark.parametrize("target", ["scripts/model.py", "-- python scripts/model.py"])
+def test_what_is_found_in_one_folder_only_is_named_and_the_rest_is_compared(monkeypatch, target):
+    write({"scripts/model.py": "import lib.net, near\n", "scripts/near.py": NET, "lib/net.py": NET})
+    with monkeypatch.context() as there:
+        with_path(there, Path.cwd())
+        before = digest_of(target)
+    here = digest_of(target)
+
+    assert (difference(before, here), unfound(before, here)) == ("unfound", "lib.net")
+    assert difference(here, before) == ""
+    write({"scripts/near.py": CHANGED})
+    assert difference(before, digest_of(target)) == "imports"
+
+
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        ("code/model.py", "model.py"),
+        ("code/model.py:build", "model.py:build"),
+        ("code/model.py", "../../checkout/code/model.py"),
+        ("code/model.py", "../../link/code/model.py"),
+        ("code/model.py", "latest.py"),  # a link
+        ("code/model.py", "{here}/model.py"),
+        ("-- python code/model.py --bs {batch_size=64}", "-- python model.py --bs {batch_size=64}"),
+        ("-- python code/model.py --bs {batch_size=64}", "-- python {here}/model.py --bs {batch_size=64}"),
+        (
+            "-- python -m torch.distributed.run --nproc-per-node 2 code/model.py 'a b'",
+            "-- python -m torch.distributed.run --nproc-per-node 2 ./model.py 'a b'",
+        ),
+    ],
+)
+def test_a_target_may_be_spelled_otherwise_from_another_folder(tmp_path, monkeypatch, there, here):
+    write({"code/model.py": "import net\n", "code/net.py": NET})
+    (tmp_path / "link").symlink_to(Path.cwd())
+    digest = digest_of(there)
+    monkeypatch.chdir("code")
+    Path("latest.py").symlink_to("model.py")
+
+    assert is_same(there, digest, here.replace("{here}", str(Path.cwd())))
+
+
+@pytest.mark.parametrize("target", FILES)
+def test_two_paths_to_one_file_are_one_target_whatever_its_content(target):
+    write({"model.py": NET})
+
+    for path in ("./model.py", str(Path("model.py").resolve()), "../checkout/model.py"):
+        assert is_same(target, sha256(b"before").hexdigest(), target.replace("model.py", path))
+
+
+@pytest.mark.parametrize(
+    ("there", "here"),
+    [
+        ("code/model.py", "copy.py"),  # of another name
+        ("code/model.py", "changed/model.py"),  # of another content
+        ("code/model.py", "missing/model.py"),
+        ("code/model.py:build", "model.py"),
+        ("code/model.py:build", "model.py:other"),
+        ("code/model.py", "-- python model.py"),
+        ("-- python code/model.py", "-- python model.py --lr 1"),
+        ("-- python code/model.py --lr 2", "-- python model.py --lr 1"),
+        ("-- python model.py --config code/other.py", "-- python model.py --config other.py"),
+        ("-- python code/model.py", "-- python3 model.py"),
+        ("-- python -m code.model", "-- python -m model"),
+        ("torch.nn", "torch.optim"),
+    ],
+)
+def test_another_target_is_not_taken_for_the_same(monkeypatch, there, here):
+    write({"code/model.py": NET, "code/copy.py": NET, "code/changed/model.py": CHANGED, "code/other.py": NET})
+    digest = digest_of(there)
+    monkeypatch.chdir("code")
+
+    assert not is_same(there, digest, here)
+    assert not is_same(there, "", here)
