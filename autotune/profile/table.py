@@ -94,8 +94,8 @@ def _modules(result: ProfileResult) -> Text:
     rows = expensive_modules(result.modules)
     total = sum(one.forward + one.backward for one in rows)
     names = max(len("module"), *(len(f"{one.name} {one.kind}") for one in rows[:MOST_TIMED_MODULES]))
-    names = min(names, LINE_WIDTH - 42)
-    block.append(f"\n  {'module':<{names}}  forward ms  backward ms  share of both\n", "dim")
+    names = min(names, LINE_WIDTH - 58)
+    block.append(f"\n  {'module':<{names}}  forward ms  backward ms  share of both, in later steps\n", "dim")
     for one in rows[:MOST_TIMED_MODULES]:
         name = cropped(plain(f"{one.name} {one.kind}".strip()), names)
         block.append(
