@@ -31,6 +31,7 @@ from autotune.child.lifeline import Progress, harden
 from autotune.child.ranks import group, rank
 from autotune.core import codec
 from autotune.core.measurements import MEASUREMENTS, decode
+from autotune.core.memory_breakdown import ALLOCATION_SITES
 from autotune.core.probe_tag import TAG
 from autotune.core.requests import Request
 from autotune.core.results import Failure, Outcome, Result
@@ -178,7 +179,10 @@ def _judge(error: BaseException, request: Request[Any], phase: str) -> tuple[Out
             message = f"{frame}: {message}"
     if outcome is not Outcome.USER_ERROR:
         message = message.strip().splitlines()[0]
-    return outcome, Failure(phase=phase, message=message, evidence=evidence, traceback=trace, user_frame=frame)
+    sites = getattr(error, ALLOCATION_SITES, ()) if outcome.out_of_memory else ()
+    return outcome, Failure(
+        phase=phase, message=message, evidence=evidence, traceback=trace, user_frame=frame, sites=sites
+    )
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:

@@ -68,6 +68,7 @@ def profile(
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.named_training import may_declare
     from autotune.preparation.settings import check_device
+    from autotune.profile.memory_run import OutOfMemory
     from autotune.profile.output import make_profile_folder, write_profile
     from autotune.profile.profile import named_target
     from autotune.profile.profile import profile as run
@@ -92,7 +93,12 @@ def profile(
         more = ", and longer to try what is found" if verify else ""
         say(f"Training for about half a minute, to see where a step goes{more}.", stderr=True)
     with SubprocessLauncher(environ=gpus) as launcher:
-        found = run(named, device, SayingLauncher(launcher), output, verify=verify)
+        try:
+            found = run(named, device, SayingLauncher(launcher), output, verify=verify)
+        except OutOfMemory as error:
+            if json_output:
+                sys.stdout.write(codec.encode(error.result).decode())
+            raise
     missing = write_profile(output, found) if output is not None else ""
     if json_output:
         sys.stdout.write(codec.encode(found.result).decode())

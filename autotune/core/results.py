@@ -15,14 +15,13 @@ from autotune.core.communication import Communication as Communication
 from autotune.core.compilation import Compilation as Compilation
 from autotune.core.interference_readings import GpuUse, HostInterference
 from autotune.core.isolated_timing import IsolatedTiming as IsolatedTiming
+from autotune.core.memory_breakdown import AllocationSite
 from autotune.core.memory_peak import MemoryPeak as MemoryPeak
 from autotune.core.notices import Notice
 from autotune.core.rank_reading import RankReading as RankReading
 from autotune.core.records import PROTOCOL_VERSION, Config, Environment, Purpose, Record, TargetFacts, Value
 
 Isolation = Literal["fork", "fresh"]  # forked from a process that has torch imported; exec'd
-
-
 # Of a step, for each page that the kernel has to map anew: by taking and zeroing it, and by what then is in no cache.
 # From 0.8 to 1.8 us in six trainings (`python benchmarks/malloc.py`, decisions/0084).
 FAULT_SECONDS = 1e-6
@@ -194,6 +193,7 @@ class Failure(Record, frozen=True, kw_only=True):
     evidence: str  # how we know: an exception type, an exit status, a counter
     traceback: str = ""
     user_frame: str = ""  # file:line of the innermost frame in the user's code
+    sites: tuple[AllocationSite, ...] = ()  # of a profile that ran out of memory: whose tensors took it; (): unknown
 
 
 class Result(Record, frozen=True, kw_only=True):

@@ -9,19 +9,33 @@ The category of a storage is known only at the end, so the step is recorded and 
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_iter
 
-from autotune.core.memory_breakdown import CATEGORIES, OUTSIDE, BlockBytes, Breakdown, Category, ModuleBytes
+import autotune
+from autotune.core.memory_breakdown import (
+    CATEGORIES,
+    OUTSIDE,
+    AllocationSite,
+    BlockBytes,
+    Breakdown,
+    Category,
+    ModuleBytes,
+    sites_of,
+)
 from autotune.memory.tensor_tracker import Ledger
 from autotune.targets.base import ShapeRunTraining
 from autotune.targets.batches import tensors
 from autotune.targets.checkpointing import blocks, checkpointable_blocks
+from autotune.targets.tracebacks import is_users, line_of
 
 
 @dataclass(eq=False, slots=True)
@@ -31,6 +45,7 @@ class _Storage:
     phase: int  # in which it was made; even: a forward pass
     category: Category | None = None  # None: not known yet
     stays: bool = False  # it is the output of a block that is recomputed
+    line: tuple[str, int] | None = None  # the user's file and line that made it; None: none did, or not asked for
 
 
 class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
@@ -43,8 +58,12 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
         contents: bool = False,
         paused: Callable[[], bool] = lambda: False,
         at_peak: Callable[[], None] = lambda: None,
+        lines: bool = False,
     ) -> None:
-        """`paused`: what is made now belongs to loading, and is counted when it is a batch. `at_peak` hears of each."""
+        """`paused`: what is made now belongs to loading, and is counted when it is a batch. `at_peak` hears of each.
+
+        `lines`: the user's lines that make tensors are noted, too.
+        """
         super().__init__(device, contents=contents)
         self._paused, self._tell_peak = paused, at_peak
         self._known: dict[int, _Storage] = {}  # storages that are alive, by key
@@ -54,6 +73,9 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
         self._kinds: dict[str, str] = {}
         self._blocks: list[str] = []
         self._state: Callable[[], Iterable[torch.Tensor]] = tuple
+        self._notes_lines = lines
+        self._frame: FrameType | None = None  # that called the operation which runs
+        self._users: dict[str, bool] = {}  # whose code a file has: finding out takes microseconds for each frame
 
     @contextmanager
     def watched(
@@ -106,6 +128,7 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
             blocks=tuple(
                 BlockBytes(name=name, kind=self._kinds[name], bytes=_bytes_in(name, alive)) for name in self._blocks
             ),
+            sites=_sites(alive) if self._notes_lines else (),
         )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -116,15 +139,31 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
         is_backward = torch._C._current_graph_task_id() != -1 and not torch.is_grad_enabled()
         if is_backward != bool(self._phase % 2):
             self._phase += 1
-        return super().__torch_dispatch__(func, types, args, kwargs)
+        self._frame = sys._getframe(1) if self._notes_lines else None
+        try:
+            return super().__torch_dispatch__(func, types, args, kwargs)
+        finally:
+            self._frame = None
 
     def _make(self, key: int, size: int) -> None:
         super()._make(key, size)
-        storage = _Storage(size, self._running[-1] if self._running else OUTSIDE, self._phase)
+        storage = _Storage(size, self._running[-1] if self._running else OUTSIDE, self._phase, line=self._line())
         self._known[key] = storage
         self._changes.append((storage, size))
         if self.bytes == self.peak_bytes:
             self._tell_peak()
+
+    def _line(self) -> tuple[str, int] | None:
+        """Return the user's innermost line that called the operation which runs; None: autotune called it."""
+        frame = self._frame
+        while frame is not None and not frame.f_code.co_filename.startswith(_OURS):
+            file = frame.f_code.co_filename
+            if file not in self._users:
+                self._users[file] = is_users(Path(file))
+            if self._users[file]:
+                return file, frame.f_lineno
+            frame = frame.f_back
+        return None
 
     def _free(self, key: int, size: int) -> None:
         super()._free(key, size)
@@ -170,11 +209,16 @@ class StepLedger(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
         return ends
 
 
+_OURS = str(Path(autotune.__file__).parent)
 _LASTING = ("parameters", "optimizer state")
 
 
 def _is_tensor(one: Any) -> bool:
     return isinstance(one, torch.Tensor)
+
+
+def _sites(alive: Iterable[_Storage]) -> tuple[AllocationSite, ...]:
+    return sites_of((line_of(*one.line) if one.line else "", one.size) for one in alive)
 
 
 def _bytes_in(block: str, alive: set[_Storage]) -> int:
@@ -187,7 +231,7 @@ def _bytes_in(block: str, alive: set[_Storage]) -> int:
 
 def step_on_shapes(training: ShapeRunTraining, batch_size: int, device: str) -> Breakdown:
     """Take one more step on fake tensors, after those that made the optimizer's state; return its bytes at the peak."""
-    ledger, loop = StepLedger(device), training.training
+    ledger, loop = StepLedger(device, lines=True), training.training
     watching = ledger.watched(loop.model, loop.update.optimizers, training.tensors())
     training.step(batch_size, watching, lambda one: ledger.note("batch", (one,)))
     return ledger.breakdown()

@@ -15,11 +15,13 @@ from autotune.child import collector
 from autotune.child import device as devices
 from autotune.child.lifeline import Progress
 from autotune.child.run import seed_all
+from autotune.core.memory_breakdown import ALLOCATION_SITES
 from autotune.core.results import Outcome
 from autotune.knobs import completed, plan_of
 from autotune.profile.measuring.communication import GraphSearches, exchange_told_apart
 from autotune.profile.measuring.left_on import LeftOn
 from autotune.profile.measuring.line_passes import FromTheStart, Passing
+from autotune.profile.measuring.memory_history import MemoryHistory
 from autotune.profile.measuring.opened_files import fresh_caches
 from autotune.profile.measuring.own_passes import UserLoopPasses
 from autotune.profile.measuring.passes import OurLoopPasses
@@ -63,6 +65,20 @@ def _measured(request: ProfileRequest, progress: Progress, from_the_start: FromT
     device = devices.choose_device(request.device)
     seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
+    history = MemoryHistory(device, None if request.output is None else Path(request.output))
+    if request.extent == "whole" and request.ranks == 1:
+        history.begin()
+    try:
+        return _trained(request, progress, from_the_start, device, history)
+    except Exception as error:
+        if history.sites:
+            setattr(error, ALLOCATION_SITES, history.sites)
+        raise
+
+
+def _trained(
+    request: ProfileRequest, progress: Progress, from_the_start: FromTheStart, device: str, history: MemoryHistory
+) -> ProfileResult:
     config = completed(request.config)
     plan = plan_of(config.values, device)
     plan.settable = request.settable
@@ -73,9 +89,10 @@ def _measured(request: ProfileRequest, progress: Progress, from_the_start: FromT
     import_module("torch._dynamo")  # as in a probe: the first step would
     collector.resume()
     if isinstance(session, OwnSession):
+        history.end()  # nothing tells us where its first steps end, and those that are timed begin
         return _watched(session, UserLoopPasses(session, device, from_the_start, request), progress)
     assert isinstance(session, Training)
-    profiling = OurLoopPasses(session, made_at, from_the_start, request)
+    profiling = OurLoopPasses(session, made_at, from_the_start, request, history)
     progress.phase("warm-up")
     with (
         exchange_told_apart(profiling.stopwatch),
@@ -89,7 +106,9 @@ def _measured(request: ProfileRequest, progress: Progress, from_the_start: FromT
             if not profiling.broke(error):
                 raise
     progress.beat()
-    return profiling.result()
+    result = profiling.result()
+    history.end()
+    return result
 
 
 def _watched(session: OwnSession, profiling: UserLoopPasses, progress: Progress) -> ProfileResult:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from autotune.core.memory_breakdown import CATEGORIES, OUTSIDE, Breakdown, ModuleBytes
+from autotune.core.memory_breakdown import CATEGORIES, OUTSIDE, AllocationSite, Breakdown, ModuleBytes
 from autotune.core.records import Value
 from autotune.profile.memory_records import MemoryUse
 from autotune.profile.module_tree import is_inside, parts_of
-from autotune.profile.records import ModuleSeconds
+from autotune.profile.records import NO_LINE, ModuleSeconds
+from autotune.units import counted, format_bytes, format_share
 
 TENSOR_AGREEMENT = 0.03  # relative difference up to which counted tensors and those of the shape run count as equal
 EXPANDED_ACTIVATION_SHARE = 0.25  # of the activations: a module with more is replaced by its parts
+MOST_NAMED_SITES = 3
 CONTEXT, CACHED, UNEXPLAINED = "context", "cached", "not explained"
 BUFFERS, CODE, KEPT, LATER = "buffers", "kernels' code", "kept by malloc", "more at its peak"
 
@@ -89,6 +91,23 @@ def saved_by(use: MemoryUse) -> list[tuple[str, Value, int]]:
         for name, value in one.values.items()
     ]
     return [one for one in found if one[2] > 0]
+
+
+def largest_sites(sites: Sequence[AllocationSite]) -> str:
+    """Return in words the lines that made most: `model.py:31 made 61% (1.2 GiB in 3 tensors), ...`; empty: unknown."""
+    total = max(1, sum(one.bytes for one in sites))
+    return ", ".join(
+        f"{one.place or NO_LINE} made {format_share(one.bytes / total)} "
+        f"({format_bytes(one.bytes)} in {counted(one.count, 'tensor')})"
+        for one in sites[:MOST_NAMED_SITES]
+    )
+
+
+def held_then(sites: Sequence[AllocationSite]) -> str:
+    """Return a sentence on what a CUDA device held when memory ran out, with a space behind it; empty: unknown."""
+    if not sites:
+        return ""
+    return f"The device's tensors held {format_bytes(sum(one.bytes for one in sites))} then: {largest_sites(sites)}. "
 
 
 def recomputing_seconds(block: str, modules: Sequence[ModuleSeconds]) -> float | None:

@@ -18,12 +18,20 @@ from autotune.launch.base import Launcher
 from autotune.memory.asking import shape_run_request
 from autotune.memory.model import Arm
 from autotune.memory.records import ShapeRun, ShapeRunRequest
-from autotune.profile.memory_judge import largest_modules
+from autotune.profile.memory_judge import held_then, largest_modules, largest_sites
 from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.units import format_bytes, format_share
 
 MAX_SECONDS = 60.0  # of the shape run: each step takes a second or two, whatever the batch
 MOST_NAMED_PARTS, LEAST_NAMED_SHARE = 3, 0.01  # modules and categories in a sentence; share of the activations
+
+
+class OutOfMemory(TargetError):
+    """A profile ran out of memory. `result` has its failure, with the lines that made most."""
+
+    def __init__(self, message: str, *, result: ProfileResult) -> None:
+        super().__init__(message, traceback=result.failure.traceback if result.failure else "")
+        self.result = result
 
 
 def on_shapes(
@@ -48,13 +56,16 @@ def on_shapes(
 def with_shapes(result: ProfileResult, asked: ProfileRequest, found: ShapeRun) -> ProfileResult:
     """Return the result with the shape run's findings, or the reason why there are none.
 
-    Raises `TargetError` for a profile that ran out of memory; the message names the largest parts.
+    Raises `OutOfMemory` for a profile that ran out of memory; the message names the largest parts.
     """
     if result.failure is not None:
-        raise TargetError(
+        by_shapes = found.arms[0].breakdown if found.arms else None
+        sites = result.failure.sites or (by_shapes.sites if by_shapes else ())
+        raise OutOfMemory(
             f"Profiling ran out of memory in phase {result.failure.phase}: {result.failure.message}. "
-            f"{_allocations(found, asked.config.batch_size)} Try {smaller_batch(asked)}.",
-            traceback=result.failure.traceback,
+            f"{held_then(result.failure.sites)}{_allocations(found, asked.config.batch_size)} "
+            f"Try {smaller_batch(asked)}.",
+            result=replace(result, failure=replace(result.failure, sites=sites)),
         )
     if result.memory is None:
         return result
@@ -76,9 +87,10 @@ def _allocations(found: ShapeRun, samples: int) -> str:
     ordered = sorted(breakdown.categories.items(), key=lambda one: -one[1])
     named = [f"{name} {format_bytes(size)}" for name, size in ordered[:MOST_NAMED_PARTS] if size]
     made = _made(breakdown)
+    lines = f" Of it {largest_sites(breakdown.sites)}." if breakdown.sites else ""
     return (
         f"By shapes alone the tensors of a step, micro-batches of {samples}, take {format_bytes(breakdown.bytes)}: "
-        f"{', '.join(named)}{made}."
+        f"{', '.join(named)}{made}.{lines}"
     )
 
 

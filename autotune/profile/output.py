@@ -4,6 +4,7 @@ profile.json    what was asked, and all readings
 profile.html    the page
 trace.json      a few steps for Perfetto (written by the process of the profile, as is memory.pickle on CUDA)
 tensorboard/    the steps as scalars, where tensorboard is installed
+out_of_memory.pickle   on CUDA, of a profile that ran out of memory: what was alive then
 log.txt         what was printed meanwhile; of a profile that failed, all there is
 nsys/           with --nsys: what its command needs, and its report
 """
@@ -19,6 +20,7 @@ from autotune.export.tensorboard import events, scalar
 from autotune.launch.base import LOG
 from autotune.profile.page import render
 from autotune.profile.profile import Profile
+from autotune.profile.snapshot import OUT_OF_MEMORY
 
 READINGS, PAGE, SCALARS = "profile.json", "profile.html", "tensorboard"
 
@@ -27,7 +29,7 @@ def make_profile_folder(folder: Path) -> None:
     """Make the folder, before anything is measured. Raises `UsageError` if it cannot be, or if anything lies in it."""
     try:
         folder.mkdir(exist_ok=True)
-        is_empty = {one.name for one in folder.iterdir()} <= {LOG}  # left by a profile that failed
+        is_empty = {one.name for one in folder.iterdir()} <= {LOG, OUT_OF_MEMORY}  # left by one that failed
     except FileNotFoundError as error:
         if folder.parent.is_dir():  # of the system, as /proc is
             raise UsageError(

@@ -1,7 +1,9 @@
 """`autotune profile`, with real processes: its answer fits a terminal, and every wrong call is one clear error."""
 
 import json
+import re
 from importlib.util import find_spec
+from subprocess import CompletedProcess
 
 import pytest
 
@@ -135,9 +137,13 @@ def test_a_batch_that_memory_does_not_hold_ends_with_what_needs_most(tmp_path):
         "def loss(model, batch): return model(batch).mean()\n"
     )
 
-    said = assert_one_clear_error(run(tmp_path, "profile", "model.py", "--config", "batch=20000000000"))
+    ended = run(tmp_path, "profile", "model.py", "--config", "batch=20000000000", "--json")
 
+    said = assert_one_clear_error(CompletedProcess(ended.args, ended.returncode, "", ended.stderr))
     assert "Profiling ran out of memory" in said
     assert "activations 4" in said  # TiB
     assert "of the activations 1 Tanh" in said
     assert "--config batch=10000000000" in said
+    assert re.search(r"\. Of it no line of yours made \d+% .+, model\.py:5 made 33% \(4,768 GiB in 2 tensors\)", said)
+    failure = json.loads(ended.stdout)["failure"]
+    assert {one["place"]: one["bytes"] > 2**40 for one in failure["sites"]} == {"": True, "model.py:5": True}

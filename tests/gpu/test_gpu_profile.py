@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from autotune.profile.judge import expensive_lines
 from autotune.profile.measuring.sizes import Product, faster_larger
 from autotune.profile.memory_judge import peak_bytes, rows
 from autotune.profile.records import ProfileRequest, ProfileResult
+from autotune.profile.snapshot import OUT_OF_MEMORY
 from tests.worlds import config
 
 READING = """
@@ -105,6 +107,37 @@ def test_traces_and_a_snapshot_of_memory_are_written(tmp_path: Path) -> None:
     assert {"trace.json", "memory.pickle"} == {path.name for path in (tmp_path / "found").iterdir()}
     assert "autotune::backward" in (tmp_path / "found" / "trace.json").read_text()
     assert result.parts
+
+
+GREEDY = """
+import torch
+from torch import nn
+
+def model(): return nn.Sequential(nn.Linear(1024, 1024), nn.ReLU(), nn.Linear(1024, 1))
+def batch(batch_size): return torch.zeros(1, 1024).expand(batch_size, 1024)
+def loss(model, batch):
+    kept = [batch.repeat(64, 1) for _ in range(64)]  # planted
+    return model(torch.cat(kept)).mean()
+"""
+
+
+def test_what_was_alive_when_memory_ran_out_is_told_by_line_and_kept_for_a_viewer(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(GREEDY)
+    (tmp_path / "found").mkdir()
+    asked = ProfileRequest(
+        target=str(tmp_path / "model.py"), config=config(batch_size=512), device="cuda:0", seconds=1.0,
+        memory_limit_bytes=4 * 2**30, output=str(tmp_path / "found"),
+    )  # fmt: skip
+
+    result = SubprocessLauncher().run(asked, tmp_path)
+
+    assert result.outcome is Outcome.OOM_DEVICE
+    assert result.failure is not None
+    line = next(number for number, text in enumerate(GREEDY.splitlines(), 1) if "planted" in text)
+    assert result.failure.sites[0].place.endswith(f"model.py:{line}")
+    assert result.failure.sites[0].bytes > 2**30
+    kept = pickle.loads((tmp_path / "found" / OUT_OF_MEMORY).read_bytes())
+    assert kept["segments"]
 
 
 def test_the_window_for_nsight_opens_and_closes_without_it(tmp_path: Path) -> None:

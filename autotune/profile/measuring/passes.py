@@ -20,6 +20,7 @@ from autotune.profile.judge import expensive_lines
 from autotune.profile.measuring import flops
 from autotune.profile.measuring.line_passes import FromTheStart, LinePasses, Passing
 from autotune.profile.measuring.loading import LoadedLines
+from autotune.profile.measuring.memory_history import MemoryHistory
 from autotune.profile.measuring.memory_pass import MemoryPass
 from autotune.profile.measuring.module_times import ModuleTimes
 from autotune.profile.measuring.samples import Samples
@@ -41,7 +42,12 @@ class OurLoopPasses(LinePasses):
     """All passes over one training, and their results."""
 
     def __init__(
-        self, training: Training, made_at: list[UserLine], from_the_start: FromTheStart, asked: ProfileRequest
+        self,
+        training: Training,
+        made_at: list[UserLine],
+        from_the_start: FromTheStart,
+        asked: ProfileRequest,
+        history: MemoryHistory,
     ) -> None:
         super().__init__(training.plan.device, from_the_start, asked, lambda: training.model, self._optimizers)
         self._has_others = world.world().size > 1
@@ -53,20 +59,22 @@ class OurLoopPasses(LinePasses):
         self._loading = LoadedLines(training.source, self.stopwatch)
         self._flops: int | None = None
         self._traffic: Traffic | None = None
-        self._memory = MemoryPass(training, self.stopwatch)
+        self._memory, self._history = MemoryPass(training, self.stopwatch), history
         self._without: Without | None = None
 
     def passes(self, phase: Callable[[str], None]) -> Passing:
         """Go through all passes in their order; `phase` is told when measuring begins."""
         yield from self._steps(least=3, enough=5, seconds=min(0.5, self._seconds))
         devices.synchronize(self._device)
+        self._history.pause()
         phase("measure")
         if self._extent == "captured":
             yield from captured(self.stopwatch)
             return
         yield from self._time_parts()
         if self._extent == "whole" and not self._has_others:
-            self._between += yield from self._memory.steps()
+            with self._history.recorded():
+                self._between += yield from self._memory.steps()
         if self._training.plan.compiles:
             self._leave_out("Modules and lines are not told apart in a compiled model.")
         elif self._extent == "brief":
