@@ -11,7 +11,7 @@ from autotune.profile.advice import seen
 from autotune.profile.measuring import comparison
 from autotune.profile.measuring.comparison import MOST_COMPARISONS, agreed_share
 from autotune.profile.measuring.loading import _gain
-from tests.profile.test_child import FLOPS, profiled
+from tests.profile.test_child import BURNING, FLOPS, profiled, seconds
 from tests.targets_support import HEAD
 
 pytestmark = pytest.mark.slow
@@ -189,6 +189,15 @@ def test_many_small_operations_of_one_line_are_a_loop_and_layers_are_none(tmp_pa
     chain = in_loss("for row in range(40):", "    inputs = inputs + 1", "inputs + 1")
     assert found(tmp_path / "chain", chain, "loop") == []
     assert found(tmp_path / "deep", FLOPS.replace("nn.Sequential(", deep), "loop") == []
+
+
+def test_a_loop_without_gradients_has_no_share_of_the_backward_pass(tmp_path):
+    loop = "for row in range(400):\n        inputs[row % 8].sum()"
+
+    result = profiled(tmp_path, BURNING + LOSS.format(body=loop))
+
+    (one,) = [one for one in result.slow_lines if one.kind == "loop"]
+    assert 0 < one.seconds <= seconds(result)["forward"]  # a ninth of what the backward pass takes
 
 
 READING = (

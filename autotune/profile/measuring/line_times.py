@@ -50,7 +50,7 @@ class LineTimes:
     """Times the lines in the given parts while it is entered; to be entered in the main thread."""
 
     def __init__(self, stopwatch: Stopwatch, parts: tuple[Part, ...]) -> None:
-        self._stopwatch, self._part = stopwatch, ""
+        self.stopwatch, self._part = stopwatch, ""
         self.parts: dict[str, LineSeconds] = {part: LineSeconds() for part in parts}
         self._last: ThreadMoment | None = None  # None: in another part
         self.is_counted_elsewhere: Callable[[], bool] = lambda: False
@@ -65,12 +65,12 @@ class LineTimes:
         """Start the timer that looks at the running line, and stop it when the `with` block ends."""
         before = signal.signal(signal.SIGALRM, lambda number, frame: self.look(frame))
         signal.setitimer(signal.ITIMER_REAL, TIMER_TICK_SECONDS, TIMER_TICK_SECONDS)
-        self._stopwatch.listeners.append(self._part_changed)
+        self.stopwatch.listeners.append(self._part_changed)
         self.restart()
         try:
             yield
         finally:
-            self._stopwatch.listeners.remove(self._part_changed)
+            self.stopwatch.listeners.remove(self._part_changed)
             signal.setitimer(signal.ITIMER_REAL, 0.0)
             if threading.current_thread() is threading.main_thread():  # else a program ended within its steps
                 signal.signal(signal.SIGALRM, before)
@@ -78,7 +78,7 @@ class LineTimes:
     def restart(self) -> None:
         """Drop the time since the last look: it belongs to another part of a step, or is counted elsewhere."""
         self._last = None
-        part = self._stopwatch.current
+        part = self.stopwatch.current
         self._part = part if part in self.parts else ""
         self._last = moment() if self._part else None
 

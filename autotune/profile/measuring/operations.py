@@ -24,6 +24,7 @@ from torch import Tensor
 from torch.nn.modules.module import register_module_forward_pre_hook
 from torch.overrides import TorchFunctionMode
 
+from autotune.profile.measuring.backward_times import NOBODYS, BackwardTimes
 from autotune.profile.measuring.line_times import LineTimes
 from autotune.profile.measuring.stopwatch import freeing_seconds
 from autotune.profile.measuring.user_lines import UserLine, calling_line, user_modules
@@ -63,7 +64,7 @@ class Operations(TorchFunctionMode):
 
     def __init__(self, lines: LineTimes) -> None:
         super().__init__()
-        self._lines = lines
+        self._lines, self.backward = lines, BackwardTimes(lines.stopwatch)
         self._step = 0
         self._module = 0  # id of the one that was called last
         self._made: dict[int, _Made] = {}
@@ -86,7 +87,7 @@ class Operations(TorchFunctionMode):
 
         hook = register_module_forward_pre_hook(note)
         try:
-            with self._lines.watched(), self:
+            with self._lines.watched(), self.backward.watched(), self:
                 yield
         finally:
             hook.remove()
@@ -106,11 +107,15 @@ class Operations(TorchFunctionMode):
             return func(*args, **(kwargs or {}))
         frame = sys._getframe(1)
         lines.look(frame)
+        worked_on = list(_tensors(args))
+        self.backward.follow(worked_on, NOBODYS)  # what no operation made
         began = time.perf_counter()
         made = func(*args, **(kwargs or {}))
         seconds = time.perf_counter() - began
         self.inside[part] += seconds  # type: ignore[assignment]  # a counter of seconds
-        if part == "forward" and (line := calling_line(frame, through_torch=True)) is not None:
+        line = calling_line(frame, through_torch=True) if part == "forward" else None
+        self.backward.follow([*_tensors([made]), *worked_on], line)  # those that were changed in place, too
+        if line is not None:
             is_of_torch = frame.f_code.co_filename.startswith(_LOOPS_OF_TORCH)
             self._note(func, args, kwargs or {}, made, line, seconds, is_of_torch)
         if lines.part:

@@ -66,16 +66,18 @@ class SlowLines:
         return found
 
     def _loops(self) -> list[SlowLine]:
-        """Return loops over small operations; a line's share of both passes is taken from the forward pass."""
+        """Return loops over small operations; of the backward pass a line takes its share in watched steps."""
         lines, between, watching = self._operations.loops(), self._lines.parts["forward"].all, self._watching()
+        backward = self._operations.backward.seconds
         counts = Counter[UserLine]()
         for line, (_, called) in lines.items():
             beside = self._beside(line, between[line] * self._stretch, watching)
-            counts[line] = called.seconds / self._steps + beside  # type: ignore[assignment]
+            forward = min(called.seconds / self._steps + beside, self._parts["forward"])
+            share = backward[line] / (backward.total() or 1.0)
+            counts[line] = forward + share * self._parts["backward"]  # type: ignore[assignment]  # a counter of seconds
         return [
             self._line(
-                "loop", line, lines[line][0], lines[line][1].count / self._steps,
-                min(1.0, seconds / self._parts["forward"]) * self._passes,
+                "loop", line, lines[line][0], lines[line][1].count / self._steps, min(seconds, self._passes)
             )
             for line, seconds in by_function(counts).items()
         ]  # fmt: skip
