@@ -42,17 +42,13 @@ class Withdrawn(KeyboardInterrupt):
     """Stops the job that runs: launchers treat it as Ctrl-C, and leave no process behind."""
 
 
-def local_launcher(isolation: Isolation) -> AbstractContextManager[Launcher]:
-    """Return the launcher of this machine."""
-    return SubprocessLauncher(isolation=isolation)
-
-
 class Worker:
     """One worker of one study, in the main thread of its process."""
 
     def __init__(
         self, url: str, study: str, *, name: str, target: str | None = None, device: str | None = None,
-        tell: Callable[[str], None] = lambda text: None, make_launcher: MakeLauncher = local_launcher,
+        tell: Callable[[str], None] = lambda text: None,
+        make_launcher: MakeLauncher = lambda isolation: SubprocessLauncher(isolation=isolation),
         timing: Timing | None = None,
     ) -> None:  # fmt: skip
         """`target`: None, the study's own file in the working folder; `tell` is given what a person should know."""
