@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import sys
 from functools import partial
 from pathlib import Path
@@ -152,5 +153,5 @@ def _run_nsys(output: Path, asked: ProfileRequest) -> None:
     from autotune.profile import nsys
 
     words = nsys.prepared(output, asked)
-    say(nsys.shell_line(words), stderr=True)
+    say(shlex.join(words), stderr=True)
     say(nsys.not_run(asked.device) or nsys.run(words, output), stderr=True)

@@ -132,7 +132,7 @@ def _optimizer_lines() -> Iterator[list[UserLine]]:
     lines, begin = list[UserLine](), torch.optim.Optimizer.__init__
 
     def noted(*arguments: Any, **options: Any) -> None:
-        if (line := calling_line(sys._getframe(1), through_torch=True)) is not None:
+        if (line := calling_line(sys._getframe(1))) is not None:
             lines.append(line)
         begin(*arguments, **options)
 

@@ -8,7 +8,6 @@ For CUDA only. Not tested on a GPU.
 
 from __future__ import annotations
 
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -58,8 +57,3 @@ def run(words: list[str], output: Path) -> str:
     if not found:
         return f"nsys ended with status {ended.returncode} and left no report. It probably said why above."
     return f"{found[0]}: open it with Nsight Systems (nsys-ui)."
-
-
-def shell_line(words: list[str]) -> str:
-    """Return the command as a line for a shell."""
-    return shlex.join(words)

@@ -93,16 +93,10 @@ def _told(one: SlowLine, result: ProfileResult) -> Told:
 
 
 def _parts(result: ProfileResult) -> list[tuple[str, str, str, str]]:
-    known = {one.part: one.seconds for one in result.parts}
     return [
-        (
-            part,
-            format_ms(known.get(part, 0.0)),
-            format_share(share_of_parts(result, part)),
-            f"{at_most(share_of_parts(result, part)):.2f}×",
-        )
-        for part in PARTS
-        if share_of_parts(result, part) >= LEAST_PART_SHARE
+        (one.part, format_ms(one.seconds), format_share(of_step), f"{at_most(of_step):.2f}×")
+        for one in sorted(result.parts, key=lambda one: PARTS.index(one.part))
+        if (of_step := share_of_parts(result, one.part)) >= LEAST_PART_SHARE
     ]
 
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from autotune.profile.measuring.stopwatch import replaced
-from autotune.profile.measuring.user_lines import UserLine, calling_line
+from autotune.profile.measuring.user_lines import UserLine, calling_line, slow_line
 from autotune.profile.records import SlowLine
 from autotune.targets.own_step import StepOptimizer
 
@@ -39,7 +39,7 @@ class BackwardWatch:
         self._backward, self._step, self._zero = StepOptimizer.backward, StepOptimizer.step, StepOptimizer.zero_grad
 
         def backward(optimizer: StepOptimizer, loss: Tensor, **options: Any) -> None:
-            self._go_back(optimizer, loss, options, calling_line(sys._getframe(1), through_torch=True))
+            self._go_back(optimizer, loss, options, calling_line(sys._getframe(1)))
 
         def step(optimizer: StepOptimizer) -> None:
             self._fresh.pop(_key(optimizer), None)
@@ -72,10 +72,7 @@ class BackwardWatch:
             if len(nodes) < FEWEST_GROWING_STEPS or not all(before < after for before, after in pairwise(nodes)):
                 continue
             then = max(more, nodes[0] - more * steps_before)
-            return SlowLine(
-                kind="graph", place=line.place, code=line.text, what="", count=more,
-                seconds=backward_seconds * (1 - more / then),
-            )  # fmt: skip
+            return slow_line("graph", line, "", more, backward_seconds * (1 - more / then))
         return None
 
     def _go_back(self, optimizer: StepOptimizer, loss: Tensor, options: dict[str, Any], line: UserLine | None) -> None:

@@ -26,7 +26,7 @@ from autotune.child.full_collections import is_pythons
 from autotune.profile.measuring.communication import COLLECTIVES, WAITS, who_waits
 from autotune.profile.measuring.core_time import Spent, ThreadMoment, moment, spent
 from autotune.profile.measuring.stopwatch import Stopwatch, freeing_seconds, replaced
-from autotune.profile.measuring.user_lines import UserLine, calling_line, is_optimizers, known_as, line_of
+from autotune.profile.measuring.user_lines import UserLine, calling_line, is_optimizers, known_as, line_of, slow_line
 from autotune.profile.records import SlowLine, Slowness
 from autotune.targets.own_step import StepOptimizer
 
@@ -132,12 +132,9 @@ class Calls:
     def result(self, steps: int, stretch: float) -> list[SlowLine]:
         """Return the slow lines of the calls in `steps` steps, which others made longer by the factor `stretch`."""
         return [
-            SlowLine(
-                kind=one.kind, place=line.place, code=line.text, what=one.what, count=one.count / steps,
-                seconds=Spent(one.busy, one.idle).stretched(stretch) / steps,
-            )
+            slow_line(one.kind, line, one.what, one.count / steps, Spent(one.busy, one.idle).stretched(stretch) / steps)
             for (line, _), one in self._seen.items()
-        ]  # fmt: skip
+        ]
 
     def _watching(
         self, call: Callable[..., Any], kind: Slowness, what: str, always: UserLine | None = None
@@ -156,7 +153,7 @@ class Calls:
             # What AdamW reads of its own counts of steps no line of the user's can leave out.
             if kind in _VALUES and is_optimizers(sys._getframe(1)):
                 return call(*arguments, **options)
-            line = always or calling_line(sys._getframe(1), through_torch=True)
+            line = always or calling_line(sys._getframe(1))
             if line is None:
                 return call(*arguments, **options)
             self.is_inside, began = True, moment()
@@ -187,7 +184,7 @@ class Calls:
         """Where the model that trains is called without gradients, everything within counts for that line."""
         if model is not self._model or self.is_inside or torch.is_grad_enabled():
             return
-        line = calling_line(sys._getframe(1), through_torch=True)
+        line = calling_line(sys._getframe(1))
         if line is not None:
             self.is_inside, self._evaluation = True, (line, moment())
 

@@ -24,7 +24,7 @@ from torch.autograd import Variable
 from torch.nn.parallel import DistributedDataParallel
 
 from autotune.profile.measuring.stopwatch import Stopwatch, replaced
-from autotune.profile.measuring.user_lines import UserLine, calling_line, known_as, owner
+from autotune.profile.measuring.user_lines import UserLine, calling_line, known_as, owner, slow_line
 from autotune.profile.records import SlowLine
 from autotune.targets.commands.distributed import world_size
 
@@ -140,7 +140,7 @@ class GraphSearches:
         def noting(wrapper: DistributedDataParallel, *arguments: Any, **options: Any) -> None:
             begin(wrapper, *arguments, **options)
             if wrapper.find_unused_parameters and not wrapper.static_graph:
-                line = calling_line(sys._getframe(1), through_torch=True)
+                line = calling_line(sys._getframe(1))
                 self._made[id(wrapper.reducer)] = _Wrapper(wrapper, line)
 
         with replaced(DistributedDataParallel, "__init__", noting):
@@ -177,12 +177,10 @@ class GraphSearches:
     def result(self, steps: int) -> list[SlowLine]:
         """Return the models that were searched in `steps` steps although every parameter always got a gradient."""
         return [
-            SlowLine(
-                kind="graph search", place=line.place if line else "", code=line.text if line else "", what=_SEARCH,
-                count=made.searches / steps, seconds=made.seconds / steps,
-            )
-            for made in self._made.values() if made.searches and not made.is_needed for line in (made.line,)
-        ]  # fmt: skip
+            slow_line("graph search", made.line, _SEARCH, made.searches / steps, made.seconds / steps)
+            for made in self._made.values()
+            if made.searches and not made.is_needed
+        ]
 
 
 class _Wrapper:

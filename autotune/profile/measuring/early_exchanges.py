@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from autotune.profile.measuring.stopwatch import Stopwatch, replaced
-from autotune.profile.measuring.user_lines import UserLine, calling_line
+from autotune.profile.measuring.user_lines import UserLine, calling_line, slow_line
 from autotune.profile.records import SlowLine
 from autotune.targets.commands.distributed import world_size
 
@@ -55,7 +55,7 @@ class EarlyExchanges:
             return forward(model, *arguments, **options)
 
         def going_back(*arguments: Any, **options: Any) -> None:
-            line = calling_line(sys._getframe(1), through_torch=True)
+            line = calling_line(sys._getframe(1))
             waited = _Waiting(self._stopwatch)
             self._stopwatch.listeners.append(waited.tell)
             try:
@@ -75,12 +75,9 @@ class EarlyExchanges:
     def result(self, steps: int) -> list[SlowLine]:
         """Return the lines whose exchanges were early, in so many steps."""
         return [
-            SlowLine(
-                kind="early exchange", place=line.place, code=line.text, what="", count=len(seconds) / steps,
-                seconds=sum(seconds) / steps,
-            )
+            slow_line("early exchange", line, "", len(seconds) / steps, sum(seconds) / steps)
             for line, seconds in self._early.items()
-        ]  # fmt: skip
+        ]
 
     def _go_forward(self, model: DistributedDataParallel) -> None:
         if not torch.is_grad_enabled():

@@ -71,7 +71,7 @@ class LeftOn:
 
     def _setting(self, one: _Setting) -> Callable[..., None]:
         def setting(mode: bool, *arguments: Any, **options: Any) -> None:
-            line = calling_line(sys._getframe(1), through_torch=True) if mode else None
+            line = calling_line(sys._getframe(1)) if mode else None
             if line is not None:
                 self.lines[one.shown] = line
                 self._put_on.add(one.shown)

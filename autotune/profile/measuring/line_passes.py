@@ -31,6 +31,7 @@ from autotune.profile.measuring.line_times import LineTimes
 from autotune.profile.measuring.operations import FEWEST_GROWING, Operations
 from autotune.profile.measuring.slow_lines import SlowLines
 from autotune.profile.measuring.stopwatch import Stopwatch
+from autotune.profile.measuring.user_lines import slow_line
 from autotune.profile.records import PARTS, Part, PartSeconds, ProfileRequest, ProfileResult, SlowLine
 from autotune.targets.base import Step
 from autotune.units import format_bytes
@@ -151,7 +152,7 @@ class LinePasses:
         if apart is None or not outside or self._device != "cpu":  # an accelerator goes on meanwhile
             return []
         seconds = outside * self._collections.seconds_per_step
-        return [SlowLine(kind="full collection", place="", code="", what="", count=outside / apart, seconds=seconds)]
+        return [slow_line("full collection", None, "", outside / apart, seconds)]
 
     def _watch_operations(self) -> Passing:
         """What is between operations, and which tensors stay: with the calls left out, that were looked at before."""
@@ -190,8 +191,7 @@ class LinePasses:
             return [replace(graph, **grown)]
         if growth and kept is not None:
             line, holder = kept
-            grows = SlowLine(kind="growth", place=line.place, code=line.text, what=holder, count=1.0, seconds=0.0)
-            return [replace(grows, **grown)]
+            return [replace(slow_line("growth", line, holder, 1.0, 0.0), **grown)]
         if growth:  # large lists that come and go look like it where there is time for few steps
             self._leave_out(
                 f"Memory grew by {format_bytes(growth)} a step, and no tensor was seen to stay: "

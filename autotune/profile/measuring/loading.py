@@ -21,7 +21,7 @@ from autotune.machine.host import usable_cores
 from autotune.profile.measuring.line_times import LineTimes, by_function
 from autotune.profile.measuring.samples import MOST_LOADING_SECONDS
 from autotune.profile.measuring.stopwatch import Stopwatch, replaced
-from autotune.profile.measuring.user_lines import UserLine, calling_line
+from autotune.profile.measuring.user_lines import UserLine, calling_line, slow_line
 from autotune.profile.records import SlowLine, Slowness
 from autotune.targets.data import Epochs, Source
 from autotune.targets.peek import random_state_kept, some_keys
@@ -74,11 +74,7 @@ class LoadedLines:
             own = whole * of_all / seconds.total
             gain = own if not workers else _gain(whole / parallel, own / parallel, step - waiting)
             kind, what, count = self._known(line, of_all, samples)
-            found.append(
-                SlowLine(
-                    kind=kind, place=line.place, code=line.text, what=what, count=count, seconds=min(gain, waiting)
-                )
-            )
+            found.append(slow_line(kind, line, what, count, min(gain, waiting)))
         return found
 
     def _known(self, line: UserLine, seconds: float, samples: float) -> tuple[Slowness, str, float]:
@@ -93,7 +89,7 @@ class LoadedLines:
     def _copying(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def copying(*arguments: Any, **options: Any) -> Any:
             frame = sys._getframe(1)
-            line = calling_line(frame, through_torch=True) if self._stopwatch.current == "data" else None
+            line = calling_line(frame) if self._stopwatch.current == "data" else None
             if line is None or not arguments or not _is_made(arguments[0]):
                 return call(*arguments, **options)
             self._lines.look(frame)
@@ -110,7 +106,7 @@ class LoadedLines:
         def opening(*arguments: Any, **options: Any) -> Any:
             if self._stopwatch.current == "data" and arguments and isinstance(arguments[0], str | os.PathLike):
                 frame = sys._getframe(1)
-                line = calling_line(frame, through_torch=True)
+                line = calling_line(frame)
                 if line is not None and not frame.f_globals.get("__name__", "").startswith(CACHES):
                     self._opened[line, os.fspath(arguments[0])] += 1
             return call(*arguments, **options)

@@ -21,7 +21,7 @@ from autotune.machine.heap import HeldBytes, held_bytes
 from autotune.machine.host import process_bytes
 from autotune.memory.breakdown import StepLedger
 from autotune.profile.measuring.padding import Padding
-from autotune.profile.measuring.stopwatch import Stopwatch
+from autotune.profile.measuring.stopwatch import Stopwatch, replaced
 from autotune.profile.memory_records import HeapUse, MemoryUse, StateBytes
 from autotune.profile.optimizer_states import state_bytes
 from autotune.targets.base import Step
@@ -123,11 +123,8 @@ class MemoryPass:
             tell(moved)
             return moved
 
-        self._training.to_device = telling
-        try:
+        with replaced(self._training, "to_device", telling):
             yield
-        finally:
-            self._training.to_device = before
 
 
 def _bytes_of(model: torch.nn.Module) -> int:

@@ -113,7 +113,7 @@ class Operations(TorchFunctionMode):
         made = func(*args, **(kwargs or {}))
         seconds = time.perf_counter() - began
         self.inside[part] += seconds  # type: ignore[assignment]  # a counter of seconds
-        line = calling_line(frame, through_torch=True) if part == "forward" else None
+        line = calling_line(frame) if part == "forward" else None
         self.backward.follow([*_tensors([made]), *worked_on], line)  # those that were changed in place, too
         if line is not None:
             is_of_torch = frame.f_code.co_filename.startswith(_LOOPS_OF_TORCH)

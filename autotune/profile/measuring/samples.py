@@ -14,7 +14,7 @@ from torch.utils.data import IterableDataset, Subset
 from autotune.machine.interference import run_queue_wait
 from autotune.profile.measuring.loader_order import PREFETCH, step_seconds
 from autotune.profile.measuring.stopwatch import replaced
-from autotune.profile.measuring.user_lines import UserLine, owner
+from autotune.profile.measuring.user_lines import UserLine, owner, slow_line
 from autotune.profile.records import SlowLine, Slowness
 from autotune.targets.data import Epochs, Source
 from autotune.targets.peek import random_state_kept, some_keys
@@ -91,10 +91,7 @@ class Samples:
             gain, kind = self._beside_others(round(samples), usual, waiting, step)
         code = getattr(getattr(type(self._dataset), "__getitem__", None), "__code__", None)
         line = UserLine.of(code, code.co_firstlineno) if code and owner(code.co_filename) == "user" else None
-        return SlowLine(
-            kind=kind, place=line.place if line else "", code=line.text if line else "", what=str(index), count=count,
-            seconds=gain, ratio=longest / usual,
-        )  # fmt: skip
+        return slow_line(kind, line, str(index), count, gain, longest / usual)
 
     def _beside_others(self, samples: int, most: float, waiting: float, step: float) -> tuple[float, Slowness]:
         """Simulate the workers, and return what steps gain, and by what.

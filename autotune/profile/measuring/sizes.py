@@ -19,7 +19,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from autotune.child import device as devices
 from autotune.profile.measuring.comparison import agreed_share
-from autotune.profile.measuring.user_lines import UserLine, calling_line
+from autotune.profile.measuring.user_lines import UserLine, calling_line, slow_line
 from autotune.profile.records import SlowLine
 
 # NVIDIA, "Matrix Multiplication Background User's Guide", "Tensor Core Requirements": 16-bit sizes in multiples of 8
@@ -78,7 +78,7 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 
         if (at := _FACTORS.get(func)) is not None and self._part() == "forward":
             left, right = args[at], args[at + 1]
             if (product := self._product(left, right)) is not None:
-                self.counts[calling_line(sys._getframe(1), through_torch=True), product] += 1
+                self.counts[calling_line(sys._getframe(1)), product] += 1
         return func(*args, **(kwargs or {}))
 
     def _product(self, left: Tensor, right: Tensor) -> Product | None:
@@ -109,12 +109,8 @@ class Products(TorchDispatchMode):  # type: ignore[no-untyped-call]  # of torch 
             other, seconds = known[product]
             if other is not None:
                 new, now = (f"{one.inner:,} × {one.columns:,}" for one in (other, product))
-                found.append(
-                    SlowLine(
-                        kind="sizes", place=line.place if line else "", code=line.text if line else "",
-                        what=f"a weight of {new} instead of {now}", count=count, seconds=count * seconds,
-                    )
-                )  # fmt: skip
+                what = f"a weight of {new} instead of {now}"
+                found.append(slow_line("sizes", line, what, count, count * seconds))
         return found
 
 

@@ -11,7 +11,7 @@ from autotune.profile.judge import LEAST_SLOW_LINE_SHARE
 from autotune.profile.measuring import flops
 from autotune.profile.measuring.line_times import LineTimes, by_function
 from autotune.profile.measuring.operations import Called, Operations, added
-from autotune.profile.measuring.user_lines import UserLine
+from autotune.profile.measuring.user_lines import UserLine, slow_line
 from autotune.profile.records import SlowLine, Slowness
 
 DOUBLE_SIZE = 512  # of the square matrices whose products compare float64 with float32
@@ -62,7 +62,7 @@ class SlowLines:
                 own[line] = self._beside(line, passed * seconds.factor)  # type: ignore[assignment]
             for line, of_function in by_function(own).items():
                 kind: Slowness = "waiting" if seconds.idle[line] > seconds.busy[line] else "python"
-                found.append(self._line(kind, line, line.function, 1.0, min(of_function, self._parts[part])))
+                found.append(slow_line(kind, line, line.function, 1.0, min(of_function, self._parts[part])))
         return found
 
     def _loops(self) -> list[SlowLine]:
@@ -76,7 +76,7 @@ class SlowLines:
             share = backward[line] / (backward.total() or 1.0)
             counts[line] = forward + share * self._parts["backward"]  # type: ignore[assignment]  # a counter of seconds
         return [
-            self._line(
+            slow_line(
                 "loop", line, lines[line][0], lines[line][1].count / self._steps, min(seconds, self._passes)
             )
             for line, seconds in by_function(counts).items()
@@ -91,7 +91,7 @@ class SlowLines:
         single, double = (
             flops.peak_flops(self._device, dtype, DOUBLE_SIZE) for dtype in (torch.float32, torch.float64)
         )
-        return [self._line("float64", line, "", 1.0, self._passes * share * max(0.0, 1 - double / single))]
+        return [slow_line("float64", line, "", 1.0, self._passes * share * max(0.0, 1 - double / single))]
 
     def _casts(self) -> list[SlowLine]:
         """Return casts that are undone in the same steps: a cast in one direction may be needed."""
@@ -119,7 +119,4 @@ class SlowLines:
         ]
 
     def _called(self, kind: Slowness, line: UserLine, what: str, called: Called) -> SlowLine:
-        return self._line(kind, line, what, called.count / self._steps, called.seconds / self._steps)
-
-    def _line(self, kind: Slowness, line: UserLine, what: str, count: float, seconds: float) -> SlowLine:
-        return SlowLine(kind=kind, place=line.place, code=line.text, what=what, count=count, seconds=seconds)
+        return slow_line(kind, line, what, called.count / self._steps, called.seconds / self._steps)

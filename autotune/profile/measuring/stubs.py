@@ -88,7 +88,7 @@ class Stub:
         return stand_in
 
     def _is_here(self, frame: Any) -> bool:
-        line = calling_line(frame, through_torch=True)
+        line = calling_line(frame)
         if line is None:
             return False
         if line not in self._is_line:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 import autotune
+from autotune.profile.records import SlowLine, Slowness
 from autotune.targets.tracebacks import is_users, place_of
 
 _OURS, _TORCH = (str(Path(str(package.__file__)).resolve().parent) for package in (autotune, torch))
@@ -43,6 +44,14 @@ class UserLine(NamedTuple):
         return linecache.getline(self.file, self.number).strip()
 
 
+def slow_line(
+    kind: Slowness, line: UserLine | None, what: str, count: float, seconds: float, ratio: float = 0.0
+) -> SlowLine:
+    """Return the slow line, with the place and the source of the user's line; None: no line of the user's."""
+    place, code = (line.place, line.text) if line else ("", "")
+    return SlowLine(kind=kind, place=place, code=code, what=what, count=count, seconds=seconds, ratio=ratio)
+
+
 @functools.cache
 def owner(file: str) -> str:
     """Return whose code is in a file: `user`, `ours`, `torch`, `sharding` (of torch, of weights) or `other`."""
@@ -54,14 +63,12 @@ def owner(file: str) -> str:
     return "user" if is_users(Path(file)) else "other"
 
 
-def calling_line(frame: FrameType | None, *, through_torch: bool) -> UserLine | None:
+def calling_line(frame: FrameType | None) -> UserLine | None:
     """Return the innermost of the user's lines that `frame` was called from; None: autotune called it.
 
     None also for what `fully_shard` does around the modules that the line calls.
-    Without `through_torch`, None also where that line called code of torch's, which called on.
     """
-    line, is_through_torch = nearest_line(frame)
-    return line if through_torch or not is_through_torch else None
+    return nearest_line(frame)[0]
 
 
 def nearest_line(frame: FrameType | None) -> tuple[UserLine | None, bool]:

@@ -8,15 +8,14 @@ The gain is a share of steps in turn, of the step whose parts were timed, so tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Generator
 from statistics import median
 
 from msgspec.structs import replace
 from torch.utils.data import DataLoader
 
 from autotune.core.slow_line_sentences import SLOW_LINE_TEXTS
-from autotune.profile.measuring.comparison import LeavingOut, compare, gained, median_interval
+from autotune.profile.measuring.comparison import LeavingOut, again, compare, gained, median_interval
 from autotune.profile.measuring.replay import Replay, StepsGiven
 from autotune.profile.measuring.stubs import Stub, gives_up, left_out, out_of_order
 from autotune.profile.measuring.without import Without
@@ -83,7 +82,8 @@ class Verifying:
         self, one: SlowLine, leave_out: LeavingOut, usual: StepsGiven, doubt: Callable[[], str] = lambda: ""
     ) -> Tried:
         """Return the measured gain, if the same steps without the line give equal results, bit for bit."""
-        with _held(leave_out):
+        with again(leave_out):
+            leave_out(True)
             given = yield from self._replay.again()
         if why := doubt() or ("" if given == usual else CHANGES):
             return replace(one, unverified=why)
@@ -102,12 +102,3 @@ class Verifying:
         low, high = median_interval(shares)
         middle, low, high = (self._step_seconds * share for share in (median(shares), low, high))
         return MeasuredGain(seconds=middle, low=low, high=high, same_losses=same_losses, gives_up=gives_up(one))
-
-
-@contextmanager
-def _held(leave_out: LeavingOut) -> Iterator[None]:
-    leave_out(True)
-    try:
-        yield
-    finally:
-        leave_out(False)

@@ -14,7 +14,7 @@ from autotune.profile.measuring.backward_watch import BackwardWatch
 from autotune.profile.measuring.calls import Calls
 from autotune.profile.measuring.comparison import LeavingOut, compare
 from autotune.profile.measuring.left_on import LeftOn
-from autotune.profile.measuring.user_lines import UserLine
+from autotune.profile.measuring.user_lines import UserLine, slow_line
 from autotune.profile.records import SlowLine, Slowness
 from autotune.targets.base import Step
 from autotune.targets.loop import Training
@@ -71,9 +71,9 @@ class Without:
         self, kind: Slowness, line: UserLine | None, what: str, count: float, leave_out: LeavingOut
     ) -> Generator[None, Step, SlowLine]:
         seconds = yield from self._compare(leave_out)
-        place, code = (line.place, line.text) if line else ("", "")
-        self._ways[kind, place, what] = leave_out
-        return SlowLine(kind=kind, place=place, code=code, what=what, count=count, seconds=seconds)
+        found = slow_line(kind, line, what, count, seconds)
+        self._ways[kind, found.place, what] = leave_out
+        return found
 
     def _set_to_none(self, is_without: bool) -> None:
         self._calls.sets_to_none = is_without
