@@ -52,10 +52,8 @@ _USUAL = ProbeBudget()
 _NEEDED_SECONDS = _USUAL.min_warmup_seconds + _USUAL.max_seconds
 _NEEDED_STEPS = 2 * (_USUAL.min_warmup_steps + _USUAL.min_steps)
 # The least: what ends before is measured by no search with time for usual probes; few steps need a longer window.
-_LEAST_SECONDS, _LEAST_STEPS = (
-    _USUAL.min_warmup_seconds + _USUAL.min_seconds,
-    _USUAL.min_warmup_steps + _USUAL.min_steps,
-)
+_LEAST_SECONDS = _USUAL.min_warmup_seconds + _USUAL.min_seconds
+_LEAST_STEPS = _USUAL.min_warmup_steps + _USUAL.min_steps
 _FEW_STEPS_SECONDS = _USUAL.min_warmup_seconds + LONG_WINDOW_RATIO * _USUAL.min_seconds
 LONGEST_LAST_LINE = 160  # characters of the program's last line in a message's first line
 
