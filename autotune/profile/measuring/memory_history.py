@@ -30,11 +30,18 @@ class MemoryHistory:
         self.sites: tuple[AllocationSite, ...] = ()  # when memory ran out the last time; (): it did not
 
     def begin(self) -> None:
-        """Record from now on, and be told when memory runs out. torch never forgets an observer."""
-        if self._is_cuda:
-            torch.cuda.init()  # type: ignore[no-untyped-call]  # torch does not say
+        """Record from now on, and be told when memory runs out. torch never forgets an observer.
+
+        Without these functions, which torch calls private, there is no history: a profile tells all else without it.
+        """
+        if not self._is_cuda:
+            return
+        torch.cuda.init()  # type: ignore[no-untyped-call]  # torch does not say
+        try:
             torch._C._cuda_attach_out_of_memory_observer(self._ran_out)  # type: ignore[attr-defined]
             self.record()
+        except (AttributeError, TypeError, RuntimeError):
+            self._is_cuda = False
 
     def record(self) -> None:
         """Record who makes blocks."""
