@@ -87,7 +87,7 @@ def test_a_study_of_which_only_best_json_was_kept_still_answers(recorded: Record
     shown = run_here(home, "show")
 
     assert recorded.best == json.loads(best.stdout)
-    assert "only its best.json was kept" in assert_one_clear_error(shown)
+    assert "it has best.json and no study.json" in assert_one_clear_error(shown)
 
 
 @pytest.mark.parametrize("file", ["study.db", "probes/0000/result.json", "study.json"])
