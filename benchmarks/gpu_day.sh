@@ -61,13 +61,13 @@ fidelity)
     ;;
 ranks) # for machines with several GPUs: not run yet
     run scale "$python" -m autotune scale benchmarks/targets/ranks/conv.py --device "$device" --ranks 1,2 \
-        --time-budget "$((seconds / 4))s" --folder "$place/scale-$now"
+        --time-budget "$((seconds / 6))s" --folder "$place/scale-$now"
     among='--devices all'
     [ "$device" = cuda ] || among="--device $device --ranks 2"
     # shellcheck disable=SC2086 # words of an option and its value
     run search "$python" -m autotune search benchmarks/targets/ranks/conv.py $among \
-        --time-budget "$((seconds / 4))s" --study "$place/search-$now"
-    run launched "$python" -m autotune search --device "$device" --time-budget "$((seconds / 4))s" \
+        --time-budget "$((seconds / 6))s" --study "$place/search-$now"
+    run launched "$python" -m autotune search --device "$device" --time-budget "$((seconds / 6))s" \
         --study "$place/launched-$now" -- \
         "$python" -m torch.distributed.run --standalone --nproc-per-node 2 benchmarks/targets/ranks/script.py
     run ranks "$python" -m benchmarks.communication --device "$device" --json "$place/ranks-$now.json" "$@"

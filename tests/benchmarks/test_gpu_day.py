@@ -92,7 +92,7 @@ def test_each_slice_says_what_its_benchmark_understands(tmp_path, words, said):
 
 
 def test_the_slice_of_ranks_scales_searches_and_times_their_exchange(tmp_path):
-    told, _ = day(tmp_path, "ranks", "2", "--models", "wide", "--rounds", "1")
+    told, _ = day(tmp_path, "ranks", "3", "--models", "wide", "--rounds", "1")
 
     for said in ("Racing 2 contestants", "2 ranks (gloo)", "global batch 32, of 2 ranks", "=== ranks, "):
         assert said in told, said
