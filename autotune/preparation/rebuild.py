@@ -51,8 +51,8 @@ def rebuild(settings: Settings) -> str:
         )
     store(folder, disk.STUDY, request)
     return (
-        f"{disk.STUDY} was missing: rebuilt from the inspection and what {len(asked)} probes were asked. Objective and "
-        f"limits are those of this command."
+        f"{disk.STUDY} was missing: rebuilt from the inspection and the requests of {counted(len(asked), 'probe')}. "
+        f"Objective and limits are those of this command."
     )
 
 

@@ -15,6 +15,7 @@ from autotune.study.recommendation import Recommendation
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
 from autotune.study.view import StudyView, summaries
+from autotune.targets.source import are_alike
 from autotune.units import format_bytes
 
 Kind = Literal["machine", "software", "training", "question"]
@@ -140,7 +141,7 @@ def _differences(a: StudyRequest, b: StudyRequest) -> tuple[Difference, ...]:
     return tuple(
         Difference(name=name, kind=kind, a=_text(one), b=_text(other))
         for name, kind, one, other in aspects
-        if one != other
+        if one != other and not (name == "target" and are_alike(a.target, b.target))
     )
 
 

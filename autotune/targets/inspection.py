@@ -31,6 +31,7 @@ from autotune.targets.data import Data
 from autotune.targets.declared_knobs import described
 from autotune.targets.declared_settings import DeclaredSettings, read_settings
 from autotune.targets.findings import findings, loader_options, step_finding, takes_workers
+from autotune.targets.live_modules import class_name
 from autotune.targets.loop import Training
 from autotune.targets.model_facts import model_facts
 from autotune.targets.optimizer_facts import Updates
@@ -84,12 +85,13 @@ def _contract(
     phase("warm-up")
     first = _FirstStep()
     training.source = first.remembering(training.source)
+    is_container = type(training.model) is nn.Sequential  # whose class says nothing
     facts = _step_of_all_ranks(contract, training, first, device)
     own, optimizer = found(values, training.observed()), first.updates.facts(facts.seconds)
     _confirm_count(contract, data, training, values, phase)
     return TargetFacts(
         **of_model,
-        name=_name(training.model, reference),
+        name=reference.label.removesuffix(".py") if is_container else class_name(training.model),
         data=data.kind,
         dataset_samples=data.samples,
         baseline=settings.baseline,
@@ -176,11 +178,6 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Phase, *
         found={} if config else found(defaults() | known, session.observed()),
         findings=(*facts.findings, *stepped.findings, step_finding(step), *switches.float32_finding(device)),
     )
-
-
-def _name(model: nn.Module, reference: TargetPlace) -> str:
-    """Return the name of the model's class, or of the target if the class is a mere container."""
-    return reference.label.removesuffix(".py") if type(model) is nn.Sequential else type(model).__name__
 
 
 @dataclass

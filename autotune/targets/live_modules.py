@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator, Sequence
 
+import torch
 from torch import Tensor, nn
 
 _NOT_AVERAGED = "_ddp_params_and_buffers_to_ignore"  # a module's names that DDP leaves to each rank (torch 2.13)
@@ -36,6 +37,11 @@ def own_class(module: nn.Module) -> type[nn.Module]:
     return others[0] if others and any(one.__name__ == "FSDPModule" for one in added.__mro__) else kind
 
 
+def class_name(module: nn.Module) -> str:
+    """Return the name of the class that the user gave a module, before `torch.jit.script` or `fully_shard`."""
+    return str(module.original_name) if isinstance(module, torch.jit.ScriptModule) else own_class(module).__name__
+
+
 def unwrapped(module: nn.Module) -> nn.Module:
     """Return the module inside a wrapper of `torch.compile` or of data parallelism."""
     for name in ("_orig_mod", "module"):
@@ -61,7 +67,7 @@ def parameter_names(modules: Sequence[nn.Module]) -> dict[int, str]:
     names = dict[int, str]()
     for root in map(unwrapped, outermost(modules)):
         for name, one in root.named_parameters():
-            text = f"{own_class(root).__name__}.{name}"
+            text = f"{class_name(root)}.{name}"
             # One that several modules have gets the same name on all ranks, in whatever order these are found.
             names[id(one)] = min(names.get(id(one), text), text)
     return names

@@ -101,6 +101,13 @@ def test_what_both_confirmed_counts_by_its_confirmations_and_alone() -> None:
     assert "the 2 configurations that both confirmed at 1.00×" in sentence(comparison)
 
 
+def test_two_paths_to_a_file_of_one_name_are_no_difference() -> None:
+    once, elsewhere, other = (view(THREE, target=one) for one in ("model.py", "work/model.py", "work/other.py"))
+
+    assert "target" not in {one.name for one in compare(once, elsewhere).differences}
+    assert "target" in {one.name for one in compare(once, other).differences}
+
+
 def test_of_each_number_is_said_which_measurement_it_is() -> None:
     study = confirmed(ladder())
 

@@ -525,7 +525,9 @@ def test_a_lost_or_damaged_study_json_costs_no_probe(tmp_path, loss):
 
     assert listener.trials[0].number == before
     assert disk.read_request(tmp_path) == replace(asked, created_at=disk.read_request(tmp_path).created_at)
-    assert listener.notes[0].startswith(f"study.json was missing: rebuilt from the inspection and what {before} probes")
+    assert listener.notes[0].startswith(
+        f"study.json was missing: rebuilt from the inspection and the requests of {before} probe"
+    )
 
 
 @pytest.mark.parametrize(

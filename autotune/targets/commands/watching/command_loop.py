@@ -41,7 +41,7 @@ from autotune.targets.commands.watching.training_arguments import ScriptArgument
 from autotune.targets.commands.watching.unseen_parts import BY_HAND
 from autotune.targets.commands.watching.witness import Witness
 from autotune.targets.commands.watching.wrappers import unused_of_script
-from autotune.targets.live_modules import own_class
+from autotune.targets.live_modules import class_name
 from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import LoopReport, OwnLoop
 from autotune.targets.ranks import rank_findings
@@ -255,7 +255,7 @@ def check_device(label: str, trained: str, measured: str) -> None:
 def _model_of(trained: Trained, label: str) -> tuple[nn.Module | None, dict[str, Any]]:
     """Return the model that has the trained parameters, None: no module has them, and fields of `TargetFacts`."""
     if (model := trained.model()) is not None:
-        return model, {"name": own_class(model).__name__, **model_facts(model)}
+        return model, {"name": class_name(model), **model_facts(model)}
     count = sum(one.numel() for one in trained.parameters)
     name = label.removesuffix(".py")
     return None, {"name": name, "parameter_count": count, "has_convolution": False, "has_batch_norm": False}

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from autotune.core.records import DriftingParameter
-from autotune.targets.live_modules import left_to_ranks, live_modules, outermost, own_class, unwrapped
+from autotune.targets.live_modules import class_name, left_to_ranks, live_modules, outermost, unwrapped
 from autotune.targets.ranks.gradient_agreement import tensor_checksum
 
 
@@ -52,7 +52,7 @@ class UnwrittenBuffers:
             for path, module in model.named_modules():
                 for key, one in module._buffers.items():
                     if id(one) in self._before and id(one) not in left_out:
-                        name = ".".join(filter(None, (own_class(model).__name__, path, key)))
+                        name = ".".join(filter(None, (class_name(model), path, key)))
                         self._places[f"{number} {name}"] = module, key
         self.said()
 
