@@ -1,10 +1,11 @@
 """What `autotune profile` says that a planted line costs, against what leaving it out really gives.
 
-python -m benchmarks.slow_lines [NAME ...] [--rounds 40] [--resume FILE]
+python -m benchmarks.slow_lines [NAME ...] [--rounds 40] [--resume FILE] [--verify]
 
-Each training of `tests/slow` is profiled once, in a process of its own. Then a plain loop in this process trains it as
-it is and mended, one step of each in turn: the difference of the medians is the truth. Both are shares of a step, for
-the machine may be busier during the one than during the other.
+Each training of `tests/slow` is profiled once, in a process of its own; with `--verify`, what leaving the line out
+gained there is held against the truth, too, or it is said why it was not left out. Then a plain loop in this process
+trains it as it is and mended, one step of each in turn: the difference of the medians is the truth. All are shares of
+a step, for the machine may be busier during the one than during the other.
 """
 
 from __future__ import annotations
@@ -112,15 +113,20 @@ def main() -> None:
     parser.add_argument("names", nargs="*")
     parser.add_argument("--rounds", type=int, default=40)
     parser.add_argument("--resume", type=Path, help="a file that rows are added to; what is in it is not run again")
+    parser.add_argument(
+        "--verify", action="store_true", help="profile with --verify, and hold its gain against it, too"
+    )
     options = parser.parse_args()
     unknown = [name for name in options.names if name not in MENDED]
     if unknown:
         parser.error(f"no such training: {', '.join(unknown)}")
     torch.set_num_threads(1)
     sys.path.insert(0, str(TRAININGS))
-    print("| training | finding | told | true | told / true | ms a step |\n| --- | --- | --- | --- | --- | --- |")
+    columns = ["training", "finding", "told", "true", "told / true", "ms a step"]
+    columns += ["verified", "verified / true"] * options.verify
+    print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
     for name in options.names or MENDED:
-        print(resumed(options.resume, name, lambda name=name: row(name, options.rounds)), flush=True)
+        print(resumed(options.resume, name, lambda name=name: row(name, options.rounds, options.verify)), flush=True)
 
 
 def resumed(file: Path | None, name: str, make: Callable[[], str]) -> str:
@@ -136,13 +142,20 @@ def resumed(file: Path | None, name: str, make: Callable[[], str]) -> str:
     return made
 
 
-def row(name: str, rounds: int) -> str:
+def row(name: str, rounds: int, verify: bool) -> str:
     """Return the line of one training."""
-    profiled, true, step = held_against(TRAININGS / f"{name}.py", [MENDED[name]], rounds)
+    profiled, true, step = held_against(TRAININGS / f"{name}.py", [MENDED[name]], rounds, verify=verify)
     if not (found := expensive_lines(profiled)):
-        return f"| {name} | none | | {true:.0%} | | {1000 * step:.0f} |"
-    told = found[0].seconds / profiled.seconds
-    return f"| {name} | {found[0].kind} | {told:.0%} | {true:.0%} | {told / true:.2f} | {1000 * step:.0f} |"
+        return f"| {name} | none | | {true:.0%} | | {1000 * step:.0f} |{' | |' * verify}"
+    first = found[0]
+    told = first.seconds / profiled.seconds
+    cells = [name, first.kind, f"{told:.0%}", f"{true:.0%}", f"{told / true:.2f}", f"{1000 * step:.0f}"]
+    if verify and first.gain is not None:
+        gained = first.gain.seconds / profiled.seconds
+        cells += [f"{gained:.0%}", f"{gained / true:.2f}"]
+    elif verify:
+        cells += [first.unverified or "–", ""]
+    return f"| {' | '.join(cells)} |"
 
 
 def held_against(
