@@ -38,7 +38,7 @@ from autotune.launch.oom import oom_kills
 from autotune.launch.probe_end import ProbeEnd, judge_end, timed, told_of_kills, with_evidence
 from autotune.launch.processes import Leader, carries, family, insist, kill_all, only_leader
 from autotune.launch.telemetry import Telemetry
-from autotune.machine.host import usable_cores
+from autotune.machine.host import CORES, usable_cores
 from autotune.machine.nvml import find_gpu, library
 from autotune.targets.commands import hygiene
 from autotune.targets.commands.command import is_command
@@ -139,7 +139,8 @@ class SubprocessLauncher:
     def _environment(self, request: Request[Any]) -> dict[str, str]:
         values = request.process_config().values
         shared = threads_of_a_rank(request) if of_ranks(request) and "OMP_NUM_THREADS" not in os.environ else {}
-        return {**os.environ, **_ENVIRON, **shared, **self._environ, **hygiene.environ(request), **environ(values)}
+        own = {**_ENVIRON, CORES: str(usable_cores())}
+        return {**os.environ, **own, **shared, **self._environ, **hygiene.environ(request), **environ(values)}
 
     def _run(self, request: Request[Any], folder: Path, fork_server: ForkServer | None) -> ProbeEnd:
         """Run one process from the request to its end, after which no process is left.

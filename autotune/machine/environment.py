@@ -9,7 +9,7 @@ import platform
 import re
 
 from autotune.core.records import Environment
-from autotune.machine.host import cpu_name, usable_cores
+from autotune.machine.host import cpu_name, cpu_native_dtypes, usable_cores
 from autotune.machine.nvml import VISIBLE_DEVICES, Gpu, gpus, installed_version, nvml_problem
 from autotune.units import format_bytes
 
@@ -38,7 +38,7 @@ def mismatches(measured: Environment) -> tuple[str, ...]:
         case "cuda" if measured.cuda is not None:  # without it torch is built for AMD, whose GPUs NVML does not list
             found = [_gpu_mismatch(measured, visible_gpus())]
         case "cpu":
-            found = [_cpu_mismatch(measured), _cores_mismatch(measured)]
+            found = [_cpu_mismatch(measured), _cores_mismatch(measured), _dtypes_mismatch(measured)]
         case "mps" if platform.system() != "Darwin":
             found = [f"Measured on {measured.device_name} (mps), which this machine, no Mac, cannot have."]
         case _:
@@ -128,6 +128,14 @@ def _cores_mismatch(measured: Environment) -> str | None:
     if here == measured.usable_cores:
         return None
     return f"Measured with {measured.usable_cores} usable cores; here there are {here}."
+
+
+def _dtypes_mismatch(measured: Environment) -> str | None:
+    """Processors of one name may differ in it: `AMD EPYC` is that of several models in virtual machines."""
+    there, here = (" and ".join(sorted(each)) or "none" for each in (measured.native_dtypes, cpu_native_dtypes()))
+    if there == here:
+        return None
+    return f"Measured where the processor's native autocast dtypes were {there}; here: {here}."
 
 
 def _torch_mismatch(measured: Environment) -> str | None:

@@ -24,6 +24,7 @@ import psutil
 from autotune.core.records import Record
 
 ROOT = Path("/")
+CORES = "_AUTOTUNE_CORES"  # environment variable of a probe: how many cores its launcher may use
 USABLE_FRACTION = 0.95  # of the memory available now: beyond it the kernel kills processes, not only the probe
 LimitSource = Literal["physical memory", "cgroup v1", "cgroup v2"]
 # The processor computes in the dtype itself if it has one of the alternatives, each a set of flags that belong
@@ -45,8 +46,13 @@ class HostMemory(Record, frozen=True, kw_only=True):
 
 
 def usable_cores(root: Path = ROOT) -> int:
-    """Return how many cores this process may use: the smaller of affinity and CPU quota, rounded up, at least 1."""
+    """Return how many cores this process may use: the smaller of affinity and CPU quota, rounded up, at least 1.
+
+    Where OMP_PROC_BIND or the like is set, libgomp binds the main thread to one core when torch is imported: so a probe
+    is told in `CORES` how many its launcher may use.
+    """
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    allowed = max(allowed, int(os.environ.get(CORES, 0)))
     quotas = [math.ceil(quota) for quota in _cpu_quotas(root)]
     return max(1, min(allowed, *quotas)) if quotas else allowed
 

@@ -72,7 +72,7 @@ def _of_one_value(space: SearchSpace, asked: Collection[str], told: Sequence[str
 def _batches_left_out(request: StudyRequest, batches: Sequence[Value]) -> list[str]:
     """Return which of the micro-batches that user or target list are not searched, and why."""
     facts, held_samples = request.facts, request.goal.global_batch
-    limit = request.limits.get("batch_size")
+    limit = request.limits.get("batch_size") if "batch_size" in (request.goal.tune or ("batch_size",)) else None
     named = [one for one in (limit and limit.values) or () if isinstance(one, int) and one not in batches]
     if not named or not is_settable("batch_size", facts) or request.goal.exact:
         return []

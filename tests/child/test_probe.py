@@ -22,6 +22,7 @@ from autotune.core.results import Inspection, Outcome, ProbeResult
 from autotune.knobs.malloc import LEAST_GLIBC
 from autotune.launch.base import LOG, REQUEST
 from autotune.launch.subprocess import SubprocessLauncher
+from autotune.machine.host import usable_cores
 from autotune.machine.mallocs import glibc_version
 from autotune.targets.commands import distributed
 from tests.targets_support import HEAD
@@ -566,3 +567,15 @@ def test_tests_share_a_fork_server_whatever_their_targets_import_and_wherever_th
 
     assert (first.isolation, second.isolation) == ("fork", "fork")
     assert forking_launcher.fork_servers.running == servers
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux binds a thread to a core")
+@pytest.mark.skipif(usable_cores() < 2, reason="needs two cores")
+@pytest.mark.parametrize("isolation", ["fork", "fresh"])
+def test_cores_are_those_of_the_process_where_openmp_binds_its_main_thread(target, tmp_path, monkeypatch, isolation):
+    monkeypatch.setenv("OMP_PROC_BIND", "close")
+
+    with SubprocessLauncher(isolation=isolation) as launcher:
+        found = launcher.run(InspectRequest(target="model.py", device="cpu"), tmp_path)
+
+    assert found.environment.usable_cores == usable_cores()

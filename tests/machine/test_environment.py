@@ -25,6 +25,7 @@ from autotune.machine.environment import (
     torch_version,
     usable_cores,
 )
+from autotune.machine.host import cpu_native_dtypes
 
 H200_TOTAL = 150_754_820_096  # as torch tells it; NVML adds what the driver reserves
 
@@ -35,7 +36,7 @@ def here() -> Environment:
         device="cpu",
         device_name=cpu_name(),
         device_bytes=16 * 2**30,
-        native_dtypes=(),
+        native_dtypes=cpu_native_dtypes(),
         torch=torch_version() or "",
         python=platform.python_version(),
         platform="Linux",
@@ -59,6 +60,7 @@ def test_the_machine_of_the_measurement_has_no_mismatch() -> None:
     [
         ({"cpu": "Zeta 9"}, "Zeta 9"),
         ({"usable_cores": 4096}, "4096"),
+        ({"native_dtypes": ("float8",)}, "native autocast dtypes were float8"),
         ({"torch": "1.0.0"}, "1.0.0"),
     ],
 )

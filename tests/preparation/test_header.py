@@ -102,6 +102,14 @@ def test_a_batch_that_was_asked_for_and_cannot_be_searched_is_said(values, said)
     assert (said in told) if said else ("not searched: the held" not in told)
 
 
+def test_a_batch_that_tune_leaves_as_it_is_is_not_said_to_exceed_the_data():
+    goal = Goal(tune=("num_threads",), limits={"batch_size": Limit(values=(16, 64))})
+
+    said = not_searched(study_request(goal=goal), space(goal, config(batch_size=64)), ASKED)
+
+    assert not any("more samples" in line for line in said)
+
+
 def test_a_batch_that_exceeds_the_data_is_said():
     goal, few = Goal(limits={"batch_size": Limit(values=(16, 64, 4096))}), facts(dataset_samples=128)
 

@@ -65,8 +65,8 @@ def merged(results: Sequence[ResultT], outer_bytes: int) -> ResultT:
     """Return the result of all ranks, none of which failed: the slowest sets the pace, and samples are added up.
 
     Losses that are compared are means over the ranks, for the steps that all of them took. Memory on the host is the
-    sum over all processes; `outer_bytes` are those of the distributed launcher. Raises `TargetError` if ranks of a
-    command do not learn the same.
+    sum over all processes; `outer_bytes` are those of the distributed launcher. Of a kind that is none of these, it is
+    the result of rank 0. Raises `TargetError` if ranks of a command do not learn the same.
     """
     first: Any = results[0]
     if isinstance(first, Inspection):
@@ -86,7 +86,9 @@ def merged(results: Sequence[ResultT], outer_bytes: int) -> ResultT:
         return cast("ResultT", replace(first, runs=tuple(map(_mean_run, runs))))
     if isinstance(first, ProfileResult):
         return cast("ResultT", _profiled(cast("Sequence[ProfileResult]", results)))
-    return cast("ResultT", _measured(cast("Sequence[ProbeResult]", results), outer_bytes))
+    if isinstance(first, ProbeResult):
+        return cast("ResultT", _measured(cast("Sequence[ProbeResult]", results), outer_bytes))
+    return results[0]
 
 
 def _measured(results: Sequence[ProbeResult], outer_bytes: int) -> ProbeResult:

@@ -11,7 +11,7 @@ from autotune.child.ranks.rank_results import (
     request_of_rank,
 )
 from autotune.core.requests import ProbeRequest
-from autotune.core.results import Failure, MemoryPeak, Outcome, ProbeResult
+from autotune.core.results import Failure, MemoryPeak, Outcome, ProbeResult, Result
 from autotune.precision.records import LossRun, PrecisionCheckResult
 from tests.worlds import config, failed, measured
 
@@ -51,6 +51,12 @@ def test_the_slowest_sets_the_pace_and_the_samples_are_of_all():
     assert found.step_seconds == slow.measurement.step_seconds
     assert set(found.samples) == {2 * count for count in slow.measurement.samples}
     assert (found.memory.process_bytes, found.memory.workers_bytes) == (1100 * MIB, 10 * MIB)
+
+
+def test_of_a_kind_of_its_own_the_result_of_rank_0_counts():
+    first, second = Result(outcome=Outcome.OK), Result(outcome=Outcome.OK, phase_seconds={"measure": 1.0})
+
+    assert merged([first, second], 0) is first
 
 
 def _compared(losses, norms, skipped=()):
