@@ -101,6 +101,10 @@ def _do(
         with suppress(Exception):  # the log lies on the same full disk, or the target closed it
             print(f"autotune: the result could not be written: {error}", file=sys.stderr, flush=True)
         return classify.EXIT_CANNOT_WRITE
+    if result.failure is not None and result.outcome is Outcome.TIMEOUT:  # of silent ranks: the log has their stacks,
+        print(
+            result.failure.traceback, file=sys.stderr, flush=True
+        )  # after the result, for the launcher waits no longer
     return 0
 
 

@@ -63,7 +63,8 @@ def inspect(
         else:
             facts = _contract(found, reference, device, config, phase)
     is_command = reference.command is not None
-    told = [Finding(name=one.name, text=described(one, of_command=is_command)) for one in declared]
+    told = [*rank_findings.untuned_parallelism(reference.file)]  # a command tells of its script itself
+    told += [Finding(name=one.name, text=described(one, of_command=is_command)) for one in declared]
     return replace(facts, declared=declared, findings=(*facts.findings, *told))
 
 
@@ -125,7 +126,6 @@ def _contract(
                 all_got_gradients=facts.parameters_with_gradient == facts.trainable_parameters,
                 finds_unused=parallel.finds_unused(contract),
             ),
-            *rank_findings.untuned_parallelism(reference.file),
             *switches.float32_finding(device),
         ),
         step=facts,

@@ -12,6 +12,7 @@ import pytest
 from autotune.core.records import Config, Value
 from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
 from autotune.core.results import Inspection, Outcome, ProbeResult
+from autotune.failures.log_excerpt import excerpt
 from autotune.knobs import defaults
 from autotune.launch.base import LOG
 from autotune.launch.subprocess import SubprocessLauncher
@@ -149,12 +150,14 @@ def test_the_rank_that_failed_first_is_told(probe, text, outcome, words):
     assert words in result.failure.message
 
 
-def test_the_rank_that_hangs_is_told_with_its_line(probe):
+def test_the_rank_that_hangs_is_told_with_its_line_and_all_stacks_are_in_the_log(probe, tmp_path):
     result = probe(TRAIN.format(fault="while rank == 1: time.sleep(1)"), budget=IMPATIENT)
 
     assert result.outcome is Outcome.TIMEOUT
     assert result.failure.message == "rank 1 in train.py:20 (<module>) gave no sign of life; rank 0 waits for it"
     assert "rank 0:\n" in result.failure.traceback
+    assert "rank 0:\n" not in excerpt(result.failure.traceback)  # the message says what it does
+    assert result.failure.traceback in (tmp_path / "probe" / LOG).read_text()
 
 
 def test_a_launcher_that_starts_nothing_is_told_in_its_own_words(probe):

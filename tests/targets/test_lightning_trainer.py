@@ -199,6 +199,14 @@ def test_what_is_read_between_steps_needs_no_trainer(tmp_path: Path, name: str) 
     assert not facts.owns_loop
 
 
+def test_a_trainer_that_spawns_ranks_is_told_that_this_is_not_tuned(tmp_path: Path) -> None:
+    facts = inspect(tmp_path, _trainer("strategy='ddp_spawn', devices=2, accelerator='cpu', max_epochs=3"))
+
+    (told,) = (one for one in facts.findings if one.name == "ranks")
+    assert told.text.startswith("ddp_spawn starts ranks by pickling the model") and "model.py:" in told.text
+    assert told.needs_attention
+
+
 def test_what_the_trainer_is_made_with_today_is_the_baseline(tmp_path: Path) -> None:
     facts = inspect(tmp_path, _trainer("accumulate_grad_batches=3, precision='bf16-mixed', max_epochs=2"))
 
