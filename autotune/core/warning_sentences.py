@@ -139,8 +139,8 @@ RANKS_MEMORY_UNEVEN = (
 )
 COMMUNICATION_EXPOSED = (
     "{share:share} of a micro-step is an exchange of gradients that no computing hides.",
-    "A search tries --strategy, --bucket and --bucket-view unless they are held; only a larger global batch "
-    "exchanges less often.",
+    "A search tries --strategy, --bucket and --bucket-view, unless --fix or --tune holds them; only a larger global "
+    "batch exchanges less often.",
 )
 DIFFERS_ELSEWHERE = (
     "On a second machine ({worker}) this is {speedup:.2f} times as fast; here it is {here:.2f} times.",

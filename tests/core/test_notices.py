@@ -79,7 +79,7 @@ SAID = [
     (notice(Code.RANKS_MEMORY_UNEVEN, rank=0, share=0.25, ranks=2),
      'Rank 0 needs 25% more memory than the 2 ranks do on average, and limits all batches. Look for what only this rank holds: logging, evaluation, or a table that is not shared out.'),
     (notice(Code.COMMUNICATION_EXPOSED, share=0.31),
-     '31% of a micro-step is an exchange of gradients that no computing hides. A search tries --strategy, --bucket and --bucket-view unless they are held; only a larger global batch exchanges less often.'),
+     '31% of a micro-step is an exchange of gradients that no computing hides. A search tries --strategy, --bucket and --bucket-view, unless --fix or --tune holds them; only a larger global batch exchanges less often.'),
     (notice(Code.DIFFERS_ELSEWHERE, worker='node7', speedup=1.1, here=1.4),
      'On a second machine (node7) this is 1.10 times as fast; here it is 1.40 times. Search on machines that are alike.'),
     (notice(Code.LOADER_BOUND_WORKERS_OPEN, wait_share=0.34, workers=8),
