@@ -86,9 +86,9 @@ def finalists(
 
 
 def simplest(found: Sequence[ConfigSummary], request: StudyRequest, slowdown: float) -> ConfigSummary | None:
-    """Return the preferred one (`preferences`) of those whose score is at most the share `slowdown` below the best.
+    """Return the preferred one (`preferences`) of those whose score is within a tolerance below the best; None: none.
 
-    Or below it by as much as chance in the windows of their probes explains (`luck`), if that is more.
+    The tolerance, a share of the best score, is the larger of `slowdown` and the measurement noise (`luck`).
     """
     if not found:
         return None

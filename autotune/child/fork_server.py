@@ -6,8 +6,9 @@
 
 A fork copies one thread, and an accelerator does not work in it; open files and shared memory are common to all forks.
 So the fork server has exactly one thread, no child, no device, and nothing open or shared, which is checked before
-every fork (`safety.py`); and a trial child has computed in parallel. The fork server ends when its control socket does;
-if it hangs, its guard ends it (`lifeline.py`).
+every fork (`safety.py`). After its imports, before it says `Ready`, it also forks a trial child, which computes with
+several threads: the fork server is used only if that child has finished. It ends when its control socket does; if it
+hangs, its guard ends it (`lifeline.py`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def compare(
 ) -> None:
     """Compare the speed of two studies, and list what differs.
 
-    Of two GPUs, of two versions of torch, or from before and after a change.
+    The studies may come from two GPUs, two versions of torch, or before and after a change.
     """
     from autotune.report import compare as comparing
     from autotune.report.compare_text import comparison_block, render_comparison

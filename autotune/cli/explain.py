@@ -39,8 +39,8 @@ def explain(
 ) -> None:
     """Say what each setting is worth here.
 
-    In the recommendation, and alone beside your baseline. "Does nothing here" and "was not measured" are answers.
-    Without --measure nothing is run.
+    Report the effect of each setting in the recommendation, and alone beside your baseline. "Does nothing here" and
+    "was not measured" are answers, too. Without --measure nothing is run.
     """
     began = time.monotonic()
     from autotune.cli.options import Options
@@ -96,8 +96,8 @@ def affordable(
         least = min(asked, key=needed)
         raise UsageError(
             f"--time-budget {format_seconds(budget.seconds)} is too short to measure any setting: "
-            f"{worth_phrase(least)} takes about {format_seconds(needed(least))}. That is to start, and {FEWEST_ROUNDS} "
-            f"rounds of it and of the recommendation, with probes as long as in this study. Use --time-budget "
+            f"{worth_phrase(least)} takes about {format_seconds(needed(least))}. That covers start-up and "
+            f"{FEWEST_ROUNDS} rounds of both configurations, with probes as long as in this study. Use --time-budget "
             f"{_longer(needed(least) + budget.seconds - left)} for it, or {every} for all {len(asked)}."
         )
     say(

@@ -29,7 +29,7 @@ def log(
 ) -> None:
     """Hand the probes of a study to another tool.
 
-    After the search: nothing is logged while probes are measured.
+    Run it after the search: nothing is logged while probes are measured.
     """
     from autotune.cli.options import one_of
     from autotune.cli.output import say, write

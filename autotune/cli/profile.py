@@ -135,7 +135,7 @@ def _refuse_of_ranks(named: NamedTraining, options: dict[str, bool]) -> None:
         if named.ranks > 1 or starts_ranks(named.target):
             alone = "autotune profile -- python SCRIPT" if starts_ranks(named.target) else "--ranks 1"
             raise UsageError(
-                f"{option} looks at one process, and {named.label} trains by several. The others would wait for it "
+                f"{option} profiles one process, but {named.label} trains with several. The others would wait for it "
                 f"for ever. Leave {option} out, or profile one process: {alone}."
             )
 

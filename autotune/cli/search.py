@@ -58,13 +58,13 @@ def search(
     no_progress: Annotated[bool, typer.Option("--no-progress", help="No live line.", rich_help_panel=OUTPUT)] = False,
     **typed: Any,
 ) -> None:
-    """Search the fastest training configuration, and confirm it.
+    """Search for the fastest training configuration, and confirm it.
 
     Everything after `--` is the command that you run today: autotune search -- python train.py --batch-size 64.
 
-    With another --objective the best by that. Each probe is a short training run in a process of its own, on your real
-    data. Ctrl-C keeps the study, and the same command continues it. Options can also be set in autotune.toml, in
-    [tool.autotune] of pyproject.toml, or as AUTOTUNE_TIME_BUDGET and the like.
+    --objective chooses another criterion than speed. Each probe is a short training run in a process of its own, on
+    your real data. Ctrl-C keeps the study, and the same command continues it. Options can also be set in autotune.toml,
+    in [tool.autotune] of pyproject.toml, or as AUTOTUNE_TIME_BUDGET and the like.
     """
     began = time.monotonic()  # imports and reading before the search count too
     from autotune.targets import resolve

@@ -27,7 +27,7 @@ def text(found: Recipe) -> str:
         f"args = {call('TrainingArguments', **arguments(found))}",
         *_for_the_trainer(found.data),
         ALL_GPUS * (found.device == "cuda" and found.world_size == 1),
-        for_each_batch(found),
+        for_each_batch(found, "data_collator"),
         found.beside_optimizer * ("optim" not in values(found)),
     )
 

@@ -29,7 +29,7 @@ def text(found: Recipe) -> str:
         *found.model,
         loader(found),
         f"trainer = {call('Trainer', *_strategy(found), **arguments(found))}",
-        for_each_batch(found),
+        for_each_batch(found, "training_step"),
         found.beside_optimizer,
     )
 

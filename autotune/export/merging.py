@@ -54,8 +54,8 @@ def _yaml(path: Path, before: str, values: Mapping[str, Any]) -> str:
     content = content[1:] if content[:1] == ["---"] else content
     if any(line.startswith(("---", "...")) for line in content) or not _KEY.match(content[0] if content else "key:"):
         raise UsageError(
-            f"{path} is not one list of names with values, each on lines of its own. Values behind its end would spoil "
-            f"it. Name another file, or put the settings in by hand."
+            f"{path} is not one block-style YAML mapping. Settings at its end would make it invalid. Name another "
+            f"file, or put the settings in by hand."
         )
     for number, line in enumerate(lines):
         found = _LINE.fullmatch(line)

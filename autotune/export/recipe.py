@@ -216,9 +216,9 @@ def assembled(found: Recipe, imports: tuple[str, ...], *body: str) -> str:
     return "\n\n".join([head, *functions, text]) + "\n"
 
 
-def for_each_batch(found: Recipe) -> str:
-    """Return a remark on what has to happen to the batches where the framework runs the loop."""
-    return "\n".join(f"# and for each batch: {line}" for line in found.batch)
+def for_each_batch(found: Recipe, place: str) -> str:
+    """Return a remark on what has to happen to each batch in `place`, where the framework runs the loop."""
+    return "\n".join(f"# in your {place}: {line}" for line in found.batch)
 
 
 def _compared(best: Recommendation) -> str:

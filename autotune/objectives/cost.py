@@ -25,7 +25,7 @@ class CostOptions(ObjectiveOptions, frozen=True, kw_only=True):
     price: Annotated[
         Annotated[float, Meta(gt=0, description="above 0")] | None,
         Option(
-            help="Of an hour of this machine, for cost: 2.49, in any currency.",
+            help="Price of one hour of this machine, for --objective cost: 2.49, in any currency.",
             read=parse_price,
             called="the price",
         ),

@@ -16,8 +16,8 @@ from autotune.sampler.space import SearchSpace, is_settable
 from autotune.targets.commands.command import Command, is_command
 
 OWN_LOOP = (
-    "the target's own loop runs by itself and is only observed, so not measured: computing and loading alone, the "
-    "largest batch, validation; memory is not predicted"
+    "autotune only observes this loop: it does not measure computing and loading alone, the largest batch or "
+    "validation, and does not predict memory"
 )
 
 BF16_NEEDS_OPTION = "without a GPU, transformers takes bf16 only with --use_cpu True: type it, and precision is tuned"

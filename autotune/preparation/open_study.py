@@ -172,8 +172,8 @@ def check_alike(folder: Path, earlier: StudyRequest, request: StudyRequest) -> N
     if differences:
         told = first_few(differences, MOST_DIFFERENCES, "; ")
         raise StudyError(
-            f"{folder} holds a study that does not fit this search: {told}. Results of different settings cannot be "
-            f"compared. Use --fresh (the old study is moved aside) or another --study."
+            f"{folder} holds a study that does not fit this search: {told}. Only results of the same machine, training "
+            f"and settings can be compared. Use --fresh (the old study is moved aside) or another --study."
         )
 
 

@@ -106,8 +106,8 @@ class Settings:
     exact: Annotated[
         bool,
         Option(
-            help="Move only what computes the same up to the order of rounding: the precision and the global batch "
-            "stay, and the micro-batch too where BatchNorm sees it.",
+            help="Change only settings that compute the same up to rounding: the precision and the global batch stay, "
+            "and the micro-batch too where BatchNorm sees it.",
             goal="exact",
         ),
     ] = False
@@ -176,8 +176,8 @@ class Settings:
     step_timeout_seconds: Annotated[
         Seconds | None,
         Option(
-            help="How long a micro-batch may take before it is hung: 10m. [default: 3m, the first one 10m; less in a "
-            "short search]",
+            help="Longest time for one micro-batch: 10m; after it the probe counts as hung. [default: 3m, the first "
+            "one 10m; less in a short search]",
             read=parse_seconds,
             called="the step timeout",
             panel=MEASURING,
@@ -190,7 +190,7 @@ class Settings:
             panel=MEASURING,
         ),
     ] = "fork"
-    seed: Annotated[Seed, Option(help="Of model, data order and sampler.", panel=MEASURING)] = 0
+    seed: Annotated[Seed, Option(help="Random seed of model, data order and sampler.", panel=MEASURING)] = 0
     mode: Mode = "auto"  # auto: resume if target and machine match
     limits: dict[str, Limit] = field(default_factory=dict)  # knob name -> what may be searched
     declared: tuple[Declaration, ...] = ()  # by the user, in addition to those of the target's `space`

@@ -118,7 +118,7 @@ def _race_block(result: RaceResult) -> RenderableType:
     for one in result.standings:
         rate = f"{format_rate(one.samples_per_second)} samples/s"
         versus = ratio_phrase(one) if one.verdict else "baseline"
-        width = half_width(one.relative_half_width)
+        width = f"± {half_width(one.relative_half_width)}"
         rows.append((plain(one.label), rate, width, versus, shown_config(one.config.values, common)))
     table = Group(*map(Text, _aligned(rows)))
     rounds = max(len(one.rounds) for one in result.standings)

@@ -75,8 +75,8 @@ def _notes(result: ScaleResult) -> list[str]:
         found.append(f"{most} ranks share {counted(cores, 'core')}: a machine with a core for each has another curve.")
     if (most_of := max(one.efficiency_low or 0.0 for one in result.points)) > BEYOND_LINEAR:
         found.append(
-            f"{format_share(most_of)} and more is not what ranks gain: something slows one process down that several "
-            f"share out, such as other work on the machine, or too many threads."
+            f"An efficiency of {format_share(most_of)} or more is not a gain of ranks: the single process was probably "
+            f"slowed, by other work on the machine or by too many threads."
         )
     if result.with_interference:
         found.append(

@@ -188,7 +188,7 @@ class Store:
 
 
 def _storage(path: Path) -> RDBStorage:
-    """Open SQLite in WAL mode: 9 ms an ask and tell, nothing corrupted in 30 kill -9 (docs/notes/search.md 7).
+    """Open SQLite in WAL mode. An ask and tell takes 9 ms; 30 `kill -9` corrupted nothing (docs/notes/search.md 7).
 
     The mode is set before the tables are made: each of them would wait for the disk otherwise.
     """

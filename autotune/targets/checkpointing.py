@@ -184,7 +184,10 @@ def _with_switch(module: nn.Module) -> list[nn.Module]:
 
 
 def _word(module: nn.Module) -> str:
-    """Return the word in its switch's name: `gradient`; `activation` from transformers 5.22 on, where the old warns."""
+    """Return the word in its switch's name: `gradient`.
+
+    transformers 5.22 renamed it to `activation`, and warns of the old name.
+    """
     return "activation" if hasattr(module, "activation_checkpointing_enable") else "gradient"
 
 

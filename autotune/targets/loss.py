@@ -12,8 +12,10 @@ from torch.nn import functional as F  # noqa: N812 - the name that everybody kno
 
 from autotune.errors import TargetError
 from autotune.targets.batches import dtype_name
+from autotune.units import counted
 
 WRITE_IT = "write loss(model, batch)"
+NO_PAIR = "and without loss() autotune expects (inputs, target), two tensors. Write loss(model, batch)"
 Loss = Callable[[Any, Any], Any]
 
 
@@ -139,13 +141,13 @@ def _output(model: Any, *inputs: Any, **named: Any) -> Any:
 
 def _pair(batch: Any) -> tuple[Any, Tensor]:
     if not isinstance(batch, list | tuple):
-        raise TargetError(f"batch is a {type(batch).__name__}: {WRITE_IT}.")
+        raise TargetError(f"A batch is a {type(batch).__name__}, {NO_PAIR}.")
     if len(batch) != 2:
-        raise TargetError(f"batch is a {type(batch).__name__} of {len(batch)} items: {WRITE_IT}.")
+        raise TargetError(f"A batch is a {type(batch).__name__} of {counted(len(batch), 'item')}, {NO_PAIR}.")
     inputs, target = batch
     if not isinstance(inputs, Tensor) or not isinstance(target, Tensor):
         kinds = f"({type(inputs).__name__}, {type(target).__name__})"
-        raise TargetError(f"batch is a {type(batch).__name__} of {kinds}: {WRITE_IT}.")
+        raise TargetError(f"A batch is a {type(batch).__name__} of {kinds}, {NO_PAIR}.")
     return inputs, target
 
 

@@ -51,8 +51,8 @@ def test_json_has_all_readings_and_nothing_else_is_on_standard_output(tmp_path):
 @pytest.mark.parametrize(
     ("words", "says"),
     [
-        (["--verify", "--", *LAUNCH, "train.py"], "--verify looks at one process"),
-        (["model.py", "--ranks", "2", "--nsys", "--output", "found"], "--nsys looks at one process"),
+        (["--verify", "--", *LAUNCH, "train.py"], "--verify profiles one process"),
+        (["model.py", "--ranks", "2", "--nsys", "--output", "found"], "--nsys profiles one process"),
         (["--ranks", "2", "--", "python", "train.py"], "write them there: -- torchrun"),
         (["model.py", "--devices", "2,2"], "different positions such as 0,2"),
         (["--", "python", "train.py"], "did not train"),

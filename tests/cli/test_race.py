@@ -101,8 +101,8 @@ def test_labels_and_numbers_are_whole_however_long_the_labels_are(result, tmp_pa
 
     lines = ended.stdout.splitlines()
     first, second = (lines.index(f"  {command}") for command in commands)
-    assert re.fullmatch(r"    [\d,.]+ samples/s  \S+ +baseline +\S.*", lines[first + 1])
-    assert re.fullmatch(r"    [\d,.]+ samples/s  \S+ +0\.\d+× \(0\.\d+ to 0\.\d+\)  \S.*", lines[second + 1])
+    assert re.fullmatch(r"    [\d,.]+ samples/s  ± \S+ +baseline +\S.*", lines[first + 1])
+    assert re.fullmatch(r"    [\d,.]+ samples/s  ± \S+ +0\.\d+× \(0\.\d+ to 0\.\d+\)  \S.*", lines[second + 1])
 
 
 def test_probes_with_interference_are_told(result, tmp_path):

@@ -328,7 +328,10 @@ def _imports_what_is_here(part: ast.stmt) -> bool:
 
 def for_each_batch(text: str) -> str:
     """The statements about a batch, which a program has in its loop, or in remarks where the framework has the loop."""
-    lines = [line.strip().removeprefix("# and for each batch: ") for line in text.splitlines()]
+    lines = [
+        line.strip().removeprefix("# in your data_collator: ").removeprefix("# in your training_step: ")
+        for line in text.splitlines()
+    ]
     return "\n".join(line for line in lines if line.startswith(("batch = ", "inputs, targets = ")))
 
 

@@ -167,10 +167,10 @@ def test_the_file_that_accelerate_launch_reads_keeps_what_else_stands_there(home
         ("a.json", "[]", "holds no object"),
         ("a.yaml", "batch_size: [8, 16]\n", "more than one value for batch_size, in line 1"),
         ("a.yaml", "batch_size:\n  - 8\n", "more than one value for batch_size"),
-        ("a.yaml", "{batch_size: 8, lr: 0.1}\n", "not one list of names"),
-        ("a.yaml", "- lr\n- 0.1\n", "not one list of names"),
-        ("a.yaml", "lr: 0.1\n---\nlr: 0.2\n", "not one list of names"),
-        ("a.yaml", "lr: 0.1\n...\n", "not one list of names"),
+        ("a.yaml", "{batch_size: 8, lr: 0.1}\n", "not one block-style YAML mapping"),
+        ("a.yaml", "- lr\n- 0.1\n", "not one block-style YAML mapping"),
+        ("a.yaml", "lr: 0.1\n---\nlr: 0.2\n", "not one block-style YAML mapping"),
+        ("a.yaml", "lr: 0.1\n...\n", "not one block-style YAML mapping"),
     ],
 )
 def test_a_file_that_cannot_take_them_is_left_as_it_is(tmp_path, name, content, said):

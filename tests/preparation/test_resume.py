@@ -163,7 +163,8 @@ def test_other_circumstances_are_refused_by_name_and_value(folder, changes, word
     _begin(folder)
 
     with pytest.raises(
-        StudyError, match=r"does not fit this search: .*\. .*\. Use --fresh .* another --study"
+        StudyError,
+        match=r"does not fit this search: .*\. Only results of the same machine, .*\. Use --fresh .* another --study",
     ) as caught:
         _begin(folder, study_request(**changes))
 

@@ -95,5 +95,5 @@ def test_batch_norm_few_cores_and_interference_are_said():
 def test_more_than_is_possible_is_doubted():
     lines = "\n".join(scale_lines(_result(_standing(64, 100.0), _standing(32, 300.0, 3.0), counts=(1, 2))))
 
-    assert "135% and more is not what ranks gain" in lines
-    assert "is not what ranks gain" not in "\n".join(scale_lines(_result(*CURVE)))
+    assert "An efficiency of 135% or more is not a gain of ranks" in lines
+    assert "is not a gain of ranks" not in "\n".join(scale_lines(_result(*CURVE)))

@@ -210,8 +210,8 @@ LISTED = "    def train_dataloader(self): return [1, 2]\n"
     ("text", "said"),
     [
         (MANY + OWN_LOADER, "Net.configure_optimizers returned 2 optimizers, and Net does not step them"),
-        (ELSEWHERE + ASKING + OWN_LOADER, "Net.training_step asks for its Trainer, and there is none: the loop"),
-        (ELSEWHERE + STEPS + OWN_LOADER, "Net.configure_optimizers asks for its Trainer, and there is none: the loop"),
+        (ELSEWHERE + ASKING + OWN_LOADER, "Net.training_step uses self.trainer, but autotune's loop"),
+        (ELSEWHERE + STEPS + OWN_LOADER, "Net.configure_optimizers uses self.trainer, but autotune's loop"),
         (NONE + OWN_LOADER, "Net.training_step returned no loss."),
         ("class Mine(BatchSampler): pass\n" + NET + CUT, "has a batch_sampler of its own"),
         (NET + LISTED, "Return one DataLoader, or write dataloader(batch_size, num_workers) beside it."),

@@ -96,7 +96,10 @@ MISTAKES = {
     ),
     "batch of three": (
         MODEL + "dataset = [(torch.randn(4), 1, 2)] * 9\n",
-        ["batch is a list of 3 items: write loss(model, batch)."],
+        [
+            "A batch is a list of 3 items, and without loss() autotune expects (inputs, target)",
+            "Write loss(model, batch).",
+        ],
     ),
     "loss not scalar": (
         COMPLETE + "def loss(model, batch): return model(torch.randn(2, 4))\n",

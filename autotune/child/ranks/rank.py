@@ -50,4 +50,4 @@ def take_part(folder: Path, do: Callable[..., Any]) -> NoReturn:
         main_thread.lend(work)
     give_threads_back()
     work()
-    raise AssertionError("work does not come back")
+    raise AssertionError("work() must end the process, but it returned")

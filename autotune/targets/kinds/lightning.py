@@ -171,8 +171,8 @@ def _explain(error: RuntimeError, asking: str) -> None:
     """Raise `TargetError` if `error` shows a use of the Trainer (lightning 2.6, `LightningModule.trainer`)."""
     if "not attached to a `Trainer`" in str(error):
         raise TargetError(
-            f"{asking} asks for its Trainer, and there is none: the loop of autotune trains. What it calls in other "
-            f"classes or functions probably asks. Have its Trainer train it: write  {WITH_TRAINER}"
+            f"{asking} uses self.trainer, but autotune's loop runs without a Trainer. Code that it calls in other "
+            f"classes or functions probably does so. To train with its Trainer, write  {WITH_TRAINER}"
         ) from error
 
 

@@ -221,8 +221,8 @@ class CommandLoop(OwnLoop):
         if not (self._command.takes_output_dir or self._script_arguments.values):
             yield Finding(
                 name="outputs",
-                text="every probe runs the command, and files that it writes go where they always do",
-                override="to have them taken away, type {output_dir} for the folder that the command is given",
+                text="every probe runs the command, and its files are kept after each probe",
+                override="to have them deleted, write {output_dir} as its output folder",
                 needs_attention=True,
             )
 

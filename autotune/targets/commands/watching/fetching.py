@@ -99,7 +99,7 @@ class Fetching:
         return counts.finding if counts else None
 
     def take(self) -> Fetched | None:
-        """Return the oldest waiting batch, because one was trained on; None: none waits."""
+        """Remove and return the oldest fetched batch; None if there is none."""
         latest = self._waiting.get(id(self._latest))
         if latest:
             self.data = self._latest
