@@ -221,7 +221,7 @@ class CommandLoop(OwnLoop):
         if not (self._command.takes_output_dir or self._script_arguments.values):
             yield Finding(
                 name="outputs",
-                text="every probe runs the command, and its files are kept after each probe",
+                text="every probe runs the command, and the files that it writes are kept",
                 override="to have them deleted, write {output_dir} as its output folder",
                 needs_attention=True,
             )
