@@ -12,7 +12,7 @@ from autotune.core.measurements import MEASUREMENTS
 from autotune.core.notices import Notice
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.requests import Asked, Kind, ProbeRequest, Request, ResultT
-from autotune.core.results import LossVerdict, Outcome, Result, Trial
+from autotune.core.results import LossVerdict, Outcome, Result, Trial, Verdict
 from autotune.errors import StudyError
 from autotune.gradient_noise.estimate import estimate
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleRequest, NoiseScaleResult
@@ -64,10 +64,13 @@ class History:
 
     def add(self, trial: Trial) -> Judged:
         """Judge one more probe among the others, keep it, and return it with its verdict."""
-        verdict = judge_among(trial, (other for other, _ in self.judged), self.request, self.noise_scale)
-        self.judged = (*self.judged, judged := Judged(trial, verdict))
+        self.judged = (*self.judged, judged := Judged(trial, self.verdict(trial)))
         self.version += 1
         return judged
+
+    def verdict(self, trial: Trial) -> Verdict:
+        """Return the verdict on `trial`, which may be another's, among all probes of the study."""
+        return judge_among(trial, (other for other, _ in self.judged), self.request, self.noise_scale)
 
     def add_measured(self, asked: Request[ResultT], result: ResultT) -> None:
         """Keep one more measurement of another kind. If the objective uses it, all probes are judged again."""
@@ -219,7 +222,8 @@ class History:
     @property
     def noise_scale_estimate(self) -> NoiseScale | None:
         """The gradient noise scale by the last sample; None if unknown, or if the objective does not use it."""
-        return known_noise_scale(self.request, [result for _, result in self.gradient_samples])
+        samples = [result.sample for _, result in self.gradient_samples if result.sample is not None]
+        return estimate(samples[-1]) if samples and objective_of(self.request.goal).uses_noise_scale else None
 
     @property
     def noise_scale(self) -> float | None:
@@ -233,7 +237,8 @@ class History:
         return known(config)
 
     def _judge(self, trials: Sequence[Trial]) -> tuple[Judged, ...]:
-        return tuple(Judged(trial, judge_among(trial, trials, self.request, self.noise_scale)) for trial in trials)
+        noise_scale = self.noise_scale
+        return tuple(Judged(trial, judge_among(trial, trials, self.request, noise_scale)) for trial in trials)
 
 
 def summarize(config: Config, results: Iterable[Judged]) -> ConfigSummary:
@@ -241,12 +246,6 @@ def summarize(config: Config, results: Iterable[Judged]) -> ConfigSummary:
     pairs = list(results)
     made = ConfigSummary(config=config, trials=tuple(t for t, _ in pairs), verdicts=tuple(v for _, v in pairs))
     return ConfigSummary(config=config, found=made.score or None, trials=made.trials, verdicts=made.verdicts)
-
-
-def known_noise_scale(request: StudyRequest, results: Sequence[NoiseScaleResult]) -> NoiseScale | None:
-    """Return the estimate from the last of these samples of gradients; None without one, or for other objectives."""
-    samples = [result.sample for result in results if result.sample is not None]
-    return estimate(samples[-1]) if samples and objective_of(request.goal).uses_noise_scale else None
 
 
 def _others(folder: Path) -> Iterator[Measured]:

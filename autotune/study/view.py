@@ -13,11 +13,10 @@ from autotune.gradient_noise.records import NoiseScaleRequest
 from autotune.knobs import touched
 from autotune.knobs.base import Knob
 from autotune.knobs.declared import declare
-from autotune.objectives.verdict import judge_among
-from autotune.precision.judge import PrecisionCheck, Thresholds, settled
+from autotune.precision.judge import PrecisionCheck
 from autotune.precision.records import PrecisionCheckRequest
 from autotune.study import disk
-from autotune.study.history import History, known_noise_scale
+from autotune.study.history import History, NoiseScaleCheck
 from autotune.study.progress import SearchProgress, read_progress
 from autotune.study.recommendation import Confirmation, Recommendation, read_best
 from autotune.study.running import is_running, only_answered
@@ -37,18 +36,18 @@ class StudyView:
     recommendation: Recommendation | None
     running: bool
     precision_checks: tuple[PrecisionCheck, ...] = ()  # in the order they were run
+    gradient_samples: tuple[NoiseScaleCheck, ...] = ()  # the same
     progress: SearchProgress | None = None  # of the search that runs or ran last; None: of an earlier version
-    noise_scale: float | None = None  # of the gradient, in samples; None: not known, or the objective does not use it
 
     @property
     def name(self) -> str:
         """The name of the study's folder."""
         return self.folder.resolve().name
 
-    @property
-    def loss_verdicts(self) -> tuple[LossVerdict, ...]:
-        """The verdict on every precision that was compared with full precision."""
-        return settled(self.precision_checks, Thresholds(tolerance=self.request.goal.loss_tolerance))
+    @cached_property
+    def history(self) -> History:
+        """The history of the study, which judges its probes, all of them among each other."""
+        return History(self.request, self.trials, (*self.precision_checks, *self.gradient_samples))
 
     @cached_property
     def knobs(self) -> tuple[Knob, ...]:
@@ -57,19 +56,27 @@ class StudyView:
 
     def verdict(self, trial: Trial) -> Verdict:
         """Return whether a trial is feasible, its score, and why."""
-        if id(trial) not in self._verdicts:  # a page asks for it a dozen times
-            self._verdicts[id(trial)] = trial, judge_among(trial, self.trials, self.request, self.noise_scale)
-        return self._verdicts[id(trial)][1]
+        return self._verdicts.get(id(trial)) or self.history.verdict(trial)
 
-    @cached_property
+    @property
+    def loss_verdicts(self) -> tuple[LossVerdict, ...]:
+        """The verdict on every precision that was compared with full precision."""
+        return self.history.loss_verdicts
+
+    @property
+    def noise_scale(self) -> float | None:
+        """The gradient noise scale in samples; None: not known, or the objective does not use it."""
+        return self.history.noise_scale
+
+    @property
     def judged(self) -> tuple[Judged, ...]:
         """All probes of the study, with their verdicts."""
-        return tuple(Judged(trial, self.verdict(trial)) for trial in self.trials)
+        return self.history.judged
 
     @cached_property
-    def _verdicts(self) -> dict[int, tuple[Trial, Verdict]]:
-        """The verdicts so far, by id of the trial, which is kept so that its id is not reused."""
-        return {}
+    def _verdicts(self) -> dict[int, Verdict]:
+        """The verdicts by id of the trial: a page asks for each a dozen times, and `trials` keeps the ids."""
+        return {id(trial): verdict for trial, verdict in self.judged}
 
 
 def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyView:
@@ -82,7 +89,6 @@ def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyVie
         raise StudyNotFound(only_answered(folder))
     best, request = folder / disk.BEST, disk.read_request(folder)
     declare(*request.facts.declared)
-    noise_scale = known_noise_scale(request, [result for _, result in disk.attempts(folder, NoiseScaleRequest.kind())])
     return StudyView(
         folder=folder,
         request=request,
@@ -91,7 +97,7 @@ def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyVie
         running=is_running(folder),
         progress=read_progress(folder),
         precision_checks=disk.attempts(folder, PrecisionCheckRequest.kind()),
-        noise_scale=noise_scale.phi if noise_scale else None,
+        gradient_samples=disk.attempts(folder, NoiseScaleRequest.kind()),
     )
 
 
@@ -99,7 +105,8 @@ def view_of(folder: Path, history: History) -> StudyView:
     """Return the study of a running search from memory. It has no answer yet."""
     return StudyView(
         folder=folder, request=history.request, trials=tuple(trial for trial, _ in history.judged),
-        recommendation=None, running=False, precision_checks=history.precision_checks, noise_scale=history.noise_scale,
+        recommendation=None, running=False, precision_checks=history.precision_checks,
+        gradient_samples=history.gradient_samples,
     )  # fmt: skip
 
 
