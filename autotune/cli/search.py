@@ -152,6 +152,7 @@ def _search(
     if as_json:
         say_json(recommendation)
     else:
+        # Read from disk, as the search returns its answer alone, and its knobs are declared in its own context only.
         view = load_view(Path(recommendation.study))
         out = plain_console()
         out.print(answer_block(recommendation, view, width=text_width(out), verbose=verbose), soft_wrap=True)
