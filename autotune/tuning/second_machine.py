@@ -5,7 +5,6 @@ Rounds on one machine show what is faster on that machine. Only a second one can
 
 from __future__ import annotations
 
-import statistics
 from dataclasses import replace
 
 from msgspec import structs
@@ -14,7 +13,7 @@ from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.records import Config
-from autotune.core.stats import MOST_PROBE_NOISE
+from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.errors import AutotuneError
 from autotune.fleet.base import Fleet
 from autotune.fleet.records import FleetWorker
@@ -71,7 +70,7 @@ def _ratio(context: SearchContext, winner: Config, baseline: Config) -> float | 
             if not verdict.feasible or not verdict.value:
                 return None
             scores[config].append(verdict.value)
-    return statistics.fmean(scores[winner]) / statistics.fmean(scores[baseline])
+    return typical_rate(scores[winner]) / typical_rate(scores[baseline])
 
 
 def _told(answer: Recommendation, worker: FleetWorker, ratio: float | None) -> Recommendation:

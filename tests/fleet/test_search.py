@@ -115,6 +115,23 @@ def test_another_gain_on_the_second_machine_is_a_warning(tmp_path):
     assert f"this is {warning.figure('speedup'):.2f} times as fast" in warning.text
 
 
+def test_rounds_on_the_second_machine_have_the_mean_of_all_other_rounds(tmp_path):
+    fleet = SimulatedFleet(EQUAL)
+    usual = fleet._slowed
+
+    def once_slow(name, result):
+        won = [one for one in fleet.ran[name] if one.purpose == "elsewhere" and one.config != fleet.ran["a"][0].config]
+        fleet._speeds["b"] = 0.25 if won and len(won) == 2 and fleet.ran[name][-1] is won[-1] else 1.0
+        return usual(name, result)
+
+    fleet._slowed = once_slow
+
+    answer = searched(tmp_path / "study", fleet, **ASKED)
+
+    (warning,) = [one for one in answer.warnings if one.code is Code.DIFFERS_ELSEWHERE]
+    assert warning.figure("speedup") == pytest.approx(answer.speedup * 0.25**0.5, rel=0.1)
+
+
 def test_what_does_not_run_on_the_second_machine_is_a_warning_of_its_own(tmp_path):
     fleet = SimulatedFleet(EQUAL)
     usual = fleet._slowed
