@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Generic, Self, TypeVar, cast, get_args
 
 from msgspec.structs import replace
 
-from autotune.core.records import PROTOCOL_VERSION, Config, Declaration, Purpose, Record
+from autotune.core.records import PROTOCOL_VERSION, Config, Declaration, Purpose, Record, StudyRequest
 from autotune.core.results import Failure, Inspection, Outcome, ProbeResult, Result
 
 Asked = TypeVar("Asked", bound="Request[Any]")
@@ -90,6 +90,17 @@ class Request(Record, Generic[ResultT], frozen=True, kw_only=True):
         """Return the configuration whose environment variables the process has from its start on."""
         config: Config | None = getattr(self, "config", None)
         return config or Config(values={})
+
+
+def of_study(study: StudyRequest) -> dict[str, Any]:
+    """Return the fields that are the same in every request of a search: those that the study decides."""
+    return {
+        "target": study.target,
+        "device": study.environment.device,
+        "memory_limit_bytes": study.enforced_limit_bytes,
+        "settable": study.facts.settable,
+        "ranks": study.facts.ranks,
+    }
 
 
 class ProbeRequest(Request[ProbeResult], frozen=True, kw_only=True, tag="probe", tag_field="request"):

@@ -14,6 +14,7 @@ from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
+from autotune.core.requests import of_study
 from autotune.gradient_noise.estimate import MOST_NOISE_GROWTH, NOISE_GROWTH, batch_range, efficiency, half_batch
 from autotune.gradient_noise.records import NoiseScale, NoiseScaleRequest, NoiseScaleResult
 from autotune.objectives import objective_of
@@ -64,12 +65,10 @@ def _next(attempts: Sequence[NoiseScaleCheck], request: StudyRequest, seconds: f
         else:
             return None
     return NoiseScaleRequest(
-        target=request.target,
+        **of_study(request) | {"ranks": 1},  # gradients of micro-batches, which no ranks have averaged
         config=config,
-        device=request.environment.device,
         seed=request.seed,
         max_seconds=seconds,
-        memory_limit_bytes=request.enforced_limit_bytes,
     )
 
 

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from autotune.answer.choice import finalists
 from autotune.context.search_context import SearchContext
 from autotune.core.records import Config
+from autotune.core.requests import of_study
 from autotune.core.results import Outcome
 from autotune.errors import NoRecommendation
 from autotune.knobs import KNOBS, loader_workers, worker_knob
@@ -139,16 +140,12 @@ def _next(context: SearchContext, config: Config) -> PrecisionCheckRequest | Non
     most, usual = (1, 1) if is_command(request.target) else (MOST_SEEDS, FULL_SEEDS)
     seeds = tuple(request.seed + number for number in range(most))
     first = PrecisionCheckRequest(
-        target=request.target,
+        **of_study(request),
         reference=full_precision(candidate, request.facts),
         candidate=candidate,
-        device=request.environment.device,
         steps=CHECK_STEPS,
         seeds=seeds[: usual if request.goal.stability == "full" else 1],
         max_seconds=context.budget.most_precision_check_seconds,
-        memory_limit_bytes=request.enforced_limit_bytes,
-        settable=request.facts.settable,
-        ranks=request.facts.ranks,
     )
     attempts = [pair for pair in history.precision_checks if precision_of(pair[0].candidate) == precision_of(config)]
     return following(attempts, first, seeds, Thresholds(tolerance=request.goal.loss_tolerance))

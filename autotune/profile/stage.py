@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from autotune.context.search_context import SearchContext
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
-from autotune.core.requests import ProbeBudget
+from autotune.core.requests import ProbeBudget, of_study
 from autotune.core.results import ProbeResult
 from autotune.errors import EnvironmentUnfit, StudyError
 from autotune.knobs import KNOBS
@@ -92,9 +92,7 @@ def _profiled(context: SearchContext, baseline: ProbeResult) -> str:
     """Profile the baseline and report it; return why that failed; empty if it succeeded."""
     request, deadline = context.request, max(LEAST_PATIENCE_SECONDS, PROFILE_PATIENCE * _expected_seconds(baseline))
     asked = ProfileRequest(
-        target=request.target, config=request.baseline, device=request.environment.device, seed=request.seed,
-        seconds=PASS_SECONDS, extent="brief", memory_limit_bytes=request.enforced_limit_bytes,
-        settable=request.facts.settable, ranks=request.facts.ranks,
+        **of_study(request), config=request.baseline, seed=request.seed, seconds=PASS_SECONDS, extent="brief",
         budget=ProbeBudget(total_deadline_seconds=deadline),
     )  # fmt: skip
     try:

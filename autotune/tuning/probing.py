@@ -12,7 +12,7 @@ from autotune.context.search_context import SearchContext
 from autotune.context.stall_limit import with_stall_limit
 from autotune.core.codes import Code
 from autotune.core.records import Config, Purpose, StudyRequest
-from autotune.core.requests import ProbeBudget, ProbeRequest
+from autotune.core.requests import ProbeBudget, ProbeRequest, of_study
 from autotune.core.results import Outcome, Trial
 from autotune.knobs import compiles
 from autotune.objectives.verdict import WORDS
@@ -146,18 +146,14 @@ def probe_request(
     if compiles(config):
         budget = replace(budget, step_deadline_seconds=budget.first_step_deadline_seconds)
     return ProbeRequest(
-        target=request.target,
+        **of_study(request),
         config=config,
-        device=request.environment.device,
         device_uuid=request.environment.device_uuid,
         number=number,
         purpose=purpose,
         repeats=repeats,
         budget=budget,
         seed=request.seed,
-        memory_limit_bytes=request.enforced_limit_bytes,
-        settable=request.facts.settable,
-        ranks=request.facts.ranks,
         short_cycles=short_cycles,
         incumbent_samples_per_second=incumbent,
     )
