@@ -113,7 +113,7 @@ class FleetLauncher:
         try:
             self.queue.put(
                 token, self._job_folder(folder), codec.encode(request).decode(),
-                wanted=self._at_home(request) if wanted is None else wanted,
+                wanted=self._at_home() if wanted is None else wanted,
                 patience=LAUNCH_ATTEMPTS * request.budget.total_deadline_seconds + MARGIN_SECONDS,
             )  # fmt: skip
             return self._bring(token, request, folder)
@@ -196,7 +196,7 @@ class FleetLauncher:
                 self._tell(f"{place} was under way when the search ended: its result is used.")
                 self._bring(token, request, folder)
 
-    def _at_home(self, request: Request[Any]) -> int | None:
+    def _at_home(self) -> int | None:
         """Return the home of the search, another one if it is lost; None: any worker."""
         fit = [one.id for one in self.workers() if not one.quarantined]
         if self._home is not None and self._home not in fit and fit:

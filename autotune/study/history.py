@@ -102,10 +102,8 @@ class History:
     @property
     def shape_run(self) -> ShapeRun | None:
         """The result of the last shape run; None: there was none."""
-        found: ShapeRun | None = self._others.get(ShapeRunRequest, ((None, None),))[-1][
-            1
-        ]  # asked of each configuration
-        return found
+        runs = self.of(ShapeRunRequest.kind())
+        return runs[-1][1] if runs else None
 
     @property
     def profiles(self) -> tuple[ProfileResult, ...]:

@@ -36,7 +36,7 @@ def open_session(reference: TargetPlace, config: Config, plan: Plan, phase: Call
     for prepare in plan.setup:
         prepare()
     world.join(plan.device)  # before the user's code, which may ask for its rank
-    found = kinds.load(reference, offered, phase)
+    found, _ = kinds.load(reference, offered, phase)
     if isinstance(found, OwnLoop):
         plan.short_cycles = False  # it decides itself when to take optimizer steps, so its cycles are the real ones
         found.build(config, plan)

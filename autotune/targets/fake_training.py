@@ -77,7 +77,7 @@ class ShapeRunFunctions:
         """Load the target and its data. Raises `TargetError`."""
         self._config, self._device, self._shapes_vary = completed(config), device, shapes_vary
         offered = common_arguments(self._config, device)
-        found = kinds.load(reference, offered, phase)
+        found, _ = kinds.load(reference, offered, phase)
         if isinstance(found, OwnLoop):
             raise TargetError(
                 f"{found.label} trains by a loop of its own, which takes real batches. A prediction of memory needs "

@@ -56,7 +56,7 @@ def inspect(
     """
     world.join(device)  # before the user's code, which may ask for its rank
     usual = common_arguments(config or Config(values=defaults()), device)
-    found, declared = kinds.load_declaring(reference, usual, phase, asked)
+    found, declared = kinds.load(reference, usual, phase, asked)
     with declaring(*declared):
         if isinstance(found, OwnLoop):
             facts = _own_loop(found, device, config, phase, lasts=lasts)
@@ -87,7 +87,7 @@ def _contract(
     first = _FirstStep()
     training.source = first.remembering(training.source)
     is_container = type(training.model) is nn.Sequential  # whose class says nothing
-    facts = _step_of_all_ranks(contract, training, first, device)
+    facts = _step_of_all_ranks(contract, training, first)
     own, optimizer = found(values, training.observed()), first.updates.facts(facts.seconds)
     _confirm_count(contract, data, training, values, phase)
     return TargetFacts(
@@ -132,7 +132,7 @@ def _contract(
     )
 
 
-def _step_of_all_ranks(contract: Contract, training: Training, first: _FirstStep, device: str) -> StepFacts:
+def _step_of_all_ranks(contract: Contract, training: Training, first: _FirstStep) -> StepFacts:
     """Take the first step, and return its facts. Raises `TargetError` unless all ranks then have equal parameters."""
     agreement = Agreement(training.model, training.parallel.called, contract.line)
     if training.exchanges:
@@ -140,7 +140,7 @@ def _step_of_all_ranks(contract: Contract, training: Training, first: _FirstStep
             lambda: training.gradients(batch, exchanges=False), finds_unused=parallel.finds_unused(contract)
         )
     with blaming(first, contract.root), agreement.watching():
-        facts = _take_step(training, training.model, first, device)
+        facts = _take_step(training, training.model, first)
     agreement.check()
     return facts
 
@@ -161,7 +161,7 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Phase, *
     first.after_step, first.needs_another_step = loop.note_model, stepped.needs_another_step
     first.lasts = loop.lasts if lasts else first.lasts
     with blaming(first, loop.root), stepped.watched():
-        step = _take_step(session, model, first, device)
+        step = _take_step(session, model, first)
     facts = facts or loop.facts()
     step = facts.step or step
     known = config.values if config else facts.baseline or {}
@@ -235,7 +235,7 @@ class _FirstStep(Watch):
         return epoch
 
 
-def _take_step(session: Session, model: nn.Module | None, first: _FirstStep, device: str) -> StepFacts:
+def _take_step(session: Session, model: nn.Module | None, first: _FirstStep) -> StepFacts:
     trainable: list[Any] = [one for one in (() if model is None else model.parameters()) if one.requires_grad]
     hooks = [one.register_post_accumulate_grad_hook(lambda got: first.reached.add(id(got))) for one in trainable]
     began = time.perf_counter()

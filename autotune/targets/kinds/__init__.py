@@ -23,27 +23,15 @@ from autotune.targets.reference import TargetPlace
 KINDS: tuple[Callable[[Loaded, Mapping[str, Any]], Contract | OwnLoop | None], ...] = (lightning, trainer, functions)
 
 
-def load(reference: TargetPlace, offered: Mapping[str, Any], phase: Callable[[str], None]) -> Contract | OwnLoop:
-    """Import the target and read it by its kind. `phase` is called with `load` and `build`. Raises `TargetError`."""
-    return _load(reference, offered, phase, None)[0]
+def load(
+    reference: TargetPlace, offered: Mapping[str, Any], phase: Callable[[str], None],
+    asked: Sequence[Declaration] | None = None,
+) -> tuple[Contract | OwnLoop, tuple[Declaration, ...]]:  # fmt: skip
+    """Import the target and read it by its kind. `phase` is called with `load` and `build`. Raises `TargetError`.
 
-
-def load_declaring(
-    reference: TargetPlace, offered: Mapping[str, Any], phase: Callable[[str], None], asked: Sequence[Declaration]
-) -> tuple[Contract | OwnLoop, tuple[Declaration, ...]]:
-    """Do the same; also return the knobs that the target or `asked` declares and its functions take.
-
-    Those that `offered` does not set have their defaults.
+    Also return the knobs that the target or `asked` declares and its functions take; none if `asked` is None. Those
+    that `offered` does not set have their defaults.
     """
-    return _load(reference, offered, phase, asked)
-
-
-def _load(
-    reference: TargetPlace,
-    offered: Mapping[str, Any],
-    phase: Callable[[str], None],
-    asked: Sequence[Declaration] | None,
-) -> tuple[Contract | OwnLoop, tuple[Declaration, ...]]:
     phase("load")
     if reference.command is not None:
         return CommandLoop(reference.command), declared_knobs.of_command(reference.command, asked or ())
