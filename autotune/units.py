@@ -86,17 +86,6 @@ def format_value(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def parse_price(text: str) -> float:
-    """Return the amount of money of `2.49`. Raises `ValueError`, also for a comma, which some use as decimal point."""
-    try:
-        price = float(text)
-    except ValueError:
-        price = math.nan
-    if not 0 < price < math.inf:
-        raise ValueError(f"{text!r} is not a price above zero: write 2.49, without the currency and without commas")
-    return price
-
-
 def significant(value: float) -> float:
     """Return a value with five digits: more than any spread supports, few enough to read."""
     return float(f"{value:.5g}")

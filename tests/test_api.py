@@ -33,7 +33,7 @@ def home(tmp_path, monkeypatch):
         ({"seed": -1}, "seed must be from 0 to 4294967295, got -1"),
         ({"probes": "many"}, "probes must be at least 1, got 'many'"),
         ({"within": "120%"}, "a share must be between 0% and 100%, got 120%"),
-        ({"price": "cheap"}, "'cheap' is not a price above zero"),
+        ({"price": "cheap"}, "'cheap' is not a number: write 95 or 99.9"),
         ({"memory_limit": "lots"}, "'lots' is not an amount of memory"),
         ({"mode": "again"}, "mode must be one of auto, resume, fresh, got 'again'"),
         ({"space": {"batch": (0, 64)}}, "batch_size must be a whole number of at least 1, got 0"),

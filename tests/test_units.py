@@ -11,7 +11,6 @@ from autotune.units import (
     format_speedup,
     parse_bytes,
     parse_fraction,
-    parse_price,
     parse_seconds,
 )
 
@@ -40,17 +39,6 @@ def test_durations_are_read_as_people_write_them(text, seconds):
 def test_a_number_without_a_unit_may_mean_minutes_and_is_refused(text):
     with pytest.raises(ValueError, match=r"has no unit: write \S+s for seconds or \S+m for minutes"):
         parse_seconds(text)
-
-
-@pytest.mark.parametrize(("text", "price"), [("2.49", 2.49), ("1200", 1200)])
-def test_prices_are_read(text, price):
-    assert parse_price(text) == price
-
-
-@pytest.mark.parametrize("text", ["2,49", "1,200", "0", "-1", "free", "nan", "2.49 USD"])
-def test_what_is_no_price_or_may_be_two_is_refused(text):
-    with pytest.raises(ValueError, match=r"write 2\.49, without the currency and without commas"):
-        parse_price(text)
 
 
 @pytest.mark.parametrize("text", ["", "soon", "10x", "-5m", "0s", "m10", "5m later"])

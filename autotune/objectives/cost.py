@@ -14,7 +14,6 @@ from autotune.core.results import ProbeResult
 from autotune.errors import UsageError
 from autotune.objectives.base import Decision, Objective, ObjectiveOptions
 from autotune.study.summary import ConfigSummary
-from autotune.units import parse_price
 
 SECONDS_PER_HOUR, MILLION, MANY_HOURS = 3600, 1e6, 1000
 
@@ -26,7 +25,6 @@ class CostOptions(ObjectiveOptions, frozen=True, kw_only=True):
         Annotated[float, Meta(gt=0, description="above 0")] | None,
         Option(
             help="Price of one hour of this machine, for --objective cost: 2.49, in any currency.",
-            read=parse_price,
             called="the price",
         ),
     ] = None
