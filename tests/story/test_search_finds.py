@@ -201,11 +201,13 @@ def test_a_budget_that_no_search_fits_into_is_said_before_the_first_probe_and_on
             )
 
     listener, settings = Listener(), {"time_budget_seconds": 30, "sampler": "structured"}
-    for _ in range(2):  # the second search goes on, and needs less
-        searched(tmp_path / "study", SlowToLoad(facts=declared()), listener, **settings)
+    searched(tmp_path / "study", SlowToLoad(facts=declared()), listener, **settings)
+    by_first = tuple(listener.notes)
+    searched(tmp_path / "study", SlowToLoad(facts=declared()), listener, **settings)  # it goes on, and needs less
 
     said = next(note for note in listener.notes if note.startswith("The time budget of"))
     assert listener.notes[0] == said
+    assert sum("is short" in note for note in by_first) == 1  # nothing more about it after the baseline
     assert sum("is short: a probe takes" in note for note in listener.notes) == 1
     assert "of 30 s is short: a probe takes about 5.5 s here, and the shortest search" in said
 
