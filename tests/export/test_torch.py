@@ -22,6 +22,7 @@ from autotune.errors import EnvironmentMismatch, EnvironmentUnfit, StudyNotFound
 from autotune.export.torch import Tuned, apply
 from autotune.knobs import KNOBS
 from autotune.machine.environment import cpu_name, torch_version, usable_cores
+from autotune.machine.host import cpu_native_dtypes
 from autotune.targets.checkpointing import Checkpointed
 from tests.reporting import ENVIRONMENT, recommendation
 
@@ -191,7 +192,7 @@ def kept(folder: Path, params: dict[str, Value] | None = None, **changes: str) -
     """What a search on this machine's CPU would have left in `folder`."""
     environment = replace(
         ENVIRONMENT, device="cpu", device_name=cpu_name(), cpu=cpu_name(), torch=torch_version() or "",
-        usable_cores=usable_cores(), driver=None,
+        usable_cores=usable_cores(), native_dtypes=cpu_native_dtypes(), driver=None,
     )  # fmt: skip
     params = params or {"batch_size": 16, "gradient_accumulation_steps": 2}
     codec.write(folder / "best.json", recommendation(params=params, environment=replace(environment, **changes)))
