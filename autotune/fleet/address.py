@@ -29,6 +29,12 @@ def checked_address(url: str) -> str:
 
     Raises `UsageError`, which never repeats what may hold a password.
     """
+    if url.startswith("sqlite"):
+        raise UsageError(
+            "--storage is the address of an SQLite database. A search on one machine needs no --storage: the study's "
+            "folder is its store. Leave --storage out; to measure on several machines, give the address of a "
+            "PostgreSQL database, postgresql://USER@HOST:PORT/DATABASE."
+        )
     plain = re.sub(r"^postgres(ql)?(\+psycopg)?://", "postgresql://", url)
     is_hidden = printable_address(plain) == "postgresql://..."
     if not plain.startswith("postgresql://") or is_hidden or _NOT_ENCODED.search(plain):

@@ -224,6 +224,12 @@ def test_a_password_that_is_not_encoded_is_not_repeated(url, monkeypatch):
     assert "cret" not in str(found.value) and "12" not in str(found.value)
 
 
+@pytest.mark.parametrize("url", ["sqlite:///x", "sqlite+pysqlite:////shared/x.db"])
+def test_the_address_of_a_file_is_answered_with_what_one_machine_and_several_need(url):
+    with pytest.raises(UsageError, match=r"A search on one machine needs no --storage.*several.*PostgreSQL"):
+        checked_address(url)
+
+
 @pytest.mark.parametrize("url", ["mysql://me:secret@db/tune", "me:secret@db", "postgresql://me:secret@db:port/tune"])
 def test_an_address_that_is_none_is_refused_without_repeating_it(url):
     with pytest.raises(UsageError, match="no address of a PostgreSQL database") as found:
