@@ -223,9 +223,8 @@ def by_command(command: RecommendedCommand, width: int) -> list[Line]:
 def details(best: Recommendation, view: StudyView | None, width: int) -> Iterator[Line]:
     """Yield all details: the dict, the evidence, the gain of each change, the runners-up, and the machine."""
     lost = [
-        f"{name}: {'' if (rate := one.samples_per_second) is None else f'{phrases.samples_per_second(rate)}, '}"
-        f"{one.reason.text}"
-        for name, one in phrases.runners_up(best)
+        f"{name}: {'' if rate is None else f'{phrases.samples_per_second(rate)}, '}{one.reason.text}"
+        for name, rate, one in phrases.runners_up(best)
     ]
     matter, others = essential(best)
     everything = [f"{name}: {python(value)}" for name, value in matter.items()]

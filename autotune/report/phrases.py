@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from autotune.core.codes import Code
 from autotune.core.records import Config, Environment, TargetFacts, Value
 from autotune.core.results import Measurement, Outcome, Trial, Verdict
-from autotune.core.stats import MOST_PROBE_NOISE
+from autotune.core.stats import MOST_PROBE_NOISE, typical_rate
 from autotune.harmless import plain as plain  # the name used everywhere in report
 from autotune.harmless import shell_word
 from autotune.knobs import KNOBS, environ, touched
@@ -31,7 +31,7 @@ PURPOSES = {
 GOOD_ENDS = {"search": "ok", "confirm": "confirmed"}  # by purpose; all others end with their own name
 FEW_OTHERS = 3  # other configurations: fewer are not representative
 MOST_OWN_SHARE = 0.01  # of a step, which watching may take without a remark
-PAIRED = "Compared in the rounds that both ran; samples/s are those of all rounds."  # so the two need not divide
+PAIRED = "Compared in the rounds that both ran; samples/s are those of each one's own rounds."  # these need not divide
 TRADE_MARK = re.compile(r"\((?:R|TM)\)", re.IGNORECASE)
 
 
@@ -65,12 +65,13 @@ def phrases_of(values: Mapping[str, Value], knobs: Sequence[Knob] = KNOBS) -> tu
     return tuple(phrase for phrase in phrases if phrase)
 
 
-def runners_up(recommendation: Recommendation) -> list[tuple[str, RunnerUp]]:
-    """Return those that were not chosen, named by the knobs in which any of them differs from the default."""
+def runners_up(recommendation: Recommendation) -> list[tuple[str, float | None, RunnerUp]]:
+    """Return those not chosen, named by the knobs in which any differs from the default, and samples/s as measured."""
     ends = (recommendation.params, recommendation.baseline)
     lost = recommendation.runners_up
     knobs = touched([*(Config(values=values) for values in ends), *(one.config for one in lost)])
-    return [(shown_config(one.config.values, knobs), one) for one in lost]
+    own = {one.config: typical_rate(one.rounds) for one in recommendation.confirmations}
+    return [(shown_config(up.config.values, knobs), own.get(up.config) or up.samples_per_second, up) for up in lost]
 
 
 def exports(values: Mapping[str, Value]) -> tuple[str, ...]:

@@ -21,7 +21,7 @@ from autotune.report import phrases
 from autotune.report.answer import MOST_ANSWER_LINES, answer_block, sentences
 from autotune.report.essentials import essential
 from autotune.report.losses import losses_phrase
-from autotune.study.recommendation import Change, Recommendation, RunnerUp, Undecided, read_best
+from autotune.study.recommendation import Change, Confirmation, Recommendation, RunnerUp, Undecided, read_best
 from autotune.testing.knob_contract import CPU, circumstances
 from autotune.testing.machine import ENVIRONMENT
 from tests.reporting import GIB, config, measured, recommendation, trial, view
@@ -584,6 +584,21 @@ def test_a_layout_that_no_configuration_has_is_not_told_of_those_that_lost() -> 
 
     assert "Others    512×1 workers 4: 9.00 samples/s" in alone
     assert "512×1 workers 4 nchw: 9.00" in both and "256×1 workers 0 nhwc: 9.00" in both
+
+
+def test_one_that_ran_in_a_few_rounds_has_the_rate_of_these() -> None:
+    """Beside the mean of the baseline over all rounds its factor would make a rate that no probe had."""
+    lost = RunnerUp(config=HALFWAY, samples_per_second=45_600.0, reason=earlier("4% slower"))
+    ran = Confirmation(
+        config=HALFWAY, samples_per_second=45_600.0, rounds=(25_000.0, 25_300.0), trials=(7, 9), peak_bytes=GIB,
+        data_wait_share=0.0,
+    )  # fmt: skip
+
+    told = printed(answer_block(answer(runners_up=(lost,), confirmations=(ran,)), verbose=True))
+
+    assert "64×1 bf16 nchw: 25,100 samples/s, 4% slower" in told
+    assert "45,600" not in told
+    assert "samples/s are those of each one's own rounds" in " ".join(told.split())
 
 
 def test_what_was_dropped_is_no_change_of_the_answer_and_told_to_who_asks() -> None:
