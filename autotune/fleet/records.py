@@ -25,7 +25,9 @@ class Timing(Record, frozen=True, kw_only=True):
     fence: Seconds = 10.0  # without a lease, until a worker stops what it runs
     grace: Seconds = 12.0  # for which a lease is free, until the job is given to another worker
     restarted: Seconds = 15.0  # after a start of the server, in which nobody is taken for lost
-    patience: Seconds = 600.0  # with a server that cannot be reached, and with a fleet without a worker
+    # With a server that cannot be reached, with a fleet without a worker, and with a search that nobody runs: long
+    # enough to start what stopped once more, short enough that a scheduler soon has its GPUs back.
+    patience: Seconds = 600.0
     gathering: Seconds = 120.0  # for the workers that are expected
 
 
@@ -39,6 +41,7 @@ class QueuedStudy(Record, frozen=True, kw_only=True):
     ranks: int = 1  # processes that train together; those of a command are started by its own launcher
     environment: Environment | None = None  # the class; None: the first inspection tells it
     has_ended: bool = False
+    is_running: bool = True  # a search holds it: else that was interrupted or killed, unless it has ended
 
 
 class FleetWorker(Record, frozen=True, kw_only=True):
@@ -52,6 +55,7 @@ class FleetWorker(Record, frozen=True, kw_only=True):
     reference: float | None = None  # score of the baseline there, by its latest probe
     job: str = ""  # the place in the study of what it runs now; empty: it waits
     seconds: float = 0.0  # since it began that
+    has_left: bool = False  # or was lost
 
 
 class Job(Record, frozen=True, kw_only=True):

@@ -5,6 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from autotune.core import codec
 from autotune.core.records import Record
 from autotune.errors import StudyError
@@ -13,16 +15,22 @@ from autotune.study import disk
 
 
 class FleetState(Record, frozen=True, kw_only=True):
-    """The workers that are there, in the order in which they came."""
+    """The workers of a study: those that are there, in the order in which they came; then those that left."""
 
     workers: tuple[FleetWorker, ...]
 
 
 def write_workers(folder: Path, workers: tuple[FleetWorker, ...]) -> None:
-    """Write the workers into a study that has begun; if the file cannot be written, the search goes on without it."""
+    """Write the workers that are there into a study that has begun, and keep those that have left, with their machines.
+
+    If the file cannot be written, the search goes on without it.
+    """
     if (folder / disk.STUDY).is_file():
+        names = {one.name for one in workers}
+        gone = (one for one in read_workers(folder) if one.name not in names)
+        left = (replace(one, has_left=True, job="", seconds=0.0) for one in gone)
         with suppress(OSError):
-            codec.write(folder / disk.FLEET, FleetState(workers=workers))
+            codec.write(folder / disk.FLEET, FleetState(workers=(*workers, *left)))
 
 
 def read_workers(folder: Path) -> tuple[FleetWorker, ...]:

@@ -43,8 +43,10 @@ def worker_rows(view: StudyView) -> list[WorkerRow]:
 
 
 def _state(worker: FleetWorker | None, *, is_running: bool) -> str:
-    if worker is None or not is_running:
-        return "gone" if worker is None else "the search has ended"
+    if worker is None or worker.has_left:
+        return "gone"
+    if not is_running:
+        return "the search has ended"
     if worker.quarantined:
         return f"gets no probes: {worker.quarantined}"
     return f"measures {worker.job}" if worker.job else "waits"
