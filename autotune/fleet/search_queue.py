@@ -23,10 +23,12 @@ T = TypeVar("T")
 MOST_LOST_WORKERS = 2  # workers that are lost with one job: no third is risked
 STALE_SECONDS = 30.0  # that a worker leaves a job of its own in the queue: it is stopped, and another may take it
 
-# Whether the lease of worker `w` is held; everybody may read pg_locks.
-IS_HELD = f"""EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON l.database = d.oid
+# Whether an advisory lock is held; everybody may read pg_locks.
+_HELD = """EXISTS (SELECT FROM pg_locks l JOIN pg_database d ON l.database = d.oid
     WHERE d.datname = current_database() AND l.locktype = 'advisory' AND l.granted
-    AND l.classid = {WORKER_LOCK} AND l.objid = w.id AND l.objsubid = 2)"""
+    AND l.classid = {} AND l.objid = {} AND l.objsubid = 2)"""
+IS_HELD = _HELD.format(WORKER_LOCK, "w.id")  # the lease of worker `w`
+IS_RUNNING = _HELD.format(SEARCH_LOCK, "s.id")  # study `s`, by a search
 LOOK_AT_LEASES = f"""
 SELECT w.id, w.name, {IS_HELD}, w.missing_since IS NOT NULL,
     extract(epoch FROM now() - greatest(w.missing_since, pg_postmaster_start_time())),
@@ -72,6 +74,8 @@ class SearchQueue:
         self._waiting: set[UUID] = set()
         self._ended: dict[UUID, JobEnd | Deadly] = {}
         self._looked = float("-inf")
+        self._there: dict[int, str] = {}  # names of the workers, when last looked at
+        self._most = 0  # workers that were there at once
 
     def open(self, study: QueuedStudy) -> None:
         """Hold the study for this search, and say what is trained. Raises `StudyError` if another search holds it."""
@@ -187,9 +191,10 @@ class SearchQueue:
         )
 
     def _reaped(self, read: Callable[[Cursor], T]) -> T:
-        """Give the jobs of lost workers back and say so; return what `read` then reads, in the same transaction."""
-        lost, found = self.database.run(lambda cursor: (self._reap(cursor), read(cursor)))
-        for text in lost:
+        """Give the jobs of lost workers back, say who is gone, and return what `read` then reads: one transaction."""
+        (said, there), found = self.database.run(lambda cursor: (self._reap(cursor), read(cursor)))
+        self._there, self._most = there, max(self._most, len(there))
+        for text in said:
             self._tell(text)
         return found
 
@@ -200,9 +205,15 @@ class SearchQueue:
             else:
                 self._ended[token] = JobEnd(result=result, log=bytes(log), worker=worker or "", taken_at=taken_at)
 
-    def _reap(self, cursor: Cursor) -> list[str]:
-        """Give the jobs of lost workers back: those whose lease was free long enough, and is free now; say which."""
-        said, leases = [], cursor.execute(LOOK_AT_LEASES, (self.name,)).fetchall()
+    def _reap(self, cursor: Cursor) -> tuple[list[str], dict[int, str]]:
+        """Give the jobs of lost workers back: those whose lease was free long enough, and is free now.
+
+        Return a sentence for each worker that was lost or has left, and the names of those that are there.
+        """
+        leases = cursor.execute(LOOK_AT_LEASES, (self.name,)).fetchall()
+        there = {worker: name for worker, name, *_ in leases}
+        left = [name for worker, name in self._there.items() if worker not in there]
+        said = [f"Worker {name} has left: {len(there)} of {self._most} workers are there." for name in left]
         for worker, name, is_held, was_missing, missing, uptime in leases:
             if is_held or not was_missing:
                 since = "NULL" if is_held else "now()"
@@ -214,6 +225,7 @@ class SearchQueue:
                     jobs = cursor.execute(GIVE_BACK.format("w.id = %s"), ("was lost", worker)).fetchall()
                     said += _given_back(jobs, "was lost") or [f"Worker {name} was lost while it was idle."]
                     cursor.execute("UPDATE autotune_worker SET left_at = now() WHERE id = %s", (worker,))
+                    del there[worker]
         late = "o.study = %s AND now() > o.taken_at + make_interval(secs => o.patience)"
         jobs = cursor.execute(GIVE_BACK.format(late), ("did not answer in time", self.name)).fetchall()
         said += _given_back(jobs, "did not answer in time")
@@ -223,7 +235,7 @@ class SearchQueue:
             "(SELECT FROM autotune_worker w WHERE w.id = o.wanted AND w.left_at IS NULL))",
             (self.name, STALE_SECONDS),
         )
-        return said
+        return said, there
 
 
 def _given_back(jobs: Sequence[Any], why: str) -> list[str]:

@@ -24,7 +24,7 @@ from autotune.core.records import Environment
 from autotune.core.requests import InspectRequest, Request
 from autotune.core.results import Isolation
 from autotune.errors import AutotuneError, EnvironmentUnfit, StudyError
-from autotune.fleet.database import Database
+from autotune.fleet.database import TOLD_SECONDS, Database
 from autotune.fleet.records import Job, QueuedStudy, Timing
 from autotune.fleet.scratch import scratch_folder
 from autotune.fleet.trust import accepted, check_class, own_target
@@ -57,12 +57,14 @@ class Worker:
         database = Database(url, patience_seconds=self._timing.patience, tell=tell)
         self._queue = WorkerQueue(database, study)
         self._running, self._why_stopped = False, ""
+        self._alone_since: float | None = None  # when nobody was first seen to run the search
+        self._is_alone_told = False
 
     def serve(self) -> int:
         """Carry jobs out until the search has ended; return how many.
 
-        Raises `StudyError` if this worker does not fit the study, and `EnvironmentUnfit`. A killed process loses no
-        job: the server frees its lease.
+        Raises `StudyError` if this worker does not fit the study, and `EnvironmentUnfit`, also if the search was
+        interrupted or killed and does not go on in time. A killed process loses no job: the server frees its lease.
         """
         signal.signal(signal.SIGUSR1, self._stop)
         try:
@@ -81,15 +83,38 @@ class Worker:
     def _study(self) -> QueuedStudy:
         """Wait until a search goes on with the study."""
         study, is_told = self._queue.study(), False
-        while study is None or study.has_ended:
-            if not is_told:  # with the others: the name may be mistyped, and nobody would come
-                others = self._queue.others()
+        while study is None or study.has_ended or not self._goes_on(study):
+            if not is_told and (study is None or study.has_ended):
+                others = self._queue.others()  # the name may be mistyped, and nobody would come
                 hint = f" Other searches in this database: {first_few(others, MOST_OTHERS)}." if others else ""
                 self._tell(f"Waiting for the search of {self._queue.study_name}.{hint}")
-            is_told = True
+                is_told = True
             time.sleep(STUDY_SECONDS)
             study = self._queue.study()
         return study
+
+    def _goes_on(self, study: QueuedStudy) -> bool:
+        """Return whether a search runs; say so if none does, and when it goes on.
+
+        Raises `EnvironmentUnfit` if none has run for `patience`.
+        """
+        if study.is_running:
+            if self._is_alone_told:
+                self._tell(f"The search of {study.name} goes on.")
+            self._alone_since, self._is_alone_told = None, False
+            return True
+        if self._alone_since is None:
+            self._alone_since = time.monotonic()
+        alone = time.monotonic() - self._alone_since
+        if alone > self._timing.patience:
+            raise EnvironmentUnfit(
+                f"The search of {study.name} has not been running for {alone:.0f} s. It was probably interrupted or "
+                f"killed, and nobody has started it again. Run the search's command again, and start this worker again."
+            )
+        if alone > TOLD_SECONDS and not self._is_alone_told:  # a search comes back to a restarted server sooner
+            self._tell(f"The search of {study.name} is not running: waiting for it to go on.")
+            self._is_alone_told = True
+        return False
 
     def _look_around(self, launcher: Launcher, scratch: Path) -> Environment:
         (folder := scratch / "inspect").mkdir()
@@ -125,7 +150,8 @@ class Worker:
                 if latest is None or latest.has_ended:
                     self._tell(f"The search of {study.name} has ended.")
                     return count
-                check_class(latest, here)
+                if self._goes_on(latest):
+                    check_class(latest, here)
 
     def _accept(self, job: Job, study: QueuedStudy, target: str, here: Environment) -> Request[Any]:
         return accepted(job.request, study, target, here)

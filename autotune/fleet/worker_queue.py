@@ -10,7 +10,7 @@ from autotune.core.records import Environment
 from autotune.fleet.database import Cursor, Database
 from autotune.fleet.records import Job, QueuedStudy
 from autotune.fleet.schema import WORKER_LOCK, make_tables
-from autotune.fleet.search_queue import IS_HELD
+from autotune.fleet.search_queue import IS_HELD, IS_RUNNING
 
 # Its own job first, should its answer to the last look have been lost on the way; then one for it alone.
 TAKE = """
@@ -40,16 +40,16 @@ class WorkerQueue:
 
     def study(self) -> QueuedStudy | None:
         """Return the study; None: no search has begun it yet."""
-        query = """SELECT name, target, target_digest, isolation, environment, ended_at IS NOT NULL AS has_ended
-            FROM autotune_study WHERE name = %s"""
+        query = f"""SELECT name, target, target_digest, isolation, environment, ended_at IS NOT NULL, {IS_RUNNING}
+            FROM autotune_study s WHERE name = %s"""
         row: Any = self.database.run(lambda cursor: cursor.execute(query, (self.study_name,)).fetchone())
         if row is None:
             return None
-        name, target, digest, isolation, environment, has_ended = row
+        name, target, digest, isolation, environment, has_ended, is_running = row
         known = None if environment is None else codec.decode(environment.encode(), Environment)
         return QueuedStudy(
             name=name, target=target, target_digest=digest, isolation="fresh" if isolation == "fresh" else "fork",
-            environment=known, has_ended=has_ended,
+            environment=known, has_ended=has_ended, is_running=is_running,
         )  # fmt: skip
 
     def others(self) -> list[str]:

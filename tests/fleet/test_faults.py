@@ -19,13 +19,16 @@ from autotune.core.results import Outcome, ProbeResult
 from autotune.errors import EnvironmentUnfit
 from autotune.fleet.database import FIRST_PATIENCE_SECONDS, Database
 from autotune.fleet.search_queue import Stopped
+from autotune.fleet.state import read_workers
 from autotune.launch.base import REQUEST, RESULT
+from autotune.study import disk
 from autotune.testing.launcher_contract import example
 from benchmarks.fleet_soak import soak
 from tests.fleet.fleet import QUICK, until
 from tests.fleet.proxy import Wire
 
 LONG = example(ProbeRequest, "long")
+NOT_RUNNING = "The search of study is not running: waiting for it to go on."
 
 
 def probes_of(pid: int) -> list[psutil.Process]:
@@ -91,6 +94,33 @@ def test_a_worker_that_is_lost_between_two_probes_is_named(fleet) -> None:
     assert fleet.said == ["Worker two was lost while it was idle."]
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_worker_that_is_stopped_is_named(fleet, number) -> None:
+    fleet.worker("one")
+    fleet.worker("two", heeds="yes")
+    launcher = fleet.launcher(expected=2)
+    until(lambda: len(launcher.workers()) == 2)
+
+    fleet.kill("two", number)
+    until(lambda: len(launcher.workers()) == 1)
+
+    assert fleet.said == ["Worker two has left: 1 of 2 workers are there."]
+
+
+def test_the_study_keeps_the_machine_of_a_worker_that_is_gone(fleet) -> None:
+    fleet.worker("one")
+    fleet.worker("two")
+    launcher = fleet.launcher(expected=2)
+    (fleet.folder / "study" / disk.STUDY).write_text("{}")
+    until(lambda: len(launcher.workers()) == 2)
+
+    fleet.kill("two")
+    until(lambda: len(launcher.workers()) == 1)
+
+    kept = [(one.name, one.host, one.has_left) for one in read_workers(fleet.folder / "study")]
+    assert kept == [("one", os.uname().nodename, False), ("two", os.uname().nodename, True)]
+
+
 SEARCH = """
 import sys
 from pathlib import Path
@@ -117,6 +147,44 @@ def test_a_search_that_was_killed_finds_the_result_of_its_last_probe(fleet) -> N
 
     assert codec.read(place / RESULT, ProbeResult).outcome is Outcome.OK
     assert fleet.began("one") == ["probes/0000", "probes/0001"]
+
+
+def test_workers_of_a_search_that_was_killed_say_so_and_go_on_with_it(fleet) -> None:
+    fleet.worker("one")
+    fleet.place(0)
+    command = [sys.executable, "-c", SEARCH, fleet.url, str(fleet.folder / "study")]
+    search = subprocess.Popen(command, cwd=Path(__file__).parents[2])
+    until(lambda: fleet.began("one"))
+
+    search.kill()
+    search.wait()
+    fleet.worker("two")
+    until(lambda: all(NOT_RUNNING in fleet.log(name).read_text() for name in ("one", "two")))
+    joined_before = "has joined" in fleet.log("two").read_text()
+    resumed = fleet.launcher(expected=2)
+    until(lambda: len(resumed.workers()) == 2)
+
+    said = {name: fleet.log(name).read_text() for name in ("one", "two")}
+    assert not joined_before
+    assert said["two"].splitlines()[:2] == [NOT_RUNNING, "The search of study goes on."]
+    until(lambda: "The search of study goes on." in fleet.log("one").read_text())
+    assert {text.count("is not running") for text in said.values()} == {1}
+
+
+def test_workers_of_a_search_that_does_not_go_on_leave_with_an_error(fleet) -> None:
+    fleet.worker("one", timing=replace(QUICK, patience=8.0))
+    launcher = fleet.launcher()
+    until(lambda: launcher.workers())
+
+    launcher.close(has_ended=False)  # as Ctrl-C does
+    fleet.worker("two", timing=replace(QUICK, patience=8.0))
+    ended = [fleet.workers[name].wait(60) for name in ("one", "two")]
+
+    for name in ("one", "two"):
+        said = fleet.log(name).read_text()
+        assert NOT_RUNNING in said
+        assert "EnvironmentUnfit: The search of study has not been running for " in said
+    assert 0 not in ended
 
 
 def test_a_restart_of_the_server_costs_nothing(fleet) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import msgspec
 
+from autotune import interrupts
 from autotune.core.measurements import decode
 from autotune.fleet.records import Timing
 from autotune.fleet.worker import Worker
@@ -62,4 +63,6 @@ if __name__ == "__main__":
         timing=msgspec.convert(said["timing"], Timing),
     )
     worker.diary = Path(said["diary"])
+    if said.get("heeds"):
+        interrupts.heed()  # as the command does
     worker.serve()
