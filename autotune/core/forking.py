@@ -50,4 +50,4 @@ class Ended(Record, frozen=True, kw_only=True, tag="ended"):
     status: int
 
 
-Status = Born | Refused | Ended
+ForkReply = Born | Refused | Ended

@@ -23,7 +23,7 @@ from typing import Any, Self
 from msgspec.structs import replace
 
 from autotune.core import codec
-from autotune.core.forking import MESSAGE_BYTES, Born, Ended, ForkRequest, Imports, Ready, Refused, Status
+from autotune.core.forking import MESSAGE_BYTES, Born, Ended, ForkReply, ForkRequest, Imports, Ready, Refused
 from autotune.core.probe_tag import TAG
 from autotune.core.requests import Request
 from autotune.knobs import malloc
@@ -135,7 +135,7 @@ class ForkServer:
                 message, pidfds, _, _ = socket.recv_fds(ours, MESSAGE_BYTES, 1)
             except OSError as error:
                 raise NoForkServer("the fork server died") from error
-            reply: Status | None = codec.decode(message, Status) if message else None
+            reply: ForkReply | None = codec.decode(message, ForkReply) if message else None
             if isinstance(reply, Refused):
                 raise NoForkServer(reply.reason, for_good=reply.for_good)
             if not isinstance(reply, Born):

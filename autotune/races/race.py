@@ -30,7 +30,7 @@ from autotune.preparation.named_training import (
 )
 from autotune.preparation.settings import Settings
 from autotune.races.race_run import RaceRun
-from autotune.races.records import Ended, RaceResult, RaceVerdict, Standing, verdict_on
+from autotune.races.records import RaceResult, RaceVerdict, Standing, StopReason, verdict_on
 from autotune.races.settings import RaceSettings
 from autotune.races.worktree import Worktree, worktree
 from autotune.study import disk
@@ -161,7 +161,7 @@ def _standings(run: RaceRun, tolerance: float) -> Iterator[Standing]:
         )
 
 
-def _result(run: RaceRun, settings: RaceSettings, ended: Ended, seconds: float) -> RaceResult:
+def _result(run: RaceRun, settings: RaceSettings, ended: StopReason, seconds: float) -> RaceResult:
     standings = _standings(run, settings.tolerance) if len(run.running) > 1 else ()
     return RaceResult(
         folder=str(run.folder),

@@ -33,7 +33,7 @@ from autotune.errors import EnvironmentUnfit, RaceFailed
 from autotune.launch.base import LOG
 from autotune.preparation.named_training import SettledTraining
 from autotune.preparation.short_budget import first_probe_seconds
-from autotune.races.records import Ended, verdict_on
+from autotune.races.records import StopReason, verdict_on
 from autotune.sentences import first_few
 from autotune.study import disk
 from autotune.study.history import History
@@ -82,7 +82,7 @@ class RaceRun:
         """All probes."""
         return [trial for history in self._histories for trial, _ in history.judged]
 
-    def run_rounds(self, rounds: int | None) -> Ended:
+    def run_rounds(self, rounds: int | None) -> StopReason:
         """Run at most `rounds` rounds (None: as time allows); return why there are no more.
 
         Raises `RaceFailed` if a contestant fails.

@@ -8,7 +8,7 @@ from autotune.core.notices import Notice
 from autotune.core.records import PROTOCOL_VERSION, Config, Declaration, Environment, Record
 
 RaceVerdict = Literal["faster", "as fast", "slower", "undecided"]
-Ended = Literal["decided", "rounds", "time"]  # why there was no further round
+StopReason = Literal["decided", "rounds", "time"]  # why there was no further round
 WORST_FIRST: tuple[RaceVerdict, ...] = ("slower", "undecided", "as fast", "faster")
 
 
@@ -42,7 +42,7 @@ class RaceResult(Record, frozen=True, kw_only=True):
     folder: str  # of the race
     standings: tuple[Standing, ...]
     tolerance: float  # a contestant may be slower by this share and still count as fast
-    ended: Ended
+    ended: StopReason
     probes: int
     with_interference: int  # of these probes
     seconds: float
