@@ -18,11 +18,11 @@ from autotune.study.view import StudyView, summaries
 from autotune.targets.source import are_alike
 from autotune.units import format_bytes
 
-Kind = Literal["machine", "software", "training", "question"]
+DifferenceKind = Literal["machine", "software", "training", "question"]
 
 # Facts that may explain a difference in speed. Left out are facts that change with each boot or do not affect speed (a
 # GPU's identity, seeds, dates, shared memory). Host memory is shown in whole GiB, for the kernel's share varies.
-ASPECTS: tuple[tuple[str, Kind, Callable[[StudyRequest], object]], ...] = (
+ASPECTS: tuple[tuple[str, DifferenceKind, Callable[[StudyRequest], object]], ...] = (
     ("device", "machine", lambda asked: asked.environment.device_name),
     ("memory of the device", "machine", lambda asked: _gibibytes(asked.environment.device_bytes)),
     ("compute capability", "machine", lambda asked: asked.environment.capability),
@@ -53,7 +53,7 @@ class Difference(Record, frozen=True, kw_only=True):
     """One fact in which the two studies differ; None: unknown or absent."""
 
     name: str
-    kind: Kind
+    kind: DifferenceKind
     a: str | None
     b: str | None
 
@@ -105,7 +105,7 @@ class Comparison(Record, frozen=True, kw_only=True):
     shared: tuple[SharedConfig, ...]  # fastest on A first; empty if they train different models
     overall: Ratio | None  # over configurations that both confirmed, else over all shared ones
 
-    def differs_in(self, kind: Kind) -> tuple[Difference, ...]:
+    def differs_in(self, kind: DifferenceKind) -> tuple[Difference, ...]:
         """The differences of one kind."""
         return tuple(difference for difference in self.differences if difference.kind == kind)
 

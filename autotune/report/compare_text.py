@@ -9,7 +9,7 @@ from rich.text import Text
 from autotune.harmless import cropped
 from autotune.knobs import touched
 from autotune.report import phrases
-from autotune.report.compare import Comparison, Kind, SharedConfig, Side
+from autotune.report.compare import Comparison, DifferenceKind, SharedConfig, Side
 from autotune.report.templates import Served, render_template
 from autotune.study.recommendation import Recommendation
 from autotune.study.shown import moving, shown_config
@@ -17,7 +17,7 @@ from autotune.units import format_rate, format_speedup
 
 LEAST_CELL = 20  # characters, however narrow a terminal is
 LEADING_CHARACTERS = 8  # characters before the first that differs
-TITLES: tuple[tuple[Kind, str], ...] = (
+TITLES: tuple[tuple[DifferenceKind, str], ...] = (
     ("machine", "hardware"),
     ("software", "software"),
     ("training", "what is trained"),

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from autotune.core.results import Measurement, Trial
 from autotune.report import phrases
-from autotune.report.running import STAGES, Measured, best_factor, best_phrase
+from autotune.report.running import STAGES, MeasuredConfig, best_factor, best_phrase
 from autotune.study.progress import RunningProbe, SearchProgress
 from autotune.study.shown import shown_config
 from autotune.study.view import AGAIN, StudyView
@@ -83,7 +83,7 @@ def best_so_far(view: StudyView) -> tuple[Trial, Measurement] | None:
     return max(usable, key=lambda one: one[:2])[2:] if usable else None
 
 
-def _baseline(view: StudyView) -> Measured | None:
+def _baseline(view: StudyView) -> MeasuredConfig | None:
     runs = [
         (trial.config, measured)
         for trial in view.trials

@@ -29,7 +29,7 @@ class Cell:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Row:
+class ProbeRow:
     """One row of the table: a probe with its cells and details."""
 
     number: int
@@ -49,7 +49,7 @@ class Probes:
     """The table: knobs with the same value in every probe have no column, and are listed once."""
 
     titles: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[ProbeRow, ...]
     constant: str  # `layout nchw · threads auto`; empty: nothing but defaults
 
     @property
@@ -74,13 +74,13 @@ def table(view: StudyView) -> Probes:
     )
 
 
-def _row(view: StudyView, trial: Trial, chosen: Sequence[Column]) -> Row:
+def _row(view: StudyView, trial: Trial, chosen: Sequence[Column]) -> ProbeRow:
     verdict = view.verdict(trial)
     word, purpose = phrases.outcome_word(trial, verdict), phrases.purpose_word(trial.purpose)
     out_of_memory = trial.result.outcome.out_of_memory
     log = disk.log_of(view.folder, trial.number)
     best = view.recommendation
-    return Row(
+    return ProbeRow(
         number=trial.number,
         purpose=purpose,
         cells=_cells(trial, chosen),

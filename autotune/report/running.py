@@ -8,17 +8,17 @@ from autotune.report.phrases import samples_per_second
 from autotune.units import format_speedup
 
 STAGES = {"baseline": "Baseline", "search": "Explore", "confirm": "Confirm", "ablation": "Ablation"}  # by purpose
-Measured = tuple[Config, Measurement]
+MeasuredConfig = tuple[Config, Measurement]
 
 
-def best_factor(best: Measured, baseline: Measured | None) -> str:
+def best_factor(best: MeasuredConfig, baseline: MeasuredConfig | None) -> str:
     """`17.1×`: the best so far over the baseline; empty if it is the baseline, or that did not run."""
     if baseline is None or best[0] == baseline[0]:
         return ""
     return f"{format_speedup(best[1].samples_per_second / baseline[1].samples_per_second)}×"
 
 
-def best_phrase(best: Measured, baseline: Measured | None) -> str:
+def best_phrase(best: MeasuredConfig, baseline: MeasuredConfig | None) -> str:
     """`best 2,605 samples/s (17.1× baseline)`, while a search runs; `baseline 152 samples/s` before that is beaten."""
     if baseline is not None and best[0] == baseline[0]:
         return f"baseline {samples_per_second(baseline[1].samples_per_second)}"

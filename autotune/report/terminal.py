@@ -27,7 +27,7 @@ from autotune.report.phrases import (
     samples_per_second,
 )
 from autotune.report.probes import started_phrase
-from autotune.report.running import STAGES, Measured, best_phrase
+from autotune.report.running import STAGES, MeasuredConfig, best_phrase
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView
 from autotune.units import counted, format_clock, format_seconds
@@ -94,8 +94,8 @@ class TerminalReporter:
         self._knobs: Sequence[Knob] = KNOBS
         self._probes = 0
         self._stage: Purpose = "baseline"
-        self._best: Measured | None = None
-        self._baseline: Measured | None = None
+        self._best: MeasuredConfig | None = None
+        self._baseline: MeasuredConfig | None = None
 
     def __enter__(self) -> TerminalReporter:
         return self
