@@ -12,7 +12,7 @@ from autotune.core.results import Outcome, Trial
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, MemoryEffect
 from autotune.sampler.space import SearchSpace
-from autotune.sampler.stability import Stability
+from autotune.sampler.stability import NumericalStability
 
 # A configuration that crashed twice, or twice took the searching process down with it, is never probed again: a machine
 # that hangs at one batch size must not be led there by every resume.
@@ -43,7 +43,7 @@ class Guard:
         self._space, self.version = space, 0
         self._felt = [knob for knob in KNOBS if knob.memory is not MemoryEffect.NONE]
         self._done: set[Config] = set()
-        self.stability = Stability()
+        self.stability = NumericalStability()
         self._pending: set[Config] = set()  # that are probed now
         self._accidents: Counter[Config] = Counter()
         self._exhausted: list[tuple[Config, bool]] = []  # configuration, and whether the host's memory ran out

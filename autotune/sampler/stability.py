@@ -12,7 +12,7 @@ MOST_UNSTABLE = 2  # probes of one arithmetic: a single one may be due to its ba
 Arithmetic = frozenset[tuple[str, Value]]  # the values that differ from full precision, by knob name
 
 
-class Stability:
+class NumericalStability:
     """What the probes of a study say of each arithmetic: whether its losses are finite."""
 
     def __init__(self) -> None:

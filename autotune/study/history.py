@@ -24,7 +24,7 @@ from autotune.precision.judge import PrecisionCheck, Thresholds, refusal, settle
 from autotune.precision.records import PrecisionCheckRequest
 from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.study import disk
-from autotune.study.machines import Rates, baseline_rates_by_machine, drift_corrected, speed
+from autotune.study.machines import ReferenceRates, baseline_rates_by_machine, drift_corrected, speed
 from autotune.study.probe_times import ProbeTimes
 from autotune.study.summary import ConfigSummary
 from autotune.study.unstable_baseline import ends_search
@@ -157,7 +157,7 @@ class History:
         return any(trial.config == self.request.baseline and verdict.feasible for trial, verdict in self.valid)
 
     @property
-    def baseline_rates_by_machine(self) -> dict[str, Rates]:
+    def baseline_rates_by_machine(self) -> dict[str, ReferenceRates]:
         """The number and rate of every probe of the baseline without interference, by machine, the home's first."""
         return baseline_rates_by_machine(self.judged, self.request.baseline)
 

@@ -16,7 +16,7 @@ from autotune.core.results import IsolatedTiming, ProbeResult, Trial, Verdict
 from autotune.study.valid_probes import Judged, baseline_rates, drift_factor, has_drifted
 from autotune.units import format_share
 
-Rates = Sequence[tuple[int, float]]  # number and rate (samples/s) of probes of the baseline, in order
+ReferenceRates = Sequence[tuple[int, float]]  # number and rate (samples/s) of probes of the baseline, in order
 MOST_OFF = 0.10  # of the median machine's speed: beyond it, a machine is not like its class
 FEWEST_MACHINES_FOR_MEDIAN = 3  # of two machines it is unknown which one differs: the first counts
 
@@ -26,7 +26,7 @@ def of_machine(judged: Sequence[Judged], worker: str) -> list[Judged]:
     return [one for one in judged if one.trial.result.worker == worker]
 
 
-def baseline_rates_by_machine(judged: Sequence[Judged], baseline: Config) -> dict[str, Rates]:
+def baseline_rates_by_machine(judged: Sequence[Judged], baseline: Config) -> dict[str, ReferenceRates]:
     """Return the references of each machine that has any, the home's first."""
     workers = dict.fromkeys(trial.result.worker for trial, _ in judged if trial.config == baseline)
     found = {worker: baseline_rates(of_machine(judged, worker), baseline) for worker in workers}
@@ -42,7 +42,7 @@ def drift_corrected(judged: Sequence[Judged], baseline: Config) -> list[Judged]:
     ]
 
 
-def speed(trial: Trial, known: Mapping[str, Rates]) -> float:
+def speed(trial: Trial, known: Mapping[str, ReferenceRates]) -> float:
     """Return the speed of a probe's machine at that time; 1 is the home's speed at its first reference.
 
     `known`: the references of each machine, the home's first. 1 for a machine without references.
@@ -50,7 +50,7 @@ def speed(trial: Trial, known: Mapping[str, Rates]) -> float:
     return drift_factor(trial.number, known.get(trial.result.worker, ())) * machine_speed(trial.result.worker, known)
 
 
-def machine_speed(worker: str, known: Mapping[str, Rates]) -> float:
+def machine_speed(worker: str, known: Mapping[str, ReferenceRates]) -> float:
     """Return the speed of a machine at its first references; 1 is the home's speed at its first reference."""
     home, rates = next(iter(known.values()), ()), known.get(worker, ())
     if not home or not rates or rates is home:

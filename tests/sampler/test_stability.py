@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.sampler.stability import Stability
+from autotune.sampler.stability import NumericalStability
 from tests.worlds import config
 
 BF16, PLAIN = {"amp_dtype": "bfloat16"}, {}
@@ -10,7 +10,7 @@ BROKE, HELD = False, True
 
 
 def _noted(*probes):
-    made = Stability()
+    made = NumericalStability()
     for size, (values, is_stable) in enumerate(probes, 1):
         made.note(config(batch_size=size, **values), is_stable=is_stable)
     return made
@@ -37,7 +37,7 @@ def test_an_arithmetic_is_refused_after_two_probes_that_broke(probes, refused):
 
 
 def test_what_a_comparison_of_losses_refused_is_not_tried_again():
-    made = Stability()
+    made = NumericalStability()
 
     made.refuse(BF16)
 
