@@ -12,7 +12,7 @@ import typer
 
 from autotune.cli.options import Options, parameter_of
 from autotune.cli.output import plain_console, say_json, say_settings_of_file
-from autotune.cli.target import CommandArgument, Device, Devices, Map, Ranks, Words, target_text
+from autotune.cli.target import CommandArgument, DeviceOption, DevicesOption, Map, RanksOption, Words, target_text
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -28,9 +28,9 @@ PREDICTION_SECONDS = 120.0  # at most; one arm's step takes 1 to 2 s, that of a 
 def check(
     context: typer.Context,
     target: Words = None,
-    device: Device = None,
-    devices: Devices = None,
-    ranks: Ranks = None,
+    device: DeviceOption = None,
+    devices: DevicesOption = None,
+    ranks: RanksOption = None,
     memory: Annotated[
         bool, typer.Option("--memory", help="Predict the peak memory of every batch size by shapes alone.")
     ] = False,

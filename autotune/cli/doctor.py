@@ -8,11 +8,11 @@ from pathlib import Path
 import typer
 
 from autotune.cli.output import plain_console, say_json
-from autotune.cli.target import AsJson, Device
+from autotune.cli.target import AsJson, DeviceOption
 
 
 def doctor(
-    device: Device = None,
+    device: DeviceOption = None,
     json_output: AsJson = False,
 ) -> None:
     """Say what this machine has, and what would spoil a search.

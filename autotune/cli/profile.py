@@ -12,7 +12,7 @@ import typer
 
 from autotune import interrupts
 from autotune.cli.output import plain_console, say
-from autotune.cli.target import Device, Devices, Ranks
+from autotune.cli.target import DeviceOption, DevicesOption, RanksOption
 from autotune.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,9 +36,9 @@ def profile(
         str | None,
         typer.Option("--config", "-c", help="With these settings: batch=64,amp=bf16. [default: the baseline's]"),
     ] = None,
-    device: Device = None,
-    devices: Devices = None,
-    ranks: Ranks = None,
+    device: DeviceOption = None,
+    devices: DevicesOption = None,
+    ranks: RanksOption = None,
     json_output: Annotated[bool, typer.Option("--json", help="All that was measured, as JSON.")] = False,
     output: Annotated[
         Path | None,

@@ -47,9 +47,9 @@ GlobalBatch = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="As JSON.")]
-Device = Annotated[str | None, parameter_of("device")]
-Ranks = Annotated[int | None, parameter_of("ranks")]
-Devices = Annotated[str | None, parameter_of("devices")]
+DeviceOption = Annotated[str | None, parameter_of("device")]
+RanksOption = Annotated[int | None, parameter_of("ranks")]
+DevicesOption = Annotated[str | None, parameter_of("devices")]
 
 
 class OneOfEach(TyperCommand):
