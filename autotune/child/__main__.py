@@ -49,7 +49,7 @@ from autotune.targets.commands.distributed import device_of_rank, world_size
 from autotune.targets.commands.program import of_ranks
 from autotune.targets.commands.watching import main_thread
 
-Work = Callable[..., Result]  # takes a request and its progress
+RequestHandler = Callable[..., Result]  # takes a request and its progress
 _PROCESS: dict[str, Any] = multiprocessing.current_process()._config  # type: ignore[attr-defined]  # workers inherit it
 # Frames of a failed run hold tensors. Freeing page-locked ones of a dead device throws in a C++ destructor, and the
 # process would abort before its result is written (torch 2.11, c10/cuda/CUDAEvent.h, `record`).
@@ -75,8 +75,8 @@ def main(arguments: Sequence[str]) -> int:
         hygiene.contain(folder)
     if of_ranks(request):
         become = partial(rank.take_part, do=_do)
-        work = partial(group.supervise, folder=folder, become=become)
-        return _do(request, folder, progress, started, born, work)
+        handler = partial(group.supervise, folder=folder, become=become)
+        return _do(request, folder, progress, started, born, handler)
     give_threads_back()
     if is_command(request.target or ""):
         main_thread.lend(lambda: fork_server.leave(_do(request, folder, progress, started, born)))
@@ -84,11 +84,16 @@ def main(arguments: Sequence[str]) -> int:
 
 
 def _do(
-    request: Request[Any], folder: Path, progress: Progress, started: str, born: int, work: Work | None = None
+    request: Request[Any],
+    folder: Path,
+    progress: Progress,
+    started: str,
+    born: int,
+    handler: RequestHandler | None = None,
 ) -> int:
-    """Write the result into the request's folder; return the exit status. `work`, if given, replaces our own work."""
+    """Write the result into the request's folder; return the exit status. `handler` replaces the request's own."""
     sockets = _folder_of_sockets()
-    result = _result(request, progress, started, work)
+    result = _result(request, progress, started, handler)
     if os.getpid() != born:  # a process that the target forked also returns here, and must write no result
         os._exit(0)
     goes_on = is_command(request.target or "") and world_size() > 1  # its workers still pass tensors on: the launcher
@@ -122,14 +127,14 @@ def _folder_of_sockets() -> str:
     return str(_PROCESS["tempdir"])
 
 
-def _result(request: Request[Any], progress: Progress, started: str, work: Work | None) -> Result:
+def _result(request: Request[Any], progress: Progress, started: str, handler: RequestHandler | None) -> Result:
     try:
         os.environ.update(hygiene.environ(request))
         os.environ.update(environ(request.process_config().values))  # the OpenMP runtime reads it once, with torch
-        if work is None:
+        if handler is None:
             _import_torch()
-            work = _work(request)
-        result = work(request, progress=progress)
+            handler = _handler_of(request)
+        result = handler(request, progress=progress)
         progress.phase("done")
     except BaseException as error:  # the only place that catches all: whatever happened is the result
         with suppress(Exception):  # the target may have closed the log
@@ -142,11 +147,11 @@ def _result(request: Request[Any], progress: Progress, started: str, work: Work 
     return replace(result, phase_seconds=seconds, started_at=started)
 
 
-def _work(request: Request[Any]) -> Work:
+def _handler_of(request: Request[Any]) -> RequestHandler:
     """Return the function that does the request. Imported here: torch must be loaded before, and imports take time."""
     module, _, function = MEASUREMENTS[type(request)].partition(":")
-    work: Work = getattr(import_module(module), function)
-    return work
+    handler: RequestHandler = getattr(import_module(module), function)
+    return handler
 
 
 def _import_torch() -> None:

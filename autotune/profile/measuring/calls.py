@@ -32,8 +32,8 @@ from autotune.targets.own_step import StepOptimizer
 
 _READS = ("item", "tolist", "cpu", "numpy", "__float__", "__int__", "__bool__", "__index__")
 _SHOWN = {"__float__": "float(tensor)", "__int__": "int(tensor)", "__bool__": "bool(tensor)", "__index__": "an index"}
-Watched = tuple[Any, str, Slowness, str]  # owner, name, kind, and name that is shown
-CALLS: tuple[Watched, ...] = (
+WatchedCall = tuple[Any, str, Slowness, str]  # owner, name, kind, and name that is shown
+CALLS: tuple[WatchedCall, ...] = (
     *((Tensor, name, "host read", _SHOWN.get(name, f".{name}()")) for name in _READS),
     *((torch, name, "host tensor", f"torch.{name}()") for name in ("tensor", "as_tensor", "from_numpy")),
     (gc, "collect", "collector", "gc.collect()"),
@@ -50,7 +50,7 @@ CALLS: tuple[Watched, ...] = (
 )
 # On an accelerator: the number of resulting values is known only when they are computed, and the host waits for that;
 # it also waits while memory is page-locked.
-SELECTIONS: tuple[Watched, ...] = (
+SELECTIONS: tuple[WatchedCall, ...] = (
     *((owner, "nonzero", "host read", "nonzero()") for owner in (torch, Tensor)),
     *((owner, "masked_select", "host read", "masked_select()") for owner in (torch, Tensor)),
     *((owner, "unique", "host read", "unique()") for owner in (torch, Tensor)),
@@ -65,7 +65,7 @@ _PARAMETER_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 LONG_LIST_SECONDS = 0.001  # of making a list: for longer ones the time of freeing is measured, too
 
 
-def metrics() -> list[Watched]:
+def metrics() -> list[WatchedCall]:
     """Return the metrics of torchmetrics, if it was imported."""
     library = sys.modules.get("torchmetrics")
     return [(getattr(library, name), "forward", "metric", "a metric") for name in _METRICS if library is not None]
@@ -84,7 +84,7 @@ class Calls:
     """Counts and times the calls that make the host wait, copy, write or clean up, by the user's line."""
 
     def __init__(
-        self, model: torch.nn.Module, stopwatch: Stopwatch, device: str, calls: tuple[Watched, ...] = CALLS
+        self, model: torch.nn.Module, stopwatch: Stopwatch, device: str, calls: tuple[WatchedCall, ...] = CALLS
     ) -> None:
         self._model, self._stopwatch = model, stopwatch
         self._watched = (*calls, *metrics(), *(() if device == "cpu" else SELECTIONS))

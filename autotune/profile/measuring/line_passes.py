@@ -22,7 +22,7 @@ from autotune.core.results import Outcome
 from autotune.machine.host import host_memory
 from autotune.machine.interference import interference_between, read_counters
 from autotune.profile.measuring.backward_watch import BackwardWatch
-from autotune.profile.measuring.calls import CALLS, Calls, Watched
+from autotune.profile.measuring.calls import CALLS, Calls, WatchedCall
 from autotune.profile.measuring.communication import GraphSearches
 from autotune.profile.measuring.core_time import moment, stretch_of
 from autotune.profile.measuring.early_exchanges import EarlyExchanges
@@ -53,7 +53,7 @@ class LinePasses:
     """The passes over one training, and their results so far."""
 
     PYTHON_IN: tuple[Part, ...] = ("forward", "optimizer")  # the parts in which Python outside of torch is looked at
-    CALLS: tuple[Watched, ...] = CALLS
+    CALLS: tuple[WatchedCall, ...] = CALLS
 
     def __init__(
         self, device: str, from_the_start: FromTheStart, asked: ProfileRequest, model: Callable[[], torch.nn.Module],

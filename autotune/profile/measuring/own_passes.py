@@ -14,7 +14,7 @@ from torch.optim import Optimizer
 
 from autotune.child import device as devices
 from autotune.errors import TargetError
-from autotune.profile.measuring.calls import CALLS, Watched
+from autotune.profile.measuring.calls import CALLS, WatchedCall
 from autotune.profile.measuring.line_passes import FromTheStart, LinePasses, Passing
 from autotune.profile.measuring.loading import LoadedLines
 from autotune.profile.measuring.own_parts import OwnParts
@@ -33,7 +33,7 @@ class UserLoopPasses(LinePasses):
     """All passes over one training, and their results."""
 
     PYTHON_IN: tuple[Part, ...] = ("forward", "optimizer", "other")  # what a loop does besides is the user's, too
-    CALLS: tuple[Watched, ...] = (*CALLS, (Optimizer, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"))
+    CALLS: tuple[WatchedCall, ...] = (*CALLS, (Optimizer, "zero_grad", "zeroing", "zero_grad(set_to_none=False)"))
 
     def __init__(self, session: OwnSession, device: str, from_the_start: FromTheStart, asked: ProfileRequest) -> None:
         super().__init__(device, from_the_start, asked, self._trained, lambda: self.parts.optimizers)
