@@ -9,7 +9,7 @@ from msgspec import Meta
 from autotune.core.records import Environment, Record
 from autotune.core.results import Isolation
 
-Seconds = Annotated[float, Meta(gt=0)]
+WaitSeconds = Annotated[float, Meta(gt=0)]
 
 
 class Timing(Record, frozen=True, kw_only=True):
@@ -20,15 +20,15 @@ class Timing(Record, frozen=True, kw_only=True):
     milliseconds; they must be longer than it takes to reach a restarted server.
     """
 
-    poll: Seconds = 0.3  # between two looks at the queue
-    beat: Seconds = 1.0  # between two signs of life of a worker
-    fence: Seconds = 10.0  # without a lease, until a worker stops what it runs
-    grace: Seconds = 12.0  # for which a lease is free, until the job is given to another worker
-    restarted: Seconds = 15.0  # after a start of the server, in which nobody is taken for lost
+    poll: WaitSeconds = 0.3  # between two looks at the queue
+    beat: WaitSeconds = 1.0  # between two signs of life of a worker
+    fence: WaitSeconds = 10.0  # without a lease, until a worker stops what it runs
+    grace: WaitSeconds = 12.0  # for which a lease is free, until the job is given to another worker
+    restarted: WaitSeconds = 15.0  # after a start of the server, in which nobody is taken for lost
     # With a server that cannot be reached, with a fleet without a worker, and with a search that nobody runs: long
     # enough to start what stopped once more, short enough that a scheduler soon has its GPUs back.
-    patience: Seconds = 600.0
-    gathering: Seconds = 120.0  # for the workers that are expected
+    patience: WaitSeconds = 600.0
+    gathering: WaitSeconds = 120.0  # for the workers that are expected
 
 
 class QueuedStudy(Record, frozen=True, kw_only=True):

@@ -17,23 +17,23 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 
-Shape = tuple[int, ...]
+ParameterShape = tuple[int, ...]
 SMALL, BLOCK = 4096, 256  # numbers: see above
 
 
-def _factored(shape: Shape, itemsize: int) -> int:
+def _factored(shape: ParameterShape, itemsize: int) -> int:
     if len(shape) < 2:
         return math.prod(shape) * itemsize
     *outer, rows, columns = shape
     return math.prod(outer) * (rows + columns) * itemsize
 
 
-def _of_8_bits(shape: Shape, itemsize: int) -> int:
+def _of_8_bits(shape: ParameterShape, itemsize: int) -> int:
     count = math.prod(shape)
     return 2 * (4 * count if count < SMALL else count + 4 * -(-count // BLOCK))
 
 
-_STATES: Mapping[str, Callable[[Shape, int], int]] = {
+_STATES: Mapping[str, Callable[[ParameterShape, int], int]] = {
     "SGD": lambda shape, itemsize: 0,
     "momentum": lambda shape, itemsize: math.prod(shape) * itemsize,
     "Adam": lambda shape, itemsize: 2 * math.prod(shape) * itemsize,
@@ -42,6 +42,6 @@ _STATES: Mapping[str, Callable[[Shape, int], int]] = {
 }
 
 
-def state_bytes(parameters: Sequence[tuple[Shape, int]]) -> dict[str, int]:
+def state_bytes(parameters: Sequence[tuple[ParameterShape, int]]) -> dict[str, int]:
     """Return the bytes by optimizer, for parameters of these shapes and bytes per number."""
     return {name: sum(of(shape, itemsize) for shape, itemsize in parameters) for name, of in _STATES.items()}

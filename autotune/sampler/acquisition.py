@@ -11,7 +11,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from autotune.sampler.grid import Floats, Integers
+from autotune.core.stats import Floats
+from autotune.sampler.grid import Integers
 from autotune.sampler.performance_model import PerformanceModel
 from autotune.sampler.posterior import Posterior
 from autotune.sampler.prediction import Prediction

@@ -12,8 +12,8 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from autotune.core.stats import Floats
 from autotune.sampler.configurations import Configurations, Points, distinct
-from autotune.sampler.grid import Floats
 from autotune.sampler.space import MOST_LISTED_CONFIGS, MOST_SAMPLED_CONFIGS
 
 CLIMBER_COUNT = 32  # guesses for which the fastest configuration is sought

@@ -17,9 +17,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotune.core.stats import Floats
 from autotune.sampler import fitted_data as known
 from autotune.sampler.fitted_data import ProbeData, alike, along
-from autotune.sampler.grid import Floats, Integers
+from autotune.sampler.grid import Integers
 from autotune.sampler.performance_model import PerformanceModel
 
 COVARIANCE_JITTER = 1e-9

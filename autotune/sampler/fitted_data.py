@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotune.core.stats import Floats
 from autotune.memory.model import PredictedPeak
-from autotune.sampler.grid import Floats, Integers
+from autotune.sampler.grid import Integers
 from autotune.sampler.observation import Observation
 from autotune.sampler.performance_model import PerformanceModel, Places
 

@@ -10,12 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from autotune.core.records import Value
+from autotune.core.stats import Floats
 from autotune.knobs import knob, worker_knob
 from autotune.knobs.base import MemoryEffect
 from autotune.knobs.influence import Factor, Influence
 from autotune.sampler.configurations import Configurations, Points
 
-Floats = NDArray[np.float64]
 Integers = NDArray[np.int64]
 BATCH, ACCUMULATION = "batch_size", "gradient_accumulation_steps"
 CERTAIN = Factor()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from autotune.sampler.grid import Floats
+from autotune.core.stats import Floats
 
 Terms = Callable[[Floats], Floats]  # (guesses, unknowns) to terms whose squares sum to minus twice the log posterior
 PARTICLE_COUNT = 128

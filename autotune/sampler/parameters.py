@@ -8,9 +8,10 @@ from itertools import pairwise
 import numpy as np
 
 from autotune.core.records import Value
+from autotune.core.stats import Floats
 from autotune.knobs import knob
 from autotune.knobs.influence import Factor
-from autotune.sampler.grid import CERTAIN, Floats, Grid, Hardware, Integers
+from autotune.sampler.grid import CERTAIN, Grid, Hardware, Integers
 
 # Every unknown is the logarithm of a positive quantity, with a normal prior (mean, standard deviation).
 # Sources: docs/notes/throughput.md 1 and 2 (half-saturation at 10 to 55 samples on a CPU, launches of 1 to 30 ms),

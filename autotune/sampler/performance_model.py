@@ -16,8 +16,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotune.core.stats import Floats
 from autotune.sampler import parameters as unknown
-from autotune.sampler.grid import Floats, Grid, Hardware, Integers
+from autotune.sampler.grid import Grid, Hardware, Integers
 from autotune.sampler.parameters import Parameters
 
 WORKER_DOUBLINGS = 3

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from autotune.core.stats import Floats
 from autotune.sampler.discrepancy import Discrepancy, discrepancy
 from autotune.sampler.fitted_data import ProbeData
-from autotune.sampler.grid import Floats, Integers
+from autotune.sampler.grid import Integers
 from autotune.sampler.importance_sampling import PARTICLE_COUNT, Terms, maximum, particles_around
 from autotune.sampler.parameters import OF_CLOCKS, OF_MEMORY
 from autotune.sampler.performance_model import PerformanceModel

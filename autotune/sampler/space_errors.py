@@ -11,8 +11,7 @@ from autotune.errors import UsageError
 from autotune.knobs.base import Circumstances, Knob
 from autotune.knobs.declared import text
 from autotune.knobs.parsing import option
-
-Values = tuple[Value, ...]
+from autotune.sampler.configurations import Values
 
 
 def unsettable(knob: Knob, facts: TargetFacts) -> str:

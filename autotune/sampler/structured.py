@@ -18,6 +18,7 @@ from threadpoolctl import threadpool_limits
 
 from autotune.core.probe_duration import ProbeDuration
 from autotune.core.records import Config, Value
+from autotune.core.stats import Floats
 from autotune.memory.model import PredictedPeak
 from autotune.sampler import acquisition
 from autotune.sampler.acquisition import Predictions
@@ -25,7 +26,7 @@ from autotune.sampler.candidates import CLIMBER_COUNT, climbed, known_candidates
 from autotune.sampler.configurations import Points, distinct
 from autotune.sampler.encoding import Encoding
 from autotune.sampler.fitted_data import gather
-from autotune.sampler.grid import Floats, Grid, Hardware, Integers, widened
+from autotune.sampler.grid import Grid, Hardware, Integers, widened
 from autotune.sampler.observation import ATTRIBUTE, recalled
 from autotune.sampler.performance_model import PerformanceModel
 from autotune.sampler.posterior import Fit, fit, posterior_of
