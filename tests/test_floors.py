@@ -235,14 +235,42 @@ def test_no_objective_is_asked_for_by_name_outside_its_file():
     assert asking == []
 
 
-def test_no_two_classes_share_a_name():
+def test_no_two_types_share_a_name():
     homes = {}
     for path in _modules():
-        for node in _tree(path).body:
-            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-                homes.setdefault(node.name, []).append(path.relative_to(PACKAGE).as_posix())
+        for name in {name for node in _tree(path).body for name in _types_named(node)}:
+            homes.setdefault(name, []).append(path.relative_to(PACKAGE).as_posix())
 
     assert {name: found for name, found in homes.items() if len(found) > 1} == {}
+
+
+def _types_named(node):
+    """Return the public types that a statement names: a class, or an alias, which alone is written `LikeThis`.
+
+    A `TypeVar` belongs to the functions that use it.
+    """
+    if isinstance(node, ast.ClassDef):
+        return [] if node.name.startswith("_") else [node.name]
+    if not isinstance(node, ast.Assign | ast.AnnAssign) or ast.unparse(node.value or node).startswith("TypeVar("):
+        return []
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return [one.id for one in targets if isinstance(one, ast.Name) and one.id[0].isupper() and not one.id.isupper()]
+
+
+@pytest.mark.parametrize(
+    ("code", "types"),
+    [
+        ("class Rates: ...", ["Rates"]),
+        ("Rates = tuple[int, float]", ["Rates"]),
+        ("Rates: TypeAlias = tuple[int, float]", ["Rates"]),
+        ("RATES = (1.0, 2.0)", []),
+        ("_Rates = tuple[int, float]", []),
+        ("rates = make()", []),
+        ('Module = TypeVar("Module", bound=nn.Module)', []),
+    ],
+)
+def test_types_are_known_by_how_they_are_written(code, types):
+    assert _types_named(ast.parse(code).body[0]) == types
 
 
 def test_no_two_thresholds_share_a_name():
