@@ -13,7 +13,7 @@ from autotune.core import codec
 from autotune.core.codes import Code
 from autotune.core.interference_readings import GpuUse, HostInterference
 from autotune.core.notices import notice
-from autotune.core.records import Config, Environment, Finding, Goal, StepFacts, StudyRequest, TargetFacts
+from autotune.core.records import CheckLine, Config, Environment, Goal, StepFacts, StudyRequest, TargetFacts
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import IsolatedTiming, Measurement, MemoryPeak, Outcome, ProbeResult, Trial
 from autotune.precision.records import LossRun, PrecisionCheckRequest, PrecisionCheckResult
@@ -46,9 +46,9 @@ FACTS = TargetFacts(
     checkpointable_blocks=16,
     data="dataset",
     dataset_samples=1_281_167,
-    findings=(
-        Finding(name="model", text="ResNet, 25.6 M parameters"),
-        Finding(name="loss", text="cross_entropy", inferred=True, override="loss(model, batch)"),
+    check_lines=(
+        CheckLine(name="model", text="ResNet, 25.6 M parameters"),
+        CheckLine(name="loss", text="cross_entropy", inferred=True, override="loss(model, batch)"),
     ),
     step=StepFacts(loss=2.3, seconds=0.4, parameters_with_gradient=161, trainable_parameters=161),
 )

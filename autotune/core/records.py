@@ -145,8 +145,8 @@ class Environment(Record, frozen=True, kw_only=True):
         return self.device.partition(":")[0]
 
 
-class Finding(Record, frozen=True, kw_only=True):
-    """One part that `check` found in a target, and whether it was written or inferred."""
+class CheckLine(Record, frozen=True, kw_only=True):
+    """One line of `autotune check`: a part of the target, and whether it was written or inferred."""
 
     name: str
     text: str
@@ -249,7 +249,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     found: dict[str, Value] = {}  # knob name -> the value that the user's code sets, if it is not the default
     update: tuple[str, ...] = ()  # agreed names that the file has for the end of a step: clip_grad_norm, step, ...
     declared: tuple[Declaration, ...] = ()  # knobs of the user's own
-    findings: tuple[Finding, ...] = ()
+    check_lines: tuple[CheckLine, ...] = msgspec.field(default=(), name="findings")
     step: StepFacts | None = None
 
     @property

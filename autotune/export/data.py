@@ -122,7 +122,7 @@ def data_of(facts: TargetFacts | None, target: str = "") -> ExportedData:
         takes_workers=facts.takes_workers,
         has_collate=facts.has_collate,
         has_sampler=facts.has_sampler,
-        has_loss=any(finding.name == "loss" and not finding.inferred for finding in facts.findings),
+        has_loss=any(one.name == "loss" and not one.inferred for one in facts.check_lines),
     )
 
 

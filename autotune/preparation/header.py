@@ -33,7 +33,7 @@ def opening_lines(
     environment, facts = request.environment, request.facts
     device = "CPU" if environment.device == "cpu" else environment.device_name and environment.device.upper()
     samples = "" if facts.dataset_samples is None else f" · {facts.dataset_samples:,} samples"
-    inferred = [f"{finding.name} inferred" for finding in facts.findings if finding.inferred]
+    inferred = [f"{one.name} inferred" for one in facts.check_lines if one.inferred]
     limit = f", limited to {format_bytes(request.memory_limit_bytes)}" if request.goal.memory_limit_bytes else ""
     state = "refused" if refused else "resumed" if resumed else "new"
     configurations = counted(len(space.configs), "configuration")
@@ -62,7 +62,7 @@ def notes_before_the_search(request: StudyRequest) -> list[str]:
         ]
     if not request.facts.owns_loop:
         return []
-    told = [finding for finding in request.facts.findings if finding.needs_attention]
+    told = [one for one in request.facts.check_lines if one.needs_attention]
     return [capitalized(one.text) + f" ({one.override})" * bool(one.override) + "." for one in told]
 
 

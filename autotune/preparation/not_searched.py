@@ -90,7 +90,7 @@ def _unsettable(request: StudyRequest) -> list[str]:
     here = Circumstances(facts=facts, environment=request.environment, global_batch=None)
     unsettable = [one for one in KNOBS if not is_settable(one.name, facts)]
     carried = Command.parse(request.target).knobs if is_command(request.target) else ()
-    told_of = {finding.name for finding in facts.findings}  # with the reason
+    told_of = {one.name for one in facts.check_lines}  # with the reason
     names = [
         one.label for one in unsettable
         if one.name not in carried and one.label not in told_of and not one.on_request and len(one.domain(here)) > 1

@@ -54,7 +54,7 @@ def on_shapes(
 
 
 def with_shapes(result: ProfileResult, asked: ProfileRequest, found: ShapeRun) -> ProfileResult:
-    """Return the result with the shape run's findings, or the reason why there are none.
+    """Return the result with what the shape run saw, or the reason why it saw nothing.
 
     Raises `OutOfMemory` for a profile that ran out of memory; the message names the largest parts.
     """

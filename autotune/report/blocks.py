@@ -23,7 +23,7 @@ LONGEST_PADDED = 60  # a longer text must not push the next column off the scree
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One line of `autotune doctor`: the subject, the finding, and the advice."""
+    """One line of `autotune doctor`: the subject, what was seen of it, and the advice."""
 
     name: str
     text: str
@@ -64,24 +64,24 @@ def check_block(
     target: str, facts: TargetFacts, environment: Environment, domains: Mapping[str, Sequence[Value]],
     settled: Sequence[str] = (), left_out: Sequence[str] = (),
 ) -> Text:  # fmt: skip
-    """Return the findings in a target, those inferred (with the line that would replace them), and the tuned knobs.
+    """Return the lines about a target, those inferred with what would replace them, and the tuned knobs.
 
     `settled` has the global batch that would be held and the baseline; `left_out` the knobs that users may expect but
     are not tuned.
     """
     block = Text().append(f"{plain(target)}\n", "bold")
-    names = max((len(finding.name) for finding in facts.findings), default=0) + FEWEST_GAP
+    names = max((len(one.name) for one in facts.check_lines), default=0) + FEWEST_GAP
     gap = " " * FEWEST_GAP
-    overridden = [len(plain(finding.text)) for finding in facts.findings if finding.override]
+    overridden = [len(plain(one.text)) for one in facts.check_lines if one.override]
     texts = max((length for length in overridden if length <= LONGEST_PADDED), default=0)
-    own = len(facts.findings) - len(facts.declared)  # behind them come knobs of the user's, with any name
-    for at, finding in enumerate(facts.findings):
-        if finding.name == "step" and at < own:
+    own = len(facts.check_lines) - len(facts.declared)  # behind them come knobs of the user's, with any name
+    for at, one in enumerate(facts.check_lines):
+        if one.name == "step" and at < own:
             continue  # it has its own line below, with its time
-        sign, style = SIGNS["advice" if finding.inferred or finding.needs_attention else "good"]
-        block.append(f"  {sign} ", style).append(plain(finding.name).ljust(names))
-        override = f"override: {plain(finding.override)}" if finding.override else ""
-        block.append(f"{plain(finding.text).ljust(texts)}{gap}{override}".rstrip() + "\n")
+        sign, style = SIGNS["advice" if one.inferred or one.needs_attention else "good"]
+        block.append(f"  {sign} ", style).append(plain(one.name).ljust(names))
+        override = f"override: {plain(one.override)}" if one.override else ""
+        block.append(f"{plain(one.text).ljust(texts)}{gap}{override}".rstrip() + "\n")
     if facts.step is not None:
         step = facts.step
         learns = step.parameters_with_gradient == step.trainable_parameters and step.loss is not None
@@ -98,7 +98,7 @@ def check_block(
 
 
 def doctor_block(checks: Sequence[Check]) -> Text:
-    """Return the findings about a machine, with advice, and a last line that says whether it is fit."""
+    """Return the lines about a machine, with advice, and a last line that says whether it is fit."""
     block = Text()
     width = max((len(check.name) for check in checks), default=0) + FEWEST_GAP
     for check in checks:

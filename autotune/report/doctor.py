@@ -1,4 +1,4 @@
-"""The checks of `autotune doctor`: from facts to findings with advice."""
+"""The checks of `autotune doctor`: from facts to lines with advice."""
 
 from __future__ import annotations
 

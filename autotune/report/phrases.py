@@ -289,7 +289,7 @@ def environment_line(environment: Environment) -> str:
 def task_line(facts: TargetFacts) -> str:
     """Model and data: `ResNet, 25.6 M parameters · dataset, 1,281,167 samples`."""
     samples = "" if facts.dataset_samples is None else f", {facts.dataset_samples:,} samples"
-    inferred = [finding.text for finding in facts.findings if finding.inferred]
+    inferred = [one.text for one in facts.check_lines if one.inferred]
     return plain(
         " · ".join([f"{facts.name}, {format_count(facts.parameter_count)} parameters", facts.data + samples, *inferred])
     )

@@ -21,7 +21,7 @@ def unsettable(knob: Knob, facts: TargetFacts) -> str:
             f"{knob.name} cannot be set: step() of the target takes its optimizer steps for each batch by itself. How "
             f"losses of several batches add up is not known. Leave {option(knob.name)} out."
         )
-    if why := next((one.text for one in facts.findings if one.name == knob.label), ""):
+    if why := next((one.text for one in facts.check_lines if one.name == knob.label), ""):
         return f"{knob.name} is {why}. A loop of the target's own is only observed. Leave {option(knob.name)} out."
     return (
         f"{knob.name} cannot be set: the command takes no argument for it, and it cannot be set from outside. "

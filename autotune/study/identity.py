@@ -24,7 +24,7 @@ MOMENTARY = ("shm_bytes", "mallocs", "variables")  # of the environment: its mom
 # Fields of the target that are not compared: facts of its one step, texts, sources of settings and space, and facts
 # that earlier versions did not note.
 OBSERVED = (
-    "findings", "step", "baseline", "space", "global_batch_size", "framework", "is_program", "loader_options",
+    "check_lines", "step", "baseline", "space", "global_batch_size", "framework", "is_program", "loader_options",
     "declared", "calls_attention", "compiles_itself", "ranks", "has_data_parallel",
     "finds_unused_parameters",
     "ranks_differ",

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from autotune.core.records import Finding, OwnFramework
+from autotune.core.records import CheckLine, OwnFramework
 from autotune.errors import TargetError
 from autotune.targets.guesses import Unread, loss_line
 from autotune.targets.named_arguments import bind
@@ -64,7 +64,7 @@ class Contract:
     theirs: dict[str, str] = field(default_factory=dict)  # the user's name by agreed name: "Net.training_step"
     loader: dict[str, Any] = field(default_factory=dict)  # further arguments of a DataLoader that has workers
     framework: OwnFramework = "torch"  # whose arguments the user's own object takes
-    notes: tuple[Finding, ...] = ()  # findings for `check` about user code that is not run
+    notes: tuple[CheckLine, ...] = ()  # about user code that is not run
 
     def __post_init__(self) -> None:
         for name in _FUNCTIONS_ONLY:

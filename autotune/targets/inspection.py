@@ -12,7 +12,7 @@ from typing import Any
 from msgspec.structs import replace
 from torch import nn
 
-from autotune.core.records import Config, Declaration, Finding, StepFacts, TargetFacts, Value
+from autotune.core.records import CheckLine, Config, Declaration, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS, defaults, found, plan_of, worker_knob
 from autotune.knobs.base import SHORT_CYCLE, Plan
@@ -24,19 +24,19 @@ from autotune.targets.attention import Attention
 from autotune.targets.base import Order, Session, Step, Watch, check_effect
 from autotune.targets.batches import describe, layout
 from autotune.targets.build import assemble, common_arguments, run_setup
+from autotune.targets.check_lines import check_lines, loader_options, step_line, takes_workers
 from autotune.targets.commands.watching.stepped_parameters import SteppedParameters
 from autotune.targets.contract import OF_A_STEP, Contract
 from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
 from autotune.targets.declared_knobs import described
 from autotune.targets.declared_settings import DeclaredSettings, read_settings
-from autotune.targets.findings import findings, loader_options, step_finding, takes_workers
 from autotune.targets.live_modules import class_name
 from autotune.targets.loop import Training
 from autotune.targets.model_facts import model_facts
 from autotune.targets.optimizer_facts import Updates
 from autotune.targets.own_loop import OwnLoop, OwnSession
-from autotune.targets.ranks import parallel, rank_findings, sharding, world
+from autotune.targets.ranks import parallel, rank_check_lines, sharding, world
 from autotune.targets.ranks.exposed import exposed_share
 from autotune.targets.ranks.gradient_agreement import Agreement
 from autotune.targets.reference import TargetPlace
@@ -63,9 +63,9 @@ def inspect(
         else:
             facts = _contract(found, reference, device, config, phase)
     is_command = reference.command is not None
-    told = [*rank_findings.untuned_parallelism(reference.file)]  # a command tells of its script itself
-    told += [Finding(name=one.name, text=described(one, of_command=is_command)) for one in declared]
-    return replace(facts, declared=declared, findings=(*facts.findings, *told))
+    told = [*rank_check_lines.untuned_parallelism(reference.file)]  # a command tells of its script itself
+    told += [CheckLine(name=one.name, text=described(one, of_command=is_command)) for one in declared]
+    return replace(facts, declared=declared, check_lines=(*facts.check_lines, *told))
 
 
 def _contract(
@@ -117,16 +117,16 @@ def _contract(
         is_deterministic=switches.is_deterministic(),
         found=own,
         update=tuple(name for name in OF_A_STEP if name in contract),
-        findings=(
-            *findings(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_loader_worker),
-            *sharding.findings(data.kind, first.batch, first.batches, contract.line(contract.data)),
-            *rank_findings.findings(
+        check_lines=(
+            *check_lines(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_loader_worker),
+            *sharding.check_lines(data.kind, first.batch, first.batches, contract.line(contract.data)),
+            *rank_check_lines.check_lines(
                 training.model,
                 reference.file,
                 all_got_gradients=facts.parameters_with_gradient == facts.trainable_parameters,
                 finds_unused=parallel.finds_unused(contract),
             ),
-            *switches.float32_finding(device),
+            *switches.float32_check_lines(device),
         ),
         step=facts,
     )
@@ -176,7 +176,7 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Phase, *
         compiles_itself=not plan.compiles and switches.compiled_graphs() > first.graphs_before,
         is_deterministic=switches.is_deterministic(),
         found={} if config else found(defaults() | known, session.observed()),
-        findings=(*facts.findings, *stepped.findings, step_finding(step), *switches.float32_finding(device)),
+        check_lines=(*facts.check_lines, *stepped.check_lines, step_line(step), *switches.float32_check_lines(device)),
     )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from autotune.core.records import Finding
+from autotune.core.records import CheckLine
 from autotune.knobs.activation_memory_budget import ALL
 from autotune.knobs.sdpa_backend import KERNELS
 from autotune.knobs.tf32 import LEAST_CAPABILITY, state
@@ -50,12 +50,12 @@ def is_deterministic() -> bool:
     return torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
 
 
-def float32_finding(device: str) -> list[Finding]:
-    """Return a finding on whether float32 products and convolutions use TF32; none on a device without TF32."""
+def float32_check_lines(device: str) -> list[CheckLine]:
+    """Return a line of `check` on whether float32 products and convolutions use TF32; none on a device without TF32."""
     if not device.startswith("cuda") or torch.cuda.get_device_capability(device)[0] < LEAST_CAPABILITY:
         return []
     words = state(products=_has_tf32_products(), convolutions=torch.backends.cudnn.allow_tf32)
-    return [Finding(name="float32", text=words)]
+    return [CheckLine(name="float32", text=words)]
 
 
 def _has_tf32_products() -> bool:

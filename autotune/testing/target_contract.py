@@ -91,7 +91,7 @@ class TargetContract:
         assert facts.dataset_samples is None or facts.dataset_samples >= 48
         assert facts.step is not None and facts.step.loss is not None
         assert facts.step.parameters_with_gradient == facts.step.trainable_parameters > 0
-        assert facts.findings
+        assert facts.check_lines
 
     def test_every_step_has_the_samples_that_were_asked_for(self, tmp_path: Path) -> None:
         for batch, accumulated in ((4, 1), (4, 2), (16, 1)):

@@ -15,7 +15,7 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from autotune.core.records import Config, Finding, TargetFacts
+from autotune.core.records import CheckLine, Config, TargetFacts
 from autotune.knobs.base import Plan
 from autotune.targets import kinds, resolve
 from autotune.targets.loaded import Loaded
@@ -183,9 +183,9 @@ class HandWritten(OwnLoop):
         return True
 
     def facts(self) -> TargetFacts:
-        own = (Finding(name="loop", text="fit()"),)
+        own = (CheckLine(name="loop", text="fit()"),)
         return TargetFacts(
-            **model_facts(self._model), name="Net", data="dataset", dataset_samples=64, owns_loop=True, findings=own
+            **model_facts(self._model), name="Net", data="dataset", dataset_samples=64, owns_loop=True, check_lines=own
         )
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from autotune.core import codec
 from autotune.core.measurements import decode
-from autotune.core.records import Config, Goal
+from autotune.core.records import Config, Goal, TargetFacts
 from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult
 from autotune.errors import StudyError
@@ -71,6 +71,13 @@ def test_the_purpose_that_an_earlier_version_called_worth_is_read_as_ablation(re
     request = ProbeRequest(target="model.py", config=CONFIG, device="cpu", purpose="ablation")
 
     assert read(msgspec.json.encode({**msgspec.to_builtins(request), "purpose": "worth"})) == request
+
+
+def test_lines_of_check_have_the_name_that_files_always_gave_them():
+    written = codec.encode(reporting.FACTS)
+
+    assert [line["name"] for line in msgspec.json.decode(written)["findings"]] == ["model", "loss"]
+    assert codec.decode(written, TargetFacts) == reporting.FACTS
 
 
 def test_a_former_field_of_a_record_within_is_left_out_too():

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from autotune.core import codec
-from autotune.core.records import Finding, Value
+from autotune.core.records import CheckLine, Value
 from autotune.errors import UsageError
 from autotune.export import deepspeed, huggingface, lightning, loop
 from autotune.export.recipe import ASSUMED
@@ -32,7 +32,7 @@ from tests.reporting import ENVIRONMENT, FACTS, recommendation, request, view, w
 DOCUMENT = Path(__file__).parents[2] / "docs" / "using-the-answer.md"
 MICRO, STEPS, MICRO_BATCHES = 4, 4, 7  # seven micro-batches an epoch leave three over
 ACCUMULATED: dict[str, Value] = {"batch_size": MICRO, "gradient_accumulation_steps": STEPS}
-OWN_LOSS = (Finding(name="loss", text="loss(model, batch)"),)
+OWN_LOSS = (CheckLine(name="loss", text="loss(model, batch)"),)
 
 
 def rows() -> list[tuple[Tensor, Tensor]]:
@@ -207,7 +207,9 @@ def test_a_loss_of_the_targets_own_gets_model_and_batch(layout: Any) -> None:
         inputs, targets = batch.values() if layout == "dict" else batch
         return nn.functional.cross_entropy(model(inputs), targets)
 
-    text = loop.text(exported(values=ACCUMULATED, findings=OWN_LOSS, batch_layout=layout, has_collate=layout == "dict"))
+    text = loop.text(
+        exported(values=ACCUMULATED, check_lines=OWN_LOSS, batch_layout=layout, has_collate=layout == "dict")
+    )
     text = text
 
     def collate(samples: Any) -> Any:
@@ -268,7 +270,7 @@ BATCHES = {
 def test_the_loss_gets_the_batch_in_the_containers_that_a_probe_gives_it(
     monkeypatch: pytest.MonkeyPatch, device: str, values: dict[str, Value], batch: Any
 ) -> None:
-    facts = {"findings": OWN_LOSS, "batch_layout": layout(batch, is_unpacked=False), "data": "batch"}
+    facts = {"check_lines": OWN_LOSS, "batch_layout": layout(batch, is_unpacked=False), "data": "batch"}
     (given,) = batches_of_the_loss(loop.text(exported(values=values, device=device, **facts)), [batch])
 
     monkeypatch.setattr("autotune.export.torch._require", lambda device: None)  # no machine has a device called meta
@@ -299,7 +301,9 @@ def test_what_moves_itself_is_asked_to() -> None:
             """Tells where it is asked to go."""
             return f"on {device}"
 
-    text = loop.text(exported(values=ACCUMULATED, device="meta", findings=OWN_LOSS, batch_layout="other", data="batch"))
+    text = loop.text(
+        exported(values=ACCUMULATED, device="meta", check_lines=OWN_LOSS, batch_layout="other", data="batch")
+    )
     given = batches_of_the_loss(text, [Graph(), [Graph()]])
 
     assert given == ["on meta", ["on meta"]]
@@ -308,7 +312,7 @@ def test_what_moves_itself_is_asked_to() -> None:
 @pytest.mark.parametrize("batch", BATCHES.values(), ids=BATCHES)
 @pytest.mark.parametrize("framework", TRAINERS)
 def test_where_a_framework_moves_the_batch_only_its_images_are_converted(framework: Framework, batch: Any) -> None:
-    facts = {"device": "cuda", "findings": OWN_LOSS, "batch_layout": layout(batch, is_unpacked=False)}
+    facts = {"device": "cuda", "check_lines": OWN_LOSS, "batch_layout": layout(batch, is_unpacked=False)}
     text = TRAINERS[framework].text(exported(framework, {"channels_last": True}, **facts))
 
     names = {"batch": batch}
@@ -338,7 +342,7 @@ def for_each_batch(text: str) -> str:
 @pytest.mark.parametrize("framework", TRAINERS)
 def test_a_plain_pair_needs_no_function_for_its_images(framework: Framework) -> None:
     text = TRAINERS[framework].text(
-        exported(framework, {"channels_last": True}, findings=OWN_LOSS, batch_layout="pair")
+        exported(framework, {"channels_last": True}, check_lines=OWN_LOSS, batch_layout="pair")
     )
 
     assert "def " not in text
@@ -369,7 +373,11 @@ def test_inputs_of_any_rank_are_trained_on_and_only_images_are_converted(rank: i
 
     text = loop.text(
         exported(
-            values={"channels_last": True}, findings=own_loss, batch_layout="pair", data="batch", dataset_samples=None
+            values={"channels_last": True},
+            check_lines=own_loss,
+            batch_layout="pair",
+            data="batch",
+            dataset_samples=None,
         )
     )
     model = Model()
@@ -383,7 +391,7 @@ def test_inputs_of_any_rank_are_trained_on_and_only_images_are_converted(rank: i
 
 
 def test_deepspeed_has_the_conversion_beside_its_file() -> None:
-    facts = {"device": "cuda", "findings": OWN_LOSS, "batch_layout": "tuple"}
+    facts = {"device": "cuda", "check_lines": OWN_LOSS, "batch_layout": "tuple"}
 
     beside = "\n".join(deepspeed.lines_beside(exported(Framework.DEEPSPEED, {"channels_last": True}, **facts)))
 
@@ -394,7 +402,7 @@ def test_deepspeed_has_the_conversion_beside_its_file() -> None:
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_plain_batches_are_moved_without_a_function(device: str, own_loss: Any) -> None:
     plain = "pair" if not own_loss else "tensor"
-    text = loop.text(exported(values={"channels_last": True}, device=device, batch_layout=plain, findings=own_loss))
+    text = loop.text(exported(values={"channels_last": True}, device=device, batch_layout=plain, check_lines=own_loss))
 
     assert "def " not in text
 
@@ -489,7 +497,7 @@ def test_what_an_earlier_version_left_is_exported_as_its_study_says_or_as_pairs(
     written(tmp_path / "studies" / "kept", (), old)
     (tmp_path / "studies" / "kept" / "study.json").unlink()
     written(tmp_path / "studies" / "whole", (), old)
-    codec.write(tmp_path / "studies" / "whole" / "study.json", request(facts=replace(FACTS, findings=OWN_LOSS)))
+    codec.write(tmp_path / "studies" / "whole" / "study.json", request(facts=replace(FACTS, check_lines=OWN_LOSS)))
 
     alone, beside = (run_here(tmp_path, "export", name, "--to", "torch").stdout for name in ("kept", "whole"))
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from autotune.core.records import Finding, Value
+from autotune.core.records import CheckLine, Value
 from autotune.errors import UsageError
 from autotune.export import accelerate, deepspeed, huggingface, lightning, loop, torchtitan
 from autotune.export.merging import merged
@@ -335,7 +335,7 @@ def test_data_that_the_targets_own_code_shares_out_is_not_shared_out_once_more(
 
 
 def test_a_loss_of_the_targets_own_is_told_how_it_has_to_call_a_model_that_is_wrapped() -> None:
-    own = {"findings": (Finding(name="loss", text="loss(model, batch)"),)}
+    own = {"check_lines": (CheckLine(name="loss", text="loss(model, batch)"),)}
 
     assert "Your loss has to call model(...)" in loop.text(exported(ranks=2, **own))
     assert "has to call" not in loop.text(exported(**own)) + loop.text(exported(ranks=2))

@@ -299,9 +299,9 @@ def test_what_learns_the_same_or_need_not_passes(inspect, text):
 
     assert found.outcome is Outcome.OK, found.failure
     assert (found.facts.ranks, found.facts.of_rank, found.facts.ranks_differ) == (2, None, ())
-    assert [one.text for one in found.facts.findings if one.name == "ranks" and one.needs_attention] == []
+    assert [one.text for one in found.facts.check_lines if one.name == "ranks" and one.needs_attention] == []
     averaged = "the same after 5 optimizer steps: the script averages them itself"
-    assert [averaged in one.text for one in found.facts.findings if "different values" in one.text] == (
+    assert [averaged in one.text for one in found.facts.check_lines if "different values" in one.text] == (
         [True] if text.endswith(LOCAL_SGD) else []
     )
 
@@ -323,7 +323,7 @@ def test_what_is_probably_meant_to_differ_is_told_and_not_refused(inspect, text,
 
     assert found.outcome is Outcome.OK, found.failure
     assert found.facts.ranks_differ[0] == name
-    (said,) = [one.text for one in found.facts.findings if one.name == "ranks" and one.needs_attention]
+    (said,) = [one.text for one in found.facts.check_lines if one.name == "ranks" and one.needs_attention]
     assert name in said
     assert words in said
 
@@ -339,7 +339,7 @@ def test_buffers_that_each_rank_drew_with_another_seed_are_told_and_not_refused(
     assert found.outcome is Outcome.OK, found.failure
     (name,) = found.facts.ranks_differ
     assert name.endswith("Net.omega")
-    (said,) = [one.text for one in found.facts.findings if one.name == "ranks" and one.needs_attention]
+    (said,) = [one.text for one in found.facts.check_lines if one.name == "ranks" and one.needs_attention]
     assert said.startswith(f"the ranks had different values of {name} after each of 17 optimizer steps: buffers that")
 
 
@@ -363,8 +363,8 @@ def test_buffers_of_an_ordinary_training_are_not_told_and_batch_norm_is(inspect,
 
     assert found.outcome is Outcome.OK, found.failure
     assert found.facts.ranks_differ == ()
-    assert [one.text for one in found.facts.findings if one.name == "ranks" and one.needs_attention] == []
-    (said,) = [one for one in found.facts.findings if one.name == "BatchNorm"]
+    assert [one.text for one in found.facts.check_lines if one.name == "ranks" and one.needs_attention] == []
+    (said,) = [one for one in found.facts.check_lines if one.name == "BatchNorm"]
     assert said.text.startswith("1 layer with the statistics of one rank's micro-batch, not of all 2: the size of that")
     assert said.needs_attention
 
@@ -375,7 +375,7 @@ def test_ranks_with_models_of_their_own_are_told_nothing_of_buffers_and_batch_no
 
     assert found.outcome is Outcome.OK, found.failure
     assert (found.facts.ranks_differ, found.facts.has_batch_norm) == ((), True)
-    assert [one.text for one in found.facts.findings if one.name == "BatchNorm" or "differ" in one.text] == []
+    assert [one.text for one in found.facts.check_lines if one.name == "BatchNorm" or "differ" in one.text] == []
 
 
 def test_a_model_that_is_shared_out_has_its_facts_however_the_script_goes_on(inspect):
@@ -384,7 +384,7 @@ def test_a_model_that_is_shared_out_has_its_facts_however_the_script_goes_on(ins
     assert found.outcome is Outcome.OK, found.failure
     facts = found.facts
     assert (facts.name, facts.parameter_count, facts.has_batch_norm) == ("Net", 74, True)
-    assert [one.text for one in facts.findings if one.name == "model"] == ["Net, 74 parameters"]
+    assert [one.text for one in facts.check_lines if one.name == "model"] == ["Net, 74 parameters"]
 
 
 def test_a_model_whose_first_step_the_gradient_scaler_left_out_has_its_facts(inspect):
@@ -398,7 +398,7 @@ def test_synchronised_batch_norm_is_told(inspect):
     found = inspect(SYNCHRONISED_NORM + SGD + ALL_AVERAGED)
 
     assert found.outcome is Outcome.OK, found.failure
-    (said,) = [one for one in found.facts.findings if one.name == "BatchNorm"]
+    (said,) = [one for one in found.facts.check_lines if one.name == "BatchNorm"]
     assert said.text.startswith("1 layer of SyncBatchNorm: statistics of all ranks")
     assert not said.needs_attention
 
@@ -407,7 +407,9 @@ def test_epochs_of_different_length_are_told(inspect):
     found = inspect("model = DDP(nn.Linear(4, 2))" + SGD + UNEVEN + LOOP)
 
     assert found.outcome is Outcome.OK, found.failure
-    (text,) = [one.text for one in found.facts.findings if "the ranks have 16 and 24 batches in an epoch" in one.text]
+    (text,) = [
+        one.text for one in found.facts.check_lines if "the ranks have 16 and 24 batches in an epoch" in one.text
+    ]
     assert text.endswith("Join (train.py:15)")
 
 
@@ -424,7 +426,7 @@ def test_under_join_they_may_have_different_lengths(inspect):
     found = inspect("model = DDP(nn.Linear(4, 2))" + SGD + UNEVEN + JOIN)
 
     assert found.outcome is Outcome.OK, found.failure
-    (one,) = [one for one in found.facts.findings if "batches in an epoch" in one.text]
+    (one,) = [one for one in found.facts.check_lines if "batches in an epoch" in one.text]
     assert (one.text, one.needs_attention) == (
         "the ranks have 16 and 24 batches in an epoch, and train under Join, so that none waits for ever (train.py:15)",
         False,
@@ -438,6 +440,6 @@ def test_what_a_wrapper_does_without_need_is_told_with_its_line(inspect):
     found = inspect("model = DDP(nn.Linear(4, 2), find_unused_parameters=True)" + SGD + outside)
 
     assert found.outcome is Outcome.OK, found.failure
-    told = [one.text for one in found.facts.findings if one.name == "ranks" and one.needs_attention]
+    told = [one.text for one in found.facts.check_lines if one.name == "ranks" and one.needs_attention]
     assert [text for text in told if "every parameter got a gradient: leave it out (train.py:12)" in text]
     assert [text for text in told if "the forward pass in train.py:17 is outside of no_sync()" in text]

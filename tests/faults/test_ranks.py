@@ -104,7 +104,7 @@ def test_what_ranks_do_today_is_looked_at_once(launcher, tmp_path):
 
     assert found.outcome is Outcome.OK, found.failure
     assert (found.facts.name, found.facts.ranks, found.facts.baseline["batch_size"]) == ("Linear", 2, 8)
-    assert "2 ranks, started by torchrun; batch_size is that of one" in [one.text for one in found.facts.findings]
+    assert "2 ranks, started by torchrun; batch_size is that of one" in [one.text for one in found.facts.check_lines]
 
 
 def test_losses_of_ranks_are_compared_as_means(launcher, tmp_path):

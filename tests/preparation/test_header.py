@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.cli.dry_run import print_preview
-from autotune.core.records import Finding, Goal, Limit, StepFacts
+from autotune.core.records import CheckLine, Goal, Limit, StepFacts
 from autotune.preparation.header import held_phrase, opening_lines
 from autotune.preparation.not_searched import not_searched
 from autotune.preparation.settings import Settings
@@ -144,8 +144,8 @@ def test_what_a_command_does_not_take_is_said_with_what_follows(settable, held, 
 
 
 def test_a_loop_of_the_users_says_itself_what_it_does_not_take():
-    own = Finding(name="precision", text="not tuned: the Trainer has precision='bf16-true'")
-    of = facts(settable=("batch_size", "num_workers"), owns_loop=True, has_convolution=False, findings=(own,))
+    own = CheckLine(name="precision", text="not tuned: the Trainer has precision='bf16-true'")
+    of = facts(settable=("batch_size", "num_workers"), owns_loop=True, has_convolution=False, check_lines=(own,))
     goal, today = Goal(global_batch=64), config(batch_size=64)
 
     told = not_searched(study_request(goal=goal, facts=of), space(goal, today, of=of), ASKED)

@@ -56,20 +56,20 @@ def test_check_marks_inferences_and_names_the_line_that_replaces_them() -> None:
 
 
 def test_check_names_a_knob_of_the_users_own_whatever_it_is_called() -> None:
-    step = replace(FACTS.findings[0], name="step", text="of the target", inferred=False)
+    step = replace(FACTS.check_lines[0], name="step", text="of the target", inferred=False)
     yours = replace(step, text="1, 2: yours, handed to model()")
     declared = (Declaration(name="step", values=(1, 2), default=1, takers=("model",)),)
 
-    text = printed(check_block("m", replace(FACTS, findings=(step, yours), declared=declared), ENVIRONMENT, {}))
+    text = printed(check_block("m", replace(FACTS, check_lines=(step, yours), declared=declared), ENVIRONMENT, {}))
 
     assert "step   1, 2: yours" in text
     assert "of the target" not in text
 
 
 def test_check_does_not_tick_what_the_user_should_look_at() -> None:
-    unknown = replace(FACTS.findings[0], name="worst batch", text="not known", inferred=False, needs_attention=True)
+    unknown = replace(FACTS.check_lines[0], name="worst batch", text="not known", inferred=False, needs_attention=True)
 
-    assert "! worst batch" in printed(check_block("model.py", replace(FACTS, findings=(unknown,)), ENVIRONMENT, {}))
+    assert "! worst batch" in printed(check_block("model.py", replace(FACTS, check_lines=(unknown,)), ENVIRONMENT, {}))
 
 
 def test_check_does_not_tick_a_loss_that_is_not_finite() -> None:
@@ -80,9 +80,9 @@ def test_check_does_not_tick_a_loss_that_is_not_finite() -> None:
 
 
 def test_what_is_found_and_what_replaces_it_stay_apart_however_long_it_is() -> None:
-    long = replace(FACTS.findings[0], text="x" * 90, inferred=True, override="loss(model, batch)")
+    long = replace(FACTS.check_lines[0], text="x" * 90, inferred=True, override="loss(model, batch)")
 
-    text = printed(check_block("model.py", replace(FACTS, findings=(long,)), ENVIRONMENT, {}))
+    text = printed(check_block("model.py", replace(FACTS, check_lines=(long,)), ENVIRONMENT, {}))
 
     assert f"{'x' * 90}   override: loss(model, batch)\n" in text
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.core.records import Finding, Goal, Limit
+from autotune.core.records import CheckLine, Goal, Limit
 from autotune.errors import UsageError
 from autotune.sampler.space import build
 from autotune.targets.commands.command import Command
@@ -65,8 +65,8 @@ def test_what_cannot_be_set_is_refused_where_it_is_asked_for(text, goal, said):
 
 
 def test_what_a_trainer_cannot_be_given_is_refused_with_its_reason():
-    why = Finding(name="accum", text="not tuned: Net optimizes manually, and decides itself when it steps")
-    of = facts(settable=("batch_size",), owns_loop=True, findings=(why,))
+    why = CheckLine(name="accum", text="not tuned: Net optimizes manually, and decides itself when it steps")
+    of = facts(settable=("batch_size",), owns_loop=True, check_lines=(why,))
 
     with pytest.raises(UsageError, match="gradient_accumulation_steps is not tuned: Net optimizes manually"):
         build(of, environment(), Goal(tune=("gradient_accumulation_steps",)), config(), lambda *_: True)

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 
 from autotune.cli import main
 from autotune.core import codec
-from autotune.core.records import Finding
+from autotune.core.records import CheckLine
 from autotune.core.requests import ProbeRequest
 from autotune.core.results import Failure, LossVerdict, Outcome, ProbeResult, Trial
 from autotune.knobs.wording import Framework
@@ -56,7 +56,7 @@ def study(folder: Path, said: Said, kept: bool = True) -> Path:
     facts = replace(
         asked.facts,
         name=said("ResNet"),
-        findings=(Finding(name=said("loss"), text=said("mse"), inferred=True, override=said("loss(model)")),),
+        check_lines=(CheckLine(name=said("loss"), text=said("mse"), inferred=True, override=said("loss(model)")),),
     )
     folder.mkdir(parents=True)
     codec.write(folder / disk.STUDY, replace(asked, environment=environment, facts=facts))

@@ -28,7 +28,7 @@ def test_six_lines_are_enough(tmp_path: Path) -> None:
 def test_everything_inferred_is_said_with_the_line_that_replaces_it(tmp_path: Path) -> None:
     facts = inspect(tmp_path, COMPLETE)
 
-    found = {finding.name: finding for finding in facts.findings}
+    found = {one.name: one for one in facts.check_lines}
     assert found["loss"].text == "cross_entropy, inferred from output (32, 2) and target int64 (32,)"
     assert found["loss"].inferred
     assert found["loss"].override == "loss(model, batch)"
@@ -47,7 +47,7 @@ def test_what_is_written_is_not_inferred(tmp_path: Path) -> None:
 
     facts = inspect(tmp_path, COMPLETE + written)
 
-    found = {finding.name: finding for finding in facts.findings}
+    found = {one.name: one for one in facts.check_lines}
     assert not found["loss"].inferred
     assert not found["optimizer"].inferred
     assert found["optimizer"].text == "Adam(lr=0.5)"
@@ -62,7 +62,7 @@ def test_what_has_another_name_than_agreed_is_said(tmp_path: Path) -> None:
 
     facts = inspect(tmp_path, text)
 
-    found = {finding.name: finding for finding in facts.findings if finding.inferred}
+    found = {one.name: one for one in facts.check_lines if one.inferred}
     assert found["optimizer"].text == "SGD(lr=0.01, momentum=0.9); get_optimizer is not read"
     assert found["sampler"].text == "shuffled; train_sampler is not read"
     assert found["validation"].text == "none; val_dataset is not read"
@@ -79,7 +79,7 @@ def test_a_criterion_beside_the_models_own_loss_is_left_to_the_model(tmp_path: P
         "def model(): return Net(4, 2)\ndataset = [{'x': torch.randn(4), 'labels': 1}] * 99\n"
     )
 
-    found = {finding.name: finding.text for finding in inspect(tmp_path, text).findings}
+    found = {one.name: one.text for one in inspect(tmp_path, text).check_lines}
 
     assert found["loss"] == "the model's own .loss, inferred from a batch with x, labels; criterion is not read"
 
@@ -93,7 +93,7 @@ def test_what_a_loader_of_its_own_uses_needs_no_agreed_name(tmp_path: Path) -> N
 
     facts = inspect(tmp_path, text)
 
-    assert "sampler" not in [finding.name for finding in facts.findings]
+    assert "sampler" not in [one.name for one in facts.check_lines]
 
 
 def test_a_loss_beside_a_builder_that_gives_none_is_refused(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_only_the_agreed_names_are_special(tmp_path: Path) -> None:
 
     facts = inspect(tmp_path, text)
 
-    assert "cross_entropy" in {f.name: f.text for f in facts.findings}["loss"]
+    assert "cross_entropy" in {f.name: f.text for f in facts.check_lines}["loss"]
 
 
 def test_the_default_batch_is_not_larger_than_the_dataset(tmp_path: Path) -> None:
@@ -228,7 +228,7 @@ def test_the_default_batch_is_not_larger_than_the_dataset(tmp_path: Path) -> Non
 
     facts = inspect(tmp_path, text)
 
-    assert "float32 (6, 4)" in {f.name: f.text for f in facts.findings}["data"]
+    assert "float32 (6, 4)" in {f.name: f.text for f in facts.check_lines}["data"]
 
 
 def test_the_builder_after_the_colon_returns_a_pair(tmp_path: Path) -> None:

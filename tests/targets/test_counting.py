@@ -158,7 +158,7 @@ def test_a_short_batch_with_time_first_does_not_make_shapes_vary(tmp_path: Path)
 def test_what_the_samples_are_counted_by_is_told(tmp_path: Path, batch: str, told: str, inferred: bool) -> None:
     facts = inspect(tmp_path, SEQUENCES + own(SYNTHETIC, batch) + ANY_LOSS)
 
-    found = {finding.name: finding for finding in facts.findings}["samples"]
+    found = {one.name: one for one in facts.check_lines}["samples"]
     assert (found.text, found.inferred, found.override) == (told, inferred, "samples(batch)")
 
 
@@ -168,8 +168,8 @@ def test_samples_counted_by_the_target_are_told_and_those_of_a_dataset_are_not(t
         "    x, y = zip(*samples)\n    return torch.stack(x, 1), torch.tensor(y)\n"
     )
 
-    counted = {finding.name: finding.text for finding in inspect(tmp_path, SEQUENCES + own_count).findings}
-    whole = {finding.name: finding.text for finding in inspect(tmp_path, SEQUENCES + cut_here).findings}
+    counted = {one.name: one.text for one in inspect(tmp_path, SEQUENCES + own_count).check_lines}
+    whole = {one.name: one.text for one in inspect(tmp_path, SEQUENCES + cut_here).check_lines}
 
     assert counted["samples"] == "7 in a batch, by samples(batch)"
     assert "samples" not in whole
@@ -288,7 +288,7 @@ def test_a_target_that_counts_its_samples_is_not_asked_for_another_size(tmp_path
 
     facts = inspect(tmp_path, SEQUENCES + loader + ANY_LOSS + "def samples(batch): return len(batch)\n")
 
-    assert "32 in a batch, by samples(batch)" in [finding.text for finding in facts.findings]
+    assert "32 in a batch, by samples(batch)" in [one.text for one in facts.check_lines]
 
 
 def test_a_batch_size_told_by_setup_or_the_knobs_is_counted(tmp_path: Path) -> None:
@@ -310,7 +310,7 @@ def test_a_batch_size_of_its_own_that_fits_by_chance_is_told(tmp_path: Path) -> 
         + ("def dataloader(): return torch.utils.data.DataLoader([(torch.randn(4), 1)] * 99, batch_size=32)\n")
     )
 
-    found = {finding.name: finding for finding in inspect(tmp_path, fixed).findings}["samples"]
+    found = {one.name: one for one in inspect(tmp_path, fixed).check_lines}["samples"]
 
     assert found.inferred
     assert found.text.endswith("; dataloader() takes no batch_size, so other sizes will be refused")

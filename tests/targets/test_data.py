@@ -80,7 +80,7 @@ def test_workers_are_tuned_where_the_targets_own_loader_names_them(tmp_path: Pat
     facts = inspect(tmp_path, MODEL + text)
 
     assert facts.takes_workers is takes
-    told = [finding.text for finding in facts.findings if finding.name == "workers"]
+    told = [one.text for one in facts.check_lines if one.name == "workers"]
     assert told == ([] if takes else ["not tuned: dataloader() takes no num_workers"])
 
 
@@ -252,7 +252,7 @@ def test_unused_columns_of_a_hugging_face_dataset_are_dropped(tmp_path: Path) ->
     facts = inspect(tmp_path, text)
     start(tmp_path, text, batch_size=8).train(recorder := watch(1))
 
-    found = {finding.name: finding.text for finding in facts.findings}
+    found = {one.name: one.text for one in facts.check_lines}
     assert found["loss"] == "the model's own .loss, inferred from a batch with input_ids, labels"
     assert found["optimizer"] == "AdamW(lr=0.0001)"
     assert (recorder.steps[0].samples, recorder.steps[0].tokens) == (8, 24)
@@ -262,7 +262,7 @@ TOKENIZED = HUGGING_FACE + "dataset = [{'input_ids': [1, 2, 3], 'labels': i % 2}
 
 
 def test_lists_of_token_ids_are_rows_of_a_batch_for_the_model(tmp_path: Path) -> None:
-    found = {finding.name: finding.text for finding in inspect(tmp_path, TOKENIZED).findings}
+    found = {one.name: one.text for one in inspect(tmp_path, TOKENIZED).check_lines}
 
     assert found["data"] == "list, 40 samples; a batch is {input_ids: int64 (32, 3), labels: int64 (32,)}"
 
@@ -278,7 +278,7 @@ def test_a_loss_of_the_users_own_gets_what_a_plain_loader_gives(tmp_path: Path) 
         "def loss(model, batch): return model(torch.stack(batch['input_ids'], 1), batch['labels'])['loss']\n"
     )
 
-    found = {finding.name: finding.text for finding in inspect(tmp_path, text).findings}
+    found = {one.name: one.text for one in inspect(tmp_path, text).check_lines}
 
     assert "{input_ids: (int64 (32,), int64 (32,), int64 (32,)), labels: int64 (32,)}" in found["data"]
 
@@ -316,7 +316,7 @@ def test_learning_rates_of_all_groups_are_told(tmp_path: Path) -> None:
         "    return torch.optim.Adam([{'params': [model.weight], 'lr': 0.2}, {'params': [model.bias], 'lr': 0.1}])\n"
     )
 
-    found = {finding.name: finding.text for finding in inspect(tmp_path, text).findings}
+    found = {one.name: one.text for one in inspect(tmp_path, text).check_lines}
 
     assert found["optimizer"] == "Adam(lr=0.2 and 0.1)"
 
@@ -330,7 +330,7 @@ def test_a_hugging_face_dataset_that_is_not_tokenized_says_so(tmp_path: Path) ->
 def test_a_file_that_is_inspected_says_what_a_batch_looks_like(tmp_path: Path) -> None:
     text = MODEL + "def batch(batch_size): return torch.randn(batch_size, 4), torch.zeros(batch_size).long()\n"
 
-    found = {finding.name: finding.text for finding in inspect(tmp_path, text).findings}
+    found = {one.name: one.text for one in inspect(tmp_path, text).check_lines}
 
     assert found["data"] == "one synthetic batch, reused; a batch is (float32 (32, 4), int64 (32,))"
 
@@ -355,13 +355,13 @@ def test_a_stream_that_workers_would_repeat_is_pointed_out_before_any_search(
     facts = inspect(tmp_path, MODEL + STREAM.format(asks=asks))
 
     assert facts.repeats_samples is repeats
-    told = [finding for finding in facts.findings if finding.name == "workers"]
-    assert [finding.needs_attention for finding in told] == [True] * repeats
-    assert all("get_worker_info()" in finding.text and "if --workers asks" in finding.text for finding in told)
+    told = [one for one in facts.check_lines if one.name == "workers"]
+    assert [one.needs_attention for one in told] == [True] * repeats
+    assert all("get_worker_info()" in one.text and "if --workers asks" in one.text for one in told)
 
 
 def test_samples_that_are_told_by_number_are_shared_out_by_the_loader(tmp_path: Path) -> None:
-    assert "workers" not in {finding.name for finding in inspect(tmp_path, COMPLETE).findings}
+    assert "workers" not in {one.name for one in inspect(tmp_path, COMPLETE).check_lines}
 
 
 def test_workers_that_a_loader_of_the_users_does_not_take_are_never_measured(tmp_path):

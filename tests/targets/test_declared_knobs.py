@@ -26,7 +26,7 @@ def test_an_unknown_name_that_a_function_takes_is_a_knob(tmp_path: Path) -> None
 
     assert facts.declared == (Declaration(name="width", values=(8, 2, 4), default=8, ordered=True, takers=("model",)),)
     assert set(facts.space) == {"num_workers"}
-    assert "8, 2, 4: yours, handed to model()" in {one.text for one in facts.findings}
+    assert "8, 2, 4: yours, handed to model()" in {one.text for one in facts.check_lines}
     assert "width" not in {one.name for one in KNOBS}
 
 

@@ -55,15 +55,13 @@ class Data(LightningDataModule):
 def test_its_hooks_are_loss_optimizer_and_data(tmp_path: Path) -> None:
     facts = inspect(tmp_path, COMPLETE)
 
-    told = {finding.name: finding.text for finding in facts.findings}
+    told = {one.name: one.text for one in facts.check_lines}
     assert facts.name == "Net"
     assert facts.dataset_samples == 64
     assert told["loss"] == "Net.training_step"
     assert told["optimizer"] == "SGD(lr=0.5, momentum=0) of Net.configure_optimizers"
     assert "without callbacks, loggers, schedulers and clipping" in told["Trainer"]
-    assert {finding.name: finding.override for finding in facts.findings}[
-        "Trainer"
-    ] == "def trainer(): return Trainer()"
+    assert {one.name: one.override for one in facts.check_lines}["Trainer"] == "def trainer(): return Trainer()"
     assert not facts.owns_loop
     assert facts.framework == "lightning"
 
@@ -109,7 +107,7 @@ def test_agreed_names_beside_it_replace_what_it_would_give(tmp_path: Path) -> No
 
     facts = inspect(tmp_path, text)
 
-    assert {f.name: f.text for f in facts.findings}["optimizer"] == "Adam(lr=0.001)"
+    assert {f.name: f.text for f in facts.check_lines}["optimizer"] == "Adam(lr=0.001)"
     assert facts.dataset_samples == 64
 
 

@@ -80,7 +80,7 @@ def _trainer(arguments: str, text: str = HEAD + NET) -> str:
 
 
 def _told(facts) -> dict[str, str]:
-    return {finding.name: finding.text for finding in facts.findings}
+    return {one.name: one.text for one in facts.check_lines}
 
 
 def test_a_gan_under_manual_optimization_steps_both_in_one_step(tmp_path: Path) -> None:
@@ -202,7 +202,7 @@ def test_what_is_read_between_steps_needs_no_trainer(tmp_path: Path, name: str) 
 def test_a_trainer_that_spawns_ranks_is_told_that_this_is_not_tuned(tmp_path: Path) -> None:
     facts = inspect(tmp_path, _trainer("strategy='ddp_spawn', devices=2, accelerator='cpu', max_epochs=3"))
 
-    (told,) = (one for one in facts.findings if one.name == "ranks")
+    (told,) = (one for one in facts.check_lines if one.name == "ranks")
     assert told.text.startswith("ddp_spawn starts ranks by pickling the model") and "model.py:" in told.text
     assert told.needs_attention
 
@@ -215,7 +215,7 @@ def test_what_the_trainer_is_made_with_today_is_the_baseline(tmp_path: Path) -> 
         **LEFT_ALONE,
     }  # fmt: skip
     assert facts.settable is None and facts.dataset_samples == 64
-    assert [finding.name for finding in facts.findings] == ["model", "data", "loop", "left out", "step"]
+    assert [one.name for one in facts.check_lines] == ["model", "data", "loop", "left out", "step"]
     config = Config(values=defaults() | {"batch_size": 8})
     text = _trainer("accumulate_grad_batches=3, precision='bf16-mixed', max_epochs=2")
     assert inspect(tmp_path, text, config).baseline == facts.baseline

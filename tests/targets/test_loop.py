@@ -231,7 +231,7 @@ def test_validation_is_tried_when_the_target_is_inspected(tmp_path: Path) -> Non
     facts = inspect(tmp_path, VALIDATED)
 
     assert facts.has_validation
-    assert "validation" in [finding.name for finding in facts.findings]
+    assert "validation" in [one.name for one in facts.check_lines]
 
 
 @pytest.mark.parametrize(
@@ -262,7 +262,7 @@ def test_parameters_that_the_loss_does_not_reach_are_told(tmp_path: Path) -> Non
 
     assert facts.step is not None
     assert (facts.step.parameters_with_gradient, facts.step.trainable_parameters) == (2, 4)
-    assert "2 of 4 parameter tensors got a gradient" in facts.findings[-1].text
+    assert "2 of 4 parameter tensors got a gradient" in facts.check_lines[-1].text
 
 
 def test_a_loss_that_is_not_finite_is_recorded(tmp_path: Path) -> None:
@@ -270,7 +270,7 @@ def test_a_loss_that_is_not_finite_is_recorded(tmp_path: Path) -> None:
 
     assert facts.step is not None
     assert facts.step.loss is None
-    assert "loss not finite" in facts.findings[-1].text
+    assert "loss not finite" in facts.check_lines[-1].text
 
 
 def test_a_configuration_can_be_inspected_instead_of_the_baseline(tmp_path: Path) -> None:
@@ -278,7 +278,7 @@ def test_a_configuration_can_be_inspected_instead_of_the_baseline(tmp_path: Path
 
     facts = inspect(tmp_path, COMPLETE + "baseline = {'batch_size': 50}\n", config)
 
-    assert "float32 (4, 4)" in {finding.name: finding.text for finding in facts.findings}["data"]
+    assert "float32 (4, 4)" in {one.name: one.text for one in facts.check_lines}["data"]
 
 
 @pytest.mark.parametrize("accumulation", [1, 3])

@@ -114,7 +114,7 @@ def test_a_gan_learns_as_in_a_loop_by_hand(tmp_path: Path) -> None:
 def test_it_is_told_what_is_its_own_and_accumulation_is_not_tuned(tmp_path: Path) -> None:
     facts = inspect(tmp_path, WHOLE + "def validation(): return dataset()\n")
 
-    told = {one.name: one for one in facts.findings}
+    told = {one.name: one for one in facts.check_lines}
     assert told["loss"].text.startswith("what step() returns")
     assert told["optimizer"].text == "Adam(lr=0.01) and Adam(lr=0.01)"
     assert told["validation"].text.startswith("not run: step() does not say") and told["validation"].needs_attention

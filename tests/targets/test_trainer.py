@@ -64,7 +64,7 @@ def test_what_it_trains_with_today_is_the_baseline(tmp_path: Path) -> None:
     assert facts.owns_loop
     assert facts.framework == "hf"
     assert facts.dataset_samples == 50
-    assert [finding.name for finding in facts.findings] == ["model", "data", "loop", "step"]
+    assert [one.name for one in facts.check_lines] == ["model", "data", "loop", "step"]
 
 
 def test_its_own_arguments_give_way_and_partial_batches_are_left_out(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def test_clipping_schedule_and_average_are_those_of_a_loop_by_hand(tmp_path: Pat
 def test_what_belongs_to_a_step_is_told_and_kept_in_the_facts(tmp_path: Path) -> None:
     facts = inspect(tmp_path, WHOLE)
 
-    told = {one.name: one.text for one in facts.findings}
+    told = {one.name: one.text for one in facts.check_lines}
     assert told["clipping"] == "the norm of all gradients together is at most 0.1"
     assert told["schedule"] == "LambdaLR, stepped after every optimizer step"
     assert told["ema"] == "AveragedModel, updated after every optimizer step"
@@ -187,7 +187,7 @@ def test_several_optimizers_of_one_loss_step_together(tmp_path: Path) -> None:
     found = trained(tmp_path, TWO + f"clip_grad_norm = {norm}\n", 4, batch_size=8, gradient_accumulation_steps=2)
 
     torch.testing.assert_close(list(found.model.parameters()), list(model.parameters()))
-    told = {one.name: one.text for one in inspect(tmp_path, TWO).findings}
+    told = {one.name: one.text for one in inspect(tmp_path, TWO).check_lines}
     assert told["optimizer"] == "SGD(lr=0.5, momentum=0) and AdamW(lr=0.1)"
 
 

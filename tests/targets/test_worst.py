@@ -127,7 +127,7 @@ def test_a_worst_batch_that_is_no_function_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_a_check_says_how_the_worst_case_will_be_known(tmp_path: Path, text: str, said: str, is_known: bool) -> None:
-    found = {finding.name: finding for finding in inspect(tmp_path, text).findings}
+    found = {one.name: one for one in inspect(tmp_path, text).check_lines}
 
     assert said in found["worst batch"].text
     assert found["worst batch"].needs_attention is not is_known
@@ -136,7 +136,7 @@ def test_a_check_says_how_the_worst_case_will_be_known(tmp_path: Path, text: str
 def test_a_synthetic_batch_has_no_worst_case_to_speak_of(tmp_path: Path) -> None:
     text = MODEL + "def batch(batch_size): return torch.randn(batch_size, 4), torch.zeros(batch_size).long()\n"
 
-    assert "worst batch" not in {finding.name for finding in inspect(tmp_path, text).findings}
+    assert "worst batch" not in {one.name for one in inspect(tmp_path, text).check_lines}
 
 
 def test_the_longest_of_all_samples_make_the_batch() -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from autotune.core.records import DriftingParameter, Finding, RankFacts
+from autotune.core.records import CheckLine, DriftingParameter, RankFacts
 from autotune.errors import TargetError
 from autotune.sentences import first_few
 from autotune.units import counted
@@ -57,7 +57,7 @@ def different_on_purpose(ranks: Sequence[RankFacts]) -> tuple[str, ...]:
     return tuple(one.name for one in seen.drifting)
 
 
-def findings(ranks: Sequence[RankFacts]) -> Iterator[Finding]:
+def check_lines(ranks: Sequence[RankFacts]) -> Iterator[CheckLine]:
     """Yield what the ranks of a command were seen to do that the user should know."""
     seen = _last_looked(ranks)
     if seen.averaged:
@@ -67,25 +67,25 @@ def findings(ranks: Sequence[RankFacts]) -> Iterator[Finding]:
             f"the ranks had different values of {names}, and the same after {steps}: the script averages them itself, "
             f"as in local SGD"
         )
-        yield Finding(name="ranks", text=text)
+        yield CheckLine(name="ranks", text=text)
     for meant in dict.fromkeys(one.meant for one in seen.drifting):
         names = first_few([one.name for one in seen.drifting if one.meant == meant], MOST_DRIFTING_NAMED)
         text = f"the ranks had different values of {names} after {_steps(seen.looks)}: {_MEANT[meant]}"
-        yield Finding(name="ranks", text=text, needs_attention=True)
+        yield CheckLine(name="ranks", text=text, needs_attention=True)
     yield from _uneven_epochs(ranks)
     if needless := sorted(set.intersection(*(set(one.needless_searches) for one in ranks)) if ranks else ()):
         text = (
             f"find_unused_parameters=True looks through the graph in every step, and every parameter got a gradient: "
             f"leave it out ({' and '.join(needless)})"
         )
-        yield Finding(name="ranks", text=text, needs_attention=True)
+        yield CheckLine(name="ranks", text=text, needs_attention=True)
     if early := sorted({line for one in ranks for line in one.early_exchanges}):
         text = (
             f"ranks exchange gradients to which the gradients of further micro-batches are added: the forward pass in "
             f"{' and '.join(early)} is outside of no_sync(). Put forward and backward pass of all micro-batches but "
             f"the last of a step inside of it"
         )
-        yield Finding(name="ranks", text=text, needs_attention=True)
+        yield CheckLine(name="ranks", text=text, needs_attention=True)
 
 
 def _steps(looks: int) -> str:
@@ -97,20 +97,20 @@ def _last_looked(ranks: Sequence[RankFacts]) -> RankFacts:
     return max(ranks, key=lambda one: one.looks, default=RankFacts())
 
 
-def _uneven_epochs(ranks: Sequence[RankFacts]) -> Iterator[Finding]:
+def _uneven_epochs(ranks: Sequence[RankFacts]) -> Iterator[CheckLine]:
     counts = [one.epoch_batches if one.looks else 0 for one in ranks]
     if not all(counts) or len(set(counts)) < 2:
         return
     place = f" ({ranks[0].loader_place})" if ranks[0].loader_place else ""
     text = f"the ranks have {' and '.join(f'{count:,}' for count in counts)} batches in an epoch"
     if all(one.joins for one in ranks):
-        yield Finding(name="ranks", text=f"{text}, and train under Join, so that none waits for ever{place}")
+        yield CheckLine(name="ranks", text=f"{text}, and train under Join, so that none waits for ever{place}")
         return
     text += (
         f": at its end those that have more wait for ever. Give each as many, as DistributedSampler does, or train "
         f"under torch.distributed.algorithms.join.Join{place}"
     )
-    yield Finding(name="ranks", text=text, needs_attention=True)
+    yield CheckLine(name="ranks", text=text, needs_attention=True)
 
 
 def _disagreement(drifting: Sequence[DriftingParameter], looks: int) -> TargetError:

@@ -14,7 +14,7 @@ from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, default_collate
 
-from autotune.core.records import Finding
+from autotune.core.records import CheckLine
 from autotune.errors import TargetError
 from autotune.targets.contract import DATA, OF_A_STEP, Contract
 from autotune.targets.kinds.lightning_parts import OF_WORKERS, Parts, checked_loader, defines, find, made
@@ -176,14 +176,16 @@ def _explain(error: RuntimeError, asking: str) -> None:
         ) from error
 
 
-def _notes(parts: Parts, *, has_baseline: bool) -> tuple[Finding, ...]:
-    """Return findings for `check` about the Trainer, which does not run."""
+def _notes(parts: Parts, *, has_baseline: bool) -> tuple[CheckLine, ...]:
+    """Return lines of `check` about the Trainer, which does not run."""
     hooks = [name.partition(".")[2] for name in parts.defined((*ADDING, *BETWEEN))]
     text = "not run: the loop of autotune trains, without callbacks, loggers, schedulers and clipping"
     left_out = f"; nor are {', '.join(hooks)}" if hooks else ""
     adding = any(name in ADDING for name in hooks)
-    notes = [Finding(name="Trainer", text=text + left_out, needs_attention=adding, override=WITH_TRAINER)]
+    notes = [CheckLine(name="Trainer", text=text + left_out, needs_attention=adding, override=WITH_TRAINER)]
     if has_baseline:
         said = "batch and workers of train_dataloader(); accumulation and precision are your Trainer's, not read"
-        notes.append(Finding(name="baseline", text=said, inferred=True, override='baseline = {"batch_size": ..., ...}'))
+        notes.append(
+            CheckLine(name="baseline", text=said, inferred=True, override='baseline = {"batch_size": ..., ...}')
+        )
     return tuple(notes)

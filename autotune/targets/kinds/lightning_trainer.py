@@ -17,7 +17,7 @@ from torch.nn.parameter import UninitializedParameter
 from torch.utils.data import DataLoader, IterableDataset, RandomSampler, SequentialSampler, default_collate
 
 from autotune import telling
-from autotune.core.records import Config, Finding, StepFacts, TargetFacts, Value
+from autotune.core.records import CheckLine, Config, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, Plan
@@ -138,7 +138,7 @@ class LightningTrainer(OwnLoop):
                 parameters_with_gradient=len(self._reached),
                 trainable_parameters=len(self._trainable),
             ),
-            findings=(*self._findings(samples), *fixed.values()),
+            check_lines=(*self._check_lines(samples), *fixed.values()),
         )
 
     def _begin(self, module: Any) -> None:
@@ -260,7 +260,7 @@ class LightningTrainer(OwnLoop):
         of_model = Observed(recomputes=seen.recomputes, channels_last=seen.channels_last)
         return [one.name for one in KNOBS if True in one.seen(of_model)]
 
-    def _fixed(self) -> dict[str, Finding]:
+    def _fixed(self) -> dict[str, CheckLine]:
         """Return the knobs that cannot be set, by name, with the reason."""
         fixed: dict[str, str] = {}
         if self._is_manual:
@@ -271,20 +271,20 @@ class LightningTrainer(OwnLoop):
             fixed |= {one.name: why for one in KNOBS if self._sets_precision(one)}
         fixed |= dict.fromkeys(self._done_by_itself(), f"{self._parts.name} does it itself")
         labels = {one.name: one.label for one in KNOBS}
-        return {name: Finding(name=labels[name], text=f"not tuned: {why}") for name, why in fixed.items()}
+        return {name: CheckLine(name=labels[name], text=f"not tuned: {why}") for name, why in fixed.items()}
 
     def _sets_precision(self, knob: Knob) -> bool:
         return "precision" in knob.wording(knob.default, Framework.LIGHTNING, self._plan.device).arguments
 
-    def _findings(self, samples: int | None) -> list[Finding]:
+    def _check_lines(self, samples: int | None) -> list[CheckLine]:
         parts, loader = self._parts, self._loader
         size = "samples not counted" if samples is None else f"{samples:,} samples"
         count = sum(one.numel() for one in parts.module.parameters())
         return [
-            Finding(name="model", text=f"{parts.name}, {count:,} parameters"),
-            Finding(name="data", text=f"{type(loader and loader.dataset).__name__}, {size}"),
-            Finding(name="loop", text=f"Trainer.fit(), because {' and '.join(self._reasons)}"),
-            Finding(name="left out", text="loggers, checkpoints, progress bars, early stopping and validation"),
+            CheckLine(name="model", text=f"{parts.name}, {count:,} parameters"),
+            CheckLine(name="data", text=f"{type(loader and loader.dataset).__name__}, {size}"),
+            CheckLine(name="loop", text=f"Trainer.fit(), because {' and '.join(self._reasons)}"),
+            CheckLine(name="left out", text="loggers, checkpoints, progress bars, early stopping and validation"),
         ]
 
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from autotune.core.records import Config, Finding, TargetFacts, Value
+from autotune.core.records import CheckLine, Config, TargetFacts, Value
 from autotune.errors import TargetError
 from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
@@ -166,7 +166,7 @@ class HuggingFaceTrainer(OwnLoop):
             has_collate=True,
             owns_loop=True,
             framework="hf",
-            findings=tuple(Finding(name=part, text=text) for part, text in found.items()),
+            check_lines=tuple(CheckLine(name=part, text=text) for part, text in found.items()),
         )
 
     def _check(self, asked: Mapping[str, Any]) -> dict[str, Any]:

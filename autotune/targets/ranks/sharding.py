@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import Sampler
 from torch.utils.data.distributed import DistributedSampler
 
-from autotune.core.records import Finding
+from autotune.core.records import CheckLine
 from autotune.targets.batches import tensors
 from autotune.targets.contract import NAMES
 from autotune.targets.ranks import world
@@ -68,8 +68,8 @@ def loader_options(dataset: Any, sampler: Any) -> dict[str, Any]:
     return {"sampler": of_rank}
 
 
-def findings(kind: str, batch: Any, batches: int, line: str = "") -> list[Finding]:
-    """Return findings about ranks whose own division of the data seems wrong. Every rank must call it.
+def check_lines(kind: str, batch: Any, batches: int, line: str = "") -> list[CheckLine]:
+    """Return lines of `check` about ranks whose own division of the data seems wrong. Every rank must call it.
 
     `kind` is that of `Data`, `batch` the first that this rank loaded, `batches` those of an epoch; 0: not known. `line`
     is that of the function that gives them, ` (model.py:12)`.
@@ -92,14 +92,14 @@ def findings(kind: str, batch: Any, batches: int, line: str = "") -> list[Findin
             f"times. Give each rank its share: {advice}{line}"
         )
         override = NAMES["dataloader"] if kind == "dataloader" else NAMES["dataset"]
-        found.append(Finding(name="ranks", text=text, override=override, needs_attention=True))
+        found.append(CheckLine(name="ranks", text=text, override=override, needs_attention=True))
     if all(counts) and len(set(counts)) > 1:
         text = (
             f"an epoch has {' and '.join(f'{count:,}' for count in counts)} batches, by rank. Probes go on with the "
             f"next epoch, where a training that ends with its epoch waits for ever: give each rank as many, or train "
             f"under torch.distributed.algorithms.join.Join{line}"
         )
-        found.append(Finding(name="ranks", text=text, needs_attention=True))
+        found.append(CheckLine(name="ranks", text=text, needs_attention=True))
     return found
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from autotune.child.ranks.rank_comparison import check_batches, check_parameters, different_on_purpose, findings
+from autotune.child.ranks.rank_comparison import check_batches, check_lines, check_parameters, different_on_purpose
 from autotune.core.records import DriftingParameter, RankFacts
 from autotune.errors import TargetError
 
@@ -16,7 +16,7 @@ def _ranks(*drifting, looks=1, **facts):
 
 
 def _texts(*ranks, needs_attention=True):
-    return [one.text for one in findings(ranks) if one.needs_attention is needs_attention]
+    return [one.text for one in check_lines(ranks) if one.needs_attention is needs_attention]
 
 
 @pytest.mark.parametrize(
@@ -142,5 +142,5 @@ def test_looks_that_ended_early_refuse_nothing_and_are_told():
 
 
 def test_ranks_of_a_file_of_functions_are_told_nothing():
-    assert list(findings([])) == []
+    assert list(check_lines([])) == []
     check_parameters([])

@@ -18,7 +18,7 @@ def counted(loader: DataLoader[Any]) -> tuple[list[int], str]:
     """The samples of each batch, and how they are said to be counted."""
     count = LoaderBatches(loader._index_sampler)
     found = [count(batch) for batch in loader]
-    return found, count.finding.text if count.finding else ""
+    return found, count.check_line.text if count.check_line else ""
 
 
 def time_first(samples: list[tuple[Tensor, Tensor]]) -> tuple[Tensor, Tensor]:
@@ -123,7 +123,7 @@ for epoch in itertools.count():
 def test_a_script_with_time_first_trains_with_the_batches_of_its_loader(tmp_path) -> None:
     facts = inspect(tmp_path, RECURRENT)
 
-    (told,) = (finding for finding in facts.findings if finding.name == "samples")
+    (told,) = (one for one in facts.check_lines if one.name == "samples")
     assert facts.baseline is not None and facts.baseline["batch_size"] == 8
     assert (told.text, told.inferred) == ("8 in a batch, by dimension 0 of int64 (8,)", True)
     assert "autotune.step(loss=loss, samples=...)" in told.override

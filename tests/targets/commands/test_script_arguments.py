@@ -113,7 +113,7 @@ class TestAScriptThatWritesThem:
         assert facts.written == (*WRITTEN[:2], "amp_dtype", "num_workers", "prefetch_factor", "persistent_workers")
         assert set(facts.written) <= set(facts.settable or ())
         assert facts.framework == "hf"
-        (told,) = (one.text for one in facts.findings if one.name == "arguments")
+        (told,) = (one.text for one in facts.check_lines if one.name == "arguments")
         assert told == (
             "TrainingArguments of the script: batch, accum, precision, workers, prefetch, persist are set as it makes "
             "them"
@@ -186,7 +186,7 @@ class TestAScriptThatWritesThem:
         facts = inspect(tmp_path, script + "train(args)\n")
 
         assert (tmp_path / "said").read_text() == str(tmp_path / "scratch")
-        assert "outputs" not in [one.name for one in facts.findings]
+        assert "outputs" not in [one.name for one in facts.check_lines]
 
 
 def test_only_what_differs_is_to_be_written():
@@ -253,7 +253,7 @@ class TestATrainerOfTransformers:
         facts = inspect(tmp_path, REAL.replace("GIVEN", ""))
 
         assert "amp_dtype" not in (*facts.written, *(facts.settable or ()))
-        (told,) = (one for one in facts.findings if one.name == "precision")
+        (told,) = (one for one in facts.check_lines if one.name == "precision")
         assert "transformers takes bf16 only with use_cpu=True in TrainingArguments" in told.text
 
     def test_a_batch_size_that_it_finds_by_itself_is_refused(self, tmp_path):

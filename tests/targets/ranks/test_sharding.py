@@ -63,7 +63,7 @@ def test_one_rank_has_all(tmp_path: Path) -> None:
 def test_ranks_that_read_the_same_are_told_of_it_and_unequal_epochs_too(tmp_path: Path) -> None:
     code = """
 def told(text):
-    found = inspect(HERE, TARGET + text).findings
+    found = inspect(HERE, TARGET + text).check_lines
     texts = [one.text for one in found if one.name == "ranks" and one.needs_attention]
     return [one.replace(f"rank{RANK}/", "") for one in texts]
 loader = "def dataloader(batch_size, num_workers): return DataLoader({}, batch_size, num_workers=num_workers{})\\n"

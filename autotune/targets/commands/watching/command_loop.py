@@ -20,7 +20,7 @@ import torch
 from msgspec.structs import replace
 from torch import nn
 
-from autotune.core.records import Config, Finding, RankFacts, StepFacts, TargetFacts
+from autotune.core.records import CheckLine, Config, RankFacts, StepFacts, TargetFacts
 from autotune.core.requests import LONG_WINDOW_RATIO, ProbeBudget
 from autotune.errors import TargetError
 from autotune.harmless import cropped
@@ -44,7 +44,7 @@ from autotune.targets.commands.watching.wrappers import unused_of_script
 from autotune.targets.live_modules import class_name
 from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import LoopReport, OwnLoop
-from autotune.targets.ranks import rank_findings
+from autotune.targets.ranks import rank_check_lines
 from autotune.units import counted, format_seconds
 
 _USUAL = ProbeBudget()
@@ -200,26 +200,27 @@ class CommandLoop(OwnLoop):
                 trainable_parameters=len(witness.trained.parameters),
             ),
         )
-        return replace(facts, findings=(*self._findings(facts, seen), *reach.findings))
+        return replace(facts, check_lines=(*self._check_lines(facts, seen), *reach.check_lines))
 
-    def _findings(self, facts: TargetFacts, seen: Observed) -> Iterator[Finding]:
+    def _check_lines(self, facts: TargetFacts, seen: Observed) -> Iterator[CheckLine]:
         known = f"{facts.name}, {facts.parameter_count:,} parameters"
-        yield Finding(name="model", text=known if facts.parameter_count else "not seen: autotune.step tells its steps")
+        unseen = "not seen: autotune.step tells its steps"
+        yield CheckLine(name="model", text=known if facts.parameter_count else unseen)
         data = None if self._witness is None else self._witness.batches.data
         size = "samples not counted" if facts.dataset_samples is None else f"{facts.dataset_samples:,} samples"
         text = "no DataLoader" if data is None else f"{type(data).__name__}, {size}"
-        yield Finding(name="data", text=f"{text}; batches of {seen.micro_batch}")
-        if self._witness is not None and (counted_by := self._witness.batches.finding) is not None:
+        yield CheckLine(name="data", text=f"{text}; batches of {seen.micro_batch}")
+        if self._witness is not None and (counted_by := self._witness.batches.check_line) is not None:
             yield counted_by
-        yield Finding(name="loop", text=f"{self.label}, run as it is; its steps were watched")
+        yield CheckLine(name="loop", text=f"{self.label}, run as it is; its steps were watched")
         if launch := self._program and self._program.launch:
-            yield Finding(
+            yield CheckLine(
                 name="ranks",
                 text=f"{counted(launch.ranks, 'rank')}, started by {launch.label}; batch_size is that of one",
             )
-        yield from rank_findings.untuned_parallelism(self._program.file if self._program else None, is_script=True)
+        yield from rank_check_lines.untuned_parallelism(self._program.file if self._program else None, is_script=True)
         if not (self._command.takes_output_dir or self._script_arguments.values):
-            yield Finding(
+            yield CheckLine(
                 name="outputs",
                 text="every probe runs the command, and the files that it writes are kept",
                 override="to have them deleted, write {output_dir} as its output folder",

@@ -21,7 +21,7 @@ import torch
 from torch.utils.data import DataLoader
 from torch.utils.data import dataloader as loading
 
-from autotune.core.records import Finding
+from autotune.core.records import CheckLine
 from autotune.targets.batches import count_tokens
 from autotune.targets.commands.distributed import world_size
 from autotune.targets.commands.watching.loader_batches import LoaderBatches, cut_of
@@ -93,10 +93,10 @@ class Fetching:
         return (counts.cut or 0) if counts else 0
 
     @property
-    def finding(self) -> Finding | None:
+    def check_line(self) -> CheckLine | None:
         """How the samples of the training loader's batches are counted, if that is inferred."""
         counts = self._counts.get(id(self.data))
-        return counts.finding if counts else None
+        return counts.check_line if counts else None
 
     def take(self) -> Fetched | None:
         """Remove and return the oldest fetched batch; None if there is none."""

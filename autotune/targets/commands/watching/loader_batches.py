@@ -8,7 +8,7 @@ from typing import Any
 
 from torch.utils.data import BatchSampler
 
-from autotune.core.records import Finding
+from autotune.core.records import CheckLine
 from autotune.errors import TargetError
 from autotune.targets.batches import are_tensors, describe, first_dimension
 from autotune.targets.counting import OwnBatches
@@ -28,7 +28,7 @@ class LoaderBatches:
     def __init__(self, sampler: Any) -> None:
         """`sampler` draws the indices of each batch."""
         self.cut = cut_of(sampler)
-        self.finding: Finding | None = None  # how samples are counted, if that is inferred
+        self.check_line: CheckLine | None = None  # how samples are counted, if that is inferred
         self._is_torchs, self._size = type(sampler) is BatchSampler, self.cut  # samples of the first batch
         if self._is_torchs:
             with suppress(Exception):  # of a sampler of the user's
@@ -61,7 +61,7 @@ class LoaderBatches:
             self._infer(f"{first:,} in a batch, by dimension 0 of {describe(batch)}; unsure: its loader cuts {size:,}")
 
     def _infer(self, text: str) -> None:
-        self.finding = Finding(name="samples", text=text, inferred=True, override=OVERRIDE)
+        self.check_line = CheckLine(name="samples", text=text, inferred=True, override=OVERRIDE)
 
 
 def cut_of(sampler: Any) -> int | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from autotune.core.records import Finding, Value
+from autotune.core.records import CheckLine, Value
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob, Reach
 from autotune.knobs.observed import Observed
@@ -48,14 +48,14 @@ class Reachable:
         return tuple(one.name for one in KNOBS if self._is_written(one) and not self._is_refused(one))
 
     @property
-    def findings(self) -> Iterator[Finding]:
+    def check_lines(self) -> Iterator[CheckLine]:
         """Yield the settings that the script writes itself, and why some of them cannot be changed."""
         if self.written:
             names = ", ".join(one.label for one in KNOBS if one.name in self.written)
-            yield Finding(name="arguments", text=f"TrainingArguments of the script: {names} are set as it makes them")
+            yield CheckLine(name="arguments", text=f"TrainingArguments of the script: {names} are set as it makes them")
         for one in KNOBS:
             if self._is_written(one) and self._is_refused(one):
-                yield Finding(name=one.label, text=BF16_NEEDS_ARGUMENT, needs_attention=True)
+                yield CheckLine(name=one.label, text=BF16_NEEDS_ARGUMENT, needs_attention=True)
 
     def _is_carried(self, knob: Knob) -> bool:
         return knob.name in self.command.knobs

@@ -32,14 +32,14 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from autotune.core.records import DriftingParameter, Finding, RankFacts
+from autotune.core.records import CheckLine, DriftingParameter, RankFacts
 from autotune.targets.commands.distributed import world_size
 from autotune.targets.commands.watching.own_exchanges import OwnExchanges
 from autotune.targets.commands.watching.unwritten_buffers import UnwrittenBuffers
 from autotune.targets.commands.watching.wrappers import Wrappers
 from autotune.targets.live_modules import in_order, left_to_ranks, live_modules, outermost, parameter_names
 from autotune.targets.ranks.gradient_agreement import tensor_checksum
-from autotune.targets.ranks.rank_findings import batch_statistics
+from autotune.targets.ranks.rank_check_lines import batch_statistics
 from autotune.targets.tracebacks import calling_place
 
 # Local SGD averages after 4 to 16 steps (PyTorch's PostLocalSGDOptimizer is documented with 4), seldom after 64.
@@ -71,8 +71,9 @@ class SteppedParameters:
 
     def __init__(self) -> None:
         self.wrappers, self.exchanges, self._buffers = Wrappers(), OwnExchanges(), UnwrittenBuffers()
-        self.findings: tuple[Finding, ...] = ()  # about the models as they train: a script goes on while facts are read
-        self._if_one_model: tuple[Finding, ...] = ()  # findings that are true if the first look shows that
+        # About the models as they train: a script goes on while facts are read.
+        self.check_lines: tuple[CheckLine, ...] = ()
+        self._if_one_model: tuple[CheckLine, ...] = ()  # what is true if the first look shows that
         self._places: WeakKeyDictionary[Optimizer, str] = WeakKeyDictionary()  # the lines that made optimizers
         self._optimizers: dict[int, Optimizer] = {}  # that have stepped, by identity
         self._trained: dict[int, tuple[Tensor, str]] = {}  # by identity of the parameter: with its optimizer's line
@@ -140,7 +141,7 @@ class SteppedParameters:
             parts = {id(part): part for model in models for part in model.modules()}
             statistics = tuple(batch_statistics(parts.values(), world_size()))
             if any(one.process_group.size() > 1 for one in found) or any(_shares_out(one) for one in modules):
-                self.findings = statistics
+                self.check_lines = statistics
             elif self.exchanges.adds_up:  # or each rank has a model of its own, and only a loss is added up
                 self._if_one_model = statistics
         return self._parallel
@@ -199,7 +200,7 @@ class SteppedParameters:
             self._is_over = True
             return
         self._looks += 1
-        self.findings, self._if_one_model = self.findings or self._if_one_model, ()
+        self.check_lines, self._if_one_model = self.check_lines or self._if_one_model, ()
         rows = [row for row, each in zip(self._rows, by_parameter, strict=True) if self._is_open(row, each)]
         self._rows = rows if self._parallel else []  # only a wrapper promises equal parameters
         self._buffers.compare([buffers for *_, buffers in said])

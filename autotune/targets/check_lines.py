@@ -1,4 +1,4 @@
-"""The findings in a target, in words: each part, and whether it was written or inferred."""
+"""The lines of `check` about a target: each part, and whether it was written or inferred."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from torch.optim import Optimizer
 
-from autotune.core.records import Finding, StepFacts
+from autotune.core.records import CheckLine, StepFacts
 from autotune.targets import contract as contracts
 from autotune.targets.batches import describe
 from autotune.targets.contract import Contract
@@ -23,9 +23,9 @@ REPEATED = (  # https://pytorch.org/docs/stable/data.html#torch.utils.data.Itera
 )
 
 
-def findings(
+def check_lines(
     contract: Contract, data: Data, training: Training, batch: Any, facts: StepFacts, *, is_shared_out: bool
-) -> tuple[Finding, ...]:
+) -> tuple[CheckLine, ...]:
     """Return the parts of `training`, after its first step on `batch`.
 
     `is_shared_out`: the data asked for the number of its loader worker when iterated, so each can take its share.
@@ -33,10 +33,10 @@ def findings(
     count = sum(parameter.numel() for parameter in training.model.parameters())
     inferred_optimizer = "optimizer" not in contract
     found = [
-        Finding(name="model", text=f"{type(training.model).__name__}, {count:,} parameters"),
-        Finding(name="data", text=f"{data.description}; a batch is {describe(batch)}"),
+        CheckLine(name="model", text=f"{type(training.model).__name__}, {count:,} parameters"),
+        CheckLine(name="data", text=f"{data.description}; a batch is {describe(batch)}"),
         _loss(contract, training),
-        Finding(
+        CheckLine(
             name="optimizer",
             text=_optimizer_text(contract, training.update) + _not_read(contract, "optimizer"),
             inferred=inferred_optimizer,
@@ -45,50 +45,50 @@ def findings(
     ]
     found += _update(training)
     if training.validation is not None:
-        found.append(Finding(name="validation", text="one batch evaluated; its memory will count"))
+        found.append(CheckLine(name="validation", text="one batch evaluated; its memory will count"))
     elif "validation" in contract:
         text = "not run: step() does not say what the loss of a batch is that is not trained on"
-        found.append(Finding(name="validation", text=text, override=contracts.NAMES["loss"], needs_attention=True))
+        found.append(CheckLine(name="validation", text=text, override=contracts.NAMES["loss"], needs_attention=True))
     if not takes_workers(contract, data):
         line = contracts.NAMES["dataloader"]
-        found.append(Finding(name="workers", text="not tuned: dataloader() takes no num_workers", override=line))
+        found.append(CheckLine(name="workers", text="not tuned: dataloader() takes no num_workers", override=line))
     if data.kind == "iterable" and not is_shared_out:
-        found.append(Finding(name="workers", text=REPEATED, needs_attention=True))
+        found.append(CheckLine(name="workers", text=REPEATED, needs_attention=True))
     found += _samples(contract, training, batch)
     found += _unread(contract, data)
     found += _worst(contract, data)
-    return (*found, *contract.notes, step_finding(facts))
+    return (*found, *contract.notes, step_line(facts))
 
 
-def step_finding(facts: StepFacts) -> Finding:
-    """Return the finding of the first optimizer step."""
+def step_line(facts: StepFacts) -> CheckLine:
+    """Return the line about the first optimizer step."""
     shown = "not finite" if facts.loss is None else f"{facts.loss:.4g}"
     gradients = f"{facts.parameters_with_gradient} of {facts.trainable_parameters} parameter tensors got a gradient"
-    return Finding(name="step", text=f"one optimizer step: loss {shown}, {gradients}")
+    return CheckLine(name="step", text=f"one optimizer step: loss {shown}, {gradients}")
 
 
-def _samples(contract: Contract, training: Training, batch: Any) -> list[Finding]:
+def _samples(contract: Contract, training: Training, batch: Any) -> list[CheckLine]:
     """Return how the samples of a batch are counted; empty for batches of our own loader."""
     line, count = contracts.NAMES["samples"], training.count_samples
     if isinstance(count, OwnBatches):
         text, follows = count.explanation(batch), count.is_told or "setup" in contract  # which may tell it
         if not follows:
             text += f"; {contract.data}() takes no batch_size, so other sizes will be refused"
-        return [Finding(name="samples", text=text, inferred=not (count.is_plain and follows), override=line)]
+        return [CheckLine(name="samples", text=text, inferred=not (count.is_plain and follows), override=line)]
     if "samples" not in contract:
         return []
-    return [Finding(name="samples", text=f"{count(batch):,} in a batch, by {line}")]
+    return [CheckLine(name="samples", text=f"{count(batch):,} in a batch, by {line}")]
 
 
-def _unread(contract: Contract, data: Data) -> list[Finding]:
-    """Return findings about parts of the file that are not used, because their names are not the agreed ones."""
+def _unread(contract: Contract, data: Data) -> list[CheckLine]:
+    """Return lines about parts of the file that are not used, because their names are not the agreed ones."""
     found = []
     for name, used in (("sampler", "shuffled"), ("validation", "none"), ("baseline", "assumed")):
         if name in contract.unread and (name != "sampler" or data.kind == "dataset"):
             own = contract.unread[name].name
             line = f'{{"batch_size": {own}}}' if name == "baseline" and own != name else own
             text = used + _not_read(contract, name)
-            found.append(Finding(name=name, text=text, inferred=True, override=f"{name} = {line}"))
+            found.append(CheckLine(name=name, text=text, inferred=True, override=f"{name} = {line}"))
     return found
 
 
@@ -108,45 +108,47 @@ def loader_options(contract: Contract, data: Data) -> tuple[str, ...] | None:
     return tuple(name for name in LOADER_KNOBS if takes_option(contract.names["dataloader"], name))
 
 
-def _worst(contract: Contract, data: Data) -> list[Finding]:
+def _worst(contract: Contract, data: Data) -> list[CheckLine]:
     """Return how the memory of the largest batch is found; empty for a synthetic batch, which is always the same.
 
     One batch does not show whether shapes vary.
     """
     line = contracts.NAMES["worst_batch"]
     if "worst_batch" in contract:
-        return [Finding(name="worst batch", text=f"{line}, trained on in every probe; its memory will count")]
+        return [CheckLine(name="worst batch", text=f"{line}, trained on in every probe; its memory will count")]
     if data.kind == "batch":
         return []
     known = data.kind == "dataset"
     text = f"{'the longest samples' if known else 'not known'}, where shapes vary"
-    return [Finding(name="worst batch", text=text, override=line, needs_attention=not known)]
+    return [CheckLine(name="worst batch", text=text, override=line, needs_attention=not known)]
 
 
-def _loss(contract: Contract, training: Training) -> Finding:
+def _loss(contract: Contract, training: Training) -> CheckLine:
     loss = training.loss
     if training.own_step is not None:
         text = "what step() returns: losses, backward passes and optimizer steps are its own; accumulation stays 1"
-        return Finding(name="loss", text=text)
+        return CheckLine(name="loss", text=text)
     if not isinstance(loss, InferredLoss):
-        return Finding(name="loss", text=contract.theirs.get("loss", contracts.NAMES["loss"]))
+        return CheckLine(name="loss", text=contract.theirs.get("loss", contracts.NAMES["loss"]))
     text = loss.explanation + _not_read(contract, "loss")
-    return Finding(name="loss", text=text, inferred=True, override=contracts.NAMES["loss"])
+    return CheckLine(name="loss", text=text, inferred=True, override=contracts.NAMES["loss"])
 
 
-def _update(training: Training) -> list[Finding]:
-    """Return findings about the other parts of an optimizer step, which are measured with it."""
+def _update(training: Training) -> list[CheckLine]:
+    """Return lines about the other parts of an optimizer step, which are measured with it."""
     update = training.update
     assert update is not None, "a step has been taken"
     found = []
     if update.clip is not None:
         together = "of each optimizer's gradients" if training.own_step else "of all gradients together"
-        found.append(Finding(name="clipping", text=f"the norm {together} is at most {update.clip:g}"))
+        found.append(CheckLine(name="clipping", text=f"the norm {together} is at most {update.clip:g}"))
     if update.schedulers:
         names = " and ".join(type(one).__name__ for one in update.schedulers)
-        found.append(Finding(name="schedule", text=f"{names}, stepped after every optimizer step"))
+        found.append(CheckLine(name="schedule", text=f"{names}, stepped after every optimizer step"))
     if update.averaged is not None:
-        found.append(Finding(name="ema", text=f"{type(update.averaged).__name__}, updated after every optimizer step"))
+        found.append(
+            CheckLine(name="ema", text=f"{type(update.averaged).__name__}, updated after every optimizer step")
+        )
     return found
 
 

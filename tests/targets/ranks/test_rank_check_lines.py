@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from autotune.targets.ranks.rank_findings import batch_statistics
+from autotune.targets.ranks.rank_check_lines import batch_statistics
 from tests.ranks import on_ranks
 from tests.targets_support import COMPLETE, inspect, look
 
@@ -27,7 +27,7 @@ def test_other_ways_to_train_on_several_devices_are_recognised(tmp_path: Path) -
         "plain = model\ndef model(): return nn.DataParallel(plain())\n"
     )
 
-    found = [one for one in inspect(tmp_path, text).findings if one.name == "ranks"]
+    found = [one for one in inspect(tmp_path, text).check_lines if one.name == "ranks"]
 
     assert all(one.needs_attention for one in found)
     for word in ("DataParallel: one process feeds", "Horovod", "Apex", "FairScale", "ddp_spawn"):
@@ -46,7 +46,7 @@ def test_they_are_recognised_in_a_script_with_its_line(tmp_path: Path) -> None:
         "    net(batch).sum().backward()\n    optimizer.step()\n    optimizer.zero_grad()\n"
     )
 
-    found = [one for one in look(f"-- python {script}").findings if one.name == "ranks"]
+    found = [one for one in look(f"-- python {script}").check_lines if one.name == "ranks"]
 
     assert [one.text.rpartition(" ")[2] for one in found] == ["(train.py:3)", "(train.py:5)"]
     assert "wrap the model in DistributedDataParallel, and start the ranks by torchrun" in found[1].text
@@ -55,7 +55,7 @@ def test_they_are_recognised_in_a_script_with_its_line(tmp_path: Path) -> None:
 def test_a_plain_target_of_one_rank_is_told_nothing_of_ranks(tmp_path: Path) -> None:
     found = inspect(tmp_path, COMPLETE)
 
-    assert not [one for one in found.findings if one.name in ("ranks", "BatchNorm")]
+    assert not [one for one in found.check_lines if one.name in ("ranks", "BatchNorm")]
     assert not found.finds_unused_parameters
 
 
@@ -76,7 +76,7 @@ def test_an_export_can_tell_that_ranks_looked_for_unused_parameters(tmp_path: Pa
 @pytest.mark.slow
 def test_batch_norm_and_a_needless_search_for_unused_parameters_are_told(tmp_path: Path) -> None:
     code = "import os\nos.environ['NCCL_ALGO'] = 'Ring'\nfacts = inspect(HERE, TARGET)\n"
-    code += "tell(found=[(one.name, one.text) for one in facts.findings])\n"
+    code += "tell(found=[(one.name, one.text) for one in facts.check_lines])\n"
     code += "tell(exposed=facts.exposed_communication)"
 
     first, second = on_ranks(tmp_path, f"TARGET = {NORMED!r}\n{code}")

@@ -1,4 +1,4 @@
-"""Findings about a target that matter if several ranks train it: they are reported only."""
+"""Lines of `check` about a target that matter if several ranks train it: they are reported only."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from torch import nn
 
-from autotune.core.records import Finding
+from autotune.core.records import CheckLine
 from autotune.targets.commands.script.syntax import called
 from autotune.targets.contract import NAMES
 from autotune.targets.ranks import world
@@ -29,7 +29,9 @@ _ONE_PROCESS = (
 )
 
 
-def findings(model: nn.Module, file: Path | None, *, all_got_gradients: bool, finds_unused: bool) -> Iterator[Finding]:
+def check_lines(
+    model: nn.Module, file: Path | None, *, all_got_gradients: bool, finds_unused: bool
+) -> Iterator[CheckLine]:
     """Yield what belongs to the ranks; `all_got_gradients`: every trainable parameter of this rank did."""
     size, lines = world.world().size, _lines(file)
     if any(isinstance(part, nn.DataParallel) for part in model.modules()):
@@ -39,20 +41,20 @@ def findings(model: nn.Module, file: Path | None, *, all_got_gradients: bool, fi
         )
         if size > 1:
             text = f"torch.nn.DataParallel is left out: the ranks train the module in it{_at(lines, _PARALLEL)}"
-        yield Finding(name="ranks", text=text, override=NAMES["model"], needs_attention=True)
+        yield CheckLine(name="ranks", text=text, override=NAMES["model"], needs_attention=True)
     if size == 1:
         return
-    yield Finding(name="ranks", text=f"{size} ranks train one model, and the batch is that of one of them")
+    yield CheckLine(name="ranks", text=f"{size} ranks train one model, and the batch is that of one of them")
     if names := world.nccl_variables():
         text = f"{', '.join(names)} set outside: not tuned, on GPUs recorded; NCCL's own choice is usually good"
-        yield Finding(name="NCCL", text=text, needs_attention=True)
+        yield CheckLine(name="NCCL", text=text, needs_attention=True)
     if finds_unused and all_got_gradients:
         text = f"{UNUSED} looks through the graph in every step, and every parameter got a gradient: leave it out"
-        yield Finding(name="ranks", text=text + _at(lines, UNUSED), needs_attention=True)
+        yield CheckLine(name="ranks", text=text + _at(lines, UNUSED), needs_attention=True)
     yield from batch_statistics(model.modules(), size)
 
 
-def batch_statistics(modules: Iterable[nn.Module], ranks: int) -> Iterator[Finding]:
+def batch_statistics(modules: Iterable[nn.Module], ranks: int) -> Iterator[CheckLine]:
     """Yield whose statistics BatchNorm takes among these modules, which so many ranks train."""
     # In evaluation mode it takes the running statistics, if there are any: so frozen layers do.
     taking = [part for part in modules if part.training or getattr(part, "running_mean", None) is None]
@@ -60,16 +62,16 @@ def batch_statistics(modules: Iterable[nn.Module], ranks: int) -> Iterator[Findi
     own = sum(isinstance(part, _STATISTICS) for part in taking)
     if synchronised:
         text = f"{counted(synchronised, 'layer')} of SyncBatchNorm: statistics of all ranks, exchanged in every pass"
-        yield Finding(name="BatchNorm", text=text)
+        yield CheckLine(name="BatchNorm", text=text)
     if own:
         text = (
             f"{counted(own, 'layer')} with the statistics of one rank's micro-batch, not of all {ranks}: the size of "
             f"that is part of what the model learns, whatever the global batch. SyncBatchNorm takes those of all"
         )
-        yield Finding(name="BatchNorm", text=text, needs_attention=True)
+        yield CheckLine(name="BatchNorm", text=text, needs_attention=True)
 
 
-def untuned_parallelism(file: Path | None, *, is_script: bool = False) -> Iterator[Finding]:
+def untuned_parallelism(file: Path | None, *, is_script: bool = False) -> Iterator[CheckLine]:
     """Yield what the user's file uses to train on several devices that is not tuned here, with the line that does.
 
     `is_script`: it starts its ranks itself, and its model is not at hand.
@@ -81,10 +83,10 @@ def untuned_parallelism(file: Path | None, *, is_script: bool = False) -> Iterat
     lines = _lines(file)
     for name in said.keys() & lines.keys():
         text = f"{said[name]}. It is not tuned: leave it out of the file, and {start}"
-        yield Finding(name="ranks", text=text + _at(lines, name), needs_attention=True)
+        yield CheckLine(name="ranks", text=text + _at(lines, name), needs_attention=True)
     if is_script and _PARALLEL in lines:
         text = f"{_ONE_PROCESS}: wrap the model in DistributedDataParallel, and {start}"
-        yield Finding(name="ranks", text=text + _at(lines, _PARALLEL), needs_attention=True)
+        yield CheckLine(name="ranks", text=text + _at(lines, _PARALLEL), needs_attention=True)
 
 
 def _at(lines: Mapping[str, str], name: str) -> str:
