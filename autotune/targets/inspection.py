@@ -134,7 +134,7 @@ def _contract(
 
 def _step_of_all_ranks(contract: Contract, training: Training, first: _FirstStep) -> StepFacts:
     """Take the first step, and return its facts. Raises `TargetError` unless all ranks then have equal parameters."""
-    agreement = Agreement(training.model, training.parallel.called, contract.line)
+    agreement = Agreement(training.model, training.parallel.called, contract)
     if training.exchanges:
         first.at_first = lambda batch: agreement.try_alone(
             lambda: training.gradients(batch, exchanges=False), finds_unused=parallel.finds_unused(contract)

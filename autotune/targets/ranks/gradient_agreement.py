@@ -5,6 +5,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import reduce
+from operator import xor
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +16,8 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
 from autotune.errors import TargetError
 from autotune.sentences import first_few
+from autotune.targets.bare_parameters import bare_name
+from autotune.targets.contract import Contract
 from autotune.targets.live_modules import live_modules, own_class, parameter_names
 from autotune.targets.ranks import world
 from autotune.targets.tracebacks import definition_line
@@ -26,6 +31,17 @@ REMEDY = (
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Outside:
+    """A parameter that is trained, and is not of the model."""
+
+    tensor: Tensor
+    before: int  # checksums before the step, of its values and of its gradient
+    gradient: int
+    optimizer: Optimizer
+    is_beside: bool  # its optimizer trains the model, too
+
+
 class Agreement:
     """Watches one optimizer step of a model of which each rank has a copy. Sharded weights need no check.
 
@@ -33,12 +49,9 @@ class Agreement:
     ever.
     """
 
-    def __init__(self, model: nn.Module, called: nn.Module, line: Callable[[str], str] = lambda name: "") -> None:
-        """`called` is the module that a user's step or the loss of a batch calls: the model, in its wrapper or not.
-
-        `line` returns where a function of the file begins, for messages: ` (model.py:12)`, or nothing.
-        """
-        self._line = line
+    def __init__(self, model: nn.Module, called: nn.Module, contract: Contract) -> None:
+        """`called` is the module that a user's step or the loss of a batch calls: the model, in its wrapper or not."""
+        self._contract, self._line = contract, contract.line
         self._model, self._called, self._is_called = model, called, False
         self._names, self._parameters = list[str](), list[nn.Parameter]()
         for name, one in model.named_parameters() if world.world().size > 1 else ():
@@ -46,8 +59,9 @@ class Agreement:
                 self._names.append(name)
                 self._parameters.append(one)
         self._gradients: list[int] | None = None  # their checksums; None: not looked at
-        self._known = set(map(id, model.parameters()))
-        self._outside = list[tuple[Tensor, int, int]]()  # trained, not of the model: checksums before, of the gradient
+        self._of_model = frozenset(map(id, model.parameters()))
+        self._known = set(self._of_model)
+        self._outside = list[_Outside]()
 
     @contextmanager
     def watching(self) -> Iterator[None]:
@@ -63,10 +77,17 @@ class Agreement:
             self._is_called = True
 
         def step(optimizer: Optimizer, *_: object) -> None:
-            every = (one for group in optimizer.param_groups for one in group["params"])
+            every = [one for group in optimizer.param_groups for one in group["params"]]
             trained = [one for one in every if one.requires_grad and not isinstance(one, DTensor)]
             beside = [one for one in trained if id(one) not in self._known and one.grad is not None]
-            self._outside += [(one, tensor_checksum(one), _of_gradient(one)) for one in beside]
+            is_beside = any(id(one) in self._of_model for one in every)
+            self._outside += [
+                _Outside(
+                    tensor=one, before=tensor_checksum(one), gradient=_of_gradient(one), optimizer=optimizer,
+                    is_beside=is_beside,
+                )
+                for one in beside
+            ]  # fmt: skip
             self._known |= set(map(id, trained))
             if self._gradients is None:
                 self._gradients = list(map(_of_gradient, self._parameters))
@@ -110,24 +131,41 @@ class Agreement:
             raise self._disagreement(list(dict.fromkeys(differing)), len(by_rank))
 
     def _check_outside(self) -> None:
-        # What no module has is made for a batch, as a perturbation of it, and is another on each rank.
+        # What no module has, and no optimizer of the model's, is made for a batch, as a perturbation of it, and is
+        # another on each rank.
         names = parameter_names(live_modules()) if self._outside else {}
-        named = [(names[id(one[0])], *one) for one in self._outside if id(one[0]) in names]
-        if len(set(world.gathered(len(named)))) > 1 or not named:
+        compared = [one for one in self._outside if one.is_beside or id(one.tensor) in names]
+        if len(set(world.gathered(len(compared)))) > 1 or not compared:
             return
-        # By their values, which the file may have averaged; by their gradients where the learning rate was still 0.
-        after = [tensor_checksum(tensor) for _, tensor, *_ in named]
-        by_rank = _by_rank([
-            now if now != before else now ^ gradient
-            for now, (*_, before, gradient) in zip(after, named, strict=True)
-        ])  # fmt: skip
-        if differing := [one[0] for one, *sums in zip(named, *by_rank, strict=True) if len(set(sums)) > 1]:
-            raise TargetError(
-                f"after one optimizer step the {len(by_rank)} ranks have different values of "
-                f"{first_few(differing, MOST_NAMED_PARAMETERS)}. The optimizer{self._line('optimizer')} trains them, "
-                f"but they are outside the model that model() returned, so that their gradients are not averaged. Make "
-                f"their module a part of that model."
+        by_rank = _by_rank(list(map(self._said, compared)))
+        differing = [one for one, *sums in zip(compared, *by_rank, strict=True) if len(set(sums)) > 1]
+        if not differing:
+            return
+        has_bare = any(id(one.tensor) not in names for one in differing)
+        variables = getattr(self._contract.names.get("optimizer"), "__globals__", {})
+        words = [names.get(id(one.tensor)) or bare_name(one.tensor, one.optimizer, [variables]) for one in differing]
+        remedy = "Make their module a part of that model."
+        if has_bare:
+            remedy = (
+                "Make them a part of that model, a bare nn.Parameter as an attribute (net.scale = nn.Parameter(...) in "
+                "model(), and model.scale where it is used)."
             )
+        raise TargetError(
+            f"after one optimizer step the {len(by_rank)} ranks have different values of "
+            f"{first_few(words, MOST_NAMED_PARAMETERS)}. The optimizer{self._line('optimizer')} trains them, "
+            f"but they are outside the model that model() returned, so that their gradients are not averaged. {remedy}"
+        )
+
+    def _said(self, one: _Outside) -> int:
+        """Return a checksum of its values, which the file may have averaged; where they do not tell, of more."""
+        now = tensor_checksum(one.tensor)
+        if now == one.before:  # the learning rate was still 0
+            return now ^ one.gradient
+        if "step" in self._contract:  # which may average the values alone
+            return now
+        # The first step of Adam only takes the sign of a large gradient: a few equal signs make equal values.
+        state = one.optimizer.state.get(one.tensor, {}).values()
+        return reduce(xor, (tensor_checksum(each) for each in state if isinstance(each, Tensor)), now)
 
     def _disagreement(self, differing: list[str], size: int) -> TargetError:
         names = first_few(differing, MOST_NAMED_PARAMETERS)

@@ -198,6 +198,29 @@ side = nn.Linear(3, 3)
 def loss(model, batch): return nn.functional.mse_loss(side(model(batch[0])), batch[1])
 def optimizer(model): return torch.optim.SGD([*model.parameters(), *side.parameters()], lr=0.01)
 """
+BARE = """
+temperature = nn.Parameter(torch.ones(3))
+def loss(model, batch): return nn.functional.mse_loss(model(batch[0]) * temperature, batch[1])
+def optimizer(params): return torch.optim.Adam([*params, temperature])
+"""
+ATTRIBUTE = "class Scale: pass\\nscale = Scale()\\n" + BARE.replace("temperature", "scale.value")
+NAMELESS = "scales = [None]\\n" + BARE.replace("temperature", "scales[0]")
+INSIDE_MODEL = BARE.replace("* temperature", "* model.temperature").replace("[*params, temperature]", "params") + """
+def model():
+    net = Net()
+    net.temperature = temperature
+    return net
+"""
+AVERAGED_BARE = BARE + """
+def step(model, batch, optimizers):
+    loss = nn.functional.mse_loss(model(batch[0]) * temperature, batch[1])
+    optimizers[0].backward(loss)
+    dist.all_reduce(temperature.grad)
+    optimizers[0].step()
+    optimizers[0].zero_grad()
+    return loss
+"""
+FROZEN_BARE = BARE.replace("torch.ones(3)", "torch.ones(3) + rank, requires_grad=False")
 PERTURBED = """
 def loss(model, batch):
     delta = torch.zeros_like(batch[0], requires_grad=True)
@@ -228,6 +251,14 @@ looked("drawn", DRAWN)
 looked("outside", OUTSIDE)
 looked("outside, rate 0", OUTSIDE + STILL)
 looked("outside, shared out", OUTSIDE, strategy="fsdp")
+looked("bare", BARE)
+looked("bare, rate 0", BARE + STILL)
+looked("bare, shared out", BARE, strategy="fsdp")
+looked("bare, an attribute", ATTRIBUTE)
+looked("bare, nameless", NAMELESS)
+looked("bare, in the model", INSIDE_MODEL)
+looked("bare, averaged", AVERAGED_BARE)
+looked("bare, frozen", FROZEN_BARE)
 looked("a perturbation of the batch", PERTURBED)
 looked("DataParallel", PARALLEL)
 looked("DataParallel around it", AROUND)
@@ -251,6 +282,13 @@ tried("later", text=BIGGER.replace("CONDITION", "len(x) == 0"))
     assert "different values of last.bias. Probably a part of the model (Net.forward in model.py:" in first["drawn"]
     for name in ("outside", "outside, rate 0", "outside, shared out"):
         assert "different values of Linear.weight, Linear.bias. The optimizer (model.py:" in first[name]
+    for name in ("bare", "bare, rate 0", "bare, shared out"):
+        assert "values of temperature (parameter 17 of Adam, shape (3,)). The optimizer (model.py:" in first[name]
+        assert "a bare nn.Parameter as an attribute (net.scale = nn.Parameter(...) in model()" in first[name]
+    assert "different values of scale.value (parameter 17 of Adam, shape (3,)). " in first["bare, an attribute"]
+    assert "different values of parameter 17 of Adam, shape (3,). " in first["bare, nameless"]
+    assert first["bare, in the model"] == [17]
+    assert first["bare, averaged"] == first["bare, frozen"] == [16]
     assert first["a perturbation of the batch"] == [16]
     assert first["DataParallel around it"] == first["DataParallel, shared out"] == [16]
     assert "Return the module that is in it." in first["DataParallel"]
