@@ -181,9 +181,9 @@ class DriftingParameter(Record, frozen=True, kw_only=True):
 
     name: str  # in the outermost module that has it
     ranks: tuple[int, ...]  # whose values are not those of rank 0
-    cause: Literal["outside", "past the wrapper", "no_sync", "unknown"]  # outside: of `DistributedDataParallel`
+    cause: Literal["outside", "bare", "unwrapped", "no group", "past the wrapper", "no_sync", "unknown"]
     place: str = ""  # `train.py:12`, of the optimizer, the wrapper or the forward pass that belongs to the cause
-    meant: Literal["", "exchanged", "part of a model", "buffer"] = ""  # why it may differ; see rank_comparison._MEANT
+    meant: Literal["", "exchanged", "others exchanged", "part of a model", "buffer"] = ""  # why it may differ
 
 
 class RankFacts(Record, frozen=True, kw_only=True):

@@ -44,6 +44,7 @@ def model(x): return head(body(x))
 AVERAGED = LOOP.replace(
     "    optimizer.step()\n", "    for one in head.parameters(): dist.all_reduce(one.grad)\n    optimizer.step()\n"
 )
+ALL_AVERAGED = AVERAGED.replace("head.", "model.")
 BROADCAST = LOOP + "    for one in head.parameters(): dist.broadcast(one.data, 0)\n"
 ACCUMULATING = """
 from contextlib import nullcontext
@@ -66,6 +67,68 @@ model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
 fully_shard(model)
 """
 PLAIN = "torch.manual_seed(rank)\nmodel = nn.Linear(4, 2)"
+SAME = "model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))"
+SCALE = """
+model, scale = DDP(nn.Linear(4, 2)), nn.Parameter(torch.ones(2))
+optimizer = torch.optim.Adam([*model.parameters(), scale])
+"""
+SCALED_LOOP = LOOP.replace(CALL, "cross_entropy(model(x) * scale, y)")
+OF_AN_OBJECT = """
+class Loss:
+    def __init__(self): self.temperature = nn.Parameter(torch.ones(()))
+    def __call__(self, x, y): return cross_entropy(30 * x * self.temperature, y)
+def main():
+    model, loss = DDP(nn.Linear(4, 2)), Loss()
+    optimizer, other = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.Adam([loss.temperature])
+    for number, (x, y) in enumerate(itertools.chain.from_iterable(itertools.repeat(loader))):
+        loss(model(x), y).backward()
+        for each in (optimizer, other):
+            each.step()
+            each.zero_grad()
+main()
+"""
+PERTURBED = """
+model = DDP(nn.Linear(4, 2))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number, (x, y) in enumerate(itertools.chain.from_iterable(itertools.repeat(loader))):
+    delta = torch.zeros_like(x, requires_grad=True)
+    inner = torch.optim.SGD([delta], lr=0.1)
+    for _ in range(INNER):
+        (delta - x).square().sum().backward()
+        inner.step()
+    cross_entropy(model(x + delta.detach()), y).backward()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+OWN_SCALE = (
+    SCALE.replace("nn.Parameter(torch.ones(2))", "nn.ParameterList([torch.ones(2)])").replace(
+        "scale]", "*scale.parameters()]"
+    )
+    + "DDP._set_params_and_buffers_to_ignore_for_model(scale, ['0'])\nscale = scale[0]\n"
+)
+STAGES = """
+torch.manual_seed(rank)
+model = nn.Linear(4, 4)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for number, (x, y) in enumerate(itertools.chain.from_iterable(itertools.repeat(loader))):
+    there, back = torch.empty(8, 4, requires_grad=True), torch.empty(8, 4)
+    if rank == 0:
+        out = model(x)
+        dist.isend(out.detach(), 1).wait()
+        dist.irecv(back, 1).wait()
+        out.backward(back)
+    else:
+        dist.irecv(there.data, 0).wait()
+        cross_entropy(model(there), y).backward()
+        dist.isend(there.grad, 0).wait()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
+SWEEP = """
+dist.destroy_process_group()
+model = nn.Linear(4, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1 * (1 + rank))
+"""
 OWN_HEADS = HEAD + "DDP._set_params_and_buffers_to_ignore_for_model(head, ['weight', 'bias'])\n"
 BY_HAND = """
 import autotune
@@ -119,6 +182,7 @@ LOCAL_SGD = (
             one.data /= 2
 """
 )
+OWN_LOCAL_SGD = LOCAL_SGD.replace("with model.no_sync():", "if True:")
 GOSSIP = (
     ALONE
     + """
@@ -190,7 +254,6 @@ class Net(nn.Module):
 """
 WRAPPED, NOT_BROADCAST = "model = DDP(Net())", "model = DDP(Net(), broadcast_buffers=False)"
 SHARED_OUT = "from torch.distributed.fsdp import fully_shard\nmodel = Net()\nfully_shard(model)"
-ALL_AVERAGED = AVERAGED.replace("head.", "model.")
 SUMMED = LOOP.replace("    optimizer.step()\n", "    dist.all_reduce(torch.ones(1))\n    optimizer.step()\n")
 IGNORED = "model = Net()\nDDP._set_params_and_buffers_to_ignore_for_model(model, ['omega'])\nmodel = DDP(model)"
 SCRIPTED = """
@@ -249,9 +312,20 @@ def inspect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inspect
          ["other values of Linear.weight, Linear.bias", "(called in train.py:17) is inside no_sync()"]),
         ("model = DDP(nn.Linear(4, 2))" + SGD + LOOP + "    with torch.no_grad(): model.module.bias += rank\n",
          ["other values of Linear.bias", "random numbers that differ between ranks"]),
+        (SCALE + SCALED_LOOP, ["rank 1 has other values of scale (parameter 3 of Adam, shape (2,)) than rank 0",
+                               "The optimizer (made in train.py:14) trains them", "self.scale = nn.Parameter(...)"]),
+        (OF_AN_OBJECT, ["other values of loss.temperature (parameter 1 of Adam, shape ()) than rank 0"]),
+        (SAME + SGD + LOOP, ["after each of 100 optimizer steps rank 1 has other values of Sequential.0.weight",
+                             "the optimizer (made in train.py:13) trains, and no gradient and no parameter was exch",
+                             "Write model = DistributedDataParallel(model) before the training loop"]),
+        (PLAIN + SGD + SUMMED, ["other values of Linear.weight, Linear.bias than", "DistributedDataParallel is miss"]),
+        (SWEEP + LOOP, ["the 2 ranks stepped their optimizers (made in train.py:15), and none called torch.distributed",
+                        "as in a sweep, are no training of several ranks: tune one of them, without the launcher"]),
         (UNUSED + SGD + LOOP, ["extra.weight, extra.bias got no gradient", "(Net.forward in train.py:17)"]),
     ],
-    ids=["a head beside the model", "past the wrapper", "rate 0 at first", "no_sync", "written into", "unused"],
+    ids=["a head beside the model", "past the wrapper", "rate 0 at first", "no_sync", "written into",
+         "a bare parameter", "a bare number with an optimizer of its own", "not wrapped",
+         "only a loss is added up", "no group", "unused"],
 )  # fmt: skip
 def test_what_drifts_is_refused_with_its_name(inspect, text, words):
     found = inspect(text)
@@ -278,7 +352,13 @@ def test_a_second_optimizer_is_looked_at_too(inspect):
         BATCH_NORM + SGD + LOOP,
         ZERO + LOOP,
         SHARDED + SGD + LOOP,
-        PLAIN + SGD + LOOP,
+        SAME + SGD + ALL_AVERAGED,
+        SAME + SGD + OWN_LOCAL_SGD,
+        SCALE + SCALED_LOOP.replace("    optimizer.step()", "    dist.all_reduce(scale.grad)\n    optimizer.step()"),
+        SCALE.replace("(2))", "(2) + rank, requires_grad=False)") + SCALED_LOOP,
+        OWN_SCALE + SCALED_LOOP,
+        PERTURBED.replace("INNER", "1"),
+        PERTURBED.replace("INNER", "3"),
         HEAD + AVERAGED,
         HEAD + BROADCAST,
         OWN_HEADS + LOOP,
@@ -290,7 +370,9 @@ def test_a_second_optimizer_is_looked_at_too(inspect):
         BY_SHAPE,
         "model = DDP(nn.Linear(4, 2))" + BY_HAND,
     ],
-    ids=["no_sync", "BatchNorm", "ZeRO", "fully_shard", "no DDP", "averaged by hand", "broadcast by hand",
+    ids=["no_sync", "BatchNorm", "ZeRO", "fully_shard", "no DDP", "local SGD without DDP", "bare, averaged",
+         "bare, frozen", "bare, meant to differ", "a perturbation", "a perturbation in steps",
+         "averaged by hand", "broadcast by hand",
          "meant to differ", "one step", "a moving average", "SyncBatchNorm", "frozen", "local SGD", "another shape",
          "no optimizer"],
 )  # fmt: skip
@@ -302,7 +384,7 @@ def test_what_learns_the_same_or_need_not_passes(inspect, text):
     assert [one.text for one in found.facts.check_lines if one.name == "ranks" and one.needs_attention] == []
     averaged = "the same after 5 optimizer steps: the script averages them itself"
     assert [averaged in one.text for one in found.facts.check_lines if "different values" in one.text] == (
-        [True] if text.endswith(LOCAL_SGD) else []
+        [True] if text.endswith((LOCAL_SGD, OWN_LOCAL_SGD)) else []
     )
 
 
@@ -315,8 +397,9 @@ def test_what_learns_the_same_or_need_not_passes(inspect, text):
             "Linear.weight",
             "exchanges them by calls of torch.distributed",
         ),
+        (STAGES, "Linear.weight", "they may be parts of one model that each rank has for itself. If all ranks"),
     ],
-    ids=["model parallel", "gossip"],
+    ids=["model parallel", "gossip", "a pipeline without DDP"],
 )
 def test_what_is_probably_meant_to_differ_is_told_and_not_refused(inspect, text, name, words):
     found = inspect(text)
@@ -369,13 +452,17 @@ def test_buffers_of_an_ordinary_training_are_not_told_and_batch_norm_is(inspect,
     assert said.needs_attention
 
 
-@pytest.mark.parametrize("loop", [SUMMED, LOOP], ids=["with a loss that is added up", "with nothing that is exchanged"])
-def test_ranks_with_models_of_their_own_are_told_nothing_of_buffers_and_batch_norm(inspect, loop):
-    found = inspect(DRAWN + "torch.manual_seed(rank)\nmodel = Net()" + SGD + loop)
+def test_ranks_with_models_of_their_own_are_told_nothing_of_buffers_and_batch_norm(inspect):
+    exchange = "    dist.all_reduce(torch.ones(32))\n    optimizer.step()\n"
+
+    found = inspect(
+        DRAWN + "torch.manual_seed(rank)\nmodel = Net()" + SGD + LOOP.replace("    optimizer.step()\n", exchange)
+    )
 
     assert found.outcome is Outcome.OK, found.failure
-    assert (found.facts.ranks_differ, found.facts.has_batch_norm) == ((), True)
-    assert [one.text for one in found.facts.check_lines if one.name == "BatchNorm" or "differ" in one.text] == []
+    assert not [one for one in found.facts.ranks_differ if "omega" in one]
+    assert found.facts.has_batch_norm
+    assert [one.text for one in found.facts.check_lines if one.name == "BatchNorm"] == []
 
 
 def test_a_model_that_is_shared_out_has_its_facts_however_the_script_goes_on(inspect):
@@ -407,9 +494,7 @@ def test_epochs_of_different_length_are_told(inspect):
     found = inspect("model = DDP(nn.Linear(4, 2))" + SGD + UNEVEN + LOOP)
 
     assert found.outcome is Outcome.OK, found.failure
-    (text,) = [
-        one.text for one in found.facts.check_lines if "the ranks have 16 and 24 batches in an epoch" in one.text
-    ]
+    (text,) = [one.text for one in found.facts.check_lines if "the ranks have 16 and 24 batches in an epoch" in one.text]
     assert text.endswith("Join (train.py:15)")
 
 

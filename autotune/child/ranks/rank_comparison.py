@@ -17,6 +17,9 @@ _MEANT = {
     "": "so few steps do not tell a script that averages them every so many steps from one that forgets some",
     "exchanged": "the script exchanges them by calls of torch.distributed of its own, which is right for local SGD and "
     "wrong if they are to be equal after each step",
+    "others exchanged": "nothing wraps them, and the script exchanges other tensors by calls of torch.distributed of "
+    "its own, so they may be parts of one model that each rank has for itself. If all ranks are to train one model, "
+    "DistributedDataParallel is missing: write model = DistributedDataParallel(model)",
     "part of a model": "backward passes of the script exchange tensors among ranks, so they may be parts of one model "
     "that each rank has for itself; if they are not, make their module a part of the one that "
     "DistributedDataParallel wraps",
@@ -26,15 +29,26 @@ _MEANT = {
     "the same number on all ranks, or pass them to torch.distributed.broadcast before the first step",
 }
 
+_WRAP = (
+    "Write model = DistributedDataParallel(model) before the training loop (with Accelerate: model = "
+    "accelerator.prepare(model))."
+)
+_ON_PURPOSE = (
+    "Ranks that are to train models of their own, as in a sweep, are no training of several ranks: tune one of them, "
+    "without the launcher (-- python train.py)."
+)
+
 
 def check_parameters(ranks: Sequence[RankFacts]) -> None:
     """Raise `TargetError` with the parameters of which ranks had different values after each step that was looked at.
 
     Not with those for which something speaks that they are meant to differ.
     """
+    if alone := [one for rank in ranks for one in rank.drifting if one.cause == "no group"]:
+        raise _no_group(alone[0].place, len(ranks))
     seen = _last_looked(ranks)
     if not seen.looks_ended_early and (refused := [one for one in seen.drifting if not one.meant]):
-        outside = [one for one in refused if one.cause == "outside"]
+        outside = [one for one in refused if one.cause in ("outside", "bare")]
         raise _disagreement(outside or refused, seen.looks)
 
 
@@ -113,6 +127,16 @@ def _uneven_epochs(ranks: Sequence[RankFacts]) -> Iterator[CheckLine]:
     yield CheckLine(name="ranks", text=text, needs_attention=True)
 
 
+def _no_group(place: str, size: int) -> TargetError:
+    made = f" (made in {place})" if place else ""
+    return TargetError(
+        f"the {size} ranks stepped their optimizers{made}, and none called "
+        f"torch.distributed.init_process_group: no gradient is exchanged, and each rank trains a model of its own. The "
+        f"script is probably meant for one process, or its setup of the ranks is missing. Call init_process_group. "
+        f"{_WRAP} {_ON_PURPOSE}"
+    )
+
+
 def _disagreement(drifting: Sequence[DriftingParameter], looks: int) -> TargetError:
     others = sorted({number for one in drifting for number in one.ranks})
     names = first_few([one.name for one in drifting], MOST_DRIFTING_NAMED)
@@ -125,12 +149,23 @@ def _disagreement(drifting: Sequence[DriftingParameter], looks: int) -> TargetEr
     made, called = (f" ({word} in {first.place})" if first.place else "" for word in ("made", "called"))
     rarely = "If the script averages them itself every so many steps, let it do so more often for this check"
     match first.cause:
-        case "outside":
+        case "outside" | "bare":
+            part = "Make their module a part of the one that DistributedDataParallel wraps"
+            if any(one.cause == "bare" for one in drifting):
+                part = (
+                    "Make them a part of the module that DistributedDataParallel wraps, a bare nn.Parameter as an "
+                    "attribute (self.scale = nn.Parameter(...)) that its forward uses"
+                )
             return TargetError(
                 f"{seen} The optimizer{made} trains them, but they are probably outside every "
-                f"DistributedDataParallel, so that their gradients are not averaged. Make their module a part of the "
-                f"one that DistributedDataParallel wraps; if each rank is meant to have its own, name them in "
-                f"_ddp_params_and_buffers_to_ignore of their module."
+                f"DistributedDataParallel, so that their gradients are not averaged. {part}; if each rank is meant to "
+                f"have its own, name them in _ddp_params_and_buffers_to_ignore of their module."
+            )
+        case "unwrapped":
+            return TargetError(
+                f"{seen} Nothing wraps the model that the optimizer{made} trains, and no gradient and no parameter was "
+                f"exchanged: each rank trains a model of its own, probably because DistributedDataParallel is missing. "
+                f"{_WRAP} {rarely}. {_ON_PURPOSE}"
             )
         case "past the wrapper":
             return TargetError(

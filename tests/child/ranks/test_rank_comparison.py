@@ -28,6 +28,8 @@ def _texts(*ranks, needs_attention=True):
             r"DistributedDataParallel \(made in train\.py:7\), which was never called .* model\.module",
         ),
         ("no_sync", r"its last forward pass before a step \(called in train\.py:7\) is inside no_sync\(\)"),
+        ("bare", r"a bare nn\.Parameter as an attribute \(self\.scale = nn\.Parameter\(\.\.\.\)\)"),
+        ("unwrapped", r"the optimizer \(made in train\.py:7\) trains, .* model = DistributedDataParallel\(model\)"),
         ("unknown", r"DistributedDataParallel \(made in train\.py:7\), and probably the script changes them"),
     ],
 )
@@ -57,6 +59,7 @@ def test_what_is_outside_of_the_wrapper_is_told_first():
     [
         ("exchanged", "right for local SGD"),
         ("part of a model", "parts of one model"),
+        ("others exchanged", "DistributedDataParallel is missing: write model = DistributedDataParallel(model)"),
         ("buffer", "buffers that no step wrote and nothing broadcast"),
         ("buffer", "drew its own, with another seed, or nothing ever filled them"),
     ],
@@ -144,3 +147,8 @@ def test_looks_that_ended_early_refuse_nothing_and_are_told():
 def test_ranks_of_a_file_of_functions_are_told_nothing():
     assert list(check_lines([])) == []
     check_parameters([])
+
+
+def test_ranks_without_a_process_group_are_refused():
+    with pytest.raises(TargetError, match=r"the 2 ranks stepped their optimizers \(made in train\.py:7\), and none"):
+        check_parameters(_ranks(_drifting("", ranks=(), cause="no group"), looks=0))

@@ -6,7 +6,8 @@
 A parameter that is equal once, after it was trained, is kept equal: by DDP after each step, in local SGD after every
 few steps. One that never is, over many looks, drifts. Only in pure data parallelism must all ranks have the same
 parameters: in `DistributedDataParallel` over all ranks, with no communication hook, which may average later, and with
-no `FullyShardedDataParallel`.
+no `FullyShardedDataParallel`. Where nothing is wrapped or shared out they may be parts of one model: then it counts
+whether the script exchanges anything as large as gradients.
 
 Buffers that training does not write are compared at the same looks. So they are where `fully_shard` shares out the
 weights, and where the script averages gradients itself: there nothing is said of parameters, and equal ones show that
@@ -15,42 +16,37 @@ it does.
 
 from __future__ import annotations
 
-import json
-import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any, Literal
-from weakref import WeakKeyDictionary
 
 from msgspec.structs import replace
 from torch import Tensor, distributed, nn
-from torch.distributed import distributed_c10d
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from autotune.core.records import CheckLine, DriftingParameter, RankFacts
+from autotune.core.records import DriftingParameter, CheckLine, RankFacts
 from autotune.targets.commands.distributed import world_size
-from autotune.targets.commands.watching.own_exchanges import OwnExchanges
+from autotune.targets.commands.watching.among_ranks import said_by_all, uses_rpc
+from autotune.targets.commands.watching.own_exchanges import OwnExchanges, is_many
+from autotune.targets.commands.watching.stepping_optimizers import SteppingOptimizers, trained_by
 from autotune.targets.commands.watching.unwritten_buffers import UnwrittenBuffers
 from autotune.targets.commands.watching.wrappers import Wrappers
 from autotune.targets.live_modules import in_order, left_to_ranks, live_modules, outermost, parameter_names
 from autotune.targets.ranks.gradient_agreement import tensor_checksum
 from autotune.targets.ranks.rank_check_lines import batch_statistics
-from autotune.targets.tracebacks import calling_place
 
 # Local SGD averages after 4 to 16 steps (PyTorch's PostLocalSGDOptimizer is documented with 4), seldom after 64.
 MOST_LOOKS, MOST_LOOK_SECONDS = 100, 30.0
 LEAST_LOOKS, LAST_LOOK_SECONDS = 17, 120.0  # the fewest looks that refuse a training, and how long they may take
 MOST_LOOKS_AT_REST = 3  # for parameters that are equal, and were not moved: the learning rate may begin at 0
-ABSENCE_SECONDS = 20.0  # a rank that is so late for a look takes other steps than this one: nothing more is compared
-_Cause = Literal["outside", "past the wrapper", "no_sync", "unknown"]
-_Meant = Literal["", "exchanged", "part of a model"]
+_Cause = Literal["outside", "bare", "unwrapped", "past the wrapper", "no_sync", "unknown"]
+_Meant = Literal["", "exchanged", "others exchanged", "part of a model"]
 _MOST_STEPS_WITHOUT_LOOK = 2
-_POLL_SECONDS = 0.002
 _SHARDED = "FullyShardedDataParallel"  # of torch, and of FairScale
 
 
@@ -63,6 +59,7 @@ class _Row:
     optimizer: str  # the line that made its optimizer
     wrapper: nn.Module | None  # the `DistributedDataParallel` that has it
     is_compared: bool
+    bare: str = ""  # what to call it if no module has it
     ranks: tuple[int, ...] = ()  # that had other values than rank 0 at the latest look
 
 
@@ -71,16 +68,16 @@ class SteppedParameters:
 
     def __init__(self) -> None:
         self.wrappers, self.exchanges, self._buffers = Wrappers(), OwnExchanges(), UnwrittenBuffers()
-        # About the models as they train: a script goes on while facts are read.
-        self.check_lines: tuple[CheckLine, ...] = ()
+        self.check_lines: tuple[CheckLine, ...] = ()  # of models as they train: a script goes on while facts are read
         self._if_one_model: tuple[CheckLine, ...] = ()  # what is true if the first look shows that
-        self._places: WeakKeyDictionary[Optimizer, str] = WeakKeyDictionary()  # the lines that made optimizers
-        self._optimizers: dict[int, Optimizer] = {}  # that have stepped, by identity
+        self._optimizers = SteppingOptimizers()  # those that have stepped before the first look are noted
+        self._of_modules: Collection[int] = ()  # parameters that modules have at the first look, by identity
         self._trained: dict[int, tuple[Tensor, str]] = {}  # by identity of the parameter: with its optimizer's line
         self._before: dict[int, int] = {}  # checksums before the first step, by identity
         self._with_gradient: set[int] = set()
         self._depth = 0  # an optimizer's step may call another's, in the midst of which ranks may differ
         self._parallel: list[DistributedDataParallel] | None = None  # None: not looked for yet
+        self._is_unwrapped = False  # nothing wraps or shares out a model, nor is it seen to be one
         self._is_shared_out = False  # `fully_shard` shares out the weights among all ranks
         self._rows: list[_Row] = []  # that are still looked at
         self._looks, self._asked, self._began, self._is_over = 0, 0, 0.0, world_size() == 1
@@ -94,8 +91,7 @@ class SteppedParameters:
                 stack.enter_context(self.wrappers.watched())
                 stack.enter_context(self.exchanges.watched())
                 stack.enter_context(self._buffers.watched())
-                stack.callback(setattr, Optimizer, "__init__", Optimizer.__init__)
-                Optimizer.__init__ = self._making(Optimizer.__init__)  # type: ignore[method-assign]
+                stack.enter_context(self._optimizers.watched())
                 stack.callback(register_optimizer_step_pre_hook(self._begin).remove)
                 stack.callback(register_optimizer_step_post_hook(self._end).remove)
             yield
@@ -109,23 +105,19 @@ class SteppedParameters:
 
     def facts(self, of_rank: RankFacts) -> RankFacts:
         """Return the facts of this rank with what was seen here."""
+        rows, places = [row for row in self._rows if row.ranks and self._is_lasting(row)], self._optimizers.places
+        if places and not (distributed.is_initialized() or uses_rpc()):
+            return replace(of_rank, drifting=(DriftingParameter(name="", ranks=(), cause="no group", place=places[0]),))
         return replace(
             of_rank,
             looks=self._looks,
             looks_ended_early=self._ended_early,
-            drifting=(*(self._drifting(row) for row in self._rows if row.ranks), *self._buffers.drifting()),
+            drifting=(*map(self._drifting, rows), *self._buffers.drifting()),
             averaged=self._averaged,
             joins=self._joins,
             needless_searches=self.wrappers.needless_searches(),
             early_exchanges=self.wrappers.early_exchanges(),
         )
-
-    def _making(self, original: Callable[..., None]) -> Callable[..., None]:
-        def make(optimizer: Optimizer, *arguments: Any, **named: Any) -> None:
-            original(optimizer, *arguments, **named)
-            self._places[optimizer] = calling_place(sys._getframe(1))
-
-        return make
 
     def _wrappers_of_all(self) -> list[DistributedDataParallel]:
         """Return the wrappers of all ranks; none if ranks need not have the same parameters."""
@@ -135,6 +127,8 @@ class SteppedParameters:
             is_pure = all(one.process_group.size() == world_size() and not one._comm_hooks for one in found)
             is_pure &= all(type(one).__name__ != _SHARDED for one in modules)
             self._parallel = found if is_pure else []
+            has_shares = any(_shares_out(one) for one in (*modules, *(one for one, _ in self._trained.values())))
+            self._is_unwrapped = not (found or has_shares or uses_rpc()) and distributed.is_initialized()
             self._joins = any(one._join_config.enable for one in found)
             self._choose_buffers(modules)
             models = in_order(outermost(modules), self._trained) or found
@@ -159,7 +153,7 @@ class SteppedParameters:
 
     def _is_compared(self) -> bool:
         """Return whether this rank compares anything with the others. To be asked after the first step."""
-        return bool(self._wrappers_of_all()) or self._buffers.are_open or bool(self._if_one_model)
+        return bool(self._wrappers_of_all()) or self._is_unwrapped or self._buffers.are_open or bool(self._if_one_model)
 
     def _begin(self, optimizer: Optimizer, *_: Any) -> None:
         self._depth += 1
@@ -168,19 +162,22 @@ class SteppedParameters:
         self.wrappers.stepping()
         if self._is_over:
             return
-        if id(optimizer) in self._optimizers and self._is_compared():
+        if optimizer in self._optimizers and self._is_compared():
             self._look()
-        for one in _trained_by(optimizer) if not self._looks else ():
+        for one in trained_by(optimizer) if not self._looks else ():
             self._before.setdefault(id(one), tensor_checksum(one))
 
     def _end(self, optimizer: Optimizer, *_: Any) -> None:
         self._depth -= 1
-        if self._depth or self._looks or self._is_over:
+        if self._depth or self._is_over:
+            return
+        if self._looks:
+            self._optimizers.note_step(optimizer)
             return
         self.exchanges.is_on = True
-        self._optimizers[id(optimizer)] = optimizer
-        for one in _trained_by(optimizer):
-            self._trained[id(one)] = one, self._places.get(optimizer, "")
+        self._optimizers.note(optimizer)
+        for one in trained_by(optimizer):
+            self._trained[id(one)] = one, self._optimizers.place(optimizer)
             if one.grad is not None:
                 self._with_gradient.add(id(one))
 
@@ -189,20 +186,28 @@ class SteppedParameters:
         if not self._looks:
             self._rows, self._began = list(self._all_rows()), time.monotonic()
         own = [time.monotonic() - self._began, [self._said(row) for row in self._rows], self._buffers.said()]
-        said = _of_all_ranks(self._looks, own)
+        said = said_by_all(self._looks, own)
         by_parameter = list(zip(*(rows for _, rows, _ in said), strict=False))
         # If ranks trained parameters of different names, nothing is compared.
         counts = {len(rows) for _, rows, _ in said}
         if len(counts) != 1 or any(len({one[0] for one in each}) > 1 for each in by_parameter):
             self._is_over, self._ended_early = True, not said
             return
-        if not (self._looks or self._parallel or self._is_one_model(by_parameter)):
-            self._is_over = True
-            return
+        if not self._looks and not self._parallel:
+            is_one_model = self._is_one_model(by_parameter)
+            if not (is_one_model or self._is_unwrapped):
+                self._is_over = True
+                return
+            self._is_unwrapped = not is_one_model
+            if self._is_unwrapped:  # its buffers and statistics are those of one rank
+                self._buffers, self._if_one_model = UnwrittenBuffers(), ()
+                said = [(seconds, rows, {}) for seconds, rows, _ in said]
         self._looks += 1
         self.check_lines, self._if_one_model = self.check_lines or self._if_one_model, ()
         rows = [row for row, each in zip(self._rows, by_parameter, strict=True) if self._is_open(row, each)]
-        self._rows = rows if self._parallel else []  # only a wrapper promises equal parameters
+        # Without a wrapper, equal ones show that the script makes them so, and others may be meant to differ.
+        is_apart = self._is_unwrapped and not self._is_partly_one(rows, by_parameter)
+        self._rows = rows if self._parallel or is_apart else []
         self._buffers.compare([buffers for *_, buffers in said])
         are_open = self._buffers.are_open
         differs = any(row.ranks for row in self._rows)
@@ -217,6 +222,13 @@ class SteppedParameters:
         is_equal = all(one[1:3] == ranks[0][1:3] for ranks in each for one in ranks)
         return self._is_shared_out or (is_equal and any(not at_rest for ranks in each for *_, at_rest in ranks))
 
+    def _is_partly_one(self, still_open: Sequence[_Row], by_parameter: Sequence[Sequence[Any]]) -> bool:
+        """Return whether ranks have large parameters that are equal now, or shapes of their own: parts of a model."""
+        compared = [each for row, each in zip(self._rows, by_parameter, strict=True) if row.is_compared]
+        shapes_differ = any(one[1] != each[0][1] for each in compared for one in each)
+        closed = [row for row in self._rows if row.is_compared and not any(row is one for one in still_open)]
+        return shapes_differ or any(is_many(row.tensor) for row in closed)
+
     def _said(self, row: _Row) -> tuple[str, tuple[int, ...], int | None, bool]:
         """Return name, shape and checksum, None: not to be compared, and whether it is what it was before training."""
         total = tensor_checksum(row.tensor) if row.is_compared else None
@@ -227,10 +239,16 @@ class SteppedParameters:
         _, shapes, sums, at_rest = zip(*each, strict=True)
         if None in sums or any(one != shapes[0] for one in shapes):  # such are meant to differ
             return False
+        if self._looks > MOST_LOOKS_AT_REST and not self._is_lasting(row):
+            row.ranks = ()
+            return False
         others = tuple(number for number, one in enumerate(sums) if one != sums[0])
         if row.ranks and not others:
             self._averaged[row.name] = self._looks
-        is_open = bool(others) or (all(at_rest) and not row.ranks)
+        # The first step of Adam only takes the sign of a large gradient: a few equal signs make equal values.
+        is_by_chance = row.wrapper is None and not is_many(row.tensor)
+        is_by_chance &= self._looks <= len(self._optimizers.places)  # each step of an optimizer begins with a look
+        is_open = bool(others) or is_by_chance or (all(at_rest) and not row.ranks)
         row.ranks = others
         return is_open
 
@@ -242,23 +260,33 @@ class SteppedParameters:
             wrapped |= {id(one): parallel for one in parallel.parameters()}
         names = parameter_names(modules)
         for number, (key, (one, place)) in enumerate(self._trained.items()):
-            # What no module has is made for a batch, as a perturbation of it, and is another on each rank.
-            is_compared = key in self._with_gradient and key in names and key not in ignored
+            is_compared = key in self._with_gradient and key not in ignored and (key in names or not self._is_unwrapped)
             yield _Row(
                 name=names.get(key, f"parameter {number}"),
                 tensor=one,
                 optimizer=place,
                 wrapper=wrapped.get(key),
                 is_compared=is_compared and type(one) in (Tensor, nn.Parameter),
+                bare="" if key in names else self._optimizers.bare_name(one),
             )
+        self._of_modules = names.keys()
+
+    def _is_lasting(self, row: _Row) -> bool:
+        """Return whether it is trained from batch to batch, and not made for one."""
+        return not row.bare or self._optimizers.trains_again(row.tensor, self._of_modules)
 
     def _drifting(self, row: _Row) -> DriftingParameter:
         is_exchanged, is_part = self.exchanges.has(row.tensor), self.exchanges.is_in_backward
         if row.wrapper is None:
-            meant: _Meant = "exchanged" if is_exchanged else "part of a model" if is_part else ""
-            return DriftingParameter(name=row.name, ranks=row.ranks, cause="outside", place=row.optimizer, meant=meant)
+            cause: _Cause = "unwrapped" if self._is_unwrapped else "bare" if row.bare else "outside"
+            own: _Meant = "others exchanged" if self._is_unwrapped else "part of a model"
+            is_part |= self._is_unwrapped and self.exchanges.is_many
+            meant: _Meant = "exchanged" if is_exchanged else own if is_part else ""
+            return DriftingParameter(
+                name=row.bare or row.name, ranks=row.ranks, cause=cause, place=row.optimizer, meant=meant
+            )
         seen = self.wrappers.of(row.wrapper)
-        cause: _Cause = "unknown" if seen.exchanges else "no_sync" if seen.forward else "past the wrapper"
+        cause = "unknown" if seen.exchanges else "no_sync" if seen.forward else "past the wrapper"
         return DriftingParameter(
             name=row.name,
             ranks=row.ranks,
@@ -268,25 +296,5 @@ class SteppedParameters:
         )
 
 
-def _shares_out(module: nn.Module) -> bool:
-    return isinstance(module, FSDPModule) or type(module).__name__ == _SHARDED
-
-
-def _trained_by(optimizer: Optimizer) -> list[Tensor]:
-    return [one for group in optimizer.param_groups for one in group["params"] if one.requires_grad]
-
-
-def _of_all_ranks(look: int, own: object) -> list[Any]:
-    """Return what each rank said at this look, by rank; nothing if one does not come.
-
-    Through the store by which the ranks found one another: a collective might come between those of the script.
-    """
-    store = distributed_c10d.PrefixStore("autotune", distributed_c10d._get_default_store())
-    keys = [f"{look}/{rank}" for rank in range(world_size())]
-    store.set(keys[distributed.get_rank()], json.dumps(own))
-    late = time.monotonic() + ABSENCE_SECONDS
-    while not store.check(keys):
-        if time.monotonic() > late:
-            return []
-        time.sleep(_POLL_SECONDS)
-    return [json.loads(store.get(key)) for key in keys]
+def _shares_out(one: object) -> bool:
+    return isinstance(one, FSDPModule | DTensor) or type(one).__name__ == _SHARDED

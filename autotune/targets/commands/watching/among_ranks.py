@@ -1,0 +1,38 @@
+"""What each rank of a command says to the others, beside the script's own collectives."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from typing import Any
+
+from torch import distributed
+from torch.distributed import distributed_c10d
+
+from autotune.targets.commands.distributed import world_size
+
+ABSENCE_SECONDS = 20.0  # a rank that is so late for a look takes other steps than this one: nothing more is compared
+_POLL_SECONDS = 0.002
+
+
+def said_by_all(look: int, own: object) -> list[Any]:
+    """Return what each rank said at this look, by rank; nothing if one does not come.
+
+    Through the store by which the ranks found one another: a collective might come between those of the script.
+    """
+    store = distributed_c10d.PrefixStore("autotune", distributed_c10d._get_default_store())
+    keys = [f"{look}/{rank}" for rank in range(world_size())]
+    store.set(keys[distributed.get_rank()], json.dumps(own))
+    late = time.monotonic() + ABSENCE_SECONDS
+    while not store.check(keys):
+        if time.monotonic() > late:
+            return []
+        time.sleep(_POLL_SECONDS)
+    return [json.loads(store.get(key)) for key in keys]
+
+
+def uses_rpc() -> bool:
+    """Return whether the script has begun `torch.distributed.rpc`, which needs no process group."""
+    rpc = sys.modules.get("torch.distributed.rpc")
+    return rpc is not None and rpc.is_available() and rpc._is_current_rpc_agent_set()
