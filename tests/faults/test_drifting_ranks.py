@@ -104,7 +104,7 @@ OWN_SCALE = (
     SCALE.replace("nn.Parameter(torch.ones(2))", "nn.ParameterList([torch.ones(2)])").replace(
         "scale]", "*scale.parameters()]"
     )
-    + "DDP._set_params_and_buffers_to_ignore_for_model(scale, ['0'])\nscale = scale[0]\n"
+    + "DDP._set_params_and_buffers_to_ignore_for_model(scale, ['0'])\nscales, scale = scale, scale[0]\n"
 )
 STAGES = """
 torch.manual_seed(rank)
