@@ -494,7 +494,9 @@ def test_epochs_of_different_length_are_told(inspect):
     found = inspect("model = DDP(nn.Linear(4, 2))" + SGD + UNEVEN + LOOP)
 
     assert found.outcome is Outcome.OK, found.failure
-    (text,) = [one.text for one in found.facts.check_lines if "the ranks have 16 and 24 batches in an epoch" in one.text]
+    (text,) = [
+        one.text for one in found.facts.check_lines if "the ranks have 16 and 24 batches in an epoch" in one.text
+    ]
     assert text.endswith("Join (train.py:15)")
 
 

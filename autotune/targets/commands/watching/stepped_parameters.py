@@ -29,7 +29,7 @@ from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 
-from autotune.core.records import DriftingParameter, CheckLine, RankFacts
+from autotune.core.records import CheckLine, DriftingParameter, RankFacts
 from autotune.targets.commands.distributed import world_size
 from autotune.targets.commands.watching.among_ranks import said_by_all, uses_rpc
 from autotune.targets.commands.watching.own_exchanges import OwnExchanges, is_many
