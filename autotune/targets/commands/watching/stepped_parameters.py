@@ -106,7 +106,7 @@ class SteppedParameters:
     def facts(self, of_rank: RankFacts) -> RankFacts:
         """Return the facts of this rank with what was seen here."""
         rows, places = [row for row in self._rows if row.ranks and self._is_lasting(row)], self._optimizers.places
-        if places and not (distributed.is_initialized() or uses_rpc()):
+        if places and not self._optimizers.had_group:
             return replace(of_rank, drifting=(DriftingParameter(name="", ranks=(), cause="no group", place=places[0]),))
         return replace(
             of_rank,

@@ -8,10 +8,11 @@ from contextlib import contextmanager
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from torch import Tensor
+from torch import Tensor, distributed
 from torch.optim.optimizer import Optimizer
 
 from autotune.targets.bare_parameters import bare_name, namespaces_of
+from autotune.targets.commands.watching.among_ranks import uses_rpc
 from autotune.targets.tracebacks import calling_place
 
 
@@ -23,6 +24,7 @@ class SteppingOptimizers:
         self._noted: dict[int, Optimizer] = {}  # by identity, kept alive
         self._trained: dict[int, set[int]] = {}  # identities of the parameters of each
         self._order: list[int] = []  # of steps
+        self.had_group = False  # at one of these steps: a script may have left its process group since
 
     def __contains__(self, optimizer: Optimizer) -> bool:
         return id(optimizer) in self._noted
@@ -50,6 +52,7 @@ class SteppingOptimizers:
         """Note a step of an optimizer that is noted from now on."""
         self._noted[id(optimizer)] = optimizer
         self._trained.setdefault(id(optimizer), set()).update(map(id, trained_by(optimizer)))
+        self.had_group |= distributed.is_initialized() or uses_rpc()
         self.note_step(optimizer)
 
     def note_step(self, optimizer: Optimizer) -> None:
