@@ -353,7 +353,7 @@ def test_a_second_optimizer_is_looked_at_too(inspect):
         ZERO + LOOP,
         SHARDED + SGD + LOOP,
         SAME + SGD + ALL_AVERAGED,
-        SAME + SGD + ALL_AVERAGED + "    if number == 2: break\ndist.destroy_process_group()\n",
+        SAME + SGD + ALL_AVERAGED + "    if number == 1: break\ndist.destroy_process_group()\n",
         SAME + SGD + OWN_LOCAL_SGD,
         SCALE + SCALED_LOOP.replace("    optimizer.step()", "    dist.all_reduce(scale.grad)\n    optimizer.step()"),
         SCALE.replace("(2))", "(2) + rank, requires_grad=False)") + SCALED_LOOP,
