@@ -186,7 +186,7 @@ class SteppedParameters:
         if not self._looks:
             self._rows, self._began = list(self._all_rows()), time.monotonic()
         own = [time.monotonic() - self._began, [self._said(row) for row in self._rows], self._buffers.said()]
-        said = said_by_all(self._looks, own)
+        said = said_by_all(self._looks, own, all_step=bool(self._looks or self._parallel))
         by_parameter = list(zip(*(rows for _, rows, _ in said), strict=False))
         # If ranks trained parameters of different names, nothing is compared.
         counts = {len(rows) for _, rows, _ in said}
