@@ -14,7 +14,7 @@ from autotune.targets.commands.distributed import world_size
 
 ABSENCE_SECONDS = 20.0  # a rank that is so late for a look takes other steps than this one: nothing more is compared
 # The same where it is not known yet that all ranks step optimizers: one that only answers others, as a parameter server
-# does, never comes. Shorter than any limit of a step, so that the rank that waits is not the one that is blamed.
+# does, never comes. Shorter than the usual limit of a step, so that the rank that waits is not the one that is blamed.
 FIRST_ABSENCE_SECONDS = 5.0
 _POLL_SECONDS = 0.002
 
