@@ -31,7 +31,7 @@ PURPOSES = {
 GOOD_ENDS = {"search": "ok", "confirm": "confirmed"}  # by purpose; all others end with their own name
 FEW_OTHERS = 3  # other configurations: fewer are not representative
 MOST_OWN_SHARE = 0.01  # of a step, which watching may take without a remark
-PAIRED = "Compared in the rounds that both ran; samples/s are those of each one's own rounds."  # these need not divide
+PAIRED = "Compared in the rounds that both ran; samples/s are those of each one's own rounds."  # the factor is of pairs
 TRADE_MARK = re.compile(r"\((?:R|TM)\)", re.IGNORECASE)
 
 
