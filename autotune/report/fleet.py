@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from autotune.fleet.records import FleetWorker
 from autotune.fleet.state import read_workers
 from autotune.study.machines import baseline_rates_by_machine, machine_speed
+from autotune.study.valid_probes import drift_factor
 from autotune.study.view import StudyView
 from autotune.units import format_share
 
@@ -22,6 +24,7 @@ class WorkerRow:
     state: str  # its present probe, or that it waits, has left, or is in quarantine
     probes: int  # that it measured
     speed: str  # of the baseline there, compared with the home's
+    drift: str  # of the baseline there, from its first probe to the latest
 
 
 def worker_rows(view: StudyView) -> list[WorkerRow]:
@@ -36,6 +39,7 @@ def worker_rows(view: StudyView) -> list[WorkerRow]:
             state=_state(workers.get(name), is_running=view.running),
             probes=sum(trial.result.worker == name for trial in view.trials),
             speed=_speed(number, machine_speed(name, known)) if name in known else NOT_MEASURED,
+            drift=_drift(known.get(name, ())),
         )
         for number, name in enumerate(names)
         if name
@@ -55,4 +59,16 @@ def _state(worker: FleetWorker | None, *, is_running: bool) -> str:
 def _speed(number: int, compared: float) -> str:
     if number == 0:
         return "the home"
-    return f"{format_share(abs(compared - 1))} {'faster' if compared >= 1 else 'slower'}"
+    return _compared(compared)
+
+
+def _drift(rates: Sequence[tuple[int, float]]) -> str:
+    """Return how far a machine has moved; single probes that differ are noise (`valid_probes.drift_factor`)."""
+    if len(rates) < 2:
+        return NOT_MEASURED
+    factor = drift_factor(rates[-1][0], rates)
+    return "none" if factor == 1.0 else _compared(factor)
+
+
+def _compared(factor: float) -> str:
+    return f"{format_share(abs(factor - 1))} {'faster' if factor >= 1 else 'slower'}"

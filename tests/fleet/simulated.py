@@ -20,7 +20,7 @@ class SimulatedFleet(FakeLauncher):
     def __init__(self, speeds, *, joining=None, **options):
         super().__init__(**options)
         self.names = list(speeds)
-        self._speeds, self._joining = dict(speeds), joining or {}
+        self.speeds, self._joining = dict(speeds), joining or {}
         self._workers = {
             number: FleetWorker(id=number, name=name, host=name, environment=ENVIRONMENT)
             for number, name in enumerate(self.names)
@@ -72,7 +72,7 @@ class SimulatedFleet(FakeLauncher):
     def _slowed(self, name, result):
         measured = result.measurement
         if measured is not None:
-            seconds = tuple(one / self._speeds[name] for one in measured.step_seconds)
+            seconds = tuple(one / self.speeds[name] for one in measured.step_seconds)
             measured = replace(measured, step_seconds=seconds)
         return replace(result, measurement=measured, worker=name)
 

@@ -388,8 +388,8 @@ def test_threads_that_wait_are_answered_each_with_its_own(fleet) -> None:
     assert [results[number].worker for number in range(2)] == [worker.name for worker in workers]
 
 
-def test_five_kills_and_a_restart_lose_nothing_and_run_nothing_twice_at_once(server, tmp_path) -> None:
-    tally = soak(server, tmp_path / "fleet", kills=5, restarts=1, workers=3, seed=1)
+def test_fifty_kills_and_two_restarts_lose_nothing_and_run_nothing_twice_at_once(server, tmp_path) -> None:
+    tally = soak(server, tmp_path / "fleet", kills=50, restarts=2, workers=4, seed=1)
 
     assert tally.is_sound, tally.table()
-    assert tally.kills == 5 and tally.restarts == 1 and tally.asked
+    assert tally.kills == 50 and tally.restarts == 2 and tally.asked

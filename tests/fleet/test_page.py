@@ -34,6 +34,16 @@ def test_the_page_names_each_worker_with_its_speed(tmp_path):
     assert "<h2>Workers</h2>" in page and "b&lt;i&gt;" in page and "b<i>" not in page
 
 
+def test_the_page_shows_how_far_each_machine_has_drifted(tmp_path):
+    quiet = Machine(noise_between_probes=0.0, noise_between_steps=0.0)
+    fleet = SimulatedFleet({"a": 1.0, "b": 1.0}, machine=quiet)
+    fleet.fault = lambda name, _: fleet.speeds.update(b=0.93) if len(fleet.ran["b"]) > 1 else None
+    searched(tmp_path / "study", fleet, probes=40, time_budget_seconds=1e6)
+
+    rows = {row.name: row for row in worker_rows(load_view(tmp_path / "study"))}
+    assert (rows["a"].drift, rows["b"].drift) == ("none", "7% slower")
+
+
 def test_the_machine_of_a_worker_that_has_left_stays(tmp_path):
     fleet = SimulatedFleet({"a": 1.0, "b": 1.0})
     folder = tmp_path / "study"

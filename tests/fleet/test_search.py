@@ -102,9 +102,9 @@ def test_another_gain_on_the_second_machine_is_a_warning(tmp_path):
             and fleet.ran["b"][-1].purpose == "elsewhere"
             and fleet.ran["b"][-1].config != fleet.ran["a"][0].config
         ):
-            fleet._speeds["b"], before = 0.5, fleet._speeds["b"]
+            fleet.speeds["b"], before = 0.5, fleet.speeds["b"]
             made = usual(name, result)
-            fleet._speeds["b"] = before
+            fleet.speeds["b"] = before
         return made
 
     fleet._slowed = odd
@@ -121,7 +121,7 @@ def test_rounds_on_the_second_machine_have_the_mean_of_all_other_rounds(tmp_path
 
     def once_slow(name, result):
         won = [one for one in fleet.ran[name] if one.purpose == "elsewhere" and one.config != fleet.ran["a"][0].config]
-        fleet._speeds["b"] = 0.25 if won and len(won) == 2 and fleet.ran[name][-1] is won[-1] else 1.0
+        fleet.speeds["b"] = 0.25 if won and len(won) == 2 and fleet.ran[name][-1] is won[-1] else 1.0
         return usual(name, result)
 
     fleet._slowed = once_slow
