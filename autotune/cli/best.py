@@ -30,7 +30,7 @@ def best(
 ) -> None:
     """Print the recommendation, as the search did.
 
-    Needs best.json alone. The probes, where they are kept, add what each change is worth.
+    Needs best.json only. If the probes are kept, it also shows what each change is worth.
     """
     from autotune.cli.options import known
     from autotune.knobs.declared import declare

@@ -48,8 +48,8 @@ def check(
 ) -> None:
     """Check your training code, and list what would be tuned.
 
-    Takes one real training step. For a command, it takes the minimum number of steps that a search needs. Names what
-    was inferred, searches and writes nothing.
+    Takes one real training step, or for a command as many as a search needs at least. Shows what was inferred. Does
+    not search, and writes nothing.
     """
     from autotune.cli.saying_launcher import SayingLauncher
     from autotune.launch.subprocess import SubprocessLauncher

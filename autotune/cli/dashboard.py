@@ -16,7 +16,7 @@ def dashboard(
     study: Annotated[Path | None, typer.Argument(help="A study, or a folder of studies. [default: studies/]")] = None,
     port: Annotated[int, typer.Option(min=0, max=65535, help="0: any free one.")] = 8088,
     host: Annotated[
-        str, typer.Option(help="The address to listen on; beyond this machine with --expose.")
+        str, typer.Option(help="The address to listen on; one beyond this machine needs --expose.")
     ] = "127.0.0.1",
     expose: Annotated[
         bool,

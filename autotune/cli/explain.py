@@ -39,8 +39,8 @@ def explain(
 ) -> None:
     """Say what each setting is worth here.
 
-    Report the effect of each setting in the recommendation, and alone beside your baseline. "Does nothing here" and
-    "was not measured" are answers, too. Without --measure nothing is run.
+    Report the effect of each setting in the recommendation, and of that setting alone on your baseline. "Does nothing
+    here" and "was not measured" are answers, too. Without --measure nothing is run.
     """
     began = time.monotonic()
     from autotune.cli.options import Options

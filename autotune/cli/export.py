@@ -31,7 +31,7 @@ def export(
         str | None,
         typer.Option(
             help="torch, hf (TrainingArguments), lightning, accelerate, deepspeed (JSON), torchtitan (arguments); or "
-            "by knob name: json, yaml, env. Of a command, torch, lightning and accelerate are its command line. "
+            "by knob name: json, yaml, env. For a command, torch, lightning and accelerate print its command line. "
             "[default: torch, with --write the knob names]"
         ),
     ] = None,
@@ -39,7 +39,7 @@ def export(
     output: Annotated[str | None, typer.Option("--output", "-o", help="A file. [default: standard output]")] = None,
     into: Annotated[
         str | None,
-        typer.Option("--write", help="Put the settings into this JSON or YAML file; what else stands in it stays."),
+        typer.Option("--write", help="Put the settings into this JSON or YAML file; its other contents stay."),
     ] = None,
     world_size: Annotated[
         int | None,
@@ -55,8 +55,8 @@ def export(
 ) -> None:
     """Print the recommendation as code for your framework.
 
-    For a study of a command it is the command line to train with: the script keeps its loop. Where a framework has no
-    argument for a setting, the line of code stands beside it.
+    For a study of a command, prints the command line to train with: the script keeps its loop. For a setting without an
+    argument in the framework, prints a line of code.
     """
     from autotune.cli.options import one_of
     from autotune.cli.output import say, write

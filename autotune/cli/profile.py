@@ -59,9 +59,9 @@ def profile(
 ) -> None:
     """Say where a step goes, and which lines cost time.
 
-    Trains one configuration for some seconds in a process of its own. Says what each remedy can give at most and
-    what memory is for, and names only lines that were seen to cost a hundredth of a step or more. Searches nothing,
-    and writes nothing but --output.
+    Trains one configuration for some seconds in a process of its own. Shows the most that each remedy can gain and what
+    memory is used for, and names only lines that cost a hundredth of a step or more. Does not search, and writes only
+    --output.
     """
     from autotune.cli.options import Options
     from autotune.cli.saying_launcher import SayingLauncher

@@ -45,7 +45,7 @@ def race(
     ],
     config: Annotated[
         list[str] | None,
-        typer.Option("--config", "-c", help="One contestant more: the first with these settings, batch=64,amp=bf16."),
+        typer.Option("--config", "-c", help="Add a contestant: the first with these settings, batch=64,amp=bf16."),
     ] = None,
     *,
     json_output: Annotated[bool, typer.Option("--json", help="The result as JSON on standard output.")] = False,
@@ -54,8 +54,8 @@ def race(
 ) -> None:
     """Say which of several trainings is faster.
 
-    All train in turn, in processes of their own on your real data, until it is known of each whether it is faster, as
-    fast or slower than the first.
+    All train in turn, in processes of their own on your real data, until each is known to be faster than the first, as
+    fast, or slower.
 
     Exit status, by the worst of the verdicts: 0 faster, or as fast within the tolerance · 1 slower · 2 undecided; or a
     wrong command line, setting or folder: no probe ran · 3 a contestant does not train, or the machine is unfit · 70 a

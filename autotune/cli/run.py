@@ -23,7 +23,7 @@ def run(
 ) -> None:
     """Train with the recommended command.
 
-    It takes the place of this process. For a study whose target is a command; `autotune best --command` prints it.
+    Replaces this process with the command. For a study whose target is one; `autotune best --command` prints it.
     """
     from autotune.cli.output import say
     from autotune.knobs.declared import declare

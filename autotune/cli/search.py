@@ -40,7 +40,7 @@ def search(
         bool | None,
         typer.Option(
             "--resume/--fresh",
-            help="Go on with the study / begin anew, the old one moved aside. [default: go on if it matches]",
+            help="Resume the study / start a new one and move the old one aside. [default: resume if it matches]",
         ),
     ] = None,
     fix: Annotated[str | None, typer.Option(envvar="AUTOTUNE_FIX", help="Hold knobs: amp=bf16,workers=2.")] = None,
@@ -53,7 +53,7 @@ def search(
     ] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Only the result.", rich_help_panel=OUTPUT)] = False,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Also what the search decides, why probes failed, and all details.")
+        bool, typer.Option("--verbose", "-v", help="All details, what the search decides, why probes failed.")
     ] = False,
     no_progress: Annotated[bool, typer.Option("--no-progress", help="No live line.", rich_help_panel=OUTPUT)] = False,
     **typed: Any,

@@ -139,9 +139,9 @@ class Code(NumberedCode):
     FASTER_PRECISION_UNDECIDED = ("faster-precision-undecided", 310,
         BETTER + ", too little for a precision whose losses are undecided (under {least:.0%})" + MORE_MEMORY)
     FASTER_OTHER_MICRO_BATCH = ("faster-other-micro-batch", 311,
-        BETTER + ", not surely {least:.0%} or more, which another batch to learn from must be" + MORE_MEMORY)
+        BETTER + ", not surely the {least:.0%} that a change of the batch must gain" + MORE_MEMORY)
     FASTER_BESIDE_OTHERS = ("faster-beside-others", 312,
-        BETTER + ", in rounds in which others kept the baseline from the cores" + MORE_MEMORY)
+        BETTER + ", in rounds in which other processes held the baseline's cores" + MORE_MEMORY)
 
     # 4xx: what is known about the losses
     LOSSES_NOT_CHECKED = "losses-not-checked", 401, losses.LOSSES_NOT_CHECKED

@@ -76,7 +76,7 @@ PROBES_LEFT_OUT = (
 )
 CONFIRMATION_INTERFERENCE = (
     "Which configuration is faster is not certain, and the rates are probably too low: there was interference in "
-    "too many probes: {rounds:few}.[ These probes count for want of better: {probes:few}.]",
+    "too many probes: {rounds:few}.[ For lack of better ones, these probes count: {probes:few}.]",
     "Close other work and run the same command again.",
 )
 LOSSES_UNJUDGED = (
@@ -111,16 +111,16 @@ LOADER_BOUND_COMMAND = (
     "tuned; or make the samples cheaper.",
 )
 CODE_CHANGED = (
-    "{file}[, or rather what it imports ({modules}),] changed since this study began: its probes may not be those of "
-    "today's code.",
-    "Begin anew with --fresh.",
+    "{file}[, or rather what it imports ({modules}),] changed since this study began: its probes may have run "
+    "other code than today's.",
+    "Start a new study with --fresh.",
 )
 NOT_CONFIRMED = (
-    "There was no time to confirm this: a probe of it and one of the baseline are compared.",
+    "There was no time to confirm this: only one probe of it and one of the baseline are compared.",
     "Search again with a longer --time-budget; the measurements are kept.",
 )
 NOTHING_COMPILED = (
-    "compile_mode {mode} compiled nothing: training calls the model by another way than model(...), or torch "
+    "compile_mode {mode} compiled nothing: training does not call the model by model(...), or torch "
     "skipped all of it.",
     "Compile the part that is called, in your own code, or search with --compile none.",
 )
@@ -138,7 +138,7 @@ RANKS_MEMORY_UNEVEN = (
     "Look for what only this rank holds: logging, evaluation, or a table that is not shared out.",
 )
 COMMUNICATION_EXPOSED = (
-    "{share:share} of a micro-step is an exchange of gradients that no computing hides.",
+    "{share:share} of a micro-step is an exchange of gradients that does not overlap computing.",
     "A search tries --strategy, --bucket and --bucket-view, unless --fix or --tune holds them; only a larger global "
     "batch exchanges less often.",
 )
@@ -170,7 +170,7 @@ PRECISION_REFUSED = (
 )
 CONFIGURATIONS_FAILED = (
     "{count:counted configuration} {outcome}[ ({error})][, {others:,} with another error][, {hung:,} hung]"
-    "[, and {crashed:,} crashed]: how fast such are is not known.",
+    "[, and {crashed:,} crashed]: their speed is not known.",
     "[Mend {place}, or hold what it needs with --fix.][ `autotune explain STUDY --measure` tries again the settings of "
     "{accidents:counted configuration} that only hung or crashed.]",
 )

@@ -78,7 +78,7 @@ class Settings:
     probes: Annotated[
         Count | None,
         Option(
-            help="Search with so many probes; those of the baseline and of the confirmation come on top.", short="-n"
+            help="Search with this many probes, besides those of the baseline and of the confirmation.", short="-n"
         ),
     ] = None
     study: Annotated[Path | None, Option(help="Folder of the study. [default: studies/NAME]", short="-s")] = None

@@ -22,12 +22,12 @@ class RaceSettings:
     """One race without its contestants."""
 
     baseline_commit: Annotated[
-        str | None, Option(help="One contestant more, the baseline: the first with the code of this git revision.")
+        str | None, Option(help="Add a contestant as the baseline: the first with the code of this git revision.")
     ] = None
     tolerance: Annotated[
         float,  # as for a search's answer: a smaller loss does not matter
         Meta(gt=0, lt=1, description="in (0, 1)"),
-        Option(help="A contestant slower by no more than this counts as fast.", read=parse_fraction, typed="2%"),
+        Option(help="A contestant slower by at most this counts as equally fast.", read=parse_fraction, typed="2%"),
     ] = 0.02
     time_budget_seconds: Annotated[
         Seconds,

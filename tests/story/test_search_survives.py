@@ -244,7 +244,7 @@ def test_a_study_goes_on_with_code_that_changed_and_says_so(tmp_path, monkeypatc
 
     answer = searched(tmp_path / "study", FakeLauncher(facts=declared()), second, target=target, **SMALL)
 
-    said = "train.py changed since this study began: its probes may not be those of today's code."
+    said = "train.py changed since this study began: its probes may have run other code than today's."
     assert "(resumed)" in second.lines[0]
     assert said in second.notes[0]
     assert Code.CODE_CHANGED in [one.code for one in answer.warnings]

@@ -67,8 +67,8 @@ def test_the_error_of_the_user_s_code_that_ended_all_others_is_named_once_with_i
     shown = " ".join(answer_block(answer).plain.split())
     assert answer.certificate.text == "1 of 2 configurations measured, 1 failed in your code"
     assert told == (
-        "1 configuration failed in your code (model.py:12 in loss: AssertionError: float32 is needed): how fast "
-        "such are is not known. Mend model.py:12, or hold what it needs with --fix."
+        "1 configuration failed in your code (model.py:12 in loss: AssertionError: float32 is needed): their speed "
+        "is not known. Mend model.py:12, or hold what it needs with --fix."
     )
     assert shown.count("model.py:12 in loss: AssertionError") == 1
     assert f"`autotune show {tmp_path} --failed`" in shown
@@ -85,11 +85,11 @@ def test_errors_of_one_line_are_one_and_the_most_frequent_is_named():
     both = FailedConfigurations(total=4, hung=2, crashed=1, errors=(other,)).warning.text
     unplaced = FailedConfigurations(total=1, errors=(_error("x" * 500, ""),)).warning.text
 
-    assert alone.startswith("2 configurations failed in your code (model.py:12 in loss: AssertionError: 0): how")
-    assert mixed.startswith(alone.replace("2 c", "3 c").partition("):")[0] + "), 1 with another error: how fast such")
+    assert alone.startswith("2 configurations failed in your code (model.py:12 in loss: AssertionError: 0): their")
+    assert mixed.startswith(alone.replace("2 c", "3 c").partition("):")[0] + "), 1 with another error: their speed ")
     assert both == (
-        "1 configuration failed in your code (data.py:3 in collate: KeyError), 2 hung, and 1 crashed: how fast such "
-        "are is not known. Mend data.py:3, or hold what it needs with --fix. `autotune explain STUDY --measure` tries "
+        "1 configuration failed in your code (data.py:3 in collate: KeyError), 2 hung, and 1 crashed: their speed "
+        "is not known. Mend data.py:3, or hold what it needs with --fix. `autotune explain STUDY --measure` tries "
         "again the settings of 3 configurations that only hung or crashed."
     )
     assert len(unplaced) < 250
