@@ -122,7 +122,7 @@ def main() -> None:
         parser.error(f"no such training: {', '.join(unknown)}")
     torch.set_num_threads(1)
     sys.path.insert(0, str(TRAININGS))
-    columns = ["training", "finding", "told", "true", "told / true", "ms a step"]
+    columns = ["training", "finding", "reported", "true", "reported / true", "ms a step"]
     columns += ["verified", "verified / true"] * options.verify
     print(f"| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
     for name in options.names or MENDED:
