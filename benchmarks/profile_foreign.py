@@ -46,7 +46,7 @@ def main() -> None:
     torch.set_num_threads(1)
     os.environ["TRANSFORMERS_VERBOSITY"] = "error"
     sys.path.insert(0, str(TRAININGS))
-    print("| training | first finding | told | left out by `--verify` | edited | ms a step |")
+    print("| training | first finding | reported | left out by `--verify` | edited | ms a step |")
     print("| --- | --- | --- | --- | --- | --- |")
     for name in options.names or EDITS:
         print(resumed(options.resume, name, lambda name=name: row(name, options.rounds, options.show)), flush=True)
