@@ -123,7 +123,7 @@ def _describe(error: OSError) -> str:
         )
     if isinstance(error, FileNotFoundError) and not error.filename and not _has_folder():
         return (
-            "The folder that you are in is there no longer. It was probably removed, or made anew, since you went into "
+            "The folder that you are in no longer exists. It was probably removed, or made again, since you went into "
             "it. Go into it once more, or into another one."
         )
     if isinstance(error, PermissionError) and error.filename:

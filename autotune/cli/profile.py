@@ -144,7 +144,7 @@ def _tell_files(output: Path, missing: str) -> None:
     from autotune.profile.output import PAGE
 
     others = sorted(one.name for one in output.iterdir() if one.name != PAGE)
-    say(f"{output / PAGE}, with {', '.join(others)} beside it", stderr=True)
+    say(f"{output / PAGE}, with {', '.join(others)} next to it", stderr=True)
     if missing:
         say(missing, stderr=True)
 

@@ -47,7 +47,7 @@ def request_in(folder: Path, kind: type[Asked]) -> Asked:
         return codec.read(folder / REQUEST, kind)
     except (FileNotFoundError, IsADirectoryError) as error:
         raise StudyError(
-            f"{folder} has a {RESULT} and no {REQUEST}, so that it is not known what was measured. It was probably "
+            f"{folder} has a {RESULT} but no {REQUEST}, so it is not known what was measured. It was probably "
             f"copied in part, or that file was deleted. Copy it again, or move {folder} away to go on without it."
         ) from error
 

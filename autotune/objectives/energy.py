@@ -36,7 +36,7 @@ class Energy(Objective):
         if environment.device_kind != "cuda":
             raise UsageError(
                 f"--objective energy needs a GPU that counts its energy; the device is {environment.device} "
-                f"({environment.device_name}). Only NVIDIA's driver tells it, through NVML. {INSTEAD}"
+                f"({environment.device_name}). Only NVIDIA's driver reports it, through NVML. {INSTEAD}"
             )
         if environment.device_uuid is None:  # an old torch does not name its GPU: the first probe will show
             return
@@ -44,7 +44,7 @@ class Energy(Objective):
         gpu = find_gpu(nvml, environment.device_uuid)
         if gpu is None or read_gpu(nvml, gpu).energy_joules is None:
             raise UsageError(
-                f"--objective energy: NVML tells no energy for {environment.device_name}. The driver's library is "
+                f"--objective energy: NVML reports no energy for {environment.device_name}. The driver's library is "
                 f"absent, the GPU has no counter (many consumer GPUs), or it is one slice of a GPU. {INSTEAD}"
             )
 

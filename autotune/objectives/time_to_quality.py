@@ -51,7 +51,7 @@ class TimeToQuality(Objective):
         if "step" in facts.update:
             raise UsageError(
                 "--objective time-to-quality compares the gradients of one loss, and the target has step(), which may "
-                "follow several. Which of them tells progress is not known. Search with --objective throughput."
+                "follow several. It is not known which of them shows progress. Search with --objective throughput."
             )
         if facts.data == "batch":
             raise UsageError(

@@ -40,7 +40,7 @@ def _among_others(settings: Settings, foreign: list[str]) -> str:
     told = first_few(foreign, MOST_NAMED_FILES)
     if holds_study(settings.folder):
         return (
-            f"--fresh would move all of {settings.folder} aside, and beside the study it holds {told}, which autotune "
+            f"--fresh would move all of {settings.folder} aside, and besides the study it holds {told}, which autotune "
             f"did not make. Those are probably your own files. Move them out, or choose another --study."
         )
     return (

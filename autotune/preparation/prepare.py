@@ -257,7 +257,7 @@ _HOW = {
     Outcome.UNSTABLE: "does not learn",
 }
 _ADVICE = {
-    Outcome.CRASHED: "Where it ends so without autotune, too, correct that first.",
+    Outcome.CRASHED: "If it also ends so without autotune, correct that first.",
     Outcome.TIMEOUT: "If one of its steps really takes longer, give --step-timeout 30m.",
     Outcome.DEVICE_FAULT: "CUDA_LAUNCH_BLOCKING=1 before the command shows the line that called the kernel.",
     Outcome.COMPILE_FAILED: "torch.compile probably lacks a compiler, or fails on this model: --baseline compile=none.",

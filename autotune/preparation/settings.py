@@ -77,9 +77,7 @@ class Settings:
     ] = 600.0
     probes: Annotated[
         Count | None,
-        Option(
-            help="Search with this many probes, besides those of the baseline and of the confirmation.", short="-n"
-        ),
+        Option(help="Search with this many probes, besides those of baseline and confirmation.", short="-n"),
     ] = None
     study: Annotated[Path | None, Option(help="Folder of the study. [default: studies/NAME]", short="-s")] = None
     device: Device | None = None

@@ -72,7 +72,7 @@ def _why_and_remedy(outcome: Outcome, told: str, smaller: str) -> tuple[str, str
     if "killed by" in told:
         return (
             "Compiled code that is called there is probably at fault, such as an extension for another torch.",
-            "Where it ends so without autotune, too, correct that, and profile it then.",
+            "If it also ends so without autotune, correct that, and profile it then.",
         )
     return (
         "Its code, or a library, probably ended the process itself, as os._exit does.",

@@ -148,21 +148,30 @@ def _followed(old: StudyRequest, new: StudyRequest) -> Iterator[str]:
     for name, values in new.domains.items():
         yield from _difference(f"the search of {name}", old.domains.get(name, ()), values)
     for field in ("memory_limit_bytes", "headroom_bytes", "baseline_assumed"):
-        yield from _difference(field.replace("_", " "), getattr(old, field), getattr(new, field))
+        yield from _field_difference("", field, old, new)
 
 
 def _parts(whose: str, old: msgspec.Struct, new: msgspec.Struct, leaving_out: tuple[str, ...]) -> Iterator[str]:
     for field in old.__struct_fields__:
         if field not in leaving_out:
-            yield from _difference(f"{whose} {field.replace('_', ' ')}", getattr(old, field), getattr(new, field))
+            yield from _field_difference(f"{whose} ", field, old, new)
 
 
-def _difference(name: str, before: Any, after: Any, absent: str = "none") -> Iterator[str]:
+def _field_difference(whose: str, field: str, old: msgspec.Struct, new: msgspec.Struct) -> Iterator[str]:
+    before, after = getattr(old, field), getattr(new, field)
+    is_plural = field.endswith("s") and not field.endswith("ss") and not isinstance(after, bool)
+    verbs = ("were", "are") if is_plural else ("was", "is")
+    yield from _difference(f"{whose}{field.replace('_', ' ')}", before, after, verbs=verbs)
+
+
+def _difference(
+    name: str, before: Any, after: Any, absent: str = "none", verbs: tuple[str, str] = ("was", "is")
+) -> Iterator[str]:
     if before != after:
         was, now = _typed(before, absent), _typed(after, absent)
         short = cropped(was, MOST_VALUE_CHARACTERS), cropped(now, MOST_VALUE_CHARACTERS)
         was, now = short if short[0] != short[1] else (was, now)  # do not cut off the difference
-        yield f"{name} was {was}, is {now}"
+        yield f"{name} {verbs[0]} {was}, {verbs[1]} {now}"
 
 
 def _typed(value: Any, absent: str) -> str:

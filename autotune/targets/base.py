@@ -167,7 +167,7 @@ def without_effect(label: str, asked: str, seen: str) -> TargetError:
     """Return the error for user code that was given one setting and trained with another."""
     return TargetError(
         f"{label} was given {asked} and trained with {seen}. It probably ignores that setting, or changes it. Correct "
-        f"what it is given, or leave that knob out: a measurement would have a false name."
+        f"what it is given, or leave that knob out: the measurement would have a wrong name."
     )
 
 

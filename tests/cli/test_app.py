@@ -201,7 +201,7 @@ def test_a_working_folder_that_was_removed_is_said(tmp_path: Path) -> None:
     )
 
     assert ended.returncode == 3
-    assert ended.stderr.startswith("error: The folder that you are in is there no longer.")
+    assert ended.stderr.startswith("error: The folder that you are in no longer exists.")
 
 
 def test_an_answer_for_a_folder_that_is_not_there_is_refused_before_anything_is_measured(tmp_path: Path) -> None:

@@ -197,7 +197,7 @@ def test_the_threads_of_ranks_are_given_to_them_and_are_no_class_of_machine(chec
     here = msgspec.structs.replace(HERE, default_threads=8)
 
     check_class(study, here)
-    with pytest.raises(StudyError, match="default threads was 1, is 8"):
+    with pytest.raises(StudyError, match="default threads were 1, are 8"):
         check_class(msgspec.structs.replace(study, ranks=1, target="model.py"), here)
 
 

@@ -253,7 +253,7 @@ def test_cost_tells_what_an_answer_costs_that_is_slower_than_a_refused_baseline(
 def test_a_card_that_nvml_does_not_know_counts_no_energy():
     gpu = environment(device_uuid="GPU-00000000-0000-0000-0000-000000000000")
 
-    with pytest.raises(UsageError, match=r"NVML tells no energy for Fake GPU 16GB\. .*\. Search with --objective"):
+    with pytest.raises(UsageError, match=r"NVML reports no energy for Fake GPU 16GB\. .*\. Search with --objective"):
         objective_of(Goal(objective="energy")).check(Goal(objective="energy"), gpu, facts())
 
 

@@ -101,7 +101,7 @@ def test_a_study_of_a_version_that_did_not_note_the_framework_goes_on(folder):
 def test_another_number_of_threads_in_the_shell_is_another_circumstance(folder):
     _begin(folder, replace(REQUEST, environment=environment(default_threads=8)))
 
-    with pytest.raises(StudyError, match="the machine's default threads was 8, is 1"):
+    with pytest.raises(StudyError, match="the machine's default threads were 8, are 1"):
         _begin(folder, replace(REQUEST, environment=environment(default_threads=1)))
 
 
@@ -139,7 +139,7 @@ def _goal(**changes):
             "the machine's device name was Fake GPU 16GB, is Other",
         ),
         ({"environment": environment(torch="2.14.0")}, "the machine's torch was 2.13.0, is 2.14.0"),
-        ({"environment": environment(native_dtypes=())}, "native dtypes was bfloat16,float16, is none"),
+        ({"environment": environment(native_dtypes=())}, "native dtypes were bfloat16,float16, are none"),
         ({"goal": Goal(global_batch=128)}, "the held global batch (--global-batch) was 64, is 128"),
         (_goal(global_batch=None), "the held global batch (--global-batch) was 64, is free"),
         (_goal(limits={"num_workers": Limit(low=1)}), "--workers or --fix workers was not given, is 1:."),
@@ -155,7 +155,7 @@ def _goal(**changes):
         (_goal(headroom_fraction=0.08), "--headroom was not given, is 0.08."),
         ({"baseline": config(batch_size=32)}, "the baseline's batch_size was 64, is 32"),
         ({"facts": facts(parameter_count=5)}, "the target's parameter count was 11689512, is 5"),
-        ({"memory_limit_bytes": GIB}, "memory limit bytes was"),
+        ({"memory_limit_bytes": GIB}, "memory limit bytes were"),
         ({"target": "other.py"}, "the target was model.py, is other.py"),
     ],
 )

@@ -58,7 +58,7 @@ def test_fresh_moves_no_file_that_is_not_the_studys(home):
     (home / "study" / "notes.md").write_text("mine\n")
     before = sorted(home.rglob("*"))
 
-    with pytest.raises(StudyError, match=r"move all of study aside, and beside the study it holds notes\.md, "):
+    with pytest.raises(StudyError, match=r"move all of study aside, and besides the study it holds notes\.md, "):
         _search("study", mode="fresh")
 
     assert sorted(home.rglob("*")) == before

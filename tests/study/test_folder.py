@@ -108,7 +108,7 @@ def test_a_result_without_its_request_is_damage_too(tmp_path):
     _begin(tmp_path, measured())
     (tmp_path / "probes" / "0000" / REQUEST).unlink()
 
-    with pytest.raises(StudyError, match=r"0000 has a result\.json and no request\.json, .* probably .* Copy it again"):
+    with pytest.raises(StudyError, match=r"0000 has a result\.json but no request\.json, .* probably .* Copy it again"):
         disk.read_trials(tmp_path)
 
 

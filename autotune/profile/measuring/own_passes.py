@@ -87,7 +87,7 @@ class UserLoopPasses(LinePasses):
         model = Trained.of(self.parts.optimizers[0]).model() if self.parts.optimizers else None
         if model is None:
             raise TargetError(
-                f"{self._session.label} trains parameters of no module. Which calls are the model's cannot be told. "
+                f"{self._session.label} trains parameters of no module. It is not known which calls are the model's. "
                 f"Profile a file of model() and dataset(): autotune profile model.py."
             )
         return model
