@@ -127,8 +127,8 @@ def race(
     which runs with its recommended settings. Each of `configs`, settings by knob name, adds one contestant: the first
     one with these settings. With `baseline_commit` the first contestant's code of that git revision is the baseline.
 
-    All train in turn, in processes of their own, until it is known for each whether it is faster, as fast or slower
-    than the baseline, until `time_budget` is used up (seconds, or a text like `10m`), or for `rounds` rounds, if given.
+    All train in turn, in processes of their own, until each is known to be faster than the baseline, as fast, or
+    slower, until `time_budget` is used up (seconds, or a text like `10m`), or for `rounds` rounds, if given.
     A contestant that is slower by at most `tolerance`, a share in (0, 1), counts as equally fast. `folder` is that of
     the race, by default a new one. `tell` is called with sentences on what happens. Raises `RaceFailed` if a contestant
     does not train, `UsageError`, `TargetError`, `StudyError` or `EnvironmentUnfit`.

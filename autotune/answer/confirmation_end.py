@@ -1,4 +1,4 @@
-"""Tells when a confirmation ends: it is decided, or its choice is expected to lose too little for more rounds."""
+"""Decides when a confirmation ends: it is decided, or its choice is expected to lose too little for more rounds."""
 
 from __future__ import annotations
 

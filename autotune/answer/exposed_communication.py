@@ -1,4 +1,4 @@
-"""The warning that ranks wait for their exchange of gradients."""
+"""The warning that ranks wait for the exchange of their gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What micro-steps predict of accumulation over several ranks, held against the full cycles that were measured. Pure.
+"""Compares what micro-steps predict for accumulation over several ranks with the measured full cycles. Pure.
 
 A search probe of many micro-batches runs two of them: its rate follows from the exchange and the update that a full
 cycle has once (`Measurement.samples_per_second`). Baseline and confirmation run full cycles, and micro-steps in the

@@ -1,4 +1,4 @@
-"""What an answer says of a precision that was tried and is not recommended: what its losses did."""
+"""The warning about a precision that was tried and is not recommended, because of its losses."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def _may_be_searched(values: Mapping[str, Value], goal: Goal) -> bool:
 
 
 def _is_covered(values: Mapping[str, Value], before: Collection[Refusal], found: Collection[Refusal]) -> bool:
-    """Return whether the refusal of the same arithmetic, or of a part of it, is told as well."""
+    """Return whether the refusal of the same arithmetic, or of a part of it, is reported as well."""
     return any(values == other for other, _ in before) or any(
         values != other and contains(values, other) for other, _ in found
     )

@@ -1,4 +1,4 @@
-"""Tells which probes of an interrupted confirmation or ablation count when it is resumed. Pure.
+"""Decides which probes of an interrupted confirmation or ablation count when it is resumed. Pure.
 
     recorded    A B C base · base C B A · A B          here the search was killed
     resumed     A B C base · base C B A · A B C base   whole rounds count, the third is run anew

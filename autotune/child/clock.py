@@ -11,7 +11,7 @@ import torch
 
 
 class Clock(Protocol):
-    """Marks moments in the stream of work, and later tells the seconds between them."""
+    """Marks moments in the stream of work, and later returns the seconds between them."""
 
     def mark(self) -> None:
         """Mark this moment in the stream of work."""

@@ -1,4 +1,4 @@
-"""Ends a probe when the search that started it has ended, and tells that search the phase of the probe.
+"""Ends a probe when the search that started it has ended, and reports the phase of the probe to that search.
 
 Imports almost only the standard library, because it is imported before torch: a probe that hangs or dies while it
 imports torch is covered, too.

@@ -23,7 +23,7 @@ _RESET_PEAK = "5"  # man proc_pid_clear_refs: reset the peak resident set size t
 class MemoryMeter:
     """Peaks since this object was made: memory for importing and building is left out.
 
-    It is told each phase as it begins, so it knows which of the allocator's retries were in the window. Metal records
+    It gets each phase as it begins, so it knows which of the allocator's retries were in the window. Metal records
     no peaks: there the peak is the highest value at the ends of steps and phases. Its allocator then holds little less
     than during a step, because freed buffers stay in its pools. Not tested: no such device available.
     """

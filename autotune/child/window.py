@@ -1,6 +1,6 @@
 """The parts of a probe, and the conditions under which it goes on to the next.
 
-    warm-up    until steps are steady                                     told apart, not measured
+    warm-up    until steps are steady                                     recorded apart, not measured
     exchange   micro-steps without and with an exchange of gradients      only where several ranks train
     compute    the same batch again and again: computing alone            only where a loader may overlap with it
     drain      batches that the workers held ready are dropped                 the same

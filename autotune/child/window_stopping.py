@@ -1,4 +1,4 @@
-"""Decides when a window has measured enough. It is told the length of each step: it uses no torch and no clock.
+"""Decides when a window has measured enough. It is given the length of each step: it uses no torch and no clock.
 
 clearly slower than the best so far       cut short: what was measured until then is the result clearly apart from it
 a rough interval is enough to tell the two apart too near to tell, or nothing to beat      a precise interval all of

@@ -70,7 +70,7 @@ def explain(
 def affordable(
     asked: Sequence[ValueWorth], view: StudyView, best: Recommendation, budget: TimeBudget
 ) -> list[ValueWorth]:
-    """Return the settings that have time for two rounds beside the recommendation, the first ones first.
+    """Return the settings that have time for two rounds against the recommendation, the first ones first.
 
     Say how long they take, and what is left out because it takes longer. Raises `UsageError` if nothing fits.
     """

@@ -144,7 +144,7 @@ def _check_line(best: Recommendation, world_size: int | None, *, check: bool) ->
 
 
 def _remarks(framework: Framework | None, found: Recipe, *, check: bool) -> Iterator[str]:
-    """Yield what `--check` found, and the code that a DeepSpeed file needs beside it."""
+    """Yield what `--check` found, and the code that a DeepSpeed file needs in addition."""
     from autotune.export import making
     from autotune.export.deepspeed import lines_beside
     from autotune.export.programs import emitter

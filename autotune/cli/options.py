@@ -123,7 +123,7 @@ class Options:
     def fleet(self, typed: Mapping[str, Any], note: Callable[[str], None]) -> FleetSettings | None:
         """Return the workers that were named; None if this machine measures.
 
-        What a file or a variable says about workers counts if there is a storage; else `note` is told that it does not.
+        What a file or a variable says about workers counts if there is a storage; else `note` reports that it does not.
         Raises `UsageError` if it was typed without a storage.
         """
         given = {name: value for name, value in self._values(described(FleetSettings), typed).items() if value != ""}

@@ -45,7 +45,7 @@ def _ranks(folder: Path) -> tuple[list[int], list[int]]:
 
 
 class SayingLauncher:
-    """A launcher that tells a waiting person when a command is silent for long."""
+    """A launcher that informs a waiting person when a command is silent for long."""
 
     def __init__(self, launcher: Launcher) -> None:
         self._launcher = launcher

@@ -1,4 +1,4 @@
-"""A reporter that also stores what it is told in the study, for the page that follows the search."""
+"""A reporter that also stores the reports in the study, for the page that follows the search."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The time of an exchange of gradients that no computing hides: micro-steps with and without it, timed in turn."""
+"""The time of an exchange of gradients that does not overlap computing: micro-steps with and without it, in turn."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the codes of `codes.py` say of losses: their sentences, 4xx."""
+"""The sentences about losses of the codes in `codes.py`, 4xx."""
 
 PAIRED = "{steps} paired steps at batch {batch}[ of {seeds} seeds each]"
 

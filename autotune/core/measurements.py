@@ -1,4 +1,4 @@
-"""The registry of all kinds of measurement: the requests to a separate process, and the functions that do them."""
+"""The registry of all kinds of measurement: the requests to a separate process, and the functions that serve them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A notice: a warning or reason beside the numbers, as a code with its own numbers. Only this module words it."""
+"""A notice: a warning or reason next to the numbers, as a code with its own numbers. Only this module words it."""
 
 from __future__ import annotations
 

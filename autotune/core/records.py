@@ -242,7 +242,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     ranks_differ: tuple[str, ...] = ()  # parameters and buffers with other values on each rank, which may be meant
     exposed_communication: float | None = None  # share of a micro-step that is an exchange of gradients alone, 0..1
     optimizer: OptimizerFacts | None = None  # None: an earlier version did not look, or none was seen to step
-    attention: dict[str, tuple[str, ...]] = {}  # dtype -> kernels that take every call of it, beside torch's own
+    attention: dict[str, tuple[str, ...]] = {}  # dtype -> kernels that take every call of it, besides torch's own
     calls_attention: bool | None = None  # its step called it; None: an earlier version did not look
     compiles_itself: bool = False  # its own code has graphs compiled, whatever knobs say
     is_deterministic: bool = False  # its code asks for deterministic algorithms

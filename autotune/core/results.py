@@ -56,7 +56,7 @@ class Outcome(StrEnum):
 
 
 class Measurement(Record, frozen=True, kw_only=True):
-    """The measurement of one probe: one entry per optimizer step or block of short ones, warm-up told apart."""
+    """The measurement of one probe: one entry per optimizer step or block of short ones, warm-up recorded apart."""
 
     steps_per_block: int = 1  # optimizer steps of each entry of the window; more than 1 where steps are very short
     samples: tuple[int, ...]  # per entry of the window

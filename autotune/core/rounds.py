@@ -70,13 +70,13 @@ class Rounds:
         return typical_rate(np.exp(own[~np.isnan(own)])) * math.exp(self._centre(configuration, self._reference))
 
     def half_width(self, configuration: int) -> float | None:
-        """Return the relative half width of a rate at 95 %, from the noise that all share; None: nobody ran twice."""
+        """Return the relative half width of a rate at 95 %, from the noise that all share; None: none ran twice."""
         if not self.degrees_of_freedom:
             return None
         return self._half_width(0.95) / math.sqrt(self.count(configuration, configuration))
 
     def ratio(self, one: int, other: int, confidence: float = 0.95) -> tuple[float, float, float]:
-        """Return the rate of `one` over that of `other`: estimate, low, high. Infinite where nobody met both.
+        """Return the rate of `one` over that of `other`: estimate, low, high. Infinite where none met both.
 
         Fewer than six common rounds: Student's interval, its noise pooled over all configurations, so that two rounds
         of four leave three degrees of freedom where the pair alone leaves one, and drawn towards the usual noise where

@@ -1,4 +1,4 @@
-"""What a slow line of a profile says by its kind, a word of `Slowness` (`profile/records.py`): seen, and instead.
+"""The texts about a slow line of a profile by its kind, a word of `Slowness` (`profile/records.py`): seen, instead.
 
 Numbers stand in braces and brackets as in `codes.py`; that code is `SLOW_LINE`.
 """
@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class SlowLineText(NamedTuple):
-    """What is said of one kind of slow line."""
+    """The texts about one kind of slow line."""
 
     seen: str  # in a sentence that begins with the line
     instead: str  # what to write

@@ -1,4 +1,4 @@
-"""What the codes of `codes.py` say as warnings: their sentences and next steps, 1xx."""
+"""The sentences and next steps of the warnings in `codes.py`, 1xx."""
 
 TROUBLE_WITH_LOADER = "Training waits for data {wait_share:share} of the time."
 GLOBAL_BATCH_SENTENCE = (

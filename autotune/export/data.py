@@ -1,4 +1,4 @@
-"""The target's data in a program: how the loader is made, what a batch unpacks to, how its loss is had."""
+"""The target's data in a program: how the loader is made, what a batch unpacks to, how its loss is computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The recommendation as a JSON configuration of DeepSpeed, and what has to be said in code beside it."""
+"""The recommendation as a JSON configuration of DeepSpeed, and the code that has to accompany it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def values(found: Recipe) -> dict[str, Any]:
 
 
 def lines_beside(found: Recipe) -> tuple[str, ...]:
-    """Return the lines beside the JSON, which has no keys for them: where the numbers come from, and statements."""
+    """Return the lines next to the JSON, which has no keys for them: where the numbers come from, and statements."""
     return (
         *found.remarks,
         *found.setup,

@@ -14,7 +14,7 @@ COUNTER = "micro_batches = 0  # over all epochs: a rest is part of the next step
 
 
 def text(found: Recipe) -> str:
-    """Python about `model`, `dataset`, `loss_fn`, `optimizer` and `epochs`, and what else the target's file brings."""
+    """Python about `model`, `dataset`, `loss_fn`, `optimizer` and `epochs`, and other names of the target's file."""
     return assembled(
         found,
         (

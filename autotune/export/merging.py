@@ -1,4 +1,4 @@
-"""Puts values into a file of settings that a user keeps: what else stands in it stays."""
+"""Puts values into a file of settings that a user keeps: its other contents stay."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The words that tell a person how a process failed, and in which part of its work. Pure."""
+"""The words for people on how a process failed, and in which part of its work. Pure."""
 
 from __future__ import annotations
 

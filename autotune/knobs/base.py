@@ -113,7 +113,7 @@ class Knob(ABC):
         return facts.found.get(self.name, today.get(self.name, self.default))
 
     def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
-        """Return why its value in `values` has no effect here beside the others; empty if it may have one.
+        """Return why its value in `values` has no effect here with the other values; empty if it may have one.
 
         It completes a sentence: "does nothing here: ...". It is not called for the value that leaves things alone.
         """

@@ -18,7 +18,7 @@ EFFECT = Influence(fixed_time=Factor(1.0, 0.05), fixed_memory=Factor(1.0, 0.02))
 
 
 class BucketCapMb(DdpKnob, ChoiceKnob):
-    """10, 50 or 100 MiB beside torch's 25: small buckets start early, large ones are fewer."""
+    """10, 50 or 100 MiB besides torch's 25: small buckets start early, large ones are fewer."""
 
     name = "bucket_cap_mb"
     alias = "bucket"

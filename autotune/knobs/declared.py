@@ -1,4 +1,4 @@
-"""The knobs that a user declares, and the registry that holds them beside ours for the study at hand.
+"""The knobs that a user declares, and the registry that holds them together with ours for the study at hand.
 
     space = {"attn": ["sdpa", "flash"]}         handed by name to model(attn), dataset(attn), ..., or to {attn}
     space = {"attn": {"values": ["sdpa", "flash"], "changes_arithmetic": True, "memory": "none", "ordered": False}}

@@ -13,9 +13,9 @@ from autotune.knobs.observed import Observed
 
 
 class LoaderSwitch(ChoiceKnob):
-    """A switch that is None where nobody sets it: then a loader that a probe makes has it on where that can help.
+    """A switch that is None if it is not set: then a loader that a probe makes has it on where that can help.
 
-    A loader that the program makes is left as it is. So the value to try beside None is False in the first case, and
+    A loader that the program makes is left as it is. So the value to try besides None is False in the first case, and
     True in the second.
     """
 

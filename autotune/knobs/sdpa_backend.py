@@ -29,7 +29,7 @@ class Kernel(NamedTuple):
 
     @property
     def is_enabled(self) -> str:
-        """The function of `torch.backends.cuda` that tells whether it is enabled."""
+        """The function of `torch.backends.cuda` that returns whether it is enabled."""
         return f"{self.switch}_sdp_enabled"
 
 

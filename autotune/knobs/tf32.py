@@ -47,7 +47,7 @@ class Tf32(TorchSwitch):
         return "" if has_tf32(circumstances.environment) else "only CUDA devices of capability 8.0 and above have it"
 
     def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
-        """Return, beside what every switch may be idle for, that autocast leaves no products of float32."""
+        """Return why it is idle: as every switch, or because autocast leaves no products of float32."""
         why = super().idle(values, circumstances)
         return why or ("autocast leaves no float32 products" if values["amp_dtype"] is not None else "")
 

@@ -53,7 +53,7 @@ def request_in(folder: Path, kind: type[Asked]) -> Asked:
 
 
 def open_log(folder: Path) -> BinaryIO:
-    """Return an empty log, and delete the result of an earlier run beside it. Raises `EnvironmentUnfit`."""
+    """Return an empty log, and delete the result of an earlier run next to it. Raises `EnvironmentUnfit`."""
     try:
         (folder / RESULT).unlink(missing_ok=True)
         return (folder / LOG).open("wb")

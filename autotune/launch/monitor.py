@@ -34,7 +34,7 @@ class Monitor:
         on_phase: Callable[[str], None] = lambda name: None, limit_bytes: int | None = None,
         processes: Callable[[int], Iterable[int]] = only_leader,
     ) -> None:  # fmt: skip
-        """`on_phase` is told each phase as it begins, and must not wait.
+        """`on_phase` is called with each phase as it begins, and must not wait.
 
         `limit_bytes` of the host's memory hold for all `processes` that train, found from the first of them.
         """

@@ -45,7 +45,7 @@ def is_defined(symbol: str) -> bool:
 
 
 def keep_freed_memory(mmap_threshold: int) -> None:
-    """Have glibc keep what is freed from now on, but for blocks of at least `mmap_threshold` bytes."""
+    """Have glibc keep what is freed from now on, except for blocks of at least `mmap_threshold` bytes."""
     libc = ctypes.CDLL(None)
     libc.mallopt(_M_MMAP_THRESHOLD, mmap_threshold)
     libc.mallopt(_M_TRIM_THRESHOLD, _NEVER)

@@ -124,7 +124,7 @@ def describe_shape_run(found: ShapeRun, space: SearchSpace, fits: Callable[[Arm,
 
 
 def arm_name(arm: Arm, knobs: Sequence[Knob]) -> str:
-    """Return the name of an arm by the knobs that tell it from others, `bf16 nhwc`; empty without knobs."""
+    """Return the name of an arm by the knobs that distinguish it, `bf16 nhwc`; empty without knobs."""
     shown = [knob.show(arm.values[knob.name]) for knob in knobs]
     return " ".join(text for text in shown if text not in TACIT) or " ".join(
         f"{text} {knob.label}" for text, knob in zip(shown, knobs, strict=True)
@@ -138,7 +138,7 @@ def _up_to(most: int, batches: Sequence[int]) -> str:
 
 
 def _deciding(fitting: Sequence[tuple[Arm, int]]) -> list[Knob]:
-    """Return the knobs that are needed to tell apart arms whose largest batches differ."""
+    """Return the knobs that are needed to distinguish arms whose largest batches differ."""
     knobs = [knob for knob in KNOBS if knob.name in fitting[0][0].values]
     for knob in tuple(knobs):
         others = [one for one in knobs if one is not knob]

@@ -90,7 +90,7 @@ class Objective(ABC):
         return
 
     def uses_options(self, goal: Goal) -> bool:
-        """Return whether the options have an effect for this goal; if not, they are no part of it."""
+        """Return whether the options have an effect for this goal; if not, they are not part of it."""
         return True
 
     @abstractmethod

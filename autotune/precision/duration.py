@@ -1,4 +1,4 @@
-"""Tells whether a precision check may still come, its size, and how long it takes."""
+"""Decides whether a precision check may still run, its size, and how long it takes."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def launching(
 ) -> Iterator[Launcher]:  # fmt: skip
     """Yield the launcher of a search: of the workers of a `fleet`, or of this machine.
 
-    `note` is told what a person should know about the workers. `around` may wrap the launcher of this machine. Raises
+    `note` gets what a person should know about the workers. `around` may wrap the launcher of this machine. Raises
     `UsageError`, `StudyError` or `EnvironmentUnfit`.
     """
     patience, isolation = settings.step_timeout_seconds, settings.isolation

@@ -1,4 +1,4 @@
-"""Trainings as the user names them, and what is measured of each: contestants of a race, or the training of a profile.
+"""Trainings as the user names them, and what is measured for each: contestants of a race, or a profile's training.
 
 model.py, pkg.train, model.py:build    training code, with the settings that it declares
 "python train.py --bs 64"              a command
@@ -39,7 +39,7 @@ Name = str | PathLike[str] | Sequence[str]  # of a training
 
 @dataclass(frozen=True, kw_only=True)
 class NamedTraining:
-    """A training as it was named, before anything of it is looked at."""
+    """A training as it was named, before it is inspected."""
 
     label: str
     target: str
@@ -59,7 +59,7 @@ class NamedTraining:
 
 @dataclass(frozen=True, kw_only=True)
 class SettledTraining:
-    """A training that was looked at: its configuration is the baseline of its request."""
+    """A training after its inspection: its configuration is the baseline of its request."""
 
     label: str
     commit: str

@@ -202,9 +202,9 @@ def check_resumable(folder: Path, mode: Literal["auto", "resume", "fresh"]) -> S
 
 
 def _begin_anew(folder: Path, aside: Path, lock: Lock) -> None:
-    """Move the study to `aside`, but for the inspection of the new one, whose folder is made and locked beforehand.
+    """Move the study to `aside`, except for the inspection of the new one, whose folder is made and locked beforehand.
 
-    So nobody finds a folder without a lock. A process that makes one between the two renames keeps it.
+    So no process finds a folder without a lock. A process that makes one between the two renames keeps it.
     """
     disk.take_compiled_away(folder)
     new = disk.make(folder.with_name(f".{folder.name}.new-{os.getpid()}"))

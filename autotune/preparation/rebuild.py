@@ -1,4 +1,4 @@
-"""A study.json that was lost is rebuilt."""
+"""Rebuilds a study.json that was lost."""
 
 from __future__ import annotations
 

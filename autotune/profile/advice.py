@@ -1,4 +1,4 @@
-"""What a slow line says to the user: what was seen, what to write instead, and what was measured without it."""
+"""The text about a slow line for the user: what was seen, what to write instead, and what was measured without it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The code of another revision, which git checks out beside the working tree for the duration of a race."""
+"""The code of another revision, which git checks out next to the working tree for the duration of a race."""
 
 from __future__ import annotations
 

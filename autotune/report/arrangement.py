@@ -1,4 +1,4 @@
-"""Arranges the charts of a page in two columns of nearly the same height, so that no place beside a chart is empty.
+"""Arranges the charts of a page in two columns of nearly the same height, so that no place next to a chart is empty.
 
 Their order stays: for a screen reader, on a telephone, and in each column.
 """

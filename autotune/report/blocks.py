@@ -23,7 +23,7 @@ LONGEST_PADDED = 60  # a longer text must not push the next column off the scree
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One line of `autotune doctor`: the subject, what was seen of it, and the advice."""
+    """One line of `autotune doctor`: the subject, what was found, and the advice."""
 
     name: str
     text: str

@@ -51,7 +51,7 @@ def bottleneck_of(view: StudyView) -> str:
 
 
 def bottleneck(one: ConfigSummary, wait_share: float) -> str:
-    """Return `computing is the bottleneck: 95% of a step, waiting for data 5%`, or what else limits a step.
+    """Return `computing is the bottleneck: 95% of a step, waiting for data 5%`, or another limit of a step.
 
     Without workers a step loads, then computes: the larger part is the bottleneck. With workers both happen at once:
     loading is the bottleneck if the loader alone is slower than the model alone; otherwise the two compete for the same

@@ -69,7 +69,7 @@ def notes(result: RaceResult) -> list[str]:
             + (
                 "Where there was time they were repeated, or left out where the remaining rounds could decide."
                 if is_mended
-                else "None was repeated, for want of time or of a quiet machine: all of them count."
+                else "None was repeated, for lack of time or of a quiet machine: all of them count."
             )
         )
     if any(one.beside_others for one in result.standings):

@@ -29,7 +29,7 @@ def ranks(view: StudyView) -> Chart | Absence:
         why = (
             "on a GPU it is not known when a rank waits for others"
             if view.request.environment.device != "cpu"
-            else ("no probe was measured that tells when a rank works")
+            else ("no measured probe shows when a rank works")
         )
         return Absence(name=NAME, title=TITLE, reason=why)
     found, works = measured.ranks, busy_of([measured.ranks])

@@ -1,4 +1,4 @@
-"""The names of parameters that no module has, such as a temperature that is trained beside a model."""
+"""The names of parameters that no module has, such as a temperature that is trained together with a model."""
 
 from __future__ import annotations
 

@@ -138,7 +138,7 @@ class Session(Protocol):
     def train_worst(self) -> int:
         """Take one optimizer step on the largest batch of the data; return its micro-batches (0: none is known).
 
-        It serves to measure peak memory: it belongs to no epoch, and no watch is told of it.
+        It serves to measure peak memory: it belongs to no epoch, and no watch sees it.
         """
         ...
 

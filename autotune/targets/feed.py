@@ -16,7 +16,7 @@ _END = object()  # no batch can be this
 
 
 class Feed:
-    """Gives the batches of `source`, epoch after epoch, and tells the watch of each new epoch."""
+    """Gives the batches of `source`, epoch after epoch, and reports each new epoch to the watch."""
 
     def __init__(self, source: Source, watch: Watch) -> None:
         self._source, self._watch = source, watch

@@ -1,4 +1,4 @@
-"""Tells whether a file was installed by pip or by the system: then it is a library's, not the user's."""
+"""Decides whether a file was installed by pip or by the system: then it is a library's, not the user's."""
 
 from __future__ import annotations
 

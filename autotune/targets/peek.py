@@ -1,4 +1,4 @@
-"""Looks at single samples of a dataset beside the training, leaving no trace in what the training will see."""
+"""Looks at single samples of a dataset apart from the training, leaving no trace in what the training will see."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ def is_same(there: str, digest: str, here: str) -> bool:
 
 
 def are_alike(one: str, other: str) -> bool:
-    """Return whether two recorded targets of one study are the same, but for the folder of one Python file."""
+    """Return whether two recorded targets of one study are the same, except for the folder of one Python file."""
     differing = _differing(one, other)
     return len(differing) <= 1 and all(then.suffix == ".py" and then.name == now.name for then, now in differing)
 

@@ -34,7 +34,7 @@ def enabled() -> frozenset[str]:
 
 
 def _kept_activations() -> float:
-    """Return the share of activations that compiled graphs may keep; torch's own where nobody has looked at it."""
+    """Return the share of activations that compiled graphs may keep; torch's own where it was not looked at."""
     config = sys.modules.get("torch._functorch.config")
     return ALL if config is None else float(config.activation_memory_budget)
 

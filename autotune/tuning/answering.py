@@ -45,7 +45,7 @@ def recommendation_of(
 
 
 def keep(context: SearchContext, answer: Recommendation) -> Recommendation:
-    """Store a new answer beside those of the study; return the one that counts."""
+    """Add a new answer to those of the study; return the one that counts."""
     latest = {trial.config: verdict for trial, verdict in context.history.judged}
 
     def fails(config: Config) -> bool:

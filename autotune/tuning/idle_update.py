@@ -1,4 +1,4 @@
-"""Whether another implementation of the optimizer's update saves time, by the updates that probes timed.
+"""Finds whether another implementation of the optimizer's update saves time, by the updates that probes timed.
 
     step    |forward, backward, loading ................|update|
 

@@ -1,4 +1,4 @@
-"""The opening of a search: what the reporter is told before the first probe, and what follows about the time budget."""
+"""The opening of a search: reports before the first probe, and what follows from it about the time budget."""
 
 from __future__ import annotations
 

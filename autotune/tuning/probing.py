@@ -68,7 +68,7 @@ def with_repeat(
 ) -> Judged:  # fmt: skip
     """Return the probe that counts: `first`, or after interference its repeat after a pause.
 
-    `again` repeats the probe of that number; `detail` is told what is done.
+    `again` repeats the probe of that number; `detail` gets what is done.
     """
     causes = interference_causes(first.trial.result)
     if not causes:

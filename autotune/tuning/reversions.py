@@ -176,7 +176,7 @@ class WinnerComparison:
         return self._scores.ratio(self._places[self._winner], self._places[config], confidence)
 
     def loses(self, config: Config) -> bool:
-        """Return whether it is measurably worse than the winner: in its score, or in what else the objective asks for.
+        """Return whether it is measurably worse than the winner: in its score, or in another aim of the objective.
 
         An environment variable, or a batch that changes what the model learns, is kept only if the winner is surely
         better with it; the batch must also gain more.

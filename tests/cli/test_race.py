@@ -116,7 +116,7 @@ def test_probes_with_interference_are_told(result, tmp_path):
         "repeated"
     )
     assert said in ended.stdout
-    assert "None was repeated, for want of time or of a quiet machine: all of them count." in single.stdout
+    assert "None was repeated, for lack of time or of a quiet machine: all of them count." in single.stdout
 
 
 def test_json_is_the_result(result, tmp_path):

@@ -1,4 +1,4 @@
-"""The time of the backward pass by line of the forward pass, told by hooks on the nodes of its graph.
+"""The time of the backward pass by line of the forward pass, measured by hooks on the nodes of its graph.
 
     forward     first() ─► second() ─► third()      what an operation makes has a node, which gets a hook
     backward    third ──► second ──► first ──►      the time from one hook to the next belongs to the line of the former
@@ -27,7 +27,7 @@ NOBODYS = None  # no line's, or made by no operation that was seen, such as a Fu
 
 
 class BackwardTimes:
-    """Times the backward pass of the lines whose tensors it is told of, on a CPU."""
+    """Times the backward pass of the lines whose tensors it is given, on a CPU."""
 
     def __init__(self, stopwatch: Stopwatch, clock: Callable[[], float] = time.perf_counter) -> None:
         self.seconds = Counter[UserLine | None]()  # of all steps

@@ -1,4 +1,4 @@
-"""Tells the time that a thread took itself from that in which other processes had its core.
+"""Separates the time that a thread took itself from that in which other processes had its core.
 
 Other work on the machine makes steps longer, but hardly the short call in them, which mostly ends before its core is
 taken away. So a call is counted by what it took itself, and made longer by as much as steps were.

@@ -91,7 +91,7 @@ class EarlyExchanges:
 
 
 class _Waiting:
-    """The seconds of the part `communication`, told by a stopwatch."""
+    """The seconds of the part `communication`, measured by a stopwatch."""
 
     def __init__(self, stopwatch: Stopwatch) -> None:
         self._stopwatch, self.seconds = stopwatch, 0.0

@@ -32,7 +32,7 @@ class MemoryHistory:
     def begin(self) -> None:
         """Record from now on, and be told when memory runs out. torch never forgets an observer.
 
-        Without these functions, which torch calls private, there is no history: a profile tells all else without it.
+        Without these functions, which torch calls private, there is no history: a profile reports all else without it.
         """
         if not self._is_cuda:
             return

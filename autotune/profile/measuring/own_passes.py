@@ -1,4 +1,4 @@
-"""The passes over a training whose loop is the user's: a command, or a Trainer. What our loop alone allows is left out.
+"""The passes over a training whose loop is the user's: a command, or a Trainer. Passes that need our loop are left out.
 
 warm-up ─► parts ─► loading ─► calls ─► operations ─► trace
 """
@@ -42,7 +42,7 @@ class UserLoopPasses(LinePasses):
         self._loading = LoadedLines(None, self.stopwatch)
 
     def passes(self, phase: Callable[[str], None]) -> Passing:
-        """Go through all passes in their order; `phase` is told when measuring begins."""
+        """Go through all passes in their order; `phase` is called when measuring begins."""
         yield from self._steps(least=2, enough=3, seconds=0.0)
         self.parts.found()
         yield from self._steps(least=2, enough=4, seconds=min(0.5, self._seconds))
@@ -54,7 +54,7 @@ class UserLoopPasses(LinePasses):
         yield from self._time_parts()
         self._leave_out(LEFT_OUT)
         if counters["frames"]:
-            self._leave_out("Lines are not told apart in a compiled model.")
+            self._leave_out("Lines are not distinguished in a compiled model.")
         else:
             yield from self._watch_loading()
             yield from self._watch_lines()

@@ -28,7 +28,7 @@ class Padding:
 
     @property
     def share(self) -> float | None:
-        """Share of the tokens so far, 0..1; None without a batch that tells."""
+        """Share of the tokens so far, 0..1; None without a batch that shows it."""
         return self._padding / self._tokens if self._tokens else None
 
     def _padded(self, batch: Any) -> torch.Tensor | None:

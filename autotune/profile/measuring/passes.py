@@ -63,7 +63,7 @@ class OurLoopPasses(LinePasses):
         self._without: Without | None = None
 
     def passes(self, phase: Callable[[str], None]) -> Passing:
-        """Go through all passes in their order; `phase` is told when measuring begins."""
+        """Go through all passes in their order; `phase` is called when measuring begins."""
         yield from self._steps(least=3, enough=5, seconds=min(0.5, self._seconds))
         devices.synchronize(self._device)
         self._history.pause()
@@ -76,7 +76,7 @@ class OurLoopPasses(LinePasses):
             with self._history.recorded():
                 self._between += yield from self._memory.steps()
         if self._training.plan.compiles:
-            self._leave_out("Modules and lines are not told apart in a compiled model.")
+            self._leave_out("Modules and lines are not distinguished in a compiled model.")
         elif self._extent == "brief":
             yield from self._watch_lines()
         else:
@@ -125,7 +125,7 @@ class OurLoopPasses(LinePasses):
         )
 
     def _find_loading(self) -> None:
-        """Read samples beside the training, and find what they cost."""
+        """Read samples apart from the training, and find what they cost."""
         is_brief, waiting, result = self._extent == "brief", self._part_seconds()["data"], self._found
         if not is_brief:
             self.samples.read_beside()

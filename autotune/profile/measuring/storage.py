@@ -1,4 +1,4 @@
-"""Reads a dataset's samples without training: first those that nobody read before, then the same again.
+"""Reads a dataset's samples without training: first those that were not read before, then the same again.
 
     permutation ─► batches, each file dropped from the page cache as it is opened ─► the same samples, once more
                     └ cold: as in a first epoch                                       └ warm: as in later ones

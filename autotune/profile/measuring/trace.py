@@ -1,4 +1,4 @@
-"""What other programs show of a few steps: a trace for Perfetto, a snapshot of CUDA's memory, Nsight's window.
+"""A few steps for other programs: a trace for Perfetto, a snapshot of CUDA's memory, Nsight's window.
 
     all that is timed ─► torch.profiler is open, the parts of a step are ranges in it ─► on CUDA: every allocation
 
@@ -78,7 +78,7 @@ def _ranges(stopwatch: Stopwatch, begin: Callable[[str], AbstractContextManager[
 
 
 def _kept(path: Path, write: Callable[[str], object]) -> list[str]:
-    """Write a file; return why that failed, if it did: what was measured is told all the same."""
+    """Write a file; return why that failed, if it did: what was measured is reported all the same."""
     try:
         write(str(path))
     except (OSError, RuntimeError) as error:

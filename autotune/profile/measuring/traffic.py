@@ -1,4 +1,4 @@
-"""Two bounds of a step beside its operations: the bytes that they read and write, and their number of calls."""
+"""Two bounds of a step besides its operations: the bytes that they read and write, and their number of calls."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def nearest_line(frame: FrameType | None) -> tuple[UserLine | None, bool]:
 
 
 def is_optimizers(frame: FrameType) -> bool:
-    """Return whether a frame runs code of torch's optimizers, not of what else stands beside them in `torch.optim`."""
+    """Return whether a frame runs code of torch's optimizers, not of other code in `torch.optim`."""
     module = str(frame.f_globals.get("__name__"))
     return module.startswith("torch.optim.") and module not in _NO_OPTIMIZERS
 

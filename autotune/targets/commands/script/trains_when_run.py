@@ -1,4 +1,4 @@
-"""Tells, by its syntax tree, whether a file is a script that trains when it is run, or a file of functions."""
+"""Decides, by its syntax tree, whether a file is a script that trains when it is run, or a file of functions."""
 
 from __future__ import annotations
 

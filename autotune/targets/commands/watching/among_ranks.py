@@ -1,4 +1,4 @@
-"""What each rank of a command says to the others, beside the script's own collectives."""
+"""The messages of each rank of a command to the others, apart from the script's own collectives."""
 
 from __future__ import annotations
 

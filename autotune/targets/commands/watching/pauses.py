@@ -1,4 +1,4 @@
-"""Detects evaluations and checkpoints between two steps of a training, which are no part of a step.
+"""Detects evaluations and checkpoints between two steps of a training, which are not part of a step.
 
     step ─► model.eval() ── no_grad, another loader ──► model.train(), or the next batch to train on ─► step
     step ─► torch.save ──► step
