@@ -37,7 +37,7 @@ def _report(error: Exception) -> str:
     what = str(error).partition("\n")[0].rstrip(".")
     return (
         f"error: autotune itself failed: {type(error).__name__}{': ' if what else ''}{what}. It is probably a mistake "
-        f"in autotune and none of yours. Please report it with all of the lines that follow.\n"
+        f"in autotune and not yours. Please report it with all of the lines that follow.\n"
         f"version: autotune {autotune_version()}, torch {torch_version()}, Python {platform.python_version()}, "
         f"{platform.platform()}\n"
         f"command: {shlex.join(['autotune', *sys.argv[1:]])}\n"

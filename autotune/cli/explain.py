@@ -161,7 +161,7 @@ def _measure(view: StudyView, best: Recommendation, asked: list[ValueWorth], sec
     if not result.standings:
         say(
             "No setting was measured. Unless a probe failed above, this machine is probably slower now than when the "
-            "study was searched, as by other work. Run it again when it is quiet, or with a longer --time-budget.",
+            "study was searched, because of other work. Run it again when it is quiet, or with a longer --time-budget.",
             stderr=True,
         )
 

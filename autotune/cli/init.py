@@ -29,7 +29,7 @@ def init(
         )
     if place.suffix != ".py":
         raise UsageError(
-            f"{place} is no Python file, and training code is one. The ending was probably forgotten. Write "
+            f"{place} is not a Python file, and training code is one. The ending was probably forgotten. Write "
             f"autotune init {shell_word(str(place.with_suffix('.py')))}."
         )
     write(place, files("autotune.cli").joinpath(STARTING_FILE).read_text("utf-8"))

@@ -71,12 +71,12 @@ def report(
 
 
 def _check_ending(output: Path, *, markdown: bool) -> None:
-    """Raise `UsageError` for the name of a file that would hold something else than its ending says."""
+    """Raise `UsageError` for the name of a file whose ending does not fit its contents."""
     kind, endings = ("Markdown", MARKDOWN) if markdown else ("an HTML page", PAGE)
     if output.suffix.lower() not in ("", *endings):
         raise UsageError(
             f"{output} would hold {kind}, whatever its name says. A report is {' or '.join(PAGE)}, with --markdown "
-            f"{' or '.join(MARKDOWN)}, and with --chart {' or '.join(PICTURES)}. Name the file by what it is to be; a "
+            f"{' or '.join(MARKDOWN)}, and with --chart {' or '.join(PICTURES)}. Choose the ending that fits; a "
             f"browser prints the page as PDF."
         )
 

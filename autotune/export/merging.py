@@ -29,7 +29,7 @@ def merged(path: Path, values: Mapping[str, Any]) -> str:
     try:
         before = path.read_text(encoding="utf-8") if path.exists() else ""
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"{path} cannot be read: {error}. It is probably no text file. Name another one.") from error
+        raise UsageError(f"{path} cannot be read: {error}. It is probably not a text file. Name another.") from error
     return _yaml(path, before, values) if path.suffix in YAML else _json(path, before, values)
 
 

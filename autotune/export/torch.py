@@ -36,7 +36,7 @@ def apply(
     `device` None means the kind of device that was measured. `check` warns with `EnvironmentMismatch` where this
     machine differs from the one of the measurement, or where this process was started without an environment variable
     that belongs to the recommendation. Raises `StudyNotFound`, `NoRecommendation`, and `EnvironmentUnfit` if the
-    device is not there: training on the CPU instead would be no recommendation.
+    device is not there: training on the CPU instead is not what was recommended.
     """
     if not isinstance(study, str | Path | None):
         raise UsageError(
@@ -87,7 +87,7 @@ class Tuned(dict[str, Any]):
     def prepare_optimizer(self, optimizer: Updating) -> Updating:
         """Return this optimizer, which from now on computes its update as it was measured (`fused_optimizer`).
 
-        Call it after `optimizer.load_state_dict`: a checkpoint brings the options along that it was saved with.
+        Call it after `optimizer.load_state_dict`: a checkpoint restores the options with which it was saved.
         """
         from autotune.targets.optimizer_implementations import choose  # torch
 

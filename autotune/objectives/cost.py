@@ -45,7 +45,7 @@ class Cost(Objective):
         """Raise `UsageError` if no price is given."""
         if CostOptions.of(goal).price is None:
             raise UsageError(
-                "--objective cost needs what an hour of this machine costs. It was probably forgotten. Give it with "
+                "--objective cost needs the price of an hour of this machine. It was probably forgotten. Give it with "
                 "--price 2.49, in any currency."
             )
 

@@ -38,7 +38,7 @@ def tried(one: SlowLine) -> str:
     if (gain := one.gain) is None:
         return ""
     if gain.low < 0 and gain.high - gain.low > MOST_SPREAD * one.seconds:
-        return "not verified: steps with and without it differ too much, probably for other work on the machine"
+        return "not verified: steps with and without it differ too much, probably because of other work"
     between = f"{format_ms(gain.low)} to {format_ms(gain.high)}"
     if gain.low <= 0:
         found = f"without it no faster for sure (measured, {between} ms a step)"

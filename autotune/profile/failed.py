@@ -76,5 +76,5 @@ def _why_and_remedy(outcome: Outcome, told: str, smaller: str) -> tuple[str, str
         )
     return (
         "Its code, or a library, probably ended the process itself, as os._exit does.",
-        "Look for that call, and profile it without.",
+        "Look for that call, and profile without it.",
     )

@@ -57,7 +57,7 @@ def named_contestants(
     if len(found) < 2:
         raise UsageError(
             "A race needs two contestants. The second was probably left out. Name another, give --config "
-            "batch=64 for other settings of the same, or --baseline-commit main for its code of then."
+            "batch=64 for other settings of the same, or --baseline-commit main for its code there."
         )
     return _told_apart(found)
 

@@ -69,7 +69,7 @@ def find(name: str | Path | None) -> Path:
         if known:
             return known[-1]
         raise StudyNotFound(
-            f"There is no study under {STUDIES}/. None was probably searched from this folder yet. "
+            f"There is no study under {STUDIES}/. Probably none was searched from this folder yet. "
             f"Run `autotune search model.py`, or name a study folder."
         )
     for folder in (Path(name), STUDIES / name):

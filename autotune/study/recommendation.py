@@ -188,7 +188,7 @@ def baseline_name(*, assumed: bool) -> str:
 def load_result(study: str | Path | None = None) -> Recommendation:
     """Return the whole recommendation of a study, given by folder or by name under studies/; None: the newest study.
 
-    Raises `StudyNotFound`, `NoRecommendation` if the search has not come to one, `StudyError` if it is damaged.
+    Raises `StudyNotFound`, `NoRecommendation` if the search has not found one, `StudyError` if it is damaged.
     """
     folder = find(study)
     if not (folder / disk.BEST).is_file():

@@ -40,11 +40,11 @@ def is_running(folder: Path) -> bool:
 def not_begun(folder: Path, inspected: Path) -> str:
     """Return why a folder in which a search was begun contains no study; `inspected` is that of its inspection."""
     if is_running(folder):
-        return f"{folder} is being searched now, and has no probe yet. Its target is probably looked at. Wait for it."
+        return f"{folder} is being searched now, and has no probe yet. Its target is probably being inspected. Wait."
     found = codec.read(inspected / RESULT, Inspection).why
     why = f": {found}" if found else ""
     return (
-        f"{folder} is no study yet: its search ended before the first probe{why}. The target probably has a mistake. "
+        f"{folder} is not a study yet: its search ended before the first probe{why}. The target probably has a mistake. "
         f"Correct it, and search again. Full log: {inspected / LOG}"
     )
 

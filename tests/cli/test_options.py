@@ -239,7 +239,7 @@ def test_what_this_machine_does_not_have_leaves_no_study(
         (("dashboard", ".", "--allow-host", "box", "--expose", "--port", "0"), "Add --expose and --host 0.0.0.0"),
         (("init",), "model.py exists already"),
         (("init", "missing/model.py"), "there is no folder missing"),
-        (("init", "foo.txt"), "foo.txt is no Python file"),
+        (("init", "foo.txt"), "foo.txt is not a Python file"),
     ],
 )
 def test_what_cannot_be_done_is_one_clear_error_and_leaves_all_as_it_was(

@@ -194,7 +194,7 @@ def test_what_was_measured_is_one_clause():
     ) == ("without it no faster for sure (measured, -1.00 to 2.00 ms a step); gives up order")
     spoiled = MeasuredGain(seconds=-1.0, low=-14.4, high=0.1, same_losses=True)
     assert tried(slow_line(gain=spoiled)) == (
-        "not verified: steps with and without it differ too much, probably for other work on the machine"
+        "not verified: steps with and without it differ too much, probably because of other work"
     )
     assert tried(slow_line(unverified=CHANGES)) == f"not verified: {CHANGES}"
     assert tried(slow_line()) == ""

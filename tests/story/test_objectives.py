@@ -126,7 +126,7 @@ def test_cost_is_told_in_the_money_of_its_price(tmp_path):
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"objective": "cost"}, r"--objective cost needs what an hour .*--price 2\.49"),
+        ({"objective": "cost"}, r"--objective cost needs the price of an hour .*--price 2\.49"),
         ({"price": 2.5}, r"--price 2\.5 has no effect with --objective throughput.*--objective cost"),
         ({"within": 0.1, "objective": "cost", "price": 1.0}, r"--within 10% has no effect with --objective cost"),
         ({"exact": True, "global_batch": "free"}, r"--exact holds the global batch, --global-batch free searches it"),

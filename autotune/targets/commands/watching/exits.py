@@ -35,7 +35,7 @@ _RESTARTS = (
     "needs a batch size that stays. Leave that option out."
 )
 _CLOSES = (
-    "{} closes file descriptors that it did not open, by which a probe is watched. It probably calls os.closerange, as "
+    "{} closes file descriptors that it did not open, through which a probe is watched. It probably calls os.closerange, as "
     "daemons do. Leave that out where it is tuned."
 )
 
