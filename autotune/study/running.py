@@ -44,8 +44,8 @@ def not_begun(folder: Path, inspected: Path) -> str:
     found = codec.read(inspected / RESULT, Inspection).why
     why = f": {found}" if found else ""
     return (
-        f"{folder} is not a study yet: its search ended before the first probe{why}. The target probably has a mistake. "
-        f"Correct it, and search again. Full log: {inspected / LOG}"
+        f"{folder} is not a study yet: its search ended before the first probe{why}. The target probably has a "
+        f"mistake. Correct it, and search again. Full log: {inspected / LOG}"
     )
 
 
