@@ -35,8 +35,8 @@ _RESTARTS = (
     "needs a batch size that stays. Leave that option out."
 )
 _CLOSES = (
-    "{} closes file descriptors that it did not open, through which a probe is watched. It probably calls os.closerange, "
-    "as daemons do. Leave that out where it is tuned."
+    "{} closes file descriptors that it did not open, through which a probe is watched. It probably calls "
+    "os.closerange, as daemons do. Leave that out where it is tuned."
 )
 
 TRAINS = "_AUTOTUNE_TRAINS"  # environment variable for them: the pipe on which to report that they train
