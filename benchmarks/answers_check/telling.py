@@ -59,7 +59,7 @@ def lines(targets: Sequence[Target], known: Mapping[str, Answers], searches: int
         return
     budgets = sorted({one.answers.budget_seconds for one in all_of})
     yield f"{all_of[0].answers.machine}; time budget {', '.join(f'{each:g} s' for each in budgets)}\n"
-    yield heading("target", "quiet answers", "beside the load", "(a)", "(b)", "(b), load", "(c)", "(d)", "(e)")
+    yield heading("target", "quiet answers", "with the load", "(a)", "(b)", "(b), load", "(c)", "(d)", "(e)")
     yield from (_line(one) for one in all_of)
     is_partial = any(_missing(known.get(target.name), searches) for target in targets)
     worths = [line for one in all_of for line in _worths(one)]
