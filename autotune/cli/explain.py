@@ -101,7 +101,7 @@ def affordable(
             f"{_longer(needed(least) + budget.seconds - left)} for it, or {every} for all {len(asked)}."
         )
     say(
-        f"Measuring {counted(len(chosen), 'setting')} beside the recommendation: about "
+        f"Measuring {counted(len(chosen), 'setting')} against the recommendation: about "
         f"{format_seconds(needed(*chosen))} for {FEWEST_ROUNDS} rounds, and up to {format_seconds(budget.seconds)} "
         f"(--time-budget) until it is decided.",
         stderr=True,

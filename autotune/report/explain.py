@@ -56,7 +56,7 @@ class ValueWorth(Record, frozen=True, kw_only=True):
     is_change: bool  # the recommendation changes it: `values` are its own, `against` the baseline's
     is_same: bool = False  # both are the same training here: it has no effect
     inside: Gain | None = None  # in the recommendation; None: not measured
-    alone: Gain | None = None  # beside the baseline; None: not measured
+    alone: Gain | None = None  # on the baseline; None: not measured
     estimate: Gain | None = None  # where neither was measured
     failure: str = ""  # why `values` do not run in the recommendation
     is_accident: bool = False  # only by probes that hung or crashed: trying again may tell more

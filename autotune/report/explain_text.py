@@ -145,7 +145,7 @@ def sentences_of(one: ValueWorth, best: Recommendation) -> list[str]:
         why = cropped(plain(one.failure.partition(chr(10))[0]), LONGEST_FAILURE)
         found.append(f"{NOT_MEASURED}: {why}; --measure tries it again" if one.is_accident else f"does not run: {why}")
     if one.alone and one.alone != one.inside:
-        found.append(f"alone, beside your baseline: {gain_phrase(one.alone, best.goal)}")
+        found.append(f"alone, on your baseline: {gain_phrase(one.alone, best.goal)}")
     if not found and one.estimate:
         found.append(f"{gain_phrase(one.estimate, best.goal)}, by {basis_phrase(one.estimate)}")
     why = "" if one.untested.startswith(NOT_MEASURED) else one.untested.partition("\n")[0].rstrip(".")

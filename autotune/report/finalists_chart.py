@@ -55,7 +55,7 @@ def finalists(view: StudyView) -> Chart | Absence:
     best = view.recommendation
     known = _known(best) if best else []
     if best is None or len(known) < 2:
-        return Absence(name=NAME, title=TITLE, reason="nothing was measured in rounds beside the baseline")
+        return Absence(name=NAME, title=TITLE, reason="nothing was measured in rounds with the baseline")
     drawn = _drawn(known)
     ends = [end for one in drawn for end in one.ends]
     across = drawing.linear(max(ends), "samples/s", low=max(0.0, min(ends)), lines=4)

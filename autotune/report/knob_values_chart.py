@@ -40,7 +40,7 @@ def knob_values_chart(view: StudyView) -> Chart | Absence:
         title=TITLE,
         summary="; ".join(f"{worth_phrase(one)}: {_words(one, gain, best)}" for one, gain in rows),
         table=Table(
-            titles=("setting", "in the recommendation", "alone, beside the baseline", "measured by"),
+            titles=("setting", "in the recommendation", "alone, on the baseline", "measured by"),
             rows=tuple(_cells(one, best) for one in found),
         ),
         draw=draw,

@@ -33,7 +33,7 @@ def test_what_takes_longer_than_the_time_budget_is_said_and_not_begun(home: Path
     asked: dict[str, Any] = {}
     told = run_here(home, "explain", "cnn", "--measure", "-t", "25s", launcher=launcher).stderr
 
-    assert "Measuring 5 settings beside the recommendation: about 19 s for 2 rounds, and up to 25 s" in told
+    assert "Measuring 5 settings against the recommendation: about 19 s for 2 rounds, and up to 25 s" in told
     assert "There is no time for compile default instead of no (about 98 s alone). All 6 need --time-budget 3m." in told
     assert asked["isolation"] == "fork"  # as its probes were: fresh interpreters take longer than those did
 

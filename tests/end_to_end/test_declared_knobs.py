@@ -145,7 +145,7 @@ def test_what_was_not_measured_is_measured_on_request(searched: Path, tmp_path: 
     assert "threads" in before.stdout
     assert "was not measured" in before.stdout
     assert after.returncode == 0, after.stderr
-    assert "Measuring 1 setting beside the recommendation: about " in after.stderr
+    assert "Measuring 1 setting against the recommendation: about " in after.stderr
     found = {next(iter(one["values"])): one for one in json.loads(after.stdout)["settings"]}
     assert found["num_threads"]["inside"]["by"] == "rounds"
     assert found["mixer"]["inside"]["ratio"] > 1

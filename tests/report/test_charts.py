@@ -291,7 +291,7 @@ def test_an_absent_chart_tells_its_reason() -> None:
 
     assert reasons == {
         "ranks": "one process trains",
-        "finalists": "nothing was measured in rounds beside the baseline",
+        "finalists": "nothing was measured in rounds with the baseline",
         "precision": "no paired runs were made",
         "settings": "there is no recommendation",
         "history": "there are too few probes",

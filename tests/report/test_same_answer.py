@@ -122,7 +122,7 @@ def test_the_page_tells_of_every_setting_what_explain_tells(study: StudyView) ->
     for one in worths:
         assert worth_phrase(one) in page
         for sentence in sentences_of(one, best):
-            for part in spoken(sentence).removeprefix("alone, beside your baseline: ").split(", by "):
+            for part in spoken(sentence).removeprefix("alone, on your baseline: ").split(", by "):
                 assert part in page, worth_phrase(one)
 
 
