@@ -166,7 +166,7 @@ def what_would_tell(recommendation: Recommendation) -> str:
     if rival is None or rival.rounds_needed is None:  # or no rival was compared
         return "Run the same command again when the machine is quiet, with a longer --time-budget. Probes are kept."
     return (
-        f"About {rival.rounds_needed} rounds instead of {rival.rounds} would tell: run the same command again with "
+        f"About {rival.rounds_needed} rounds instead of {rival.rounds} would decide: run the same command again with "
         f"--time-budget {rival.minutes_needed}m, or when the machine is quiet. Probes are kept."
     )
 

@@ -47,7 +47,7 @@ def check_lines(
     if training.validation is not None:
         found.append(CheckLine(name="validation", text="one batch evaluated; its memory will count"))
     elif "validation" in contract:
-        text = "not run: step() does not say what the loss of a batch is that is not trained on"
+        text = "not run: step() does not define the loss of a batch that is not trained on"
         found.append(CheckLine(name="validation", text=text, override=contracts.NAMES["loss"], needs_attention=True))
     if not takes_workers(contract, data):
         line = contracts.NAMES["dataloader"]

@@ -205,7 +205,7 @@ baseline is kept.
   Losses    full precision; losses finite over 240 optimizer steps
   !         Repeats of one configuration scatter by 13% (standard deviation): this machine is busy
             or throttled. Smaller gains are not reliable. Search again when the machine is quiet.
-  Next      About 6 rounds instead of 3 would tell: run the same command again with --time-budget
+  Next      About 6 rounds instead of 3 would decide: run the same command again with --time-budget
             2m, or when the machine is quiet. Probes are kept.
   More      autotune best studies/digits --verbose · autotune report studies/digits"""
     )
