@@ -120,8 +120,7 @@ NOT_CONFIRMED = (
     "Search again with a longer --time-budget; the measurements are kept.",
 )
 NOTHING_COMPILED = (
-    "compile_mode {mode} compiled nothing: training does not call the model by model(...), or torch "
-    "skipped all of it.",
+    "compile_mode {mode} compiled nothing: training does not call the model by model(...), or torch skipped all of it.",
     "Compile the part that is called, in your own code, or search with --compile none.",
 )
 COMPILED_IN_WINDOW = (

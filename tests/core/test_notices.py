@@ -164,7 +164,7 @@ SAID = [
     (notice(Code.FASTER_OTHER_MICRO_BATCH, share=0.04, better='faster', least=0.05),
      '4.0% faster, not surely the 5% that a change of the batch must gain'),
     (notice(Code.FASTER_BESIDE_OTHERS, share=9.0, better='faster'),
-     '900% faster, in rounds in which other processes held the baseline's cores'),
+     "900% faster, in rounds in which other processes held the baseline's cores"),
     (notice(Code.LOSSES_NOT_CHECKED),
      'not checked (--stability off)'),
     (notice(Code.LOSSES_FINITE, reference="full precision", steps=115),
