@@ -117,7 +117,7 @@ def test_it_is_told_what_is_its_own_and_accumulation_is_not_tuned(tmp_path: Path
     told = {one.name: one for one in facts.check_lines}
     assert told["loss"].text.startswith("what step() returns")
     assert told["optimizer"].text == "Adam(lr=0.01) and Adam(lr=0.01)"
-    assert told["validation"].text.startswith("not run: step() does not say") and told["validation"].needs_attention
+    assert told["validation"].text.startswith("not run: step() does not define") and told["validation"].needs_attention
     assert facts.update == ("step",)
     assert facts.settable is not None and "gradient_accumulation_steps" not in facts.settable
     assert {"batch_size", "amp_dtype", "num_workers"} <= set(facts.settable)
