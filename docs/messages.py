@@ -23,9 +23,12 @@ TITLES = (
     "Sentences of earlier versions", "Warnings", "Reasons for the choice", "Why a configuration was not chosen",
     "Losses", "Configurations that were not tried", "Gains other than speed",
     "Why a probe does not count", "Why a change was not tested", "Why memory is not predicted", "What no setting mends",
-    "What other messages hold",
+    "What other messages hold", "What is not searched",
 )  # fmt: skip
-SAID = {"{kind:seen}": "*what was seen*", "{kind:instead}": "*what to write*"}  # of a slow line
+SAID = {
+    "{kind:seen}": "*what was seen*", "{kind:instead}": "*what to write*",  # of a slow line
+    "{labels:them}": "it", "{values:do}": "does",
+}  # fmt: skip
 
 
 def text() -> str:

@@ -76,12 +76,11 @@ def check(
         )
     launcher = SubprocessLauncher(environ=rank_environ(settings))
     request, space, _ = preview(settings, SayingLauncher(launcher), memory_limit=memory_limit, lasts=True)
+    left_out = not_searched(request, space, settings)
     if not json_output:
         settled = (f"hold {held_phrase(request)}", f"baseline {baseline_phrase(request, space, settings)}")
-        left_out = not_searched(request, space, settings)
-        console.print(
-            check_block(text, request.facts, request.environment, space.free, settled, left_out), soft_wrap=True
-        )
+        texts = [one.text for one in left_out]
+        console.print(check_block(text, request.facts, request.environment, space.free, settled, texts), soft_wrap=True)
     elif not predicts:
         say_json(request)
     if predicts:  # all batches are of interest; those that a search would leave out are marked

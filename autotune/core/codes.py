@@ -8,6 +8,7 @@ those of 11xx appear in other notices only. `docs/messages.md` is generated from
 from __future__ import annotations
 
 from autotune.core import loss_sentences as losses
+from autotune.core import not_searched_sentences as unsearched
 from autotune.core import warning_sentences as warnings
 from autotune.core.numbered_code import NumberedCode
 
@@ -250,4 +251,25 @@ class Code(NumberedCode):
     SLOWED_BY_UNKNOWN = "slowed-by-unknown", 1111, "far slower than its other rounds, cause unknown"
     SLOWED_PROBE = ("slowed-probe", 1112, "probe {number}[ at {samples_per_second:rate} samples/s] ({causes:all})")
     SLOWED_ROUNDS = "slowed-rounds", 1113, "{configuration} in {slowed} of {rounds}"
+
+    # 12xx: what users expect to be searched or measured and is not
+    KNOBS_WITHOUT_ARGUMENT = "knobs-without-argument", 1201, unsearched.KNOBS_WITHOUT_ARGUMENT
+    COMMAND_WITHOUT_ARGUMENTS = "command-without-arguments", 1202, unsearched.COMMAND_WITHOUT_ARGUMENTS
+    BF16_NEEDS_OPTION = "bf16-needs-option", 1203, unsearched.BF16_NEEDS_OPTION
+    ACCUMULATION_NOT_TAKEN = "accumulation-not-taken", 1204, unsearched.ACCUMULATION_NOT_TAKEN
+    VALUES_NOT_AVAILABLE = "values-not-available", 1205, unsearched.VALUES_NOT_AVAILABLE
+    VALUES_IDLE = "values-idle", 1206, unsearched.VALUES_IDLE
+    VALUES_ALIKE = "values-alike", 1207, unsearched.VALUES_ALIKE
+    BASELINE_IDLE = "baseline-idle", 1208, unsearched.BASELINE_IDLE
+    BASELINE_ALIKE = "baseline-alike", 1209, unsearched.BASELINE_ALIKE
+    LOOP_ONLY_OBSERVED = "loop-only-observed", 1210, unsearched.LOOP_ONLY_OBSERVED
+    WORKERS_NOT_TAKEN = "workers-not-taken", 1211, unsearched.WORKERS_NOT_TAKEN
+    WORKERS_REPEAT_SAMPLES = "workers-repeat-samples", 1212, unsearched.WORKERS_REPEAT_SAMPLES
+    EXACT_HOLDS_BATCH = "exact-holds-batch", 1213, unsearched.EXACT_HOLDS_BATCH
+    EXACT_HOLDS_KNOB = "exact-holds-knob", 1214, unsearched.EXACT_HOLDS_KNOB
+    ACCUMULATION_NOT_SEARCHED = "accumulation-not-searched", 1215, unsearched.ACCUMULATION_NOT_SEARCHED
+    BATCHES_DO_NOT_DIVIDE = "batches-do-not-divide", 1216, unsearched.BATCHES_DO_NOT_DIVIDE
+    BATCHES_EXCEED_DATA = "batches-exceed-data", 1217, unsearched.BATCHES_EXCEED_DATA
+    NO_OTHER_BATCH_DIVIDES = "no-other-batch-divides", 1218, unsearched.NO_OTHER_BATCH_DIVIDES
+    ONLY_VALUE = "only-value", 1219, unsearched.ONLY_VALUE
     # fmt: on

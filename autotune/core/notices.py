@@ -206,5 +206,7 @@ _LISTS: dict[str, Callable[[list[str]], str]] = {
     "all": "; ".join,
     "few": lambda texts: first_few(texts, MOST_LISTED, "; "),
     "values": ", ".join,
+    "them": lambda texts: "them" if len(texts) > 1 else "it",  # what is said of a list, beside it
+    "do": lambda texts: "do" if len(texts) > 1 else "does",
 }
 _WORDS = _Words()

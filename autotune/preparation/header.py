@@ -6,12 +6,13 @@ import shlex
 from collections.abc import Collection
 from pathlib import Path
 
+from autotune.core.codes import Code
 from autotune.core.records import Config, Goal, StudyRequest
 from autotune.knobs import KNOBS
 from autotune.machine.environment import autotune_version
 from autotune.objectives import objective_of
 from autotune.preparation.declared_values import declared_baseline
-from autotune.preparation.not_searched import OWN_LOOP, not_searched
+from autotune.preparation.not_searched import not_searched
 from autotune.preparation.settings import Settings
 from autotune.sampler.space import SearchSpace
 from autotune.sentences import capitalized
@@ -27,8 +28,8 @@ def opening_lines(
     """Return five lines of plain text; a sixth if earlier probes had another seed.
 
     `brief`: return four lines, and a fifth only for what is not searched, because the columns of the probes show what
-    is searched. `OWN_LOOP` is then left out as a detail. `seeds` are those of earlier probes. `refused`: the search
-    would be refused; only `--dry-run` still prints these lines.
+    is searched. `LOOP_ONLY_OBSERVED` is then left out as a detail. `seeds` are those of earlier probes. `refused`: the
+    search would be refused; only `--dry-run` still prints these lines.
     """
     environment, facts = request.environment, request.facts
     device = "CPU" if environment.device == "cpu" else environment.device_name and environment.device.upper()
@@ -37,7 +38,8 @@ def opening_lines(
     limit = f", limited to {format_bytes(request.memory_limit_bytes)}" if request.goal.memory_limit_bytes else ""
     state = "refused" if refused else "resumed" if resumed else "new"
     configurations = counted(len(space.configs), "configuration")
-    left_out = [one for one in not_searched(request, space, settings) if not (brief and one == OWN_LOOP)]
+    unsearched = not_searched(request, space, settings)
+    left_out = [one.text for one in unsearched if not (brief and one.code is Code.LOOP_ONLY_OBSERVED)]
     return [
         f"autotune {autotune_version()} · {_trained(request)} · study {folder} ({state})",
         f"{device:<5} {environment.device_name} · {format_bytes(environment.device_bytes)}{limit}"

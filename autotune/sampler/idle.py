@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, Limit, Value
 from autotune.knobs import KNOBS
 from autotune.knobs.base import Knob
@@ -18,22 +20,25 @@ from autotune.knobs.parsing import typed
 from autotune.sampler.space import SearchSpace
 from autotune.sampler.space_errors import lacking
 
+OF_LIMITS = Code.VALUES_IDLE, Code.VALUES_ALIKE  # of values that do nothing, and the same as another
+OF_BASELINE = Code.BASELINE_IDLE, Code.BASELINE_ALIKE
 
-def idle_lines(
+
+def idle_notices(
     space: SearchSpace, limits: Mapping[str, Limit], declared: Mapping[str, Value], baseline: Config
-) -> dict[str, list[str]]:
-    """Return lines by knob: `sdpa=flash does nothing here: no step calls scaled_dot_product_attention`.
+) -> dict[str, list[Notice]]:
+    """Return notices by knob: `sdpa=flash does nothing here: no step calls scaled_dot_product_attention`.
 
     `limits` are those of user and target, `declared` the values that they give for the `baseline`.
     """
     found = {one.name: [*_of_limit(space, one, limits.get(one.name))] for one in KNOBS}
     for one in KNOBS:
         if one.name in declared and not found[one.name]:
-            found[one.name] += _idle(space, one, [declared[one.name]], [baseline], " in the baseline")
-    return {name: lines for name, lines in found.items() if lines}
+            found[one.name] += _idle(space, one, [declared[one.name]], [baseline], OF_BASELINE)
+    return {name: notices for name, notices in found.items() if notices}
 
 
-def _of_limit(space: SearchSpace, knob: Knob, limit: Limit | None) -> Iterator[str]:
+def _of_limit(space: SearchSpace, knob: Knob, limit: Limit | None) -> Iterator[Notice]:
     if limit is None:
         return
     here = replace(space.circumstances, limit=limit)
@@ -41,14 +46,15 @@ def _of_limit(space: SearchSpace, knob: Knob, limit: Limit | None) -> Iterator[s
     out = [value for value in limit.values or knob.domain(here) if value not in left]
     unhad = {value: why for value in out if (why := lacking(knob, value, here))}
     for why in dict.fromkeys(unhad.values()):
-        yield f"{_listed(knob, [value for value in unhad if unhad[value] == why])} not tried: {why}"
-    yield from _idle(space, knob, [value for value in out if value not in unhad], space.around())
+        those = _typed(knob, [value for value in unhad if unhad[value] == why])
+        yield notice(Code.VALUES_NOT_AVAILABLE, knob=knob.name, values=those, why=why)
+    yield from _idle(space, knob, [value for value in out if value not in unhad], space.around(), OF_LIMITS)
 
 
 def _idle(
-    space: SearchSpace, knob: Knob, values: Iterable[Value], beside: Iterable[Config], where: str = ""
-) -> Iterator[str]:
-    """Yield a line for those of `values` that are idle in each of the configurations `beside`."""
+    space: SearchSpace, knob: Knob, values: Iterable[Value], beside: Iterable[Config], codes: tuple[Code, Code]
+) -> Iterator[Notice]:
+    """Yield a notice for those of `values` that are idle in each of the configurations `beside`."""
     here, usual = space.circumstances, knob.left_alone(space.circumstances.facts)
     alike: dict[tuple[str, Value], list[Value]] = {}
     for value in values:
@@ -56,9 +62,10 @@ def _idle(
         if reasons and all(reasons):
             alike.setdefault((reasons[0], knob.instead(value, here)), []).append(value)
     for (why, instead), those in alike.items():
-        does = "nothing" if instead == usual else f"the same as {text(instead)}"
-        yield f"{_listed(knob, those)}{where} {'do' if len(those) > 1 else 'does'} {does} here: {why}"
+        does_nothing, does_the_same = codes
+        code, other = (does_nothing, None) if instead == usual else (does_the_same, text(instead))
+        yield notice(code, knob=knob.name, values=_typed(knob, those), instead=other, why=why)
 
 
-def _listed(knob: Knob, values: Iterable[Value]) -> str:
-    return ", ".join(typed({knob.name: value}) for value in values)
+def _typed(knob: Knob, values: Iterable[Value]) -> tuple[str, ...]:
+    return tuple(typed({knob.name: value}) for value in values)

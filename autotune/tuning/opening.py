@@ -5,8 +5,8 @@ from __future__ import annotations
 from autotune.answer.choice import FEWEST_FINALISTS
 from autotune.context.reporter import Reporter
 from autotune.context.search_context import SearchContext
+from autotune.core.codes import Code
 from autotune.preparation.header import notes_before_the_search, opening_lines
-from autotune.preparation.not_searched import OWN_LOOP
 from autotune.preparation.open_study import OpenStudy
 from autotune.preparation.settings import Settings
 from autotune.preparation.short_budget import budget_note
@@ -27,7 +27,7 @@ def tell_opening(
     )  # fmt: skip
     reporter.opening(lines, moving(request))
     if request.facts.owns_loop:
-        reporter.detail(f"{capitalized(OWN_LOOP)}.")
+        reporter.detail(f"{capitalized(Code.LOOP_ONLY_OBSERVED.sentence)}.")
     if not is_resumed:
         short = budget_note(settings, request, study.space, study.inspection_seconds, gone_seconds)
         before = notes_before_the_search(request)

@@ -9,7 +9,7 @@ import pytest
 from autotune.cli.dry_run import print_preview
 from autotune.core.records import CheckLine, Goal, Limit, StepFacts
 from autotune.preparation.header import held_phrase, opening_lines
-from autotune.preparation.not_searched import not_searched
+from autotune.preparation.not_searched import not_searched as notices_of_not_searched
 from autotune.preparation.settings import Settings
 from autotune.preparation.short_budget import short_budget
 from autotune.testing import FakeLauncher
@@ -36,6 +36,10 @@ def test_workers_that_a_loader_does_not_take_are_said_to_be_left_out():
     assert "workers" not in lines[-1].partition(" · workers not tuned: dataloader() takes no num_workers")[0]
     assert lines[-1].endswith("dataloader() takes no num_workers")
     assert {made["num_workers"] for made in space_of_it.configs} == {0}
+
+
+def not_searched(request, space, settings):
+    return [one.text for one in notices_of_not_searched(request, space, settings)]
 
 
 ASKED = Settings(target="model.py")

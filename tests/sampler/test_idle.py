@@ -6,11 +6,13 @@ from typing import Any
 
 import pytest
 
+from autotune.core.codes import Code
+from autotune.core.notices import notice
 from autotune.core.records import Goal, Limit, OptimizerFacts, Value
 from autotune.errors import UsageError
 from autotune.knobs import KNOBS, knob
 from autotune.knobs.base import Knob
-from autotune.sampler.idle import idle_lines
+from autotune.sampler.idle import idle_notices
 from autotune.sampler.space import SearchSpace
 from autotune.testing.knob_contract import CPU
 from autotune.testing.machine import ENVIRONMENT
@@ -76,7 +78,8 @@ def _limits(name: str, value: Value, others: dict[str, Value]) -> dict[str, Limi
 
 def _told(made: SearchSpace, limits: dict[str, Limit], **declared: Value) -> list[str]:
     baseline = made.canonical(config(**{"batch_size": 64, **declared}))
-    return [line for lines in idle_lines(made, limits, declared, baseline).values() for line in lines]
+    found = idle_notices(made, limits, declared, baseline)
+    return [one.text for notices in found.values() for one in notices]
 
 
 @pytest.mark.parametrize(("name", "value", "of", "on", "others", "why"), IDLE)
@@ -151,6 +154,17 @@ def test_several_values_that_do_nothing_for_one_reason_are_one_line():
     (line,) = _told(space(Goal(limits=limits), of=facts(space={})), limits)
 
     assert line.startswith("checkpointing=every_third, checkpointing=selective, checkpointing=true do nothing here: ")
+
+
+def test_a_program_reads_which_values_of_which_knob_do_nothing_and_why():
+    limits = {"sdpa_backend": Limit(values=("flash", "math"))}
+    made = space(Goal(limits=limits), of=facts(space={}, **NO_ATTENTION))
+
+    found = idle_notices(made, limits, {}, config(batch_size=64))
+
+    why = "no step calls scaled_dot_product_attention"
+    said = notice(Code.VALUES_IDLE, knob="sdpa_backend", values=("sdpa=flash", "sdpa=math"), why=why)
+    assert found == {"sdpa_backend": [said]}
 
 
 NONE_HERE = environment(no_compiler="there is no compiler", mallocs=("glibc",))

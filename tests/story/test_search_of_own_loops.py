@@ -2,9 +2,9 @@
 
 import pytest
 
+from autotune.core.codes import Code
 from autotune.errors import UsageError
 from autotune.memory.records import ShapeRunRequest
-from autotune.preparation.not_searched import OWN_LOOP
 from autotune.study import disk
 from autotune.testing import FakeLauncher
 from tests.worlds import Listener, facts, searched
@@ -29,8 +29,8 @@ def test_what_is_not_measured_is_a_detail(tmp_path, launcher):
 
     searched(tmp_path, launcher, listener, time_budget_seconds=100)
 
-    assert OWN_LOOP not in "\n".join(listener.lines)
-    assert OWN_LOOP[1:] in "\n".join(listener.notes)
+    assert Code.LOOP_ONLY_OBSERVED.sentence not in "\n".join(listener.lines)
+    assert Code.LOOP_ONLY_OBSERVED.sentence[1:] in "\n".join(listener.notes)
 
 
 def test_gradients_of_single_micro_batches_are_refused_at_once(tmp_path, launcher):
