@@ -51,6 +51,8 @@ def check(
     Takes one real training step, or for a command as many as a search needs at least. Shows what was inferred. Does
     not search, and writes nothing.
     """
+    from msgspec import to_builtins
+
     from autotune.cli.saying_launcher import SayingLauncher
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.header import baseline_phrase, held_phrase
@@ -82,7 +84,7 @@ def check(
         texts = [one.text for one in left_out]
         console.print(check_block(text, request.facts, request.environment, space.free, settled, texts), soft_wrap=True)
     elif not predicts:
-        say_json(request)
+        say_json({**to_builtins(request), "not_searched": left_out})
     if predicts:  # all batches are of interest; those that a search would leave out are marked
         searched = {int(batch or 0) for batch in space.configs.values("batch_size")}
         request, space = settle(replace(settings, global_batch="free"), request.environment, request.facts)

@@ -25,6 +25,7 @@ def print_preview(settings: Settings, began: float, fleet: FleetSettings | None 
     from autotune.fleet.on_ray import check_cluster
     from autotune.launch.subprocess import SubprocessLauncher
     from autotune.preparation.header import opening_lines
+    from autotune.preparation.not_searched import not_searched
     from autotune.preparation.open_study import preview
     from autotune.preparation.place import place_aside
     from autotune.preparation.ranks import rank_environ
@@ -46,6 +47,7 @@ def print_preview(settings: Settings, began: float, fleet: FleetSettings | None 
             "request": request,
             "configuration_count": len(space.configs),
             "configurations": [config.values for config in space.around()],
+            "not_searched": not_searched(request, space, settings),
         }
         say_json(asked)
     else:

@@ -1,5 +1,6 @@
 """`autotune check --memory`: what every batch size would need, by a real shape run in a process of its own."""
 
+import json
 import re
 
 import pytest
@@ -7,7 +8,7 @@ from rich.console import Console
 
 from autotune.cli.check import predict_memory
 from autotune.core import codec
-from autotune.core.records import Goal
+from autotune.core.records import Goal, StudyRequest
 from autotune.core.results import Outcome
 from autotune.memory.records import ShapeRun
 from autotune.preparation.prepare import memory_bounds
@@ -25,6 +26,10 @@ for _ in range(30):
     model(torch.ones(8, 4)).sum().backward()
     optimizer.step()
 """
+OWN_LOADER = (
+    TARGET.replace("def dataset(): return", "DATA =")
+    + "def dataloader(batch_size): return torch.utils.data.DataLoader(DATA, batch_size)\n"
+)
 NUMBERS = r"trained for [\d.]+ m?s|train for [\d,]+ steps"
 
 pytestmark = pytest.mark.slow  # real shape runs
@@ -66,6 +71,30 @@ def test_what_is_not_tuned_for_want_of_divisors_is_said(tmp_path):
     assert checked.returncode == 0, checked.stderr
     assert "batch_size" not in checked.stdout.partition("will tune: ")[2].splitlines()[0]
     assert "batch not searched: 12 samples are held per optimizer step" in checked.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "kept"),
+    [
+        (("check", "model.py"), set(StudyRequest.__struct_fields__)),
+        (("search", "model.py", "--dry-run"), {"request", "configuration_count", "configurations"}),
+    ],
+    ids=["check", "dry-run"],
+)
+def test_json_has_what_is_not_searched_with_code_and_numbers(words, kept, tmp_path):
+    (tmp_path / "model.py").write_text(OWN_LOADER)
+
+    told, shown = run(tmp_path, *words, "--json"), run(tmp_path, *words)
+
+    found = json.loads(told.stdout)
+    left_out = found.pop("not_searched")
+    assert found.keys() == kept
+    assert {
+        "code": "workers-not-taken",
+        "numbers": {"knob": "num_workers", "label": "workers"},
+        "text": "workers not tuned: dataloader() takes no num_workers",
+    } in left_out
+    assert [one["text"] for one in left_out if one["text"] not in shown.stdout] == []
 
 
 def test_a_baseline_that_breaks_what_is_held_is_said_to_be_for_comparison_only(tmp_path):
