@@ -19,12 +19,13 @@ message itself, or a list of them: `{"code": "probes-left-out", "numbers": {"cou
 "slowed-probe", "numbers": {"number": 7, ...}, ...}]}, ...}`. What stands in square brackets is left out where a number
 is not known, or room is short. What is not searched is told before an answer: `autotune check --json` and
 `autotune search --dry-run --json` list it in the same form, as `not_searched`.
+`autotune doctor --json` carries those of 13xx, with the next step as `advice`.
 """
 TITLES = (
     "Sentences of earlier versions", "Warnings", "Reasons for the choice", "Why a configuration was not chosen",
     "Losses", "Configurations that were not tried", "Gains other than speed",
     "Why a probe does not count", "Why a change was not tested", "Why memory is not predicted", "What no setting mends",
-    "What other messages hold", "What is not searched",
+    "What other messages hold", "What is not searched", "What doctor says of a machine",
 )  # fmt: skip
 SAID = {
     "{kind:seen}": "*what was seen*", "{kind:instead}": "*what to write*",  # of a slow line

@@ -223,6 +223,13 @@ def test_no_knob_is_known_by_name_outside_its_file():
     assert named == set()
 
 
+def test_what_is_shown_asks_every_knob_alike():
+    files = {type(knob).__module__ for knob in KNOBS}
+    shown = [path for path in _modules() if _room(path) in ("report", "dashboard", "cli")]
+
+    assert [(str(path.relative_to(PACKAGE)), name) for path in shown for name in _imports(path) if name in files] == []
+
+
 def test_no_objective_is_asked_for_by_name_outside_its_file():
     asking = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}"

@@ -1,4 +1,4 @@
-"""All warnings and reasons that an answer may contain: code, number, sentence, and next step.
+"""All warnings and reasons that an answer may contain, and what doctor says: code, number, sentence, and next step.
 
 A sentence names its numbers in braces, with their format: `{wait_share:share}`. The part in square brackets is left out
 if one of its numbers is not given, or if there is little room. A number may be a notice itself, or a tuple of notices:
@@ -8,14 +8,14 @@ those of 11xx appear in other notices only. `docs/messages.md` is generated from
 from __future__ import annotations
 
 from autotune.core import loss_sentences as losses
+from autotune.core import machine_sentences as machine
 from autotune.core import not_searched_sentences as unsearched
+from autotune.core import reason_sentences as reasons
 from autotune.core import warning_sentences as warnings
 from autotune.core.numbered_code import NumberedCode
 
 BETTER, WORSE = "{share:difference} {better}", "{share:difference} {worse}"
 NO_NOISE_SCALE = "The gradient noise scale could not be measured: "
-LESS_OR_MORE = "[ ({less:difference} less)][ ({more:difference} more)]"
-ACCUMULATION = "accumulation over {micro_batches} micro-batches[ ({configuration})]"
 MORE_MEMORY = "[, needs {peak_bytes:bytes} instead of {chosen_bytes:bytes}]"
 
 
@@ -68,62 +68,28 @@ class Code(NumberedCode):
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"
     EXACT = "exact", 202, "computes what the baseline computes, up to the order of rounding (--exact)"
-    FASTER_BUT_FAILED = ("faster-but-failed", 203,
-        "{configuration} was faster in the search and failed when re-measured: {failure}")
-    COST = ("cost", 204,
-        "costs {million_samples:money} per million samples[, {epoch:money} per epoch,] at {hour:money} an hour")
-    COST_OF_BASELINE = ("cost-of-baseline", 205,
-        "the baseline costs {million_samples:money} per million samples[, {epoch:money} per epoch]")
+    FASTER_BUT_FAILED = "faster-but-failed", 203, reasons.FASTER_BUT_FAILED
+    COST = "cost", 204, reasons.COST
+    COST_OF_BASELINE = "cost-of-baseline", 205, reasons.COST_OF_BASELINE
     COST_SAVED = "cost-saved", 206, "saves {saved:money} of the {total:money} that 1,000 h of the baseline cost"
     COST_ADDED = "cost-added", 207, "costs {added:money} more than the {total:money} that 1,000 h of the baseline cost"
-    ENERGY = ("energy", 208,
-        "{samples_per_joule:.3g} samples/J at {watts:,.0f} W of the GPU[ (baseline "
-        "{baseline_samples_per_joule:.3g} samples/J at {baseline_watts:,.0f} W)]")
-    LEAST_MEMORY_IS_FASTEST = ("least-memory-is-fastest", 209,
-        "the fastest configuration also needs the least memory of those within {within:share} of its speed")
-    LEAST_MEMORY = ("least-memory", 210,
-        "least memory within {within:share} of the fastest: {slower:share} slower, and the fastest needs "
-        "{fastest_bytes:bytes}")
-    NOISE_SCALE = ("noise-scale", 211,
-        "gradient noise scale after {steps} steps: {phi:batch} samples ({low:batch} to {high:batch}); batches up to "
-        "about {phi:batch} waste less than 50% of the samples")
-    NOISE_SCALE_AT_LEAST = ("noise-scale-at-least", 212,
-        "gradient noise scale after {steps} steps: at least {low:batch} samples; no evidence that the largest batch "
-        "wastes samples")
-    BATCH_EFFICIENCY = ("batch-efficiency", 213,
-        "estimated efficiency of a global batch of {batch}: {efficiency:.0%} ({low:.0%} to {high:.0%})")
-    NOISE_SCALE_GROWS = ("noise-scale-grows", 214,
-        "the noise scale normally grows {least:.0f} to {most} times during training, so late training tolerates "
-        "larger batches")
-    BEST_GLOBAL_BATCH = ("best-global-batch", 215,
-        "estimate: a global batch of {low:batch} to {high:batch} (middle {middle:batch}) reaches a given training "
-        "loss soonest; how well the model generalises is not measured")
-    GLOBAL_BATCH_UNDECLARED = ("global-batch-undeclared", 216,
-        "no batch size was declared: {batch} reaches {share:share} of the fastest[, and it is open whether {smaller} "
-        "is enough]; hold yours with --global-batch {batch}")
-    GLOBAL_BATCH_FREE = ("global-batch-free", 217,
-        "the global batch is free: {batch} reaches {share:share} of the fastest[, and it is open whether {smaller} is "
-        "enough]; hold yours with --global-batch {before}")
-    FASTER_WITH_BASELINE_BATCH = ("faster-with-baseline-batch", 218,
-        "if you train with {batch} today:[ {speedup:.2f}×][ ({low:.2f} to {high:.2f}),] {samples_per_second:rate} "
-        "samples/s without changing it")
-    NOT_FASTER_WITH_BASELINE_BATCH = ("not-faster-with-baseline-batch", 219,
-        "if you train with {batch} today: nothing that was confirmed is faster without changing it")
-    COMPILING = ("compiling", 220,
-        "compiling takes {cold_seconds:.3g} s at the start of a run[, {warm_seconds:seconds} once torch's cache has "
-        "the code][; it pays after {pays_seconds:seconds}, against the fastest without it in the same rounds][; it "
-        "takes {spent_share:.1%} of a run of {run_length}, which the choice counts]")
-    GRAPH_BREAKS = ("graph-breaks", 221,
-        "torch.compile breaks the model at {breaks:counted place} into {graphs:counted graph}; TORCH_LOGS=graph_breaks "
-        "shows where")
+    ENERGY = "energy", 208, reasons.ENERGY
+    LEAST_MEMORY_IS_FASTEST = "least-memory-is-fastest", 209, reasons.LEAST_MEMORY_IS_FASTEST
+    LEAST_MEMORY = "least-memory", 210, reasons.LEAST_MEMORY
+    NOISE_SCALE = "noise-scale", 211, reasons.NOISE_SCALE
+    NOISE_SCALE_AT_LEAST = "noise-scale-at-least", 212, reasons.NOISE_SCALE_AT_LEAST
+    BATCH_EFFICIENCY = "batch-efficiency", 213, reasons.BATCH_EFFICIENCY
+    NOISE_SCALE_GROWS = "noise-scale-grows", 214, reasons.NOISE_SCALE_GROWS
+    BEST_GLOBAL_BATCH = "best-global-batch", 215, reasons.BEST_GLOBAL_BATCH
+    GLOBAL_BATCH_UNDECLARED = "global-batch-undeclared", 216, reasons.GLOBAL_BATCH_UNDECLARED
+    GLOBAL_BATCH_FREE = "global-batch-free", 217, reasons.GLOBAL_BATCH_FREE
+    FASTER_WITH_BASELINE_BATCH = "faster-with-baseline-batch", 218, reasons.FASTER_WITH_BASELINE_BATCH
+    NOT_FASTER_WITH_BASELINE_BATCH = "not-faster-with-baseline-batch", 219, reasons.NOT_FASTER_WITH_BASELINE_BATCH
+    COMPILING = "compiling", 220, reasons.COMPILING
+    GRAPH_BREAKS = "graph-breaks", 221, reasons.GRAPH_BREAKS
     AGREES_ELSEWHERE = "agrees-elsewhere", 222, "{speedup:.2f} times as fast on a second machine ({worker})"
-    ACCUMULATION_PREDICTED = ("accumulation-predicted", 223,
-        ACCUMULATION + ": computing predicted at {predicted:rate} samples/s from micro-steps with and without an "
-        "exchange, measured at {measured:rate}" + LESS_OR_MORE)
-    ACCUMULATION_MISPREDICTED = ("accumulation-mispredicted", 224,
-        ACCUMULATION + " is not what micro-steps with and without an exchange predict: computing predicted at "
-        "{predicted:rate} samples/s, measured at {measured:rate}" + LESS_OR_MORE + ", so that rates which were not "
-        "confirmed may be as far off")
+    ACCUMULATION_PREDICTED = "accumulation-predicted", 223, reasons.ACCUMULATION_PREDICTED
+    ACCUMULATION_MISPREDICTED = "accumulation-mispredicted", 224, reasons.ACCUMULATION_MISPREDICTED
 
     # 3xx: why a configuration was not chosen
     NOT_MEASURED_AGAIN = "not-measured-again", 301, "not re-measured"
@@ -272,4 +238,32 @@ class Code(NumberedCode):
     BATCHES_EXCEED_DATA = "batches-exceed-data", 1217, unsearched.BATCHES_EXCEED_DATA
     NO_OTHER_BATCH_DIVIDES = "no-other-batch-divides", 1218, unsearched.NO_OTHER_BATCH_DIVIDES
     ONLY_VALUE = "only-value", 1219, unsearched.ONLY_VALUE
+    # 13xx: what doctor says of a machine
+    DEVICE_FOUND = "device-found", 1301, "{device}: {device_name}, {device_bytes:bytes}"
+    DEVICE_UNUSABLE = "device-unusable", 1302, "{error}"  # the message of an error: data
+    DEVICE_UNKNOWN = "device-unknown", 1303, "the probe process left no word"
+    TORCH_WITH_CUDA = "torch-with-cuda", 1304, machine.TORCH_WITH_CUDA
+    TORCH_WITHOUT_CUDA = "torch-without-cuda", 1305, machine.TORCH_WITHOUT_CUDA
+    GPU_NEEDS_CUDA_BUILD = "gpu-needs-cuda-build", 1306, *machine.GPU_NEEDS_CUDA_BUILD
+    GPU_DRIVER_TOO_OLD = "gpu-driver-too-old", 1307, *machine.GPU_DRIVER_TOO_OLD
+    NATIVE_DTYPES = "native-dtypes", 1308, "computed natively: {native_dtypes:values}"
+    NO_NATIVE_DTYPES = "no-native-dtypes", 1309, "computed natively: none besides float32"
+    COMPILER_FOUND = "compiler-found", 1310, "torch.compile with {compiler}"
+    CPU_COMPILER_MISSING = "cpu-compiler-missing", 1311, *machine.CPU_COMPILER_MISSING
+    CUDA_COMPILER_MISSING = "cuda-compiler-missing", 1312, *machine.CUDA_COMPILER_MISSING
+    COMPILER_MISSING = "compiler-missing", 1313, machine.COMPILER_MISSING
+    CORES_FREE = "cores-free", 1314, machine.CORES_FREE
+    CORES_SHARED = "cores-shared", 1315, *machine.CORES_SHARED
+    CORES_TAKEN = "cores-taken", 1316, *machine.CORES_TAKEN
+    HOST_MEMORY = "host-memory", 1317, "{available_bytes:bytes} of {total_bytes:bytes} available ({limit_source})"
+    VALUES_OFFERED = "values-offered", 1318, "can be tuned: {values:values}[; not installed: {missing:values}]"
+    SET_BY_ENVIRONMENT = "set-by-environment", 1319, "not tuned: your environment sets {variables:values}"
+    SHARED_MEMORY = "shared-memory", 1320, machine.SHARED_MEMORY
+    SHARED_MEMORY_SMALL = "shared-memory-small", 1321, *machine.SHARED_MEMORY_SMALL
+    PROBES_FORKED = "probes-forked", 1322, "forked from a process of {fork_server_bytes:bytes} that has torch imported"
+    PROBES_FRESH = "probes-fresh", 1323, "fresh processes: {reason}"
+    GPU_FREE = "gpu-free", 1324, machine.GPU_FREE
+    GPU_IN_USE = "gpu-in-use", 1325, *machine.GPU_IN_USE
+    NVML_UNUSED = "nvml-unused", 1326, "not used: {error}"
+    PYNVML_DEPRECATED = "pynvml-deprecated", 1327, *machine.PYNVML_DEPRECATED
     # fmt: on

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from autotune.core.notices import Notice
 from autotune.core.records import Environment, Limit, TargetFacts, Value
 from autotune.knobs.effects import MemoryEffect as MemoryEffect  # of every knob, with its base class
 from autotune.knobs.effects import Reach as Reach
@@ -122,6 +123,10 @@ class Knob(ABC):
     def lacking(self, value: Value, circumstances: Circumstances) -> str:
         """Return what this machine or target lacks to train with `value` at all; empty: nothing is known to lack."""
         return ""
+
+    def offer(self, environment: Environment) -> Notice | None:
+        """Return what `autotune doctor` says of the values that a machine offers; None: nothing."""
+        return None
 
     def instead(self, value: Value, circumstances: Circumstances) -> Value:
         """Return the value that an idle `value` is equivalent to: by default the one that changes nothing."""

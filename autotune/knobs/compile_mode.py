@@ -6,15 +6,19 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from autotune.core.records import Value
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
+from autotune.core.records import Environment, Value
 from autotune.harmless import python
 from autotune.knobs.base import NOT_DONE, Circumstances, Knob, MemoryEffect, Plan, allowed
 from autotune.knobs.compile_modes import DEFAULT, GRAPHS, REGIONAL, TUNED
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
 from autotune.knobs.wording import NOTHING, Framework, Wording
+from autotune.machine.compilers import compiler_of
 
 CHOICES: tuple[Value, ...] = (None, DEFAULT, REGIONAL, GRAPHS, TUNED)
 ON_GPUS = ("cuda", "xpu")  # whose code Triton generates
+MISSING = {"cpu": Code.CPU_COMPILER_MISSING, "cuda": Code.CUDA_COMPILER_MISSING}  # by kinds of device with an advice
 FEWEST_COMPILED_BLOCKS = 4  # of one model: with fewer, compiling each takes about as long as compiling all at once
 SPELLINGS: dict[str, Value] = {"none": None, "no": None, "false": None, "off": None, "true": DEFAULT, "yes": DEFAULT}
 SHORT: dict[Value, str] = {
@@ -85,6 +89,13 @@ class CompileMode(Knob):
     def lacking(self, value: Value, circumstances: Circumstances) -> str:
         """Return what torch.compile lacks on this machine; empty: nothing."""
         return circumstances.environment.no_compiler or ""
+
+    def offer(self, environment: Environment) -> Notice | None:
+        """Return the compiler that torch.compile would use, or what it lacks and how to install it."""
+        kind, lacking = environment.device_kind, environment.no_compiler
+        if not lacking:
+            return notice(Code.COMPILER_FOUND, compiler=compiler_of(kind))
+        return notice(MISSING.get(kind, Code.COMPILER_MISSING), knob=self.name, lacking=lacking)
 
     def check(self, value: Value) -> None:
         """Raise `ValueError` unless it is None or a mode."""

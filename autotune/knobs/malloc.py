@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import ClassVar
 
-from autotune.core.records import Value
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
+from autotune.core.records import Environment, Value
 from autotune.knobs.base import Circumstances, MemoryEffect, Plan, Reach, allowed
 from autotune.knobs.choice_knob import ChoiceKnob
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
@@ -72,6 +74,15 @@ class Malloc(ChoiceKnob):
             return ""
         of_glibc = "glibc " + ".".join(map(str, LEAST_GLIBC)) + " or later"
         return f"{LIBRARIES.get(str(value), of_glibc)} is not installed"
+
+    def offer(self, environment: Environment) -> Notice | None:
+        """Return which allocators are installed, or which variables of the user's configure one already."""
+        if environment.device != "cpu" or not (environment.mallocs or environment.variables):
+            return None
+        if own := tuple(name for name in VARIABLES if name in environment.variables):
+            return notice(Code.SET_BY_ENVIRONMENT, variables=own)
+        missing = tuple(library for name, library in LIBRARIES.items() if name not in environment.mallocs)
+        return notice(Code.VALUES_OFFERED, values=environment.mallocs, missing=missing or None)
 
     def phrase(self, value: Value) -> str:
         """Return the allocator in words, such as `tcmalloc`; empty for the user's own."""

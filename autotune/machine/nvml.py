@@ -96,16 +96,11 @@ def nvml_problem() -> str | None:
 
 
 def deprecated_pynvml() -> str | None:
-    """Return what to do if the distribution `pynvml` is installed, else None.
+    """Return the version of the distribution `pynvml`, which `autotune doctor` advises to remove; None: not installed.
 
     Its version 13 makes `import torch` warn, and fail under `-W error`; 12 downgrades nvidia-ml-py; 11 shadows it.
     """
-    version = installed_version("pynvml")
-    return version and (
-        f"The deprecated distribution pynvml {version} is installed. "
-        f"It shadows nvidia-ml-py or makes `import torch` warn, and fail where warnings are errors. "
-        f"Run: pip uninstall pynvml, then: pip install --force-reinstall nvidia-ml-py"
-    )
+    return installed_version("pynvml")
 
 
 def read(nvml: Any, index: int) -> Gpu | None:
@@ -193,7 +188,7 @@ def _opened() -> Iterator[Any]:
 def _initialised() -> Any:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # `deprecated_pynvml` reports what it warns of
+            warnings.simplefilter("ignore", FutureWarning)  # doctor reports what it warns of
             import pynvml
         pynvml.nvmlInit()
     except Exception as error:

@@ -8,6 +8,8 @@ from typing import Literal
 
 from rich.text import Text
 
+from autotune.core.codes import Code
+from autotune.core.notices import Number
 from autotune.core.records import Environment, TargetFacts, Value
 from autotune.core.results import Trial
 from autotune.knobs import touched
@@ -21,14 +23,19 @@ FEWEST_GAP = 3
 LONGEST_PADDED = 60  # a longer text must not push the next column off the screen
 
 
+CheckState = Literal["good", "absent", "advice", "busy", "bad"]
+
+
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One line of `autotune doctor`: the subject, what was found, and the advice."""
+    """One line of `autotune doctor`: the subject, what was found, the advice, and both as code and numbers."""
 
     name: str
     text: str
-    state: Literal["good", "absent", "advice", "busy", "bad"] = "good"
+    state: CheckState = "good"
     advice: str = ""
+    code: Code
+    numbers: Mapping[str, Number]
 
 
 SIGNS = {

@@ -1,30 +1,34 @@
-"""The checks of `autotune doctor`: from facts to lines with advice."""
+"""The checks of `autotune doctor`: from facts to notices, one for each line."""
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
+from autotune.core.codes import Code
+from autotune.core.notices import Notice, notice
 from autotune.core.records import Environment
 from autotune.core.results import Inspection
-from autotune.knobs import malloc
-from autotune.machine.compilers import compiler_of
+from autotune.knobs import KNOBS
 from autotune.machine.environment import visible_gpus
 from autotune.machine.host import host_memory, shared_memory_bytes
 from autotune.machine.interference import interference_between, read_counters
 from autotune.machine.nvml import Gpu, deprecated_pynvml, gpus, nvml_problem
-from autotune.report.blocks import Check
-from autotune.units import format_bytes
+from autotune.report.blocks import Check, CheckState
 
 LITTLE_SHARED_MEMORY = 256 * 2**20  # Docker's default is 64 MiB; a few batches of images per worker fill it
 BUSY_SHARE = 0.1  # of the usable cores: a probe computes on all of them, and is slower by as much
 TOO_BUSY_SHARE = 0.5  # of them: a probe then shares every core, and its rate depends mainly on the others
-ADVICE = {  # where torch.compile lacks something, by kind of device
-    "cpu": "Install a C++ compiler and Python's headers (Debian: apt install g++ python3-dev), or say CXX=/path/g++.",
-    "cuda": "Install triton and a C compiler (pip install triton; Debian: apt install gcc python3-dev).",
-}
 SAMPLE_SECONDS = 1.0  # in ticks of 10 ms, which err by 1 %
+STATES: Mapping[Code, CheckState] = {  # of others: advice if the code has a next step, else good
+    Code.DEVICE_UNUSABLE: "bad",
+    Code.DEVICE_UNKNOWN: "bad",
+    Code.COMPILER_MISSING: "absent",
+    Code.CORES_SHARED: "busy",
+    Code.CORES_TAKEN: "bad",
+    Code.NVML_UNUSED: "absent",
+}
 
 
 def measure_foreign_cores() -> float | None:
@@ -42,109 +46,107 @@ def examine(
 
     `fork_server_bytes` is the memory of the fork server; `foreign` returns the number of cores that others keep busy.
     """
-    here = inspection.environment
+    here, failure = inspection.environment, inspection.failure
     if here is None:
-        message = inspection.failure.message if inspection.failure else "the probe process left no word"
-        return [Check(name="device", text=message, state="bad"), *_gpus()]
-    memory, native = host_memory(), ", ".join(here.native_dtypes) or "none besides float32"
-    available = f"{format_bytes(memory.available_bytes)} of {format_bytes(memory.total_bytes)} available"
+        found = notice(Code.DEVICE_UNUSABLE, error=failure.message) if failure else notice(Code.DEVICE_UNKNOWN)
+        return [_check("device", found), *_gpus()]
     return [
-        Check(name="device", text=f"{here.device}: {here.device_name}, {format_bytes(here.device_bytes)}"),
-        _torch(here, chosen),
-        Check(name="autocast", text=f"computed natively: {native}"),
-        _compiling(here),
-        _cores(here.usable_cores, foreign()),
-        Check(name="host memory", text=f"{available} ({memory.limit_source})"),
-        *_malloc(here),
+        _check("device", _device(here)),
+        _check("torch", _torch(here, chosen)),
+        _check("autocast", _autocast(here)),
+        *_knobs(here, computing=True),
+        _check("cores", _cores(here.usable_cores, foreign())),
+        _check("host memory", _host_memory()),
+        *_knobs(here, computing=False),
         *_shared_memory(),
         *_starting(inspection, fork_server_bytes),
         *_gpus(),
     ]
 
 
-def _torch(here: Environment, chosen: bool) -> Check:
-    build = f"CUDA {here.cuda}" if here.cuda else "no CUDA"
-    text = f"{here.torch} ({build}), Python {here.python}"
+def _check(name: str, found: Notice) -> Check:
+    return Check(
+        name=name,
+        text=found.meaning,
+        state=STATES.get(found.code, "advice" if found.next_step else "good"),
+        advice=found.next_step,
+        code=found.code,
+        numbers=found.numbers,
+    )
+
+
+def _device(here: Environment) -> Notice:
+    return notice(Code.DEVICE_FOUND, device=here.device, device_name=here.device_name, device_bytes=here.device_bytes)
+
+
+def _torch(here: Environment, chosen: bool) -> Notice:
     gpus = visible_gpus() if here.device == "cpu" and not chosen else ()
-    if not gpus:
-        return Check(name="torch", text=text)
-    advice = "There is an NVIDIA GPU, but this torch was built without CUDA: install a CUDA build."
-    if here.cuda:
-        advice = (
-            f"There is an NVIDIA GPU, but torch cannot use it: driver {gpus[0].driver} is probably too old for CUDA "
-            f"{here.cuda}. Update it, or install an older build; python -c 'import torch; torch.cuda.init()' says why."
-        )
-    return Check(name="torch", text=text, state="advice", advice=advice)
+    if not here.cuda:
+        code = Code.GPU_NEEDS_CUDA_BUILD if gpus else Code.TORCH_WITHOUT_CUDA
+        return notice(code, torch=here.torch, python=here.python)
+    code, driver = (Code.GPU_DRIVER_TOO_OLD, gpus[0].driver) if gpus else (Code.TORCH_WITH_CUDA, None)
+    return notice(code, torch=here.torch, cuda=here.cuda, python=here.python, driver=driver)
 
 
-def _compiling(here: Environment) -> Check:
-    if not here.no_compiler:
-        return Check(name="compile", text=f"torch.compile with {compiler_of(here.device_kind)}")
-    text = f"compile_mode is not offered: {here.no_compiler}"
-    if here.device_kind not in ADVICE:
-        return Check(name="compile", text=text, state="absent")
-    return Check(name="compile", text=text, state="advice", advice=ADVICE[here.device_kind])
+def _autocast(here: Environment) -> Notice:
+    native = here.native_dtypes
+    return notice(Code.NATIVE_DTYPES, native_dtypes=native) if native else notice(Code.NO_NATIVE_DTYPES)
 
 
-def _cores(usable: int, foreign: float | None) -> Check:
+def _knobs(here: Environment, *, computing: bool) -> list[Check]:
+    """Return what the knobs say of the machine: those that change only the device's computing, or all others."""
+    offers = [(knob.alias, knob.offer(here)) for knob in KNOBS if knob.only_computes == computing]
+    return [_check(alias, offer) for alias, offer in offers if offer is not None]
+
+
+def _cores(usable: int, foreign: float | None) -> Notice:
     if foreign is None:  # as outside of Linux: the average of a minute, in which our own inspection counts
         foreign = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0
-    text = f"{usable} usable, {foreign:.1f} kept busy by others"
-    if foreign > TOO_BUSY_SHARE * usable:
-        return Check(name="cores", text=text, state="bad", advice="Wait until other work has ended, or end it.")
-    if foreign > BUSY_SHARE * usable:
-        advice = "Probes would wait for them: speeds come out too low and too noisy. Wait until other work has ended."
-        return Check(name="cores", text=text, state="busy", advice=advice)
-    return Check(name="cores", text=text)
+    busy = Code.CORES_SHARED if foreign > BUSY_SHARE * usable else Code.CORES_FREE
+    code = Code.CORES_TAKEN if foreign > TOO_BUSY_SHARE * usable else busy
+    return notice(code, usable_cores=usable, foreign_cores=foreign)
 
 
-def _malloc(here: Environment) -> list[Check]:
-    """Return a check with the values of the knob `malloc` on this machine."""
-    if here.device != "cpu" or not (here.mallocs or here.variables):
-        return []
-    if own := [name for name in malloc.VARIABLES if name in here.variables]:
-        return [Check(name=malloc.Malloc.name, text=f"not tuned: your environment sets {', '.join(own)}")]
-    missing = [library for name, library in malloc.LIBRARIES.items() if name not in here.mallocs]
-    absent = f"; not installed: {', '.join(missing)}" if missing else ""
-    return [Check(name=malloc.Malloc.name, text=f"can be tuned: {', '.join(here.mallocs)}{absent}")]
+def _host_memory() -> Notice:
+    memory = host_memory()
+    return notice(
+        Code.HOST_MEMORY, available_bytes=memory.available_bytes, total_bytes=memory.total_bytes,
+        limit_source=memory.limit_source,
+    )  # fmt: skip
 
 
 def _shared_memory() -> list[Check]:
     free = shared_memory_bytes()
     if free is None:
         return []
-    text = f"{format_bytes(free)} free"
-    if free >= LITTLE_SHARED_MEMORY:
-        return [Check(name="/dev/shm", text=text)]
-    advice = "Loader workers pass batches through it. In Docker start with --shm-size=8g or --ipc=host."
-    return [Check(name="/dev/shm", text=text, state="advice", advice=advice)]
+    code = Code.SHARED_MEMORY if free >= LITTLE_SHARED_MEMORY else Code.SHARED_MEMORY_SMALL
+    return [_check("/dev/shm", notice(code, free_bytes=free))]
 
 
 def _starting(inspection: Inspection, fork_server_bytes: int) -> list[Check]:
     if inspection.isolation is None:
         return []
-    text = f"forked from a process of {format_bytes(fork_server_bytes)} that has torch imported"
+    found = notice(Code.PROBES_FORKED, fork_server_bytes=fork_server_bytes)
     if inspection.isolation == "fresh":
-        text = f"fresh processes: {inspection.isolation_reason}"
-    return [Check(name="probes", text=text)]
+        found = notice(Code.PROBES_FRESH, reason=inspection.isolation_reason)
+    return [_check("probes", found)]
 
 
 def _gpus() -> list[Check]:
-    checks = [_gpu(gpu) for gpu in gpus()]
+    checks = [_check(f"GPU {gpu.index}", _gpu(gpu)) for gpu in gpus()]
     problem, old = nvml_problem(), deprecated_pynvml()
     if problem and not checks:
-        checks.append(Check(name="NVML", text=f"not used: {problem}", state="absent"))
+        checks.append(_check("NVML", notice(Code.NVML_UNUSED, error=problem)))
     if old:
-        checks.append(Check(name="pynvml", text="the deprecated distribution is installed", state="advice", advice=old))
+        checks.append(_check("pynvml", notice(Code.PYNVML_DEPRECATED, version=old)))
     return checks
 
 
-def _gpu(gpu: Gpu) -> Check:
-    others = len(gpu.processes or ())
-    used = f"{format_bytes(gpu.used_bytes)} of {format_bytes(gpu.total_bytes)} used"
-    throttled = f", slowed by {', '.join(gpu.throttle_reasons)}" if gpu.throttle_reasons else ""
-    name, text = f"GPU {gpu.index}", f"{gpu.name}, driver {gpu.driver}, {used}, {others} processes{throttled}"
-    if not others and not throttled:
-        return Check(name=name, text=text)
-    advice = "Another tenant or a power limit makes measurements noise: choose another --device."
-    return Check(name=name, text=text, state="advice", advice=advice)
+def _gpu(gpu: Gpu) -> Notice:
+    """Return the readings of a GPU; what the driver does not give is left out."""
+    processes = None if gpu.processes is None else len(gpu.processes)
+    reasons = gpu.throttle_reasons or None
+    return notice(
+        Code.GPU_IN_USE if processes or reasons else Code.GPU_FREE, gpu=gpu.name, driver=gpu.driver,
+        used_bytes=gpu.used_bytes, total_bytes=gpu.total_bytes, processes=processes, throttle_reasons=reasons,
+    )  # fmt: skip

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from autotune.core.codes import Code
 from autotune.report.doctor import BUSY_SHARE, TOO_BUSY_SHARE
 from tests.commandline import listing, run, run_here
 
@@ -25,6 +26,10 @@ def test_doctor_says_in_json_what_it_says_in_words(tmp_path: Path) -> None:
     assert told["environment"]["device"] == "cpu"
     for check in told["checks"]:
         assert check["name"] in words.stdout
+        assert check["code"] in {str(code) for code in Code if code.number // 100 == 13}
+    cores = next(check for check in told["checks"] if check["name"] == "cores")
+    assert cores["numbers"]["usable_cores"] == told["environment"]["usable_cores"]
+    assert cores["text"] == "{usable_cores} usable, {foreign_cores:.1f} kept busy by others".format(**cores["numbers"])
     assert listing(tmp_path) == set()
 
 

@@ -7,10 +7,12 @@ from pathlib import Path
 import pytest
 
 PACKAGE = Path(__file__).parent.parent.parent / "autotune"
-# Names whose number may be a text: names, the user's own words, option texts, torch's words, and words for a ratio.
+# Names whose number may be a text: names, versions, the user's own words, option texts, torch's words, words of ratios,
+# and what torch.compile lacks, in the words that studies hold (`Environment.no_compiler`).
 TEXTS = {
-    "baseline", "better", "candidate", "configuration", "error", "evidence", "file", "hold", "kind", "knob", "line",
-    "mode", "operator", "outcome", "place", "reason", "reference", "run_length", "searched", "value", "worker", "worse",
+    "baseline", "better", "candidate", "compiler", "configuration", "cuda", "device", "device_name", "driver", "error",
+    "evidence", "file", "gpu", "hold", "kind", "knob", "lacking", "line", "mode", "operator", "outcome", "place",
+    "python", "reason", "reference", "run_length", "searched", "torch", "value", "version", "worker", "worse",
 }  # fmt: skip
 TEXTS_OF = {
     ("PROBE_FAILED", "failure"), ("COMPARISON_FAILED", "failure"),  # messages of errors

@@ -117,7 +117,10 @@ def test_a_script_has_the_threads_of_openblas_that_it_has_without_us(probe, tmp_
         ),
         ("print('the reason')\nsys.exit(2)\n", "the reason"),
         ("input()\n", "reads the standard input"),
-        ("import os\nos.closerange(3, 256)\n" + TRAIN, "train.py closes file descriptors that it did not open, through"),
+        (
+            "import os\nos.closerange(3, 256)\n" + TRAIN,
+            "train.py closes file descriptors that it did not open, through",
+        ),
         (
             "def work():\n  for x, y in batches(): step(x, y)\n"
             "import multiprocessing\nchild = multiprocessing.get_context('fork').Process(target=work)\n"

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import functools
 import io
 
 from msgspec.structs import replace
 from rich.console import Console
 from rich.text import Text
 
+from autotune.core.codes import Code
 from autotune.core.records import Declaration
 from autotune.report.blocks import Check, check_block, doctor_block, trials_table
 from tests.reporting import ENVIRONMENT, FACTS, config, failed, ladder, measured, request, trial, view
@@ -88,9 +90,10 @@ def test_what_is_found_and_what_replaces_it_stay_apart_however_long_it_is() -> N
 
 
 def test_doctor_ends_with_whether_the_machine_is_fit() -> None:
-    good = Check(name="torch", text="2.13.0")
-    advice = Check(name="NVML", text="not found", state="advice", advice="install nvidia-ml-py")
-    bad = Check(name="disk", text="full", state="bad", advice="free some space")
+    line = functools.partial(Check, code=Code.DEVICE_FOUND, numbers={})
+    good = line(name="torch", text="2.13.0")
+    advice = line(name="NVML", text="not found", state="advice", advice="install nvidia-ml-py")
+    bad = line(name="disk", text="full", state="bad", advice="free some space")
 
     assert printed(doctor_block([good])).endswith("This machine is fit for a search.\n")
     assert printed(doctor_block([good, advice])).endswith("with 1 piece of advice above.\n")

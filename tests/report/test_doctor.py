@@ -5,7 +5,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from autotune.core.results import Inspection, Outcome
+from autotune.core.codes import Code
+from autotune.core.notices import notice
+from autotune.core.results import Failure, Inspection, Outcome
 from autotune.report.blocks import doctor_block
 from autotune.report.doctor import examine
 from tests.worlds import environment
@@ -98,3 +100,82 @@ def test_a_driver_that_is_not_there_gets_no_tick(monkeypatch):
 
     (nvml,) = [line for line in doctor_block(checks).plain.splitlines() if "NVML" in line]
     assert nvml.split()[:2] == ["–", "NVML"]
+
+
+def found(**changes):
+    """The checks of a CPU by name."""
+    inspection = Inspection(outcome=Outcome.OK, environment=environment(device="cpu", **changes), isolation="fork")
+    return {check.name: check for check in examine(inspection, foreign=lambda: 0.5)}
+
+
+def test_every_check_can_be_worded_from_its_code_and_numbers():
+    failure = Failure(phase="start", message="no such device", evidence="exit status 1")
+    failed = examine(Inspection(outcome=Outcome.ENVIRONMENT, failure=failure))
+    little = found(native_dtypes=(), cuda=None, no_compiler="triton is not installed").values()
+
+    for check in (*found(mallocs=("glibc",)).values(), *little, *failed):
+        said = notice(check.code, **check.numbers)
+
+        assert check.code.number // 100 == 13
+        assert (said.meaning, said.next_step) == (check.text, check.advice)
+
+
+def test_a_program_gets_numbers_with_their_units_in_the_names():
+    checks = found(usable_cores=4)
+
+    assert (checks["cores"].code, checks["cores"].numbers) == (
+        Code.CORES_SHARED, {"usable_cores": 4, "foreign_cores": 0.5},
+    )  # fmt: skip
+    assert checks["host memory"].numbers.keys() == {"available_bytes", "total_bytes", "limit_source"}
+
+
+BOTH = ("libjemalloc.so.2", "libtcmalloc_minimal.so.4")
+
+
+@pytest.mark.parametrize(
+    ("changes", "text", "code", "numbers"),
+    [
+        ({"mallocs": ("glibc",)}, f"can be tuned: glibc; not installed: {BOTH[0]}, {BOTH[1]}",
+         "values-offered", {"values": ("glibc",), "missing": BOTH}),
+        ({"mallocs": ("glibc", "jemalloc", "tcmalloc")}, "can be tuned: glibc, jemalloc, tcmalloc",
+         "values-offered", {"values": ("glibc", "jemalloc", "tcmalloc")}),
+        ({"mallocs": ("glibc",), "variables": ("MALLOC_CONF", "LD_PRELOAD")},
+         "not tuned: your environment sets LD_PRELOAD, MALLOC_CONF",
+         "set-by-environment", {"variables": ("LD_PRELOAD", "MALLOC_CONF")}),
+    ],
+    ids=["one", "all", "set"],
+)  # fmt: skip
+def test_a_knob_says_what_a_machine_offers_to_it(changes, text, code, numbers):
+    check = found(**changes)["malloc"]
+
+    assert (check.text, check.state, check.advice) == (text, "good", "")
+    assert (check.code, check.numbers) == (code, numbers)
+
+
+def test_a_knob_without_values_of_this_machine_says_nothing():
+    names = list(found(mallocs=("glibc",)))
+
+    assert "malloc" not in found()
+    assert names[:7] == ["device", "torch", "autocast", "compile", "cores", "host memory", "malloc"]
+
+
+def test_readings_that_the_driver_does_not_give_are_left_out(one_card):
+    card = found()["GPU 0"]
+
+    assert (card.text, card.state) == ("GPU, driver 470.1", "good")
+    assert card.numbers == {"gpu": "GPU", "driver": "470.1"}
+
+
+def test_the_deprecated_distribution_is_advised_away(monkeypatch, tmp_path):
+    metadata = tmp_path / "pynvml-11.5.3.dist-info" / "METADATA"
+    metadata.parent.mkdir()
+    metadata.write_text("Metadata-Version: 2.1\nName: pynvml\nVersion: 11.5.3\n")
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    old = found()["pynvml"]
+
+    assert (old.text, old.state, old.numbers) == (
+        "the deprecated distribution is installed", "advice", {"version": "11.5.3"},
+    )  # fmt: skip
+    assert "pynvml 11.5.3 is installed" in old.advice
+    assert "pip uninstall pynvml" in old.advice
