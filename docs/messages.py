@@ -17,7 +17,7 @@ Written by `make docs` from `autotune/core/codes.py`. An answer carries each of 
 "text": "..."}`. Programs read code and numbers; the text may change with the next version. A number may be such a
 message itself, or a list of them: `{"code": "probes-left-out", "numbers": {"count": 1, "probes": [{"code":
 "slowed-probe", "numbers": {"number": 7, ...}, ...}]}, ...}`. What stands in square brackets is left out where a number
-is not known, or room is short. What is not searched is told before an answer: `autotune check --json` and
+is not known, or room is short. What is not searched is listed before an answer: `autotune check --json` and
 `autotune search --dry-run --json` list it in the same form, as `not_searched`.
 `autotune doctor --json` carries those of 13xx, with the next step as `advice`.
 """

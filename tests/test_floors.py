@@ -230,6 +230,24 @@ def test_what_is_shown_asks_every_knob_alike():
     assert [(str(path.relative_to(PACKAGE)), name) for path in shown for name in _imports(path) if name in files] == []
 
 
+def _words(path):
+    """The names that a module uses, imports or gives."""
+    return {getattr(node, field, None) for node in ast.walk(_tree(path)) for field in ("id", "attr", "name")}
+
+
+def test_no_knobs_class_is_named_outside_their_room():
+    classes = {type(knob).__name__ for knob in KNOBS}
+
+    named = {
+        (str(path.relative_to(PACKAGE)), name)
+        for path in _modules()
+        if _room(path) != "knobs"
+        for name in classes & _words(path)
+    }
+
+    assert named == set()
+
+
 def test_no_objective_is_asked_for_by_name_outside_its_file():
     asking = [
         f"{path.relative_to(PACKAGE)}:{node.lineno}"

@@ -6,11 +6,10 @@ from typing import Any
 
 from autotune.export.data import ExportedData, call
 from autotune.export.recipe import Recipe, assembled, for_each_batch
-from autotune.knobs.static_graph import StaticGraph
 from autotune.knobs.training_arguments import training_arguments
 
 MADE = "transformers:TrainingArguments"  # from `arguments`
-DDP_UNUSED, DDP_STATIC = "ddp_find_unused_parameters", "ddp_static_graph"
+DDP_UNUSED = "ddp_find_unused_parameters"
 OPTIM_FUSED = "adamw_torch_fused"  # AdamW alone has a name for its fused update (transformers 5.23, `OptimizerNames`)
 ALL_GPUS = (
     "# Trainer takes every GPU that it sees (DataParallel), and the global batch grows with them: hide all but one\n"
@@ -43,7 +42,6 @@ def values(found: Recipe) -> dict[str, Any]:
         **training_arguments(found.loader, found.accumulation_steps, found.arguments),
         # Left out, a Trainer searches every graph for parameters without a gradient (transformers 5.23).
         **({DDP_UNUSED: found.finds_unused} if found.replicated is not None and found.finds_unused is not None else {}),
-        **({DDP_STATIC: True} if (found.replicated or {}).get(StaticGraph.name) else {}),
         **({"use_cpu": True} if found.device == "cpu" else {}),
         **({"optim": OPTIM_FUSED} if found.optimizer.get("fused") and found.optimizers == ("AdamW",) else {}),
     }

@@ -6,7 +6,6 @@ from autotune.core.records import TargetFacts
 from autotune.export.data import call, data_of
 from autotune.export.recipe import OPTIMIZER, Recipe, assembled, epochs, loader
 from autotune.harmless import python
-from autotune.knobs.static_graph import StaticGraph
 
 DATA_LOADER = "from torch.utils.data import DataLoader"
 # As when measured. Dropped at each epoch's end, a whole epoch without one step would go unnoticed.
@@ -88,7 +87,7 @@ def _exchanging(found: Recipe, passes: tuple[str, ...]) -> tuple[str, ...]:
     """Return the passes of a micro-batch, in which ranks exchange gradients if it is the last of a step."""
     if found.replicated is None:
         return ("model.set_requires_gradient_sync(is_last)", *passes)
-    records = bool(found.replicated.get(StaticGraph.name))
+    records = found.exchanges_first
     first = ("exchanges = is_last or micro_batches == 1  # the first records the static graph",) * records
     context = f"with contextlib.nullcontext() if {'exchanges' if records else 'is_last'} else model.no_sync():"
     return (*first, context, *(f"    {line}" for line in passes))

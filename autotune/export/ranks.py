@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from autotune.errors import UsageError
 from autotune.export.data import ExportedData
-from autotune.knobs.num_threads import NumThreads
+from autotune.knobs import KNOBS
 from autotune.knobs.strategy import FSDP
 from autotune.knobs.wording import Framework
 from autotune.study.recommendation import Recommendation, command_of
@@ -44,7 +44,8 @@ def starting(best: Recommendation, count: int, framework: Framework, data: Expor
 def _threads(best: Recommendation, count: int) -> str:
     """Return the variable by which a process has as many threads as measured: torchrun gives each one."""
     threads = (best.environment.default_threads or 1) * ranks_of(best) // count
-    return f"OMP_NUM_THREADS={threads} " if threads > 1 and best.params[NumThreads.name] is None else ""
+    is_set = any(one.computing_threads(best.params[one.name], 0) for one in KNOBS)
+    return "" if is_set or threads <= 1 else f"OMP_NUM_THREADS={threads} "
 
 
 def _share(framework: Framework, data: ExportedData, count: int) -> str:

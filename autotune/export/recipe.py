@@ -16,8 +16,6 @@ from autotune.export.ranks import OWN_LOADER, check_strategy, joining, ranks_of,
 from autotune.harmless import comment, plain, python, shell_word
 from autotune.knobs import KNOBS, check, environ, plan_of
 from autotune.knobs.base import Knob, Plan
-from autotune.knobs.static_graph import StaticGraph
-from autotune.knobs.strategy import Strategy
 from autotune.knobs.training_arguments import FORMER_RECOMPUTE, RECOMPUTE
 from autotune.knobs.wording import Framework, Wording
 from autotune.study.answers import is_uncompared
@@ -52,6 +50,7 @@ class Recipe:
     world_size: int = 1  # devices that train together
     rank_setup: tuple[str, ...] = ()  # by which a loop joins the other processes, before the model moves
     replicated: Mapping[str, Any] | None = None  # arguments of DistributedDataParallel; None: it is not used
+    exchanges_first: bool = False  # its first backward pass exchanges gradients, also within an optimizer step
     finds_unused: bool | None = None  # whether it was measured with that argument; None: not known
     strategy: str | None = None  # by which these processes share the weights out; None: they do not
     optimizer: Mapping[str, Any] = field(default_factory=dict)  # keyword arguments of the optimizer
@@ -83,8 +82,10 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
     best, device = on_devices(best, world_size), best.environment.device_kind
     count = world_size or ranks_of(best)
     joins = count > 1 and not is_command(best.target)  # of a command the script does so
-    if not joins:
-        best = replace(best, params={**best.params, Strategy.name: None})  # there is nobody to share with
+    # Accumulating, other frameworks begin under no_sync, where DDP cannot record its graph (torch 2.13).
+    begins_apart = framework is not Framework.TORCH and best.params["gradient_accumulation_steps"] != 1
+    unsaid = [one for one in KNOBS if (one.of_ranks and not joins) or (one.exchanges_first and begins_apart)]
+    best = replace(best, params={**best.params, **{one.name: one.default for one in unsaid}})
     plan, data = planned(best.params, device), data_of(best.facts, best.target)
     data = replaced(data, is_shared_out=joins and framework in OWN_LOADER)
     check_strategy(plan.strategy, framework, device)
@@ -93,8 +94,6 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
     pinned = bool(plan.loader_options.get("pin_memory"))
     unused = None if best.facts is None else best.facts.finds_unused_parameters
     replicated = {**plan.parallel_options, **({UNUSED: True} if unused else {})}
-    if plan.accumulation_steps > 1 and framework is not Framework.TORCH:
-        replicated.pop(StaticGraph.name, None)  # their first backward pass, under no_sync, fails with it (torch 2.13)
     function, batch = data.arrival(device if copies else "", _all(said, "images"), pinned=pinned)
     return Recipe(
         remarks=_remarks(best, compared, count, framework, data),
@@ -112,6 +111,7 @@ def recipe(best: Recommendation, framework: Framework, world_size: int | None = 
         world_size=count,
         rank_setup=joining(device) if joins else (),
         replicated=replicated if joins and plan.strategy is None else None,
+        exchanges_first=any(one.exchanges_first and best.params[one.name] for one in KNOBS),
         finds_unused=unused,
         strategy=plan.strategy,
         optimizer=plan.optimizer_options,

@@ -1,7 +1,8 @@
 """The base classes of knobs, and the circumstances that their values may depend on.
 
-A knob is written in a file of its own and listed in `knobs/__init__.py`. No other code names a knob (a test keeps it),
-apart from `batch_size` and `gradient_accumulation_steps`, whose product is the global batch of a `Config`.
+A knob is written in a file of its own and listed in `knobs/__init__.py`. No other code names a knob or its class (a
+test keeps it), apart from `batch_size` and `gradient_accumulation_steps`, whose product is the global batch of a
+`Config`.
 """
 
 from __future__ import annotations
@@ -75,6 +76,7 @@ class Knob(ABC):
     only_updates: bool = False  # it changes only the optimizer's update: no gain if that is short
     spares_faults: bool = False  # it changes only page faults of the host: no gain if these are rare
     of_ranks: bool = False  # it determines how ranks train together, which a shape run, of one process, does not show
+    exchanges_first: bool = False  # the first backward pass must exchange gradients, also within an optimizer step
     compiles: bool = False  # it compiles the model, which a shape run cannot show
     reach: Reach = Reach.CODE
     former: tuple[Value, ...] = ()  # values of earlier versions, if they offered fewer

@@ -31,11 +31,11 @@ class DdpKnob(Knob):
         """Return the argument where the framework passes it on, and a remark elsewhere."""
         if value == self.default:
             return NOTHING
-        if framework is Framework.HUGGING_FACE and self.name == "bucket_cap_mb":
-            return Wording(arguments={"ddp_bucket_cap_mb": value})
-        if framework is Framework.HUGGING_FACE and self.name == "gradient_as_bucket_view":
+        if framework is not Framework.HUGGING_FACE:
+            return NOTHING  # the export itself makes the wrapper or its arguments; DeepSpeed and torchtitan have none
+        if self.name == "gradient_as_bucket_view":
             return Wording(model=(f"# DistributedDataParallel(model, {self.name}={value})",))
-        return NOTHING  # the export itself makes the wrapper or its arguments; DeepSpeed and torchtitan have none
+        return Wording(arguments={f"ddp_{self.name}": value})
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Set the argument of `DistributedDataParallel`, if it is not the default."""

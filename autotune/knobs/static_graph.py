@@ -20,6 +20,7 @@ class StaticGraph(DdpKnob, SwitchKnob):
     label = "static graph"
     words = "static graph"
     on_request = True
+    exchanges_first = True
     effect = Influence(fixed_time=Factor(1.0, 0.05))
 
     def is_offered(self, circumstances: Circumstances) -> bool:

@@ -371,7 +371,10 @@ def test_the_file_for_deepspeed_is_for_as_many_devices_as_the_global_batch_has()
     assert "train_batch_size" not in deepspeed.values(exported(Framework.DEEPSPEED, values))
 
 
-def test_one_process_is_told_nothing_of_ranks() -> None:
-    text = loop.text(exported())
+@pytest.mark.parametrize("framework", PROGRAMS)
+def test_one_process_is_told_nothing_of_ranks(framework: Framework) -> None:
+    of_ranks: dict[str, Value] = {"bucket_cap_mb": 10, "gradient_as_bucket_view": True}
 
-    assert "torchrun" not in text and "init_process_group" not in text and "DistributedDataParallel" not in text
+    text = PROGRAMS[framework].text(exported(framework, of_ranks))
+
+    assert not re.search("torchrun|init_process_group|DistributedDataParallel|bucket", text)
