@@ -177,7 +177,7 @@ def format_count(number: int) -> str:
 
 def counted(count: int, kind: str) -> str:
     """Return a count with its noun: `1 probe`, `1,200 probes`, `2 batches`."""
-    return f"{count:,} {kind}{'' if count == 1 else 'es' if kind.endswith('ch') else 's'}"
+    return f"{count:,} {kind}{'' if count == 1 else 'es' if kind.endswith(('ch', 'ss')) else 's'}"
 
 
 def format_seconds(seconds: float) -> str:

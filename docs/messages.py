@@ -29,7 +29,7 @@ TITLES = (
 )  # fmt: skip
 SAID = {
     "{kind:seen}": "*what was seen*", "{kind:instead}": "*what to write*",  # of a slow line
-    "{labels:them}": "it", "{values:do}": "does",
+    "{labels:them}": "it", "{batches:them}": "it", "{values:do}": "does",
 }  # fmt: skip
 
 

@@ -32,7 +32,7 @@ SHARED_MEMORY_SMALL = (
     "Loader workers pass batches through it. In Docker start with --shm-size=8g or --ipc=host.",
 )
 GPU_FREE = (
-    "{gpu}[, driver {driver}][, {used_bytes:bytes} of {total_bytes:bytes} used][, {processes} processes]"
+    "{gpu}[, driver {driver}][, {used_bytes:bytes} of {total_bytes:bytes} used][, {processes:counted process}]"
     "[, slowed by {throttle_reasons:values}]"
 )
 GPU_IN_USE = GPU_FREE, "Another tenant or a power limit makes measurements noise: choose another --device."

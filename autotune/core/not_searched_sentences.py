@@ -37,8 +37,8 @@ ACCUMULATION_NOT_SEARCHED = (
     "{label} not searched: it changes what the model learns and hardly the speed (search it with --accum 1:8)"
 )
 BATCHES_DO_NOT_DIVIDE = (
-    "{label} {batches:values} not searched: the held global batch {samples} is no multiple (free it with "
-    "--global-batch free)"
+    "{label} {batches:values} not searched: the held global batch {samples} is not a multiple of {batches:them} (free "
+    "it with --global-batch free)"
 )
 BATCHES_EXCEED_DATA = "{label} {batches:values} not searched: more samples than the data have for one step"
 NO_OTHER_BATCH_DIVIDES = (

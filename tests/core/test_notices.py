@@ -306,7 +306,7 @@ SAID = [
     (notice(Code.ACCUMULATION_NOT_SEARCHED, knob="gradient_accumulation_steps", label="accum"),
      "accum not searched: it changes what the model learns and hardly the speed (search it with --accum 1:8)"),
     (notice(Code.BATCHES_DO_NOT_DIVIDE, knob="batch_size", label="batch", batches=("48", "96"), samples=64),
-     "batch 48, 96 not searched: the held global batch 64 is no multiple (free it with --global-batch free)"),
+     "batch 48, 96 not searched: the held global batch 64 is not a multiple of them (free it with --global-batch free)"),
     (notice(Code.BATCHES_EXCEED_DATA, knob="batch_size", label="batch", batches=("4096",)),
      "batch 4096 not searched: more samples than the data have for one step"),
     (notice(Code.NO_OTHER_BATCH_DIVIDES, knob="batch_size", label="batch", samples=10, smallest=8, divisors="1,2,5,10"),

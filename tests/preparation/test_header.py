@@ -96,7 +96,10 @@ def test_a_batch_that_is_not_searched_for_want_of_divisors_is_said(held, said):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ((16, 48, 64, 96), "batch 48, 96 not searched: the held global batch 64 is no multiple (free it with"),
+        (
+            (16, 48, 64, 96),
+            "batch 48, 96 not searched: the held global batch 64 is not a multiple of them (free it with",
+        ),
         ((16, 64), ""),
     ],
 )
