@@ -94,8 +94,9 @@ def test_one_of_a_kind_has_no_plural(count, shown):
     assert counted(count, "probe") == shown
 
 
-def test_more_than_one_batch_are_batches():
+def test_more_than_one_batch_or_process_ends_with_es():
     assert [counted(1, "batch"), counted(2048, "batch")] == ["1 batch", "2,048 batches"]
+    assert [counted(1, "process"), counted(0, "process")] == ["1 process", "0 processes"]
 
 
 def test_shown_rates_divide_to_the_shown_factor():
