@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
 
 from autotune.core.records import Config, Value
 from autotune.knobs.activation_checkpointing import ActivationCheckpointing
@@ -147,6 +149,16 @@ def not_done(values: Mapping[str, Value], observed: Observed) -> tuple[str, str]
         if one.name in values and seen and values[one.name] not in seen:
             return _said(one, values[one.name]), _said(one, seen[-1])
     return None
+
+
+def asked_for(observed: Observed, names: Collection[str]) -> Observed:
+    """Return what was observed, without what is on and belongs to none of these knobs."""
+    asked = [one for one in KNOBS if one.name in names]
+    on: dict[str, Any] = {name: value for name, value in vars(observed).items() if value is True}
+    others = [name for name, value in on.items() if not any(one.seen(Observed(**{name: value})) for one in asked)]
+    switches = {name: is_on for name, is_on in observed.switches.items() if not is_on or name in names}
+    unknown: dict[str, Any] = dict.fromkeys(others)
+    return replace(observed, switches=switches, **unknown)
 
 
 def found(values: Mapping[str, Value], observed: Observed) -> dict[str, Value]:

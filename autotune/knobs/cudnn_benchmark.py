@@ -31,7 +31,6 @@ class CudnnBenchmark(TorchSwitch):
     only_computes = True
     arguments = r"cudnn_?benchmark"
     effect = TRIED
-    field = "times_algorithms"
 
     def is_offered(self, circumstances: Circumstances) -> bool:
         """Return whether there are convolutions on CUDA, and the code does not ask for deterministic algorithms."""
@@ -63,3 +62,10 @@ class CudnnBenchmark(TorchSwitch):
         import torch
 
         torch.backends.cudnn.benchmark = True
+
+    def is_on(self) -> bool | None:
+        """Return whether cuDNN times its algorithms."""
+        import torch
+
+        is_used = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch 2.13
+        return torch.backends.cudnn.benchmark if is_used else None

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 
 @dataclass(kw_only=True)
@@ -18,8 +19,7 @@ class Observed:
     kept_activations: float | None = None  # the share that compiled graphs may keep
     channels_last: bool | None = None  # the weights of convolutions are in that memory format
     channels_last_inputs: bool | None = None  # the images that the model is given are
-    tf32_products: bool | None = None  # products of float32 matrices on a GPU were computed in TF32
-    times_algorithms: bool | None = None  # cuDNN timed its algorithms
+    switches: Mapping[str, bool] = field(default_factory=dict)  # torch's for the whole process, by knob; on or off
     attention: frozenset[str] | None = None  # the kernels that attention might use
     optimizer_implementation: str | None = None  # the setting of its optimizers: default, for-loop, foreach, fused
     # Options of the training loader, by DataLoader's names.

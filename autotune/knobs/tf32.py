@@ -36,7 +36,6 @@ class Tf32(TorchSwitch):
     numerics = True
     arguments = r"(use_|allow_|enable_)?tf32"
     effect = TENSOR_CORES
-    field = "tf32_products"
 
     def is_offered(self, circumstances: Circumstances) -> bool:
         """Return whether the device has TF32."""
@@ -63,6 +62,22 @@ class Tf32(TorchSwitch):
         import torch
 
         torch.set_float32_matmul_precision("high")
+
+    def is_on(self) -> bool | None:
+        """Return whether products of float32 matrices on a GPU are computed in TF32."""
+        import torch
+
+        return has_tf32_products() if torch.cuda.is_initialized() else None  # type: ignore[no-untyped-call]  # torch 2.13
+
+
+def has_tf32_products() -> bool:
+    """Return whether this process asks for TF32 products; imports torch."""
+    import torch
+
+    try:
+        return torch.get_float32_matmul_precision() != "highest"
+    except RuntimeError:  # torch 2.13, if only the newer switch was set
+        return str(torch.backends.cuda.matmul.fp32_precision) not in ("none", "ieee")
 
 
 def has_tf32(environment: Environment) -> bool:

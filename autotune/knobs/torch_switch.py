@@ -15,8 +15,6 @@ SET_BY_CODE = "your code sets it"
 class TorchSwitch(SwitchKnob):
     """A switch that is set before the user's code runs: what that sets stays, and is not searched (decisions/0060)."""
 
-    field: str  # of `Observed`: whether it stands on
-
     @abstractmethod
     def missing(self, circumstances: Circumstances) -> str:
         """Return why it does nothing on this device, as `idle` does."""
@@ -24,6 +22,10 @@ class TorchSwitch(SwitchKnob):
     @abstractmethod
     def switch_on(self) -> None:
         """Set it in this process; imports torch."""
+
+    @abstractmethod
+    def is_on(self) -> bool | None:
+        """Return whether it is on in this process; None if its device is not used here. Imports torch."""
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
         """Return what the user's code sets, else both values where it can gain."""
@@ -37,12 +39,12 @@ class TorchSwitch(SwitchKnob):
 
     def seen(self, observed: Observed) -> tuple[Value, ...]:
         """Return whether the switch was on; empty if that was not seen."""
-        stands = getattr(observed, self.field)
-        return () if stands is None else (stands,)
+        is_on = observed.switches.get(self.name)
+        return () if is_on is None else (is_on,)
 
     def found(self, observed: Observed) -> Value | None:
         """Return True where the user's code sets it."""
-        return getattr(observed, self.field) or None
+        return observed.switches.get(self.name) or None
 
     def apply(self, value: Value, plan: Plan) -> None:
         """Switch it on for the whole process."""

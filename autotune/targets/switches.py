@@ -10,18 +10,19 @@ import torch
 from torch.optim import Optimizer
 
 from autotune.core.records import CheckLine
+from autotune.knobs import KNOBS
 from autotune.knobs.activation_memory_budget import ALL
 from autotune.knobs.sdpa_backend import KERNELS
-from autotune.knobs.tf32 import LEAST_CAPABILITY, state
+from autotune.knobs.tf32 import LEAST_CAPABILITY, has_tf32_products, state
+from autotune.knobs.torch_switch import TorchSwitch
 from autotune.targets import optimizer_implementations
 
 
 def standing(optimizers: Iterable[Optimizer]) -> dict[str, Any]:
     """Return them, with these optimizers' settings, by the field names of `Observed`; those of CUDA if it is used."""
-    on_cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]  # torch 2.13
+    known = {one.name: one.is_on() for one in KNOBS if isinstance(one, TorchSwitch)}
     return {
-        "tf32_products": _has_tf32_products() if on_cuda else None,
-        "times_algorithms": torch.backends.cudnn.benchmark if on_cuda else None,
+        "switches": {name: is_on for name, is_on in known.items() if is_on is not None},
         "attention": enabled(),
         "kept_activations": _kept_activations(),
         "optimizer_implementation": optimizer_implementations.said_implementation(optimizers),
@@ -54,12 +55,5 @@ def float32_check_lines(device: str) -> list[CheckLine]:
     """Return a line of `check` on whether float32 products and convolutions use TF32; none on a device without TF32."""
     if not device.startswith("cuda") or torch.cuda.get_device_capability(device)[0] < LEAST_CAPABILITY:
         return []
-    words = state(products=_has_tf32_products(), convolutions=torch.backends.cudnn.allow_tf32)
+    words = state(products=has_tf32_products(), convolutions=torch.backends.cudnn.allow_tf32)
     return [CheckLine(name="float32", text=words)]
-
-
-def _has_tf32_products() -> bool:
-    try:
-        return torch.get_float32_matmul_precision() != "highest"
-    except RuntimeError:  # torch 2.13, if only the newer switch was set
-        return str(torch.backends.cuda.matmul.fp32_precision) not in ("none", "ieee")

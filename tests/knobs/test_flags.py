@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from autotune.core.records import Goal, Limit, OptimizerFacts
-from autotune.knobs import knob
+from autotune.knobs import KNOBS, knob
 from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
 from autotune.knobs.tf32 import state
+from autotune.knobs.torch_switch import TorchSwitch
 from autotune.knobs.wording import Framework
 from autotune.targets import switches
 from autotune.targets.attention import Attention
@@ -107,6 +108,19 @@ def test_tf32_is_set_by_the_one_call_that_all_readers_understand(torchs_own):
 
     assert torch.get_float32_matmul_precision() == "high"
     assert torch.backends.cuda.matmul.allow_tf32
+
+
+@pytest.mark.parametrize("one", [one for one in KNOBS if isinstance(one, TorchSwitch)], ids=lambda one: one.name)
+def test_a_switch_that_stands_on_is_seen_where_its_device_is_used(torchs_own, monkeypatch, one):
+    assert one.seen(Observed(**switches.standing([]))) == (), "no CUDA here"
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert one.seen(Observed(**switches.standing([]))) == (False,)
+    assert one.found(Observed(**switches.standing([]))) is None
+
+    _applied(one.name, True)
+
+    assert one.seen(Observed(**switches.standing([]))) == (True,)
+    assert one.found(Observed(**switches.standing([]))) is True
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,6 @@ them (`ScriptArguments`). Other settings are not tuned.
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -24,7 +23,7 @@ from autotune.core.records import CheckLine, Config, RankFacts, StepFacts, Targe
 from autotune.core.requests import LONG_WINDOW_RATIO, ProbeBudget
 from autotune.errors import TargetError
 from autotune.harmless import cropped
-from autotune.knobs import KNOBS, plan_of
+from autotune.knobs import asked_for, plan_of
 from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
 from autotune.targets import variables
@@ -147,12 +146,7 @@ class CommandLoop(OwnLoop):
         Changes that the command itself makes to its model are left out: they are part of it, and may differ by step.
         """
         seen = self._witness.observed() if self._witness else Observed()
-        if self._is_today:
-            return seen
-        asked = [one for one in KNOBS if one.name in (*self._command.knobs, *self._script_arguments.asked)]
-        done: dict[str, Any] = {name: value for name, value in vars(seen).items() if value is True}
-        own = [name for name, value in done.items() if not any(one.seen(Observed(**{name: value})) for one in asked)]
-        return dataclasses.replace(seen, **dict.fromkeys(own))
+        return seen if self._is_today else asked_for(seen, (*self._command.knobs, *self._script_arguments.asked))
 
     def note_model(self) -> None:
         """Find the model and its facts: not in `facts`, while ranks go on and `fully_shard` swaps their parameters."""
