@@ -37,9 +37,10 @@ def worker(
     """Measure for an `autotune search --storage` on another machine.
 
     Start one worker for each device, on any number of machines of one class, in a checkout of the search's code. It
-    waits until the search begins, and leaves when the search has ended, or was interrupted and not resumed for 10
-    minutes. It runs only the target that is on this machine: the one that you name, or the search's own file. You may
-    stop or kill it at any time: another worker then measures its probe.
+    waits for up to an hour until the search begins. It leaves when the search has ended, and with exit status 3 when
+    none began in that hour, or one was interrupted and was not resumed for 10 minutes. It runs only the target that is
+    on this machine: the one that you name, or the search's own file. You may stop or kill it at any time: another
+    worker then measures its probe.
     """
     from autotune.fleet.address import checked_address
     from autotune.preparation.settings import check_device

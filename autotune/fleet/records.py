@@ -28,6 +28,9 @@ class Timing(Record, frozen=True, kw_only=True):
     # With a server that cannot be reached, with a fleet without a worker, and with a search that nobody runs: long
     # enough to start what stopped once more, short enough that a scheduler soon has its GPUs back.
     patience: WaitSeconds = 600.0
+    # For a search that has not begun: an hour to start it by hand, or to wait for its turn in a queue of jobs; then the
+    # scheduler has its GPUs back, which a mistyped name would keep until the end of the job.
+    unbegun: WaitSeconds = 3600.0
     gathering: WaitSeconds = 120.0  # for the workers that are expected
 
 

@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -32,6 +33,7 @@ from autotune.fleet.worker_queue import WorkerQueue
 from autotune.launch.base import LOG, Launcher
 from autotune.launch.subprocess import SubprocessLauncher
 from autotune.sentences import first_few
+from autotune.units import format_seconds
 
 MOST_OTHERS = 5  # studies that are named beside the one that is waited for
 STUDY_SECONDS = 2.0  # between two looks at whether the search has ended, or begun
@@ -63,8 +65,9 @@ class Worker:
     def serve(self) -> int:
         """Carry jobs out until the search has ended; return how many.
 
-        Raises `StudyError` if this worker does not fit the study, and `EnvironmentUnfit`, also if the search was
-        interrupted or killed and does not go on in time. A killed process loses no job: the server frees its lease.
+        Raises `StudyError` if this worker does not fit the study, and `EnvironmentUnfit`, also if the search does
+        not begin in time, or was interrupted or killed and does not go on in time. A killed process loses no job: the
+        server frees its lease.
         """
         signal.signal(signal.SIGUSR1, self._stop)
         try:
@@ -81,17 +84,41 @@ class Worker:
             self._queue.leave()
 
     def _study(self) -> QueuedStudy:
-        """Wait until a search goes on with the study."""
-        study, is_told = self._queue.study(), False
+        """Wait until a search goes on with the study. Raises `EnvironmentUnfit` if none begins for `unbegun`."""
+        study, since = self._queue.study(), None
         while study is None or study.has_ended or not self._goes_on(study):
-            if not is_told and (study is None or study.has_ended):
-                others = self._queue.others()  # the name may be mistyped, and nobody would come
-                hint = f" Other searches in this database: {first_few(others, MOST_OTHERS)}." if others else ""
-                self._tell(f"Waiting for the search of {self._queue.study_name}.{hint}")
-                is_told = True
+            if study is None or study.has_ended:
+                if since is None:
+                    since = time.monotonic()
+                    self._tell(self._waits(study))
+                elif time.monotonic() - since > self._timing.unbegun:
+                    raise self._unbegun()
             time.sleep(STUDY_SECONDS)
             study = self._queue.study()
         return study
+
+    def _waits(self, study: QueuedStudy | None) -> str:
+        seconds = self._timing.unbegun
+        end = datetime.now(UTC) + timedelta(seconds=seconds)
+        return (
+            f"The search of {self._queue.study_name} has {'not begun' if study is None else 'ended'}: start one with "
+            f"`{self._command()}`. This worker waits for it until {end:%H:%M} UTC ({format_seconds(seconds)})."
+            f"{self._others()}"
+        )
+
+    def _unbegun(self) -> EnvironmentUnfit:
+        return EnvironmentUnfit(
+            f"No search of {self._queue.study_name} began within {format_seconds(self._timing.unbegun)}. Probably none "
+            f"was started, or its study has another name, or it uses another database. Start it with "
+            f"`{self._command()}`, and start this worker again.{self._others()}"
+        )
+
+    def _command(self) -> str:
+        return f"autotune search ... --storage ... --study studies/{self._queue.study_name}"
+
+    def _others(self) -> str:
+        others = self._queue.others()  # the name may be mistyped, and nobody would come
+        return f" Other searches in this database: {first_few(others, MOST_OTHERS)}." if others else ""
 
     def _goes_on(self, study: QueuedStudy) -> bool:
         """Return whether a search runs; say so if none does, and when it goes on.

@@ -1,6 +1,7 @@
 """What happens to a fleet while probes run: nothing is lost, and nothing runs twice at once."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -187,6 +188,20 @@ def test_workers_of_a_search_that_does_not_go_on_leave_with_an_error(fleet) -> N
     assert 0 not in ended
 
 
+def test_workers_of_a_search_that_does_not_begin_say_what_to_start_and_leave_with_an_error(fleet) -> None:
+    fleet.launcher().close(has_ended=True)
+    for name, study in (("one", "stud"), ("two", "study")):
+        fleet.worker(name, study=study, timing=replace(QUICK, unbegun=1.0))
+
+    ended = [fleet.workers[name].wait(60) for name in ("one", "two")]
+
+    for name, study, state in (("one", "stud", "not begun"), ("two", "study", "ended")):
+        said = fleet.log(name).read_text()
+        assert said.startswith(f"The search of {study} has {state}: start one with `autotune search ")
+        assert f"EnvironmentUnfit: No search of {study} began within 1.0 s. " in said
+    assert 0 not in ended
+
+
 def test_a_restart_of_the_server_costs_nothing(fleet) -> None:
     fleet.worker("one")
     fleet.worker("two")
@@ -362,9 +377,13 @@ def test_a_worker_that_waits_for_a_search_that_is_not_there_names_those_that_are
     fleet.launcher()
     fleet.worker("one", study="stud")
 
-    until(lambda: fleet.log("one").read_text())
+    until(lambda: "study.\n" in fleet.log("one").read_text())
 
-    assert fleet.log("one").read_text() == "Waiting for the search of stud. Other searches in this database: study.\n"
+    assert re.fullmatch(
+        r"The search of stud has not begun: start one with `autotune search ... --storage ... --study studies/stud`. "
+        r"This worker waits for it until \d\d:\d\d UTC \(1:00 h\). Other searches in this database: study.\n",
+        fleet.log("one").read_text(),
+    )
 
 
 def test_threads_that_wait_are_answered_each_with_its_own(fleet) -> None:
