@@ -123,7 +123,7 @@ def _contract(
             *rank_check_lines.check_lines(
                 training.model,
                 reference.file,
-                all_got_gradients=facts.parameters_with_gradient == facts.trainable_parameters,
+                all_got_gradients=all(world.gathered(facts.parameters_with_gradient == facts.trainable_parameters)),
                 finds_unused=parallel.finds_unused(contract),
             ),
             *switches.float32_check_lines(device),

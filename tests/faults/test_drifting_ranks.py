@@ -252,6 +252,16 @@ class Net(nn.Module):
         self.queue = torch.cat([x, self.queue[:8]])
         return self.layers(x + 0 * self.position_ids)
 """
+HEADS = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.heads = nn.ModuleList(nn.Linear(4, 2) for _ in range(2))
+    def forward(self, x):  # line 17
+        return self.heads[rank](x) + REST
+model = DDP(Net())
+"""
+ONE_HEAD = HEADS.replace("heads[rank](x) + REST", "heads[0](x) + (self.heads[1](x) if rank == 0 else 0)")
 WRAPPED, NOT_BROADCAST = "model = DDP(Net())", "model = DDP(Net(), broadcast_buffers=False)"
 SHARED_OUT = "from torch.distributed.fsdp import fully_shard\nmodel = Net()\nfully_shard(model)"
 SUMMED = LOOP.replace("    optimizer.step()\n", "    dist.all_reduce(torch.ones(1))\n    optimizer.step()\n")
@@ -322,10 +332,17 @@ def inspect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inspect
         (SWEEP + LOOP, ["the 2 ranks stepped their optimizers (made in train.py:15), and none called torch.distributed",
                         "as in a sweep, are no training of several ranks: tune one of them, without the launcher"]),
         (UNUSED + SGD + LOOP, ["extra.weight, extra.bias got no gradient", "(Net.forward in train.py:17)"]),
+        (HEADS.replace("REST", "0") + SGD + LOOP,
+         ["heads.1.weight, heads.1.bias got no gradient in a step on rank 0, but one on rank 1; heads.0.weight, "
+          "heads.0.bias none on rank 1, but one on rank 0, and all ranks wait", "(Net.forward in train.py:17)",
+          "0 * their output in the loss, or give DistributedDataParallel find_unused_parameters=True."]),
+        (ONE_HEAD + SGD + LOOP,
+         ["heads.1.weight, heads.1.bias got no gradient in a step on rank 1, but probably one on rank 0, and",
+          "give DistributedDataParallel find_unused_parameters=True; if no rank uses them, take them out"]),
     ],
     ids=["a head beside the model", "past the wrapper", "rate 0 at first", "no_sync", "written into",
          "a bare parameter", "a bare number with an optimizer of its own", "not wrapped",
-         "only a loss is added up", "no group", "unused"],
+         "only a loss is added up", "no group", "unused", "a head of each rank", "a head of one rank"],
 )  # fmt: skip
 def test_what_drifts_is_refused_with_its_name(inspect, text, words):
     found = inspect(text)
@@ -367,6 +384,9 @@ def test_a_second_optimizer_is_looked_at_too(inspect):
         "model = DDP(nn.Linear(4, 2))" + SGD + AVERAGE + LOOP + "    update()\n",
         SYNCHRONISED + SGD + LOOP,
         FROZEN + SGD + LOOP,
+        HEADS.replace("REST", "0 * self.heads[1 - rank](x)") + SGD + LOOP,
+        HEADS.replace("REST", "0").replace("Net())", "Net(), find_unused_parameters=True)") + SGD + LOOP,
+        ONE_HEAD.replace("Net())", "Net(), find_unused_parameters=True)") + SGD + LOOP,
         "model = DDP(nn.Linear(4, 2))" + SGD + LOCAL_SGD,
         BY_SHAPE,
         "model = DDP(nn.Linear(4, 2))" + BY_HAND,
@@ -375,7 +395,8 @@ def test_a_second_optimizer_is_looked_at_too(inspect):
          "local SGD without DDP", "bare, averaged",
          "bare, frozen", "bare, meant to differ", "a perturbation", "a perturbation in steps",
          "averaged by hand", "broadcast by hand",
-         "meant to differ", "one step", "a moving average", "SyncBatchNorm", "frozen", "local SGD", "another shape",
+         "meant to differ", "one step", "a moving average", "SyncBatchNorm", "frozen",
+         "both heads on each rank", "a head of each rank", "a head of one rank", "local SGD", "another shape",
          "no optimizer"],
 )  # fmt: skip
 def test_what_learns_the_same_or_need_not_passes(inspect, text):

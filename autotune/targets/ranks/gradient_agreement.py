@@ -10,7 +10,8 @@ from functools import reduce
 from operator import xor
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor, distributed, nn
+from torch.distributed import ProcessGroup
 from torch.distributed.tensor import DTensor
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
@@ -18,17 +19,18 @@ from autotune.errors import TargetError
 from autotune.sentences import first_few
 from autotune.targets.bare_parameters import bare_name
 from autotune.targets.contract import Contract
-from autotune.targets.live_modules import live_modules, own_class, parameter_names
+from autotune.targets.live_modules import live_modules, parameter_names
 from autotune.targets.ranks import world
-from autotune.targets.tracebacks import definition_line
+from autotune.targets.ranks.unused_parameters import (
+    MOST_NAMED_PARAMETERS,
+    SEARCH_IN_FILE,
+    forwards,
+    lacking_by_rank,
+    unused,
+)
 
-MOST_NAMED_PARAMETERS = 3  # parameters that a message names
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}  # by bytes of an element
 _UNUSED = re.compile(r"did not receive grad for rank \d+: ([\d ]+)")  # torch 2.13, reducer.cpp
-REMEDY = (
-    "Take them out of the model, or freeze them (requires_grad_(False)); where each batch may leave out others, write "
-    "find_unused_parameters = True"
-)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -108,11 +110,12 @@ class Agreement:
         got = [one.grad is not None for one in self._parameters]
         for one in self._parameters:
             one.grad = None
-        by_rank = _by_rank(got)
-        if lacking := [name for name, *those in zip(self._names, *by_rank, strict=True) if not all(those)]:
-            some = [number for number, each in enumerate(by_rank) if not all(each)]
-            on_some = "" if len(some) == len(by_rank) else f" on rank {' and '.join(map(str, some))}"
-            raise _unused(self._model, lacking, on_some)
+        lacking = {
+            rank: [name for name, has in zip(self._names, each, strict=True) if not has]
+            for rank, each in enumerate(_by_rank(got))
+        }
+        if any(lacking.values()):
+            raise unused(self._model, lacking, list(lacking), SEARCH_IN_FILE)
 
     def check(self) -> None:
         """Compare all ranks; every rank has to call it. Raises `TargetError` with the parameters that differ."""
@@ -177,7 +180,7 @@ class Agreement:
                 f"needs."
             )
         return TargetError(
-            f"{seen} Probably a part of the model{_forwards(self._model, differing)} is used that is called past its "
+            f"{seen} Probably a part of the model{forwards(self._model, differing)} is used that is called past its "
             f"forward pass, or the file changes weights or gradients with random numbers that differ between ranks. "
             f"Call such parts in the model's forward, and seed all ranks alike."
         )
@@ -194,16 +197,22 @@ def _of_gradient(parameter: Tensor) -> int:
     return 0 if parameter.grad is None else tensor_checksum(parameter.grad)
 
 
-def explained(error: Exception, model: nn.Module, remedy: str = REMEDY) -> TargetError | None:
+def explained(
+    error: Exception, model: nn.Module, group: ProcessGroup | None = None, search: str = SEARCH_IN_FILE
+) -> TargetError | None:
     """Return a `TargetError` that explains an error of torch's that only ranks have; None for any other error.
 
-    `remedy` is what to do about parameters that got no gradient.
+    `group` trains the model; None: this rank alone. `search` is how to have ranks look for unused parameters.
     """
     text = str(error)
     if "Expected to have finished reduction in the prior iteration" in text:
         names = [name for name, one in model.named_parameters() if one.requires_grad]
         indices = sorted({int(index) for found in _UNUSED.findall(text) for index in found.split()})
-        return _unused(model, [names[index] for index in indices if index < len(names)], remedy=remedy)
+        own = [names[index] for index in indices if index < len(names)]
+        if group is None:
+            return unused(model, {0: own}, [0], search)
+        ranks = distributed.get_process_group_ranks(group)
+        return unused(model, lacking_by_rank(own, ranks), ranks, search)
     if "mixed torch.Tensor and DTensor" in text:
         return TargetError(
             "a weight was used that is shared out among the ranks. Weights of a block are gathered where the block is "
@@ -217,27 +226,3 @@ def explained(error: Exception, model: nn.Module, remedy: str = REMEDY) -> Targe
 def _by_rank(values: Sequence[int]) -> list[tuple[int, ...]]:
     said = world.gathered(*values)
     return [said[start : start + len(values)] for start in range(0, len(said), len(values))]
-
-
-def _unused(model: nn.Module, names: list[str], where: str = "", *, remedy: str = REMEDY) -> TargetError:
-    return TargetError(
-        f"{first_few(names, MOST_NAMED_PARAMETERS)} got no gradient in a step{where}, and all ranks wait for one "
-        f"before they average gradients. The loss probably does not depend on every part of the model"
-        f"{_forwards(model, names)}. {remedy}."
-    )
-
-
-def _forwards(model: nn.Module, names: list[str]) -> str:
-    """Return ` (Net.forward in model.py:12)`: the user's forward passes that use those parameters; empty: none."""
-    places = dict.fromkeys(place for name in names if (place := _forward_of(model, name)))
-    return f" ({first_few(list(places), MOST_NAMED_PARAMETERS)})" if places else ""
-
-
-def _forward_of(model: nn.Module, name: str) -> str:
-    """Return the user's forward pass that is to use that parameter, as `Net.forward in model.py:12`; empty: none."""
-    path, modules = name.split(".")[:-1], dict(model.named_modules(remove_duplicate=False))
-    for depth in range(len(path), -1, -1):
-        owner = own_class(modules[".".join(path[:depth])])
-        if line := definition_line(getattr(owner, "forward", None)):
-            return f"{owner.__name__}.forward in {line}"
-    return ""

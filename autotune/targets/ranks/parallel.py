@@ -92,7 +92,8 @@ class Replicated(OneRank):
         try:
             yield
         except RuntimeError as error:
-            if (told := explained(error, self.model)) is not None:
+            group = getattr(self.called, "process_group", None)  # sharded weights have none
+            if (told := explained(error, self.model, group)) is not None:
                 raise told from error
             raise
 

@@ -32,7 +32,7 @@ _ONE_PROCESS = (
 def check_lines(
     model: nn.Module, file: Path | None, *, all_got_gradients: bool, finds_unused: bool
 ) -> Iterator[CheckLine]:
-    """Yield what belongs to the ranks; `all_got_gradients`: every trainable parameter of this rank did."""
+    """Yield what belongs to the ranks; `all_got_gradients`: every trainable parameter did, on all ranks."""
     size, lines = world.world().size, _lines(file)
     if any(isinstance(part, nn.DataParallel) for part in model.modules()):
         text = (

@@ -187,6 +187,16 @@ class Bigger(Net):
         return self.extra(x) if CONDITION else x
 def model(): return Bigger()
 """
+HEADS = """
+class Heads(Net):
+    def __init__(self):
+        super().__init__()
+        self.heads = nn.ModuleList(nn.Linear(3, 3) for _ in range(2))
+    def forward(self, x):
+        x = super().forward(x)
+        return self.heads[rank](x) + REST
+def model(): return Heads()
+"""
 STILL = "def scheduler(optimizer): return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 0.0)"
 DRAWN = """
 def loss(model, batch):
@@ -235,7 +245,9 @@ def looked(name, text, **values):
     from autotune.core.records import Config
     from autotune.knobs import defaults
     config = Config(values=defaults() | {"batch_size": 8} | values)
-    try: told = [inspect(HERE, TARGET + text, config).step.parameters_with_gradient]
+    try:
+        facts = inspect(HERE, TARGET + text, config)
+        told = [facts.step.parameters_with_gradient, *(one.text for one in facts.check_lines if "leave it" in one.text)]
     except TargetError as error: told = str(error).replace(f"rank{RANK}/", "")
     tell(**{name: told})
 looked("past", PAST)
@@ -246,6 +258,10 @@ looked("without a forward", PAST + "def model(): return nn.ModuleDict({'one': nn
 looked("unused", BIGGER.replace("CONDITION", "False"))
 looked("unused on one", BIGGER.replace("CONDITION", "rank == 0"))
 looked("looked for", BIGGER.replace("CONDITION", "rank == 0") + "find_unused_parameters = True")
+looked("needlessly looked for", "find_unused_parameters = True")
+looked("heads", HEADS.replace("REST", "0"))
+looked("heads, looked for", HEADS.replace("REST", "0") + "find_unused_parameters = True")
+looked("heads, computed", HEADS.replace("REST", "0 * self.heads[1 - rank](x)"))
 looked("unused, shared out", BIGGER.replace("CONDITION", "False"), strategy="zero2")
 looked("drawn", DRAWN)
 looked("outside", OUTSIDE)
@@ -277,7 +293,20 @@ tried("later", text=BIGGER.replace("CONDITION", "len(x) == 0"))
     assert "Return a module whose forward calls its parts." in first["without a forward"]
     assert first["unused"].startswith("extra.weight, extra.bias got no gradient in a step, and all ranks wait")
     assert f"(Bigger.forward in model.py:{STEP_LINE + 4})" in first["unused"]
-    assert first["unused on one"].startswith("extra.weight, extra.bias got no gradient in a step on rank 1, ")
+    assert first["unused on one"].startswith(
+        "extra.weight, extra.bias got no gradient in a step on rank 1, but one on rank 0, and all ranks wait"
+    )
+    assert first["heads"].startswith(
+        "heads.1.weight, heads.1.bias got no gradient in a step on rank 0, but one on rank 1; heads.0.weight, "
+        "heads.0.bias none on rank 1, but one on rank 0, and all ranks wait for one before they average gradients. "
+        f"The model (Heads.forward in model.py:{STEP_LINE + 4}) probably takes a branch by the rank's number"
+    )
+    assert first["heads"].endswith("0 * their output in the loss, or write find_unused_parameters = True.")
+    assert first["heads, looked for"] == [18]
+    assert first["heads, computed"] == [20]
+    count, advice = first["needlessly looked for"]
+    assert count == 16
+    assert advice.endswith(f"every parameter got a gradient: leave it out (model.py:{STEP_LINE - 1})")
     assert first["unused, shared out"] == [16]
     assert "different values of last.bias. Probably a part of the model (Net.forward in model.py:" in first["drawn"]
     for name in ("outside", "outside, rate 0", "outside, shared out"):
@@ -294,6 +323,26 @@ tried("later", text=BIGGER.replace("CONDITION", "len(x) == 0"))
     assert "Return the module that is in it." in first["DataParallel"]
     assert "Use strategy ddp." in first["averaged"]
     assert first["later"].startswith("extra.weight, extra.bias got no gradient"), "without an inspection, by torch"
+
+
+def test_heads_of_each_rank_are_named_without_an_inspection_too(tmp_path: Path) -> None:
+    code = '''
+HEADS = """
+def model():
+    net = Net()
+    net.heads = nn.ModuleList(nn.Linear(3, 3) for _ in range(2))
+    return net
+def loss(model, batch): return nn.functional.mse_loss(model.heads[rank](model(batch[0])), batch[1])
+"""
+tried("heads", text=HEADS)
+'''
+    first, second = _told(tmp_path, code)
+
+    assert first == second
+    assert first["heads"].startswith(
+        "heads.1.weight, heads.1.bias got no gradient in a step on rank 0, but one on rank 1; heads.0.weight, "
+        "heads.0.bias none on rank 1, but one on rank 0, and all ranks wait for one before they average gradients. "
+    )
 
 
 def test_micro_steps_with_and_without_an_exchange_are_told_and_teach_nothing(tmp_path: Path) -> None:

@@ -19,12 +19,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from autotune.errors import TargetError
 from autotune.targets.ranks.gradient_agreement import explained
+from autotune.targets.ranks.unused_parameters import SEARCH_IN_SCRIPT
 from autotune.targets.tracebacks import calling_place
-
-_REMEDY = (
-    "Take them out of the model, or freeze them (requires_grad_(False)); where each batch may leave out others, give "
-    "DistributedDataParallel find_unused_parameters=True"
-)
 
 
 class Wrapper:
@@ -139,7 +135,7 @@ def unused_of_script(error: RuntimeError) -> TargetError | None:
     for frame, _ in traceback.walk_tb(error.__traceback__):
         wrapper = frame.f_locals.get("self")
         if isinstance(wrapper, DistributedDataParallel):
-            return explained(error, wrapper.module, _REMEDY)
+            return explained(error, wrapper.module, wrapper.process_group, SEARCH_IN_SCRIPT)
     return None
 
 
