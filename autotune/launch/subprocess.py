@@ -76,6 +76,7 @@ class SubprocessLauncher:
         self._environ = dict(environ or {})
         self._nvml, self._step_timeout_seconds, self._cwd = nvml, step_timeout_seconds, cwd
         self.fork_servers = ForkServers(self._command) if isolation == "fork" else None
+        self._confirmed = set[tuple[object, ...]]()  # ends of forked processes that a fresh one had, too
 
     def __enter__(self) -> Self:
         return self
@@ -101,7 +102,7 @@ class SubprocessLauncher:
         """Return the result of a forked process; None, with the reason, if a fresh process has to be asked instead.
 
         A probe may fail before its first step because it was forked: the result of a fresh one counts, and may end all
-        forking.
+        forking. A failure that a fresh one has had, too, is not doubted again.
         """
         try:
             with servers.lent(request, self._environment(request)) as fork_server:
@@ -114,12 +115,15 @@ class SubprocessLauncher:
                     servers.lose(fork_server, ending.lost)
                     if result.failure is not None:
                         raise NoForkServer(ending.lost)
-                if result.outcome in self.doubted and not ending.has_stepped:
+                end = (type(request), request.target, request.process_config(), result.outcome)
+                if result.outcome in self.doubted and not ending.has_stepped and end not in self._confirmed:
                     ended = f"{result.outcome}: {result.failure and result.failure.message}"
                     reason = f"a forked process ended before its first step: {ended}"
                     fresh, _ = self._result(request, folder)
                     if fresh.outcome is not result.outcome:
                         servers.stay_fresh(reason)
+                    else:
+                        self._confirmed.add(end)
                     return replace(fresh, isolation="fresh", isolation_reason=reason), ""
                 return replace(result, isolation="fork", isolation_reason=fork_server.imported_anew), ""
         except NoForkServer as error:

@@ -237,12 +237,14 @@ def test_a_fork_server_that_cannot_fork_for_want_of_processes_costs_that_probe(
 def test_a_death_before_the_first_step_is_believed_of_a_fresh_process_only(
     fault: str, forking: SubprocessLauncher, tmp_path: Path
 ) -> None:
-    result = ask(forking, tmp_path, fault, build_deadline_seconds=1.0, load_deadline_seconds=5.0)
+    deadlines = {"build_deadline_seconds": 1.0, "load_deadline_seconds": 5.0}
+    result = ask(forking, tmp_path, fault, **deadlines)
 
-    after = ask(forking, tmp_path)
+    again, after = ask(forking, tmp_path, fault, **deadlines), ask(forking, tmp_path)
 
     assert result.outcome is (Outcome.CRASHED if fault == "segfault" else Outcome.TIMEOUT)
     assert (result.isolation, after.isolation) == ("fresh", "fork")  # a fresh process ended so, too
+    assert (again.outcome, again.isolation) == (result.outcome, "fork"), "which is not asked once more"
     assert result.isolation_reason.startswith("a forked process ended before its first step: ")
 
 
