@@ -2,6 +2,7 @@
 
 import msgspec
 
+from autotune.answer.choice import finalists
 from autotune.answer.resumed_confirmation import ResumedConfirmation
 from autotune.context.budget import TimeBudget
 from autotune.context.reporter import SilentReporter
@@ -15,6 +16,7 @@ from autotune.core.requests import ProbeRequest
 from autotune.core.results import Failure, Measurement, MemoryPeak, Outcome, ProbeResult, Trial, Verdict
 from autotune.knobs import defaults
 from autotune.memory.prediction import MemoryPrediction
+from autotune.precision.stage import compare_losses, trusted_probes
 from autotune.preparation.settings import Settings
 from autotune.sampler.guard import Guard
 from autotune.sampler.space import build
@@ -177,3 +179,13 @@ def context(folder, launcher=None, listener=None, *, request=None, left=1000.0, 
         time_guard=TimeGuard(trades, time, history), interrupted_confirmation=ResumedConfirmation(),
         interrupted_ablation=ResumedConfirmation(),
     )  # fmt: skip
+
+
+def precise_finalists(search):
+    """The three fastest configurations and what may be as fast, after their losses were compared."""
+
+    def chosen():
+        return finalists(trusted_probes(search.history), search.request)
+
+    compare_losses(search, chosen)
+    return chosen()

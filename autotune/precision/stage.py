@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 from msgspec.structs import replace
 
-from autotune.answer.choice import finalists
+from autotune.answer import choice
 from autotune.context.search_context import SearchContext
 from autotune.core.records import Config
 from autotune.core.requests import of_study
@@ -29,6 +29,7 @@ from autotune.precision.records import PrecisionCheckRequest, PrecisionCheckResu
 from autotune.study.history import History
 from autotune.study.pace import starting_seconds
 from autotune.study.summary import ConfigSummary
+from autotune.study.valid_probes import Judged
 from autotune.targets.commands.command import is_command
 
 FULL_SEEDS = 3  # the fewest seeds that give an interval (docs/notes/precision.md 3)
@@ -37,45 +38,42 @@ CHECK_TRIES = 2  # of a check that crashed: it may have been an accident
 MORE_TIME = 2.0  # a check that was cut short is run again if there are so many times the seconds that it had
 
 
-def precise_finalists(
-    context: SearchContext, most: int, margin: float, first: Callable[[], ConfigSummary | None] = lambda: None
-) -> list[ConfigSummary]:
-    """Return the finalists whose precision is not refused, after comparing what was not compared yet.
+def compare_losses(context: SearchContext, finalists: Callable[[], Sequence[ConfigSummary]]) -> None:
+    """Compare the losses of `finalists`, and those of the baseline, with those of the arithmetic of the user's code.
 
-    `most` and `margin` are those of `choice.finalists`. `first` returns the configuration that takes the first place,
-    as far as is known now, or None; if it returns one, the baseline takes no place, and one fewer is returned. Where
-    there is no time to compare, the precision stays undecided. Raises `NoRecommendation` if every configuration that
-    could be confirmed is refused, and `EnvironmentUnfit`.
+    `finalists` is called again after each comparison: a refused arithmetic gives its places to others. Where there is
+    no time to compare, the precision stays undecided. Raises `NoRecommendation` if every configuration that could be
+    confirmed is refused, and `EnvironmentUnfit`.
     """
     history, baseline = context.history, context.request.baseline
-    while True:
-        judged = history.drift_corrected
-        trusted = [one for one in judged if not history.refusal(one.trial.config)]
-        chosen = finalists(trusted, context.request, most=most, margin=margin)
-        if (preferred := first()) is not None:
-            others = [one for one in chosen if one.config not in (preferred.config, baseline)]
-            chosen = [preferred, *others][: max(most - 1, 1)]
-        wanted = [one.config for one in chosen]
-        if any(trial.config == baseline and verdict.feasible for trial, verdict in judged):
-            wanted.append(baseline)  # it wins among equals, even if it is not the fastest
+    own = [baseline] if history.baseline_runs else []  # it wins among equals, even if it is not the fastest
+    while context.budget.affords_precision_check:
+        wanted = [*(one.config for one in finalists()), *own]
         unknown = next((config for config in wanted if _next(context, config) is not None), None)
-        if unknown is None or not context.budget.affords_precision_check:
+        if unknown is None:
             break
         _compare(context, unknown)
-    refused = _refused(history)
-    if refused and not chosen:
-        reasons = "; ".join(one.refused.text for one in refused if one.refused)
-        own, facts = own_arithmetic(context.request.facts), context.request.facts
-        differing = (
-            one for one in KNOBS if any(precision_of(it.config).get(one.name) != own.get(one.name) for it in refused)
-        )
-        exact = " ".join(f"{option(one.name)} {text(own[one.name])},..." for one in differing)
-        raise NoRecommendation(
-            f"No configuration that ran may be recommended: {reasons}. The model or its loss is probably not "
-            f"suited to this arithmetic. Allow {reference_phrase(facts)} with {exact}, or skip this check "
-            f"(--stability off)."
-        )
-    return chosen
+    if (refused := _refused(history)) and not choice.finalists(trusted_probes(history), context.request):
+        raise NoRecommendation(_all_refused(context, refused))
+
+
+def trusted_probes(history: History) -> list[Judged]:
+    """Return the probes whose precision is not refused, with their values at the initial speed of the machine."""
+    return [one for one in history.drift_corrected if not history.refusal(one.trial.config)]
+
+
+def _all_refused(context: SearchContext, refused: Sequence[ConfigSummary]) -> str:
+    """Return why no configuration may be recommended, and how one may be."""
+    reasons = "; ".join(one.refused.text for one in refused if one.refused)
+    own, facts = own_arithmetic(context.request.facts), context.request.facts
+    differing = (
+        one for one in KNOBS if any(precision_of(it.config).get(one.name) != own.get(one.name) for it in refused)
+    )
+    exact = " ".join(f"{option(one.name)} {text(own[one.name])},..." for one in differing)
+    return (
+        f"No configuration that ran may be recommended: {reasons}. The model or its loss is probably not suited to "
+        f"this arithmetic. Allow {reference_phrase(facts)} with {exact}, or skip this check (--stability off)."
+    )
 
 
 def refused_summaries(history: History) -> list[ConfigSummary]:
@@ -87,7 +85,7 @@ def _refused(history: History) -> list[ConfigSummary]:
     found = []
     for verdict in history.loss_verdicts if history.request.goal.stability != "off" else ():
         own = [one for one in history.drift_corrected if precision_of(one.trial.config) == verdict.values]
-        first = finalists(own, history.request)[:1] if verdict.excludes else []
+        first = choice.finalists(own, history.request)[:1] if verdict.excludes else []
         found += [dataclasses.replace(one, refused=verdict.reason) for one in first]
     return found
 

@@ -26,7 +26,7 @@ from autotune.precision.stage import refused_summaries
 from autotune.study.shown import moving, shown_config
 from autotune.study.summary import ConfigSummary
 from autotune.study.valid_probes import Judged, is_crowded, is_spoiled, severity
-from autotune.tuning.finalists import settled_finalists
+from autotune.tuning.finalists import check_precision, settled_finalists
 from autotune.tuning.probing import probe_with_repeat, probe_with_retry
 from autotune.tuning.reversions import search_scores
 from autotune.tuning.simplification import preferred
@@ -38,14 +38,16 @@ MOST_CONFIRMATIONS = 3  # if no finalist holds: memory or the machine is then at
 def confirm(context: SearchContext) -> list[ConfigSummary]:
     """Measure the finalists in rounds; return them, the baseline if it runs, and one of each refused precision.
 
-    If all finalists fail, the next best configurations of the search are confirmed, as far as time allows. Raises
-    `NoRecommendation` if no probe was usable.
+    If all finalists fail, the next best configurations of the search are checked and confirmed, as far as time allows.
+    Raises `NoRecommendation` if no probe was usable, and what `check_precision` raises.
     """
     confirmed: list[ConfigSummary] = []
     baseline: list[ConfigSummary] = []
     for number in range(MOST_CONFIRMATIONS):
+        if number:
+            check_precision(context)  # of those that take the places of the failed ones
         chosen = settled_finalists(context)
-        baseline = baseline or _baseline(context)  # after the finalists: only then it is known if it is refused
+        baseline = baseline or _baseline(context)
         if not chosen and (number or not baseline):
             break
         unconfirmed = [] if chosen else _unconfirmed(context, is_compared=not (baseline and baseline[0].refused))

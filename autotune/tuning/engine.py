@@ -27,6 +27,7 @@ from autotune.tuning.answering import keep, recommendation_of
 from autotune.tuning.baseline import measure_baseline, probe_nearest
 from autotune.tuning.confirmation import confirm
 from autotune.tuning.exploration import bound_the_rest, explore
+from autotune.tuning.finalists import check_precision
 from autotune.tuning.opened_context import Outside, opened_context
 from autotune.tuning.opening import note_short_budget, tell_opening
 from autotune.tuning.quiet import wait_for_quiet
@@ -75,8 +76,7 @@ def _search(settings: Settings, launcher: Launcher, reporter: Reporter, outside:
 def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
     """Carry out the stages of one search, in this order, and return the answer that counts.
 
-    How autocast changes the losses is checked when the confirmation begins, for the finalists alone
-    (`precision/stage.py`). `notes_budget`: say after the baseline if the time budget is short.
+    `notes_budget`: say after the baseline if the time budget is short.
     """
     measure_gradient_noise(context)
     measure_baseline(context)
@@ -102,6 +102,7 @@ def run(context: SearchContext, *, notes_budget: bool = True) -> Recommendation:
     certificate = bound_the_rest(context)
     context.reporter.phase("confirm")
     wait_for_quiet(context)
+    check_precision(context)
     summaries = confirm(context)
     interrupts.check()
     answer = recommendation_of(context, certificate, summaries)

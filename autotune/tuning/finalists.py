@@ -3,8 +3,9 @@
     finalists ─► without idle updates ─► with neighbours of the knee ─► with the batch held ─► with the arithmetic held
               ─► with fewer changes
 
-A finalist that changes what the model learns, or whose losses are undecided, has to gain enough over itself without
-that change; single probes do not prove this. If there is no time for an ablation, other changes are taken back here.
+The losses of finalists are compared first (`check_precision`): a refused arithmetic gives its places to others. A
+finalist that changes what the model learns, or whose losses are undecided, has to gain enough over itself without that
+change; single probes do not prove this. If there is no time for an ablation, other changes are taken back here.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from autotune.answer.choice import FEWEST_FINALISTS, luck
+from autotune.answer.choice import FEWEST_FINALISTS, finalists, luck
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, MOST_FINALISTS, finalist_margin, probe_count
 from autotune.answer.doubtful_batch import EVIDENT_SLOWDOWN, is_batch_doubtful
 from autotune.answer.recommend import LEAST_UNMATCHED_GAIN
@@ -22,7 +23,7 @@ from autotune.core.records import Config
 from autotune.core.stats import HALF_WIDTH_DEVIATIONS, MOST_PROBE_NOISE
 from autotune.knobs.changes import BATCH_KNOBS
 from autotune.precision.arithmetic import precision_of
-from autotune.precision.stage import precise_finalists
+from autotune.precision.stage import compare_losses, trusted_probes
 from autotune.study.summary import ConfigSummary
 from autotune.tuning.idle_update import idle_updates
 from autotune.tuning.reversions import (
@@ -38,6 +39,16 @@ from autotune.tuning.reversions import (
 from autotune.tuning.simplification import preferred
 
 
+def check_precision(context: SearchContext) -> None:
+    """Compare the losses of the finalists with the arithmetic of the user's code, as far as there is time.
+
+    Those of a resumed confirmation were compared before it began. Raises `NoRecommendation` if every configuration that
+    could be confirmed is refused, and `EnvironmentUnfit`.
+    """
+    if context.budget.finalists(MOST_FINALISTS) and not _resumed(context):
+        compare_losses(context, partial(_finalists, context))
+
+
 def settled_finalists(context: SearchContext) -> list[ConfigSummary]:
     """Return the finalists, best first, without the baseline; for a resumed confirmation, those it began with."""
     chosen = _without_idle_updates(context)
@@ -48,14 +59,28 @@ def settled_finalists(context: SearchContext) -> list[ConfigSummary]:
 
 
 def _finalists(context: SearchContext) -> list[ConfigSummary]:
-    """Return as many finalists as there is time for, after comparing their losses; those of a resumed confirmation."""
-    history, budget, resumed = context.history, context.budget, context.interrupted_confirmation.finalists
-    if resumed and not any(map(history.refusal, resumed)):
+    """Return as many finalists as there is time for, without the baseline; those of a resumed confirmation.
+
+    If there are few, one more takes the baseline's place, and the one with fewer changes is first, of those that single
+    probes cannot distinguish.
+    """
+    history, request, most = context.history, context.request, context.budget.finalists(MOST_FINALISTS)
+    if resumed := _resumed(context):
         return [ConfigSummary(config=one, found=history.summary(one).found) for one in resumed]
-    margin, most = finalist_margin(history.baseline_rates), budget.finalists(MOST_FINALISTS)
-    chosen = _beside_baseline(context, most, margin)
-    affordable = budget.finalists(len(chosen))
-    return chosen if len(chosen) <= affordable else _beside_baseline(context, affordable, margin)
+    if not most:
+        return []
+    few, margin = most < FEWEST_FINALISTS or _seeks_knee(context, most), finalist_margin(history.baseline_rates)
+    chosen = finalists(trusted_probes(history), request, most=most + few, margin=margin)
+    first = preferred(context) if few and context.objective.is_speed else None
+    if first is not None:
+        chosen = [first, *(one for one in chosen if one.config != first.config)]
+    return [one for one in chosen if one.config != request.baseline][:most]
+
+
+def _resumed(context: SearchContext) -> list[Config]:
+    """Return the finalists of the confirmation that is resumed; empty if one of them is refused by now."""
+    resumed = context.interrupted_confirmation.finalists
+    return [] if any(map(context.history.refusal, resumed)) else resumed
 
 
 def _without_idle_updates(context: SearchContext) -> list[ConfigSummary]:
@@ -216,17 +241,3 @@ def _seeks_knee(context: SearchContext, most: int) -> bool:
     """
     is_free = context.objective.knee(context.request.goal) is not None and context.objective.is_speed
     return is_free and most <= KNEE_FINALISTS and context.budget.has_clear_gain
-
-
-def _beside_baseline(context: SearchContext, most: int, margin: float) -> list[ConfigSummary]:
-    """Return the finalists without the baseline; if there are few, the next one takes the baseline's place.
-
-    Among few, the one with fewer changes is first, of those that single probes cannot distinguish.
-    """
-    if not most:
-        return []
-    few = most < FEWEST_FINALISTS or _seeks_knee(context, most)
-    first = partial(preferred, context) if few and context.objective.is_speed else lambda: None
-    chosen = precise_finalists(context, most + few, margin, first)
-    others = [one for one in chosen if one.config != context.request.baseline]
-    return others[:most] if few else others

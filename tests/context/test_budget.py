@@ -9,11 +9,10 @@ from autotune.context.probe_budgets import BRIEF, LEAST
 from autotune.context.time_shares import MOST_ABLATION, MOST_RESERVED
 from autotune.core.records import Goal
 from autotune.core.requests import ProbeBudget
-from autotune.precision.stage import precise_finalists
 from autotune.study.history import History
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.probing import probe_with_retry
-from tests.worlds import config, context, failed, measured, study_request, trial
+from tests.worlds import config, context, failed, measured, precise_finalists, study_request, trial
 
 NO_LOADING = Machine(sample_loading_seconds=1e-6)
 PLAIN = {"stability": "off"}
@@ -135,7 +134,7 @@ def test_time_is_kept_for_a_comparison_only_while_one_may_come(tmp_path):
 
     searches = (_budget(TWO, 600.0), off, plain, command, narrow.budget)
     kept = [each.precision_check_seconds > 0 for each in searches]
-    precise_finalists(narrow, FEWEST_FINALISTS, 0.0)
+    precise_finalists(narrow)
 
     assert kept == [True, False, False, True, True]
     assert narrow.budget.precision_check_seconds == 0.0
@@ -146,7 +145,7 @@ def test_the_time_for_a_comparison_follows_the_pace_of_the_fastest_probe_and_the
     before = [_budget([trial(measured(rate), 0, batch_size=64)], 600.0).precision_check_seconds for rate in paces]
     search = context(tmp_path, trials=TWO)
 
-    precise_finalists(search, FEWEST_FINALISTS, 0.0)
+    precise_finalists(search)
 
     ((_, compared),) = search.history.precision_checks
     nothing_is_open = search.budget.precision_check_seconds

@@ -4,7 +4,6 @@ import sys
 
 import pytest
 
-from autotune.answer.choice import FEWEST_FINALISTS
 from autotune.core.codes import Code
 from autotune.core.notices import notice
 from autotune.core.records import Config, Goal, Limit
@@ -13,11 +12,10 @@ from autotune.knobs import KNOBS, defaults
 from autotune.knobs.base import MemoryEffect, SwitchKnob
 from autotune.precision.arithmetic import full_precision, names, precision_of, reference_phrase
 from autotune.precision.records import PrecisionCheckRequest
-from autotune.precision.stage import precise_finalists
 from autotune.report.losses import _verdict
 from autotune.testing import FakeLauncher
 from tests.reporting import recommendation
-from tests.worlds import config, context, facts, measured, space, study_request, trial
+from tests.worlds import config, context, facts, measured, precise_finalists, space, study_request, trial
 
 
 class Coarse(SwitchKnob):
@@ -92,7 +90,7 @@ def test_every_combination_of_a_finalist_is_compared_for_itself(tmp_path):
     both, one = {"amp_dtype": "bfloat16", "coarse": True}, {"amp_dtype": "bfloat16"}
     search = _search(tmp_path, (300.0, both), (290.0, one), (100.0, {}))
 
-    precise_finalists(search, FEWEST_FINALISTS, 0.5)
+    precise_finalists(search)
 
     assert sorted(_verdicts(search)) == [("bfloat16", False, "ok"), ("bfloat16", True, "ok")]
 
@@ -104,7 +102,7 @@ def test_what_was_refused_is_refused_with_more_on_top_and_not_compared_again(tmp
         launcher=FakeLauncher(bad_dtypes=["bfloat16"]),
     )  # fmt: skip
 
-    finalists = precise_finalists(search, FEWEST_FINALISTS, 0.5)
+    finalists = precise_finalists(search)
 
     assert _verdicts(search) == [("bfloat16", False, "worse"), (None, True, "ok")]
     assert search.history.refusal(_config(**both)) == search.history.refusal(_config(**one)) is not None
@@ -116,7 +114,7 @@ def test_a_refused_combination_does_not_speak_against_its_parts(tmp_path):
     both, one = {"amp_dtype": "bfloat16", "coarse": True}, {"amp_dtype": "bfloat16"}
     search = _search(tmp_path, (300.0, both), (100.0, {}), launcher=FakeLauncher(bad_dtypes=["bfloat16"]))
 
-    precise_finalists(search, FEWEST_FINALISTS, 0.5)
+    precise_finalists(search)
 
     assert search.history.refusal(_config(**both)) is not None
     assert search.history.refusal(_config(**one)) is None
@@ -126,7 +124,7 @@ def test_time_is_kept_while_an_arithmetic_that_was_probed_is_open(tmp_path):
     search = _search(tmp_path, (300.0, {"amp_dtype": "bfloat16"}), (100.0, {}))
     before = search.budget.precision_check_seconds
 
-    precise_finalists(search, FEWEST_FINALISTS, 0.5)
+    precise_finalists(search)
 
     assert before > 0
     assert search.budget.precision_check_seconds == 0.0  # of the combinations that nobody probed none may come
@@ -184,5 +182,5 @@ def test_the_arithmetic_of_the_code_alone_is_compared_with_nothing_and_no_time_i
 
     assert search.budget.precision_check_seconds == 0.0
     assert full_precision(asked.baseline, own) == asked.baseline
-    assert precise_finalists(search, FEWEST_FINALISTS, 0.5)
+    assert precise_finalists(search)
     assert not search.history.precision_checks

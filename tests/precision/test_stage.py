@@ -3,7 +3,6 @@
 import msgspec
 import pytest
 
-from autotune.answer.choice import FEWEST_FINALISTS
 from autotune.core.codes import Code
 from autotune.core.records import Goal
 from autotune.core.results import Failure, Outcome
@@ -11,12 +10,12 @@ from autotune.errors import EnvironmentUnfit, NoRecommendation
 from autotune.precision.duration import CHECK_STEPS, SEED_SECONDS
 from autotune.precision.judge import THRESHOLDS
 from autotune.precision.records import ROLES, PrecisionCheckRequest, PrecisionCheckResult
-from autotune.precision.stage import following, precise_finalists, refused_summaries
+from autotune.precision.stage import following, refused_summaries
 from autotune.study import disk
 from autotune.study.history import History
 from autotune.testing import FakeLauncher
 from autotune.testing.simulated_results import paired_losses
-from tests.worlds import Listener, config, context, failed, measured, study_request, trial
+from tests.worlds import Listener, config, context, failed, measured, precise_finalists, study_request, trial
 
 SEEDS = tuple(range(4, 16))
 FIRST = PrecisionCheckRequest(
@@ -149,12 +148,8 @@ def _starting(trial, seconds=3.0):
     return msgspec.structs.replace(trial, result=result)
 
 
-def _finalists(search):
-    return precise_finalists(search, FEWEST_FINALISTS, 0.0)
-
-
 def _compared(search):
-    _finalists(search)
+    precise_finalists(search)
     return search.history.precision_checks
 
 
@@ -206,7 +201,7 @@ def test_full_takes_three_seeds_from_the_studys_own(tmp_path):
 def test_off_compares_nothing_and_refuses_nobody(tmp_path):
     off = _search(tmp_path, launcher=FakeLauncher(bad_dtypes=["bfloat16"]), goal=Goal(global_batch=64, stability="off"))
 
-    assert _finalists(off)[0].config["amp_dtype"] == "bfloat16"
+    assert precise_finalists(off)[0].config["amp_dtype"] == "bfloat16"
     assert off.history.precision_checks == ()
 
 
@@ -217,7 +212,7 @@ def test_losses_of_a_command_are_compared_by_a_process_for_each_run_of_one_seed(
         goal=Goal(global_batch=64, stability=stability), seed=7,
     )  # fmt: skip
 
-    assert _finalists(search)[0].config["amp_dtype"] == "bfloat16"
+    assert precise_finalists(search)[0].config["amp_dtype"] == "bfloat16"
     (request, result), *others = search.history.precision_checks
     assert not others
     assert (request.seeds, [run.role for run in result.runs]) == ((7,), list(ROLES))
@@ -231,7 +226,7 @@ def test_a_command_whose_precision_learns_less_gives_way(tmp_path):
 
     search = _search(tmp_path, target="-- python train.py {bf16:flag=false}", launcher=launcher)
 
-    assert _finalists(search)[0].config["amp_dtype"] is None
+    assert precise_finalists(search)[0].config["amp_dtype"] is None
 
 
 def test_a_comparison_of_a_command_ends_with_the_first_run_that_fails(tmp_path):
@@ -239,7 +234,7 @@ def test_a_comparison_of_a_command_ends_with_the_first_run_that_fails(tmp_path):
 
     search = _search(tmp_path, target="-- python train.py {bf16:flag=false}", launcher=launcher)
 
-    _finalists(search)
+    precise_finalists(search)
     asked = [one for one, _ in disk.attempts(tmp_path, PrecisionCheckRequest.kind())]
     assert {one.roles for one in asked} == {("reference",)}
     assert [one.verdict for one in search.history.loss_verdicts] == ["inconclusive"]
@@ -251,7 +246,7 @@ def test_a_refused_arithmetic_gives_way_and_its_best_is_named(tmp_path):
     )
     search = _search(tmp_path, trials, FakeLauncher(bad_dtypes=["bfloat16"]))
 
-    assert [one.config["amp_dtype"] for one in _finalists(search)] == [None]
+    assert [one.config["amp_dtype"] for one in precise_finalists(search)] == [None]
     (refused,) = refused_summaries(search.history)
     assert (refused.found, refused.config["num_workers"]) == (pytest.approx(300.0), 0)
     assert refused.refused.code is Code.LEARNS_LESS
@@ -264,7 +259,7 @@ def test_the_next_best_dtype_is_compared_when_the_best_is_refused(tmp_path):
     )  # fmt: skip
     search = _search(tmp_path, trials, FakeLauncher(bad_dtypes=["float16"]))
 
-    assert _finalists(search)[0].config["amp_dtype"] == "bfloat16"
+    assert precise_finalists(search)[0].config["amp_dtype"] == "bfloat16"
     verdicts = [(one.values["amp_dtype"], one.verdict) for one in search.history.loss_verdicts]
     assert verdicts == [("float16", "worse"), ("bfloat16", "ok")]
 
@@ -274,7 +269,7 @@ def test_the_baselines_arithmetic_is_judged_even_where_it_does_not_lead(tmp_path
     trials = _trials(*((300.0 - n, {"num_workers": n}) for n in range(3)), (100.0, {"amp_dtype": "float16"}))
     search = _search(tmp_path, trials, FakeLauncher(bad_dtypes=["float16"]), baseline=baseline)
 
-    _finalists(search)
+    precise_finalists(search)
 
     assert search.history.refusal(baseline).code is Code.LEARNS_LESS
     assert refused_summaries(search.history) == []  # it stays in the confirmation, to be compared with
@@ -282,17 +277,17 @@ def test_the_baselines_arithmetic_is_judged_even_where_it_does_not_lead(tmp_path
 
 def test_what_the_study_holds_is_not_compared_again(tmp_path):
     search = _search(tmp_path, launcher=FakeLauncher(bad_dtypes=["bfloat16"]))
-    _finalists(search)
+    precise_finalists(search)
 
     compared = len(search.history.precision_checks)
 
-    assert [one.config["amp_dtype"] for one in _finalists(search)] == [None]
+    assert [one.config["amp_dtype"] for one in precise_finalists(search)] == [None]
     assert len(search.history.precision_checks) == compared
 
 
 def test_an_unfit_machine_ends_the_search_and_is_not_held_against_the_dtype(tmp_path):
     with pytest.raises(EnvironmentUnfit):
-        _finalists(
+        precise_finalists(
             _search(
                 tmp_path, launcher=FakeLauncher(faults={PrecisionCheckRequest: lambda request: Outcome.ENVIRONMENT})
             )
@@ -304,7 +299,7 @@ def test_an_unfit_machine_ends_the_search_and_is_not_held_against_the_dtype(tmp_
 def test_without_time_nothing_is_compared_and_nobody_is_out(tmp_path):
     search = _search(tmp_path, left=0.0)
 
-    chosen = _finalists(search)
+    chosen = precise_finalists(search)
 
     assert chosen
     assert search.history.precision_checks == ()
@@ -313,7 +308,7 @@ def test_without_time_nothing_is_compared_and_nobody_is_out(tmp_path):
 def test_what_is_compared_and_what_came_out_is_told(tmp_path):
     listener = Listener()
 
-    _finalists(_search(tmp_path, launcher=FakeLauncher(bad_dtypes=["bfloat16"]), listener=listener))
+    precise_finalists(_search(tmp_path, launcher=FakeLauncher(bad_dtypes=["bfloat16"]), listener=listener))
 
     assert listener.notes[0] == "Comparing the losses of bf16 and fp32: 50 paired steps at batch 64."
     assert listener.notes[1].startswith("bf16 learns less than fp32: its loss decreases 10.6% less")
@@ -326,4 +321,4 @@ def test_a_baseline_that_is_all_there_is_and_is_refused_is_named(tmp_path):
     search = _search(tmp_path, trials, FakeLauncher(bad_dtypes=["float16"]), baseline=baseline)
 
     with pytest.raises(NoRecommendation, match="fp16 learns less"):
-        _finalists(search)
+        precise_finalists(search)

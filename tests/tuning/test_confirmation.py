@@ -21,8 +21,9 @@ from autotune.report.phrases import headline
 from autotune.study import disk
 from autotune.testing import FakeLauncher, Machine
 from autotune.tuning.confirmation import confirm
+from autotune.tuning.finalists import check_precision
 from autotune.tuning.probing import probe_with_retry
-from tests.worlds import Listener, config, context, failed, study_request
+from tests.worlds import Listener, config, context, failed, measured, study_request, trial
 
 NO_LOADING = Machine(sample_loading_seconds=1e-6)
 
@@ -254,6 +255,27 @@ def test_where_all_but_such_a_baseline_failed_their_failure_is_the_reason(tmp_pa
 
     with pytest.raises(NoRecommendation, match=r"and 1 other probe failed\. .*act: invalid choice: 'swish'"):
         confirm(search)
+
+
+FASTER = [config(64, num_workers=count) for count in (1, 2, 4)]
+
+
+def test_what_takes_the_places_of_failed_finalists_is_not_confirmed_before_its_losses_were_compared(tmp_path):
+    def fault(asked):
+        return Outcome.OOM_HOST if asked.config in FASTER else None
+
+    replacing = config(64, amp_dtype="float16")
+    rates = {config(64): 100.0, **dict.fromkeys(FASTER, 200.0), replacing: 150.0}
+    trials = [trial(measured(rate), number, **one.values) for number, (one, rate) in enumerate(rates.items())]
+    launcher = FakeLauncher(machine=NO_LOADING, bad_dtypes=["float16"], faults={ProbeRequest: fault})
+    search = context(tmp_path, launcher, trials=trials)
+    check_precision(search)
+    assert not search.history.precision_checks
+
+    confirm(search)
+
+    assert search.history.refusal(replacing) is not None
+    assert replacing not in [one.config for one, _ in search.history.judged if one.purpose == "confirm"]
 
 
 class Refusing(FakeLauncher):

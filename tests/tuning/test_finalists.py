@@ -10,7 +10,7 @@ from autotune.core.results import Outcome
 from autotune.precision.records import PrecisionCheckRequest
 from autotune.sampler.space import change_count
 from autotune.testing import FakeLauncher
-from autotune.tuning.finalists import settled_finalists
+from autotune.tuning.finalists import check_precision, settled_finalists
 from tests.worlds import config, context, failed, measured, trial
 
 BASE = config(batch_size=64)
@@ -27,8 +27,9 @@ def _settled(tmp_path, held_rate=None, launcher=None, left=None):
     ]
     launcher = launcher or FakeLauncher(faults=UNDECIDED)
     search = context(tmp_path, launcher, trials=trials)
+    check_precision(search)
     found = settled_finalists(search)
-    if left is not None:  # the losses were compared by now
+    if left is not None:
         short = TimeBudget(search.history, 60.0, lambda: 60.0 - left, 0.0)
         found = settled_finalists(dataclasses.replace(search, budget=short))
     return [one.config for one in found]
@@ -66,7 +67,7 @@ def _beside(tmp_path, *probes, left=30.0, budget=60.0, launcher=None):
         for number, (one, rate) in enumerate(rates)
     ]
     search = context(tmp_path, launcher or FakeLauncher(), trials=trials)
-    settled_finalists(search)
+    check_precision(search)
     short = TimeBudget(search.history, budget, lambda: budget - left, 0.0)
     return [one.config for one in settled_finalists(dataclasses.replace(search, budget=short))]
 
