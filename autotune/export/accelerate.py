@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.export.data import call
+from autotune.export.own_training import kept
 from autotune.export.ranks import reshards
 from autotune.export.recipe import Recipe, assembled, epochs, loader
 
@@ -15,6 +16,7 @@ def text(found: Recipe) -> str:
     """Python about `model`, `dataset`, `loss_fn`, `optimizer` and `epochs`. For Accelerate 1.
 
     The prepared model autocasts by itself, the loss beside it does not: hence the context, around both and no more.
+    Where the target trains by code of its own, with `optimizers`, it ends before the loop.
     """
     plugin, sharing = "", tuple[str, ...]()
     if found.strategy is not None:
@@ -22,16 +24,6 @@ def text(found: Recipe) -> str:
         sharing = ("fsdp_plugin=plugin",)
     elif found.replicated:
         sharing = (f"kwargs_handlers=[{call('DistributedDataParallelKwargs', **found.replicated)}]",)
-    accumulates = found.accumulation_steps > 1
-    step: tuple[str, ...] = (
-        "with accelerator.autocast():",
-        f"    loss = {found.data.loss}",
-        f"accelerator.backward(loss){'  # divided by the accumulation' * accumulates}",
-        "optimizer.step()",
-        "optimizer.zero_grad()",
-    )
-    if accumulates:
-        step = ("with accelerator.accumulate(model):", *(f"    {line}" for line in step))
     return assembled(
         found,
         (
@@ -45,6 +37,36 @@ def text(found: Recipe) -> str:
         *found.model,
         loader(found),
         found.optimizer_line,
+        *(_own(found) if found.data.own_training else _loop(found)),
+    )
+
+
+def _own(found: Recipe) -> tuple[str, ...]:
+    accumulates = found.accumulation_steps > 1
+    return (
+        "model, loader, *optimizers = accelerator.prepare(model, loader, *optimizers)",
+        *kept(
+            found.data,
+            batch=found.batch,
+            context="with accelerator.autocast():",
+            backward="accelerator.backward(loss)",
+            accumulation="with accelerator.accumulate(model):, around each micro-batch" * accumulates,
+        ),
+    )
+
+
+def _loop(found: Recipe) -> tuple[str, ...]:
+    accumulates = found.accumulation_steps > 1
+    step: tuple[str, ...] = (
+        "with accelerator.autocast():",
+        f"    loss = {found.data.loss}",
+        f"accelerator.backward(loss){'  # divided by the accumulation' * accumulates}",
+        "optimizer.step()",
+        "optimizer.zero_grad()",
+    )
+    if accumulates:
+        step = ("with accelerator.accumulate(model):", *(f"    {line}" for line in step))
+    return (
         "model, optimizer, loader = accelerator.prepare(model, optimizer, loader)",
         *epochs(found, *found.batch, *step),
     )

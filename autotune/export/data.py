@@ -12,6 +12,7 @@ from autotune.knobs.wording import IMAGE_DIMENSIONS
 from autotune.targets.commands.command import is_command
 
 CODE_WIDTH = 100  # characters of a call that stays on one line
+OWN_STEP, TRAINING_STEP = "your step(model, batch, optimizers)", "your training_step"
 OF_A_LOADER = ("pin_memory", "persistent_workers", "prefetch_factor")  # handed to a dataloader() that takes them
 
 
@@ -25,12 +26,13 @@ class ExportedData:
     has_collate: bool = False
     has_sampler: bool = False
     has_loss: bool = False  # written as `loss(model, batch)`, not inferred
+    own_training: str = ""  # the user's own code that takes the steps; empty: a loop that is written here can
     is_shared_out: bool = False  # among processes, of which each makes this loader
 
     @property
     def is_pair(self) -> bool:
         """Whether a batch is `inputs, targets`, and the loss a function of the model's output and the targets."""
-        return self.layout in (None, "pair") and not self.has_loss
+        return self.layout in (None, "pair") and not (self.has_loss or self.own_training)
 
     @property
     def sharing(self) -> str:
@@ -123,6 +125,7 @@ def data_of(facts: TargetFacts | None, target: str = "") -> ExportedData:
         has_collate=facts.has_collate,
         has_sampler=facts.has_sampler,
         has_loss=any(one.name == "loss" and not one.inferred for one in facts.check_lines),
+        own_training=OWN_STEP if "step" in facts.update else TRAINING_STEP * facts.owns_loop,
     )
 
 

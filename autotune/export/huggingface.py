@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from autotune.export.data import ExportedData, call
+from autotune.export.own_training import stays
 from autotune.export.recipe import Recipe, assembled, for_each_batch
 from autotune.knobs.training_arguments import training_arguments
 
@@ -26,6 +27,7 @@ def text(found: Recipe) -> str:
         f"args = {call('TrainingArguments', **arguments(found))}",
         *_for_the_trainer(found.data),
         ALL_GPUS * (found.device == "cuda" and found.world_size == 1),
+        stays(found.data),
         for_each_batch(found, "data_collator"),
         found.beside_optimizer * ("optim" not in values(found)),
     )

@@ -6,6 +6,7 @@ from typing import Any
 
 from autotune.errors import UsageError
 from autotune.export.data import call
+from autotune.export.own_training import stays
 from autotune.export.ranks import reshards
 from autotune.export.recipe import Recipe, assembled, for_each_batch, loader
 
@@ -29,6 +30,7 @@ def text(found: Recipe) -> str:
         *found.model,
         loader(found),
         f"trainer = {call('Trainer', *_strategy(found), **arguments(found))}",
+        stays(found.data),
         for_each_batch(found, "training_step"),
         found.beside_optimizer,
     )

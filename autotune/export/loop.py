@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from autotune.core.records import TargetFacts
-from autotune.export.data import call, data_of
-from autotune.export.recipe import OPTIMIZER, Recipe, assembled, epochs, loader
+from autotune.export.data import OWN_STEP, TRAINING_STEP, call, data_of
+from autotune.export.own_training import kept
+from autotune.export.recipe import OPTIMIZER, OPTIMIZERS, Recipe, assembled, epochs, loader
 from autotune.harmless import python
 
 DATA_LOADER = "from torch.utils.data import DataLoader"
+SCALED_STEP = "scaler.step(optimizer), and after the last one scaler.update()"
 # As when measured. Dropped at each epoch's end, a whole epoch without one step would go unnoticed.
 COUNTER = "micro_batches = 0  # over all epochs: a rest is part of the next step"
 
 
 def text(found: Recipe) -> str:
-    """Python about `model`, `dataset`, `loss_fn`, `optimizer` and `epochs`, and other names of the target's file."""
+    """Python about `model`, `dataset`, `loss_fn`, `optimizer` and `epochs`, and other names of the target's file.
+
+    Where the target trains by code of its own, it ends before the loop.
+    """
     return assembled(
         found,
         (
@@ -30,24 +35,38 @@ def text(found: Recipe) -> str:
         loader(found),
         f"scaler = torch.amp.GradScaler({python(found.device)})" * found.scaler,
         found.optimizer_line,
-        COUNTER * (found.accumulation_steps > 1),
-        *epochs(found, *_micro_batch(found)),
+        *(_own(found) if found.data.own_training else _loop(found)),
     )
 
 
 def with_autotune(study: str, facts: TargetFacts | None) -> str:
-    """Return a loop around `autotune.apply(study)`, as the page shows it: the same lines for every answer."""
+    """Return a loop around `autotune.apply(study)`, as the page shows it: the same lines for every answer.
+
+    For a target that trains by code of its own, the lines before the loop.
+    """
     data = data_of(facts)
     options = {name: f"tuned[{python(name)}]" for name in ("batch_size", "num_workers")}
     made = data.loader(options, spread="tuned.dataloader_kwargs()")
     imports = "import autotune" + f"\n{DATA_LOADER}" * ("DataLoader(" in made)
-    return f"""{imports}
+    before = f"""{imports}
 
 tuned = autotune.apply({python(study)})
 {made}
 model = tuned.prepare(model)
 scaler = tuned.grad_scaler()
-steps = tuned["gradient_accumulation_steps"]
+"""
+    if data.own_training:
+        comments = kept(
+            data,
+            batch=("batch = tuned.to_device(batch)",),
+            context="with tuned.autocast():",
+            backward="scaler.scale(loss).backward()",
+            update=SCALED_STEP,
+            accumulation='tuned["gradient_accumulation_steps"]' * (data.own_training == TRAINING_STEP),
+        )
+        made = "optimizers = [tuned.prepare_optimizer(one) for one in optimizers]"
+        return before + "\n".join((OPTIMIZERS, made, *comments))
+    return f"""{before}steps = tuned["gradient_accumulation_steps"]
 {OPTIMIZER}
 optimizer = tuned.prepare_optimizer(optimizer)
 {COUNTER}
@@ -62,6 +81,23 @@ for epoch in range(epochs):
             scaler.step(optimizer)
             scaler.update()
             optimizer.zero_grad()"""
+
+
+def _own(found: Recipe) -> tuple[str, ...]:
+    steps = found.accumulation_steps
+    backward = "loss.backward()" * (found.data.own_training == OWN_STEP)  # whose optimizers have none without autotune
+    return kept(
+        found.data,
+        batch=found.batch,
+        context=f"with {', '.join(found.contexts)}:" * bool(found.contexts),
+        backward="scaler.scale(loss).backward()" if found.scaler else backward,
+        update=SCALED_STEP * found.scaler,
+        accumulation=f"{steps} micro-batches for each optimizer step, by the mean of their losses" * (steps > 1),
+    )
+
+
+def _loop(found: Recipe) -> tuple[str, ...]:
+    return (COUNTER * (found.accumulation_steps > 1), *epochs(found, *_micro_batch(found)))
 
 
 def _micro_batch(found: Recipe) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from autotune.units import counted, format_rate, format_speedup, range_phrase
 
 MAPPING = "from collections.abc import Mapping"  # which the function for a batch needs
 OPTIMIZER = "# make the optimizer here, from model.parameters()"
+OPTIMIZERS = "# make your optimizers here, from the parameters of model"
 UNUSED = "find_unused_parameters"  # DistributedDataParallel's argument
 WORKERS = "num_workers"  # the knob, and DataLoader's argument
 MOST_SIZES = 4  # micro-batches that a message suggests, the largest
@@ -59,7 +60,8 @@ class Recipe:
     @property
     def optimizer_line(self) -> str:
         """A remark where the optimizer is made, with its arguments."""
-        return OPTIMIZER + f", with {self._optimizer_arguments}" * bool(self.optimizer)
+        made = OPTIMIZERS if self.data.own_training else OPTIMIZER
+        return made + f", with {self._optimizer_arguments}" * bool(self.optimizer)
 
     @property
     def beside_optimizer(self) -> str:
