@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 PLAIN = ("json", "yaml", "env")  # the settings by knob name
 CHECKED = (Framework.HUGGING_FACE, Framework.LIGHTNING, Framework.ACCELERATE)  # classes that take arguments
 LOOPS = (Framework.TORCH, Framework.LIGHTNING, Framework.ACCELERATE)  # code of a loop, which a command has already
+OWN_OBJECTS = {Framework.LIGHTNING.value: "a LightningModule", Framework.HUGGING_FACE.value: "a Hugging Face Trainer"}
 # Whose settings are names with values, for a file:
 WITH_KEYS = (Framework.HUGGING_FACE, Framework.ACCELERATE, Framework.DEEPSPEED)
 
@@ -32,7 +33,8 @@ def export(
         typer.Option(
             help="torch, hf (TrainingArguments), lightning, accelerate, deepspeed (JSON), torchtitan (arguments); or "
             "by knob name: json, yaml, env. For a command, torch, lightning and accelerate print its command line. "
-            "[default: torch, with --write the knob names]"
+            "[default: lightning for a LightningModule, hf for a Hugging Face Trainer, else torch; with --write the "
+            "knob names]"
         ),
     ] = None,
     global_batch: GlobalBatch = None,
@@ -67,20 +69,21 @@ def export(
     from autotune.study.recommendation import command_of
     from autotune.targets.commands.command import is_command
 
-    to = to or (Framework.TORCH.value if into is None else "json")  # or YAML: the ending of the file decides
-    one_of("--to", to, (*Framework, *PLAIN))
+    if to is not None:
+        one_of("--to", to, (*Framework, *PLAIN))
     if into is not None and (output is not None or check):
         raise UsageError(
             f"--write and {'--check' if output is None else '--output'} do not go together. --write puts values into "
             f"a file of yours, and prints and builds nothing. Give one of the two, and run the command again for the "
             f"other."
         )
+    best, is_chosen = _recommended(study, global_batch), to is not None
+    to = to or (_own_framework(best) if into is None else "json")  # or YAML: the ending of the file decides
     if check and to not in CHECKED:
         raise UsageError(
             f"--check builds an object of a framework. --to {to} has none. Choose {', '.join(CHECKED)}, or leave "
             f"--check out."
         )
-    best = _recommended(study, global_batch)
     framework = None if to in PLAIN else Framework(to)
     is_line = is_command(best.target) and framework in LOOPS and into is None
     if is_line:
@@ -99,6 +102,8 @@ def export(
     else:
         text = _plain(to, params, found) if framework is None else exported_text(framework, found)
         remarks = _remarks(framework, found, check=check)
+    if not is_chosen and to in OWN_OBJECTS:
+        say(f"exported for {to}, because {best.target} has {OWN_OBJECTS[to]}; --to names another", stderr=True)
     if output is None:
         sys.stdout.write(text)
     else:
@@ -106,6 +111,13 @@ def export(
         say(f"wrote {output}", stderr=True)
     for line in remarks:
         say(line, stderr=True)
+
+
+def _own_framework(best: Recommendation) -> str:
+    """Return the framework that trains the user's own object, "torch" where there is none."""
+    from autotune.targets.commands.command import is_command
+
+    return Framework.TORCH.value if best.facts is None or is_command(best.target) else best.facts.framework
 
 
 def _recommended(study: str | None, global_batch: int | None) -> Recommendation:

@@ -17,8 +17,9 @@ from autotune.core.records import CheckLine, Value
 from autotune.export import accelerate, lightning, loop
 from autotune.export.torch import Tuned
 from autotune.knobs.wording import Framework
+from tests.commandline import run_here
 from tests.exporting import PROGRAMS, exported
-from tests.reporting import FACTS
+from tests.reporting import FACTS, recommendation, written
 
 MICRO, SAMPLES = 4, 16
 HALF: dict[str, Value] = {"batch_size": MICRO, "amp_dtype": "bfloat16", "channels_last": True}
@@ -173,3 +174,33 @@ def test_the_page_shows_no_loop_in_place_of_the_users_own(monkeypatch: pytest.Mo
 
     assert trained(names) == [True, True]
     assert ("# accumulation" in page) == (own is OWN_LOOP)  # of a step() it is always 1
+
+
+@pytest.mark.parametrize(
+    ("framework", "owns_loop", "has"),
+    [("lightning", True, "a LightningModule"), ("lightning", False, "a LightningModule"),
+     ("hf", True, "a Hugging Face Trainer"), ("torch", False, "")],
+)  # fmt: skip
+def test_without_a_framework_that_of_the_target_is_exported(
+    tmp_path: Path, framework: str, owns_loop: bool, has: str
+) -> None:
+    best = recommendation()
+    here = replace(best.environment, device="cpu")
+    facts = replace(FACTS, framework=framework, owns_loop=owns_loop)
+    written(tmp_path / "study", (), replace(best, environment=here, facts=facts))
+
+    chosen = run_here(tmp_path, "export", "study")
+    named = run_here(tmp_path, "export", "study", "--to", framework)
+
+    assert chosen.returncode == 0 and chosen.stdout == named.stdout
+    said = f"exported for {framework}, because model.py has {has}; --to names another\n" if has else ""
+    assert (chosen.stderr, named.stderr) == (said, "")
+
+
+def test_a_script_with_training_arguments_is_still_exported_as_its_command(tmp_path: Path) -> None:
+    facts = replace(FACTS, framework="hf", owns_loop=True, is_program=True)
+    written(tmp_path / "study", (), recommendation(target="-- python train.py --bs {batch_size=4}", facts=facts))
+
+    shown = run_here(tmp_path, "export", "study")
+
+    assert shown.stdout.startswith("python train.py --bs ") and "exported for" not in shown.stderr
