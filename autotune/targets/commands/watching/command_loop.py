@@ -22,7 +22,6 @@ from torch import nn
 from autotune.core.records import CheckLine, Config, RankFacts, StepFacts, TargetFacts
 from autotune.core.requests import LONG_WINDOW_RATIO, ProbeBudget
 from autotune.errors import TargetError
-from autotune.harmless import cropped
 from autotune.knobs import asked_for, plan_of
 from autotune.knobs.base import Plan
 from autotune.knobs.observed import Observed
@@ -30,31 +29,25 @@ from autotune.targets import variables
 from autotune.targets.commands.command import Command
 from autotune.targets.commands.distributed import world_size
 from autotune.targets.commands.program import Program, configured
+from autotune.targets.commands.watching.early_end import why_ended_early
 from autotune.targets.commands.watching.loader_defaults import WORKERS, LoaderDefaults
 from autotune.targets.commands.watching.main_thread import Guest
-from autotune.targets.commands.watching.probe_log import last_lines, with_last_lines
 from autotune.targets.commands.watching.reachable_knobs import Reachable
-from autotune.targets.commands.watching.tally import Tally
 from autotune.targets.commands.watching.trained_parameters import Trained
 from autotune.targets.commands.watching.training_arguments import ScriptArguments
-from autotune.targets.commands.watching.unseen_parts import BY_HAND
 from autotune.targets.commands.watching.witness import Witness
 from autotune.targets.commands.watching.wrappers import unused_of_script
 from autotune.targets.live_modules import class_name
 from autotune.targets.model_facts import model_facts
 from autotune.targets.own_loop import LoopReport, OwnLoop
 from autotune.targets.ranks import rank_check_lines
-from autotune.units import counted, format_seconds
+from autotune.units import counted
 
 _USUAL = ProbeBudget()
-# Of training for a probe: its warm-up and its longest window; steps that take long need the least number of them.
-_NEEDED_SECONDS = _USUAL.min_warmup_seconds + _USUAL.max_seconds
-_NEEDED_STEPS = 2 * (_USUAL.min_warmup_steps + _USUAL.min_steps)
 # The least: what ends before is measured by no search with time for usual probes; few steps need a longer window.
 _LEAST_SECONDS = _USUAL.min_warmup_seconds + _USUAL.min_seconds
 _LEAST_STEPS = _USUAL.min_warmup_steps + _USUAL.min_steps
 _FEW_STEPS_SECONDS = _USUAL.min_warmup_seconds + LONG_WINDOW_RATIO * _USUAL.min_seconds
-LONGEST_LAST_LINE = 160  # characters of the program's last line in a message's first line
 
 
 class CommandLoop(OwnLoop):
@@ -137,7 +130,7 @@ class CommandLoop(OwnLoop):
             if guest.goes_on:
                 self.going_on = to_end.pop_all()  # otherwise the hooks would be removed while the script runs
         if not report.stopped and (status not in (0, None) or not report.ended()):
-            raise TargetError(_ended_early(self.label, witness, status))
+            raise TargetError(why_ended_early(self.label, witness, status))
         check_device(self.label, witness.trained.device, plan.device)
 
     def observed(self) -> Observed:
@@ -254,41 +247,3 @@ def _model_of(trained: Trained, label: str) -> tuple[nn.Module | None, dict[str,
     count = sum(one.numel() for one in trained.parameters)
     name = label.removesuffix(".py")
     return None, {"name": name, "parameter_count": count, "has_convolution": False, "has_batch_norm": False}
-
-
-def _enough(tally: Tally) -> int:
-    """Return how many optimizer steps suffice for a probe, rounded to two digits: at least twice those it took."""
-    factor = max(2.0, _NEEDED_SECONDS / tally.trained_seconds)
-    return int(float(f"{max(_NEEDED_STEPS, tally.steps * factor):.2g}"))
-
-
-def _ended_early(label: str, witness: Witness, status: object) -> str:
-    """Return why there was not enough to measure, in three sentences and the program's own last lines."""
-    ended = f"{label} ended with exit status {status if status is not None else 0}"
-    # On the first line of the message, which tables show.
-    said = last_lines().splitlines()[-1:] if isinstance(status, int) and status else []
-    last = f'Its last line: "{cropped(said[0].strip(), LONGEST_LAST_LINE)}". ' if said else ""
-    elsewhere = f": it started {witness.exits.started}" if witness.exits.started else ""
-    if witness.tally.steps:
-        text = f"{ended} after {counted(witness.tally.steps, 'optimizer step')}, before it was measured. {last}" + (
-            f"It has probably too little to do: it trained for {format_seconds(witness.tally.trained_seconds)}, and "
-            f"measuring takes about {format_seconds(_NEEDED_SECONDS)}. Let it train for {_enough(witness.tally):,} "
-            "steps or more: autotune ends it by itself."
-            if status in (0, None)
-            else "It probably met an error of its own. Run it by itself, and correct what ends it."
-        )
-    elif witness.tally.backwards and witness.has_optimizer:
-        text = (
-            f"{ended} after {counted(witness.tally.backwards, 'call')} of backward(), before its optimizer took a "
-            f"step. {last}It probably accumulates over more batches than it has, or updates parameters by hand. Give "
-            f"it more data, or write autotune.step(loss=loss, samples=len(batch)) after each update."
-        )
-    elif witness.tally.backwards:
-        text = BY_HAND.format(label)
-    else:
-        text = (
-            f"{ended} and did not train: there was no backward pass and no optimizer step. {last}It probably needs "
-            f"other arguments, or trains in another process{elsewhere}. Run it by itself, and name the command that "
-            f"trains."
-        )
-    return with_last_lines(text)
