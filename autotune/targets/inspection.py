@@ -158,7 +158,8 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Phase, *
     model, first, stepped = loop.build(config, plan), _FirstStep(), SteppedParameters()
     facts, session = None if model is None else loop.facts(), OwnSession(loop)
     phase("warm-up")
-    first.after_step, first.needs_another_step = loop.note_model, stepped.needs_another_step
+    first.after_step = loop.note_model
+    first.needs_another_step = lambda: stepped.needs_another_step() or loop.needs_another_step()
     first.lasts = loop.lasts if lasts else first.lasts
     with blaming(first, loop.root), stepped.watched():
         step = _take_step(session, model, first)

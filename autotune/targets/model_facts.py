@@ -13,15 +13,16 @@ _IMAGE_CONVOLUTIONS = (nn.Conv2d, nn.ConvTranspose2d)  # channels_last is a form
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 
 
-def model_facts(model: nn.Module) -> dict[str, Any]:
-    """Return fields of `TargetFacts` for a model that no knob has changed yet."""
-    modules = list(model.modules())
+def model_facts(*models: nn.Module) -> dict[str, Any]:
+    """Return fields of `TargetFacts` for a model, in one or several modules, that no knob has changed yet."""
+    modules = [part for model in models for part in model.modules()]
+    parameters = {id(one): one for model in models for one in model.parameters()}.values()
     return {
-        "parameter_count": sum(parameter.numel() for parameter in model.parameters()),
+        "parameter_count": sum(parameter.numel() for parameter in parameters),
         # Layers of the user's own call `conv2d` with a weight that they hold themselves: it has four dimensions, too.
         "has_convolution": any(isinstance(module, _IMAGE_CONVOLUTIONS) for module in modules)
-        or any(parameter.dim() == IMAGE_DIMENSIONS for parameter in model.parameters()),
+        or any(parameter.dim() == IMAGE_DIMENSIONS for parameter in parameters),
         "has_batch_norm": any(isinstance(module, _BATCH_NORMS) for module in modules),
-        "has_data_parallel": isinstance(model, nn.DataParallel),
-        "checkpointable_blocks": checkpointable_blocks(model),
+        "has_data_parallel": any(isinstance(model, nn.DataParallel) for model in models),
+        "checkpointable_blocks": sum(map(checkpointable_blocks, models)),
     }

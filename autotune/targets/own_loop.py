@@ -159,6 +159,10 @@ class OwnLoop(ABC):
         Its `owns_loop` is True.
         """
 
+    def needs_another_step(self) -> bool:
+        """Return whether `facts` need one more step. To be asked after each step of an inspection."""
+        return False
+
     def lasts(self) -> bool:
         """Return whether it has trained for as long as a probe needs at least; True where it never ends by itself."""
         return True

@@ -666,6 +666,74 @@ while True:
             steps(tmp_path, text, arguments="{batch_size}", batch_size=asked)
 
 
+TWO = """
+encoder = nn.Sequential(nn.Conv1d(1, 2, 3), nn.Flatten())
+class Decoder(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.out = nn.BatchNorm1d(4), nn.Linear(4, 2)
+    def forward(self, x):
+        return self.out(self.norm(x))
+decoder = Decoder()
+"""
+BOTH = """
+for x, y in batches():
+    nn.functional.cross_entropy(decoder(encoder(x.unsqueeze(1))), y).backward()
+    for one in optimizers: one.step()
+    for one in optimizers: one.zero_grad()
+"""
+IN_TURN = """
+for x, y in batches():
+    for one in optimizers:
+        code = encoder(x.unsqueeze(1))
+        nn.functional.cross_entropy(decoder(code.detach() if one is optimizers[0] else code), y).backward()
+        one.step()
+        encoder.zero_grad(), decoder.zero_grad()
+"""
+PARENT = """
+class Both(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encoder, self.decoder = encoder, decoder
+parent = Both()
+"""
+
+
+def _of(*parts: str) -> str:
+    return f"optimizers = [{', '.join(f'torch.optim.Adam({one})' for one in parts)}]\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "parameters", "tensors"),
+    [
+        (TWO + _of("encoder.parameters()", "decoder.parameters()") + BOTH, "Decoder and Sequential", 26, 6),
+        (TWO + _of("decoder.parameters()", "encoder.parameters()") + IN_TURN, "Decoder and Sequential", 26, 6),
+        (TWO + _of("[*encoder.parameters(), *decoder.parameters()]") + BOTH, "Decoder and Sequential", 26, 6),
+        (TWO + PARENT + _of("encoder.parameters()", "decoder.parameters()") + BOTH, "Both", 26, 6),
+        (
+            f"{TWO}encoder, decoder = map(nn.DataParallel, (encoder, decoder))\n"
+            f"{_of('encoder.parameters()', 'decoder.parameters()')}{BOTH}",
+            "Decoder and Sequential", 26, 6,
+        ),
+        (TWO + "encoder.requires_grad_(False)\n" + _of("[*encoder.parameters(), *decoder.parameters()]") + BOTH,
+         "Decoder", 18, 4),
+        (
+            "layers = [nn.Linear(4, 4) for _ in range(5)]\nencoder = lambda x: [x := one(x) for one in layers][-1]\n"
+            "decoder = lambda x: x.squeeze(1)\n" + _of(*(f"layers[{at}].parameters()" for at in range(5))) + BOTH,
+            "Linear, Linear and 3 more modules", 100, 10,
+        ),
+    ],
+    ids=["together", "in turn", "one optimizer", "one parent", "wrapped", "frozen", "many"],
+)  # fmt: skip
+def test_all_modules_that_the_optimizers_train_are_the_model(tmp_path, text, name, parameters, tensors):
+    facts = inspect(tmp_path, text)
+
+    assert (facts.name, facts.parameter_count) == (name, parameters)
+    assert facts.step is not None
+    assert (facts.step.parameters_with_gradient, facts.step.trainable_parameters) == (tensors, tensors)
+    assert facts.has_batch_norm is ("Decoder" in text)
+
+
 def test_a_scaled_loss_is_told_as_it_was(tmp_path):
     text = """
 scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)

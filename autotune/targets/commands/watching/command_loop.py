@@ -10,14 +10,14 @@ them (`ScriptArguments`). Other settings are not tuned.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import torch
 from msgspec.structs import replace
-from torch import nn
+from torch import Tensor, nn
 
 from autotune.core.records import CheckLine, Config, RankFacts, StepFacts, TargetFacts
 from autotune.core.requests import LONG_WINDOW_RATIO, ProbeBudget
@@ -33,7 +33,7 @@ from autotune.targets.commands.watching.early_end import why_ended_early
 from autotune.targets.commands.watching.loader_defaults import WORKERS, LoaderDefaults
 from autotune.targets.commands.watching.main_thread import Guest
 from autotune.targets.commands.watching.reachable_knobs import Reachable
-from autotune.targets.commands.watching.trained_parameters import Trained
+from autotune.targets.commands.watching.trained_parameters import modules_with
 from autotune.targets.commands.watching.training_arguments import ScriptArguments
 from autotune.targets.commands.watching.witness import Witness
 from autotune.targets.commands.watching.wrappers import unused_of_script
@@ -48,6 +48,7 @@ _USUAL = ProbeBudget()
 _LEAST_SECONDS = _USUAL.min_warmup_seconds + _USUAL.min_seconds
 _LEAST_STEPS = _USUAL.min_warmup_steps + _USUAL.min_steps
 _FEW_STEPS_SECONDS = _USUAL.min_warmup_seconds + LONG_WINDOW_RATIO * _USUAL.min_seconds
+NAMED_MODULES = 2  # of modules in the name of a model
 
 
 class CommandLoop(OwnLoop):
@@ -58,6 +59,7 @@ class CommandLoop(OwnLoop):
         self._plan: Plan | None = None
         self._program: Program | None = None
         self._witness: Witness | None = None
+        self._noted: int | None = None  # parameters that trained when the model was noted
         self._model: nn.Module | None = None
         self._of_model = dict[str, Any]()
         self._script_arguments = ScriptArguments(command, None, None)
@@ -145,8 +147,15 @@ class CommandLoop(OwnLoop):
         """Find the model and its facts: not in `facts`, while ranks go on and `fully_shard` swaps their parameters."""
         witness = self._witness
         assert witness is not None, "called after a step"
-        if not self._of_model.get("parameter_count"):  # a gradient scaler may have left out the first steps
-            self._model, self._of_model = witness.early(lambda: _model_of(witness.trained, self.label))
+        parameters = witness.optimizers.parameters
+        if len(parameters) != self._noted:  # a gradient scaler may have left out the first steps
+            self._noted = len(parameters)
+            self._model, self._of_model = witness.early(lambda: _model_of(parameters, self.label))
+
+    def needs_another_step(self) -> bool:
+        """Return whether a second step may show parameters of optimizers that did not step in the first."""
+        assert self._witness is not None, "called after a step"
+        return world_size() == 1 and self._witness.tally.steps == 1 and self._witness.optimizers.are_awaited
 
     def lasts(self) -> bool:
         """Return whether it may have trained for long enough. Ranks are not asked: all must end at the same step."""
@@ -183,8 +192,8 @@ class CommandLoop(OwnLoop):
             step=StepFacts(
                 loss=witness.tally.loss(),
                 seconds=witness.tally.seconds,
-                parameters_with_gradient=witness.trained.with_gradient,
-                trainable_parameters=len(witness.trained.parameters),
+                parameters_with_gradient=len(witness.optimizers.with_gradient),
+                trainable_parameters=len(witness.optimizers.parameters),
             ),
         )
         return replace(facts, check_lines=(*self._check_lines(facts, seen), *reach.check_lines))
@@ -240,10 +249,14 @@ def check_device(label: str, trained: str, measured: str) -> None:
         )
 
 
-def _model_of(trained: Trained, label: str) -> tuple[nn.Module | None, dict[str, Any]]:
-    """Return the model that has the trained parameters, None: no module has them, and fields of `TargetFacts`."""
-    if (model := trained.model()) is not None:
-        return model, {"name": class_name(model), **model_facts(model)}
-    count = sum(one.numel() for one in trained.parameters)
+def _model_of(parameters: Sequence[Tensor], label: str) -> tuple[nn.Module | None, dict[str, Any]]:
+    """Return the module with most of the trained parameters, None: no module has them, and fields of `TargetFacts`."""
+    if models := modules_with(parameters):
+        names = [class_name(one) for one in models]
+        name = " and ".join(names)
+        if (more := len(names) - NAMED_MODULES) > 0:
+            name = f"{', '.join(names[:NAMED_MODULES])} and {counted(more, 'more module')}"
+        return models[0], {"name": name, **model_facts(*models)}
+    count = sum(one.numel() for one in parameters)
     name = label.removesuffix(".py")
     return None, {"name": name, "parameter_count": count, "has_convolution": False, "has_batch_norm": False}

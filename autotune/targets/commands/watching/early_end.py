@@ -32,7 +32,7 @@ def why_ended_early(label: str, witness: Witness, status: object) -> str:
             if status in (0, None)
             else "It probably met an error of its own. Run it by itself, and correct what ends it."
         )
-    elif witness.tally.backwards and witness.has_optimizer:
+    elif witness.tally.backwards and witness.optimizers.are_made:
         text = (
             f"{ended} after {counted(witness.tally.backwards, 'call')} of backward(), before its optimizer took a "
             f"step. {last}It probably accumulates over more batches than it has, or updates parameters by hand. Give "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from typing import Self
 
@@ -23,7 +23,6 @@ class Trained:
     """The model and the parameters that a step is about to change."""
 
     parameters: tuple[Tensor, ...] = ()
-    with_gradient: int = 0  # number of parameters with a gradient after the first step
     precisions: frozenset[str] = frozenset()  # dtypes of parameters below float32
     device: str = ""
     channels_last: bool | None = None  # whether weights are channels_last; None: no weight shows it
@@ -44,16 +43,24 @@ class Trained:
             channels_last=is_channels_last(parameters),
         )
 
-    def count_gradients(self) -> int:
-        """Return how many parameters have a gradient now."""
-        return sum(one.grad is not None for one in self.parameters)
-
     def model(self) -> nn.Module | None:
-        """Return the outermost module that has the parameters; None if they are in none."""
-        wanted = set(map(id, self.parameters))
-        roots = [one for one in outermost(live_modules()) if wanted & set(map(id, one.parameters()))]
-        found = max(roots, key=lambda one: sum(id(part) in wanted for part in one.parameters()), default=None)
-        return None if found is None else unwrapped(found)
+        """Return the outermost module that has the most of the parameters; None if they are in none."""
+        return next(iter(modules_with(self.parameters)), None)
+
+
+def modules_with(parameters: Collection[Tensor]) -> list[nn.Module]:
+    """Return the fewest outermost modules that together have the parameters, as far as modules have them.
+
+    That with the most of them comes first.
+    """
+    order = {id(one): number for number, one in enumerate(parameters)}
+    own = [(one, order.keys() & set(map(id, one.parameters()))) for one in outermost(live_modules())]
+    found = list[nn.Module]()
+    while own := [(one, left) for one, keys in own if (left := keys & order.keys())]:
+        best, taken = max(own, key=lambda each: (len(each[1]), -min(map(order.__getitem__, each[1]))))
+        found.append(unwrapped(best))
+        order = {key: number for key, number in order.items() if key not in taken}
+    return found
 
 
 class VainSteps:

@@ -16,7 +16,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from functools import wraps
 from typing import Any, TypeVar
 
@@ -36,6 +35,7 @@ from autotune.targets.commands.watching.fetching import Fetched, Fetching
 from autotune.targets.commands.watching.first_pass import FirstPass
 from autotune.targets.commands.watching.loader_defaults import LoaderDefaults
 from autotune.targets.commands.watching.losses import Losses
+from autotune.targets.commands.watching.made_optimizers import MadeOptimizers
 from autotune.targets.commands.watching.main_thread import Guest
 from autotune.targets.commands.watching.pauses import Pauses
 from autotune.targets.commands.watching.recomputed import Recomputed
@@ -65,11 +65,12 @@ class Witness:
         self.batches = Fetching(report, self.pauses.end)
         self.defaults = loader_defaults
         self._told = ToldSteps(label, self.batches, is_told=is_told)
-        self._label, self._report, self._guest, self._transforms = label, report, guest, list(transforms)
+        self.optimizers = MadeOptimizers(label, guest, transforms)
+        self._label, self._report, self._guest = label, report, guest
         self.exits, self._process = ExitHooks(label, guest), os.getpid()
         self._counted: Optimizer | None = None  # the optimizer whose steps count
         self._others: Counter[int] = Counter()  # steps of each optimizer since the last counted step
-        self._is_in_backward = self._is_stepping = self.has_optimizer = False
+        self._is_in_backward = self._is_stepping = False
         self._unfetched: list[MicroBatch] = []  # micro-batches since the last step, without a DataLoader
         self._asked = asked
         self._first = FirstPass()  # shows the number of samples, without a DataLoader
@@ -109,7 +110,7 @@ class Witness:
             (torch.amp.GradScaler, "step", self._maybe_stepping),
             *self._losses.replacements,
             *self._recomputed.replacements,
-            (Optimizer, "__init__", self._making),
+            *self.optimizers.replacements,
             (telling, "listener", lambda before: self._tell),
             *self.exits.replacements,
         ]
@@ -166,7 +167,7 @@ class Witness:
         self.pauses.cancel()
         self.tally.backward()
         is_late = self.tally.backwards > unseen_parts.MOST_BACKWARDS_WITHOUT_OPTIMIZER
-        if is_late and not (self.has_optimizer or self._told.are_awaited):
+        if is_late and not (self.optimizers.are_made or self._told.are_awaited):
             self._guest.leave(TargetError(unseen_parts.BY_HAND.format(self._label)))
         if (fetched := self.batches.take()) is not None:
             self._count(fetched, self._losses.of(tensors))
@@ -189,20 +190,6 @@ class Witness:
         else:
             self.tally.add(fetched, loss)
 
-    def _making(self, original: Callable[..., Any]) -> Callable[..., Any]:
-        @wraps(original)
-        def make(optimizer: Optimizer, *arguments: Any, **named: Any) -> None:
-            original(optimizer, *arguments, **named)
-            self.has_optimizer = True
-            if self._transforms and not self._is_elsewhere:
-                model = Trained.of(optimizer).model()
-                if model is None:
-                    self._guest.leave(TargetError(unseen_parts.NO_MODULE.format(self._label)))
-                while self._transforms:
-                    self._transforms.pop(0)(model)
-
-        return make
-
     def _stepping(self, optimizer: Optimizer, *_: Any) -> None:
         """Note that a step begins; before the first, find the parameters that it will change."""
         if self._is_elsewhere:
@@ -222,6 +209,8 @@ class Witness:
             self.batches.take()  # a batch that the program skipped
             return
         self.updates += 1
+        if self.tally.steps < 2:  # an inspection waits for a second step, not for more
+            self.optimizers.note_step(optimizer)
         self._others[id(optimizer)] += 1
         if self._counted is None or self._others[id(optimizer)] > unseen_parts.MOST_OTHER_STEPS:
             self._counted = optimizer
@@ -252,6 +241,7 @@ class Witness:
             self.early(variables.check)
             if not self.trained.parameters and (model := self._first.model()) is not None:
                 self.trained = Trained.among(model.parameters())
+                self.optimizers.note(self.trained.parameters)
             self.pauses.parameters = self.trained.parameters
         micro_batches = self.early(lambda: self._told.end(loss, samples))
         self.tally.forget()
@@ -281,8 +271,6 @@ class Witness:
 
     def _finish(self, *, skipped: bool) -> None:
         if not self.tally.steps:
-            # Checked here, because with a closure, as Lightning's, gradients are computed within the step.
-            self.trained = replace(self.trained, with_gradient=self.trained.count_gradients())
             self._settings = {"threads": torch.get_num_threads(), **switches.standing(filter(None, [self._counted]))}
         self.tally.step()
         self.batches.step()
