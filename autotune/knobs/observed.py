@@ -11,6 +11,7 @@ class Observed:
     """The settings that a session saw in its training. None: it could not be seen, or was not read."""
 
     micro_batch: int | None = None  # samples of most micro-batches
+    guessed_from: tuple[int, ...] | None = None  # the shape that gave it; None: it is no guess
     micro_batches: int | None = None  # of most optimizer steps
     workers: int | None = None  # processes of the training loader
     threads: int | None = None  # that torch computes with on the CPU

@@ -159,6 +159,15 @@ def check_effect(session: Session, values: Mapping[str, Value], samples: int | N
             f"{session.label} was given batch_size {asked:,}, and its dataset has {samples:,} samples: no batch can be "
             f"larger. The batch was probably meant for a larger dataset. Give it {samples:,} or less."
         )
+    shape, seen = observed.guessed_from, observed.micro_batch
+    if shape is not None and isinstance(asked, int) and asked != seen:
+        raise TargetError(
+            f"{session.label} was given batch_size {asked}, and its model was called with an input of shape {shape}. "
+            f"Without a DataLoader the first dimension, {seen}, is taken for the batch size, and that is a guess: the "
+            f"input may be one sample, its samples may be another dimension, or {session.label} ignores the setting. "
+            f"The measurement would have a wrong name: report the samples of each optimizer step, "
+            f"autotune.step(loss=loss, samples=...), or leave the batch size out, --map batch=no."
+        )
     if found := not_done(values, observed):
         raise without_effect(session.label, *found)
 

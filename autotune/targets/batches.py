@@ -74,13 +74,18 @@ def count_tokens(batch: Any) -> int:
 
 
 def first_dimension(batch: Any) -> int | None:
-    """Return the most common first dimension of the batch's parts; of equally common ones the earlier; None: none.
+    """Return the most common first dimension of the batch's parts; of equally common ones the earlier; None: none."""
+    sizes = Counter(shape[0] for shape in part_shapes(batch))
+    return sizes.most_common(1)[0][0] if sizes else None
+
+
+def part_shapes(batch: Any) -> list[Shape]:
+    """Return the shapes of the batch's parts that have one.
 
     A list within the batch is one part: it holds one entry per sample.
     """
     parts = batch if isinstance(batch, list | tuple) else [batch]
-    sizes = Counter(shape[0] for shape in map(shape_of, _values(parts)) if shape)
-    return sizes.most_common(1)[0][0] if sizes else None
+    return [shape for shape in map(shape_of, _values(parts)) if shape]
 
 
 def has_dimension(batch: Any, size: int) -> bool:

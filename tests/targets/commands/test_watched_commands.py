@@ -662,8 +662,58 @@ while True:
             size
         ] * 3
     else:
-        with pytest.raises(TargetError, match=r"was given batch_size 8 and trained with batch_size"):
+        with pytest.raises(
+            TargetError, match=r"was given batch_size 8, and its model was called with an input of shape"
+        ):
             steps(tmp_path, text, arguments="{batch_size}", batch_size=asked)
+
+
+OBSERVED = """
+while True:
+    loss = sum(model(torch.randn(4)).sum() for _ in range(int(sys.argv[-1] if len(sys.argv) > 1 else 8)))
+    loss.backward()
+    optimizer.step()
+"""  # one observation in each call, as in reinforcement learning
+
+
+def test_a_batch_that_was_guessed_from_a_shape_accuses_nobody_of_ignoring_its_setting(tmp_path):
+    assert refused(tmp_path, OBSERVED, "--batch-size {batch_size=8}") == (
+        "train.py was given batch_size 8, and its model was called with an input of shape (4,). Without a DataLoader "
+        "the first dimension, 4, is taken for the batch size, and that is a guess: the input may be one sample, its "
+        "samples may be another dimension, or train.py ignores the setting. The measurement would have a wrong name: "
+        "report the samples of each optimizer step, autotune.step(loss=loss, samples=...), or leave the batch size "
+        "out, --map batch=no."
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "guess"),
+    [
+        (OBSERVED, "", 4),
+        (OBSERVED, "--batch-size {batch_size=4}", 4),  # an input of one dimension may be one sample
+        (
+            f"model = nn.Embedding(9, 2)\noptimizer = torch.optim.SGD(model.parameters())\n{OBSERVED}".replace(
+                "randn(4)", "randint(9, (4,))"
+            ),
+            "--batch-size {batch_size=4}",
+            None,
+        ),
+        (OBSERVED.replace("randn(4)", "randn(6, 4)"), "", 6),
+        (OBSERVED.replace("randn(4)", "randn(8, 4)"), "--batch-size {batch_size=8}", None),
+        (f"import autotune\n{OBSERVED}    autotune.step(samples=8)\n", "", None),
+        (TRAIN, "", None),
+    ],
+    ids=["vector", "vector of the size asked for", "indices", "matrix", "size asked for", "reported", "loader"],
+)
+def test_a_batch_that_was_guessed_from_a_shape_needs_attention(tmp_path, text, arguments, guess):
+    (said,) = [one for one in inspect(tmp_path, text, arguments).check_lines if one.name == "data"]
+
+    assert said.needs_attention is (guess is not None)
+    if guess:
+        assert said.text == (
+            f"no DataLoader; the first dimension of what the model was called with, {guess}, is taken for the batch: "
+            "report samples by autotune.step(samples=...) if that is wrong"
+        )
 
 
 TWO = """

@@ -205,7 +205,14 @@ class CommandLoop(OwnLoop):
         data = None if self._witness is None else self._witness.batches.data
         size = "samples not counted" if facts.dataset_samples is None else f"{facts.dataset_samples:,} samples"
         text = "no DataLoader" if data is None else f"{type(data).__name__}, {size}"
-        yield CheckLine(name="data", text=f"{text}; batches of {seen.micro_batch}")
+        if seen.guessed_from is not None:
+            taken = (
+                f"the first dimension of what the model was called with, {seen.micro_batch}, is taken for the batch: "
+                f"report samples by autotune.step(samples=...) if that is wrong"
+            )
+            yield CheckLine(name="data", text=f"{text}; {taken}", needs_attention=True)
+        else:
+            yield CheckLine(name="data", text=f"{text}; batches of {seen.micro_batch}")
         if self._witness is not None and (counted_by := self._witness.batches.check_line) is not None:
             yield counted_by
         yield CheckLine(name="loop", text=f"{self.label}, run as it is; its steps were watched")

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from autotune.knobs.wording import IMAGE_DIMENSIONS
-from autotune.targets.batches import first_dimension, tensors
+from autotune.targets.batches import first_dimension, part_shapes, tensors
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,13 +20,19 @@ class FirstPass:
 
     model: Callable[[], nn.Module | None] = lambda: None  # a weak reference
     samples: int | None = None
+    guessed_from: tuple[int, ...] | None = None  # the shape that `samples` are the first dimension of; None: no guess
     channels_last: bool | None = None  # whether image inputs are channels_last; None: no input shows it
 
     @classmethod
     def of(cls, model: nn.Module, inputs: list[Any], asked: int | None) -> Self:
         """Return the first pass with `inputs`, where a micro-batch of `asked` samples was asked for."""
-        formats = is_channels_last(tensors(inputs))
-        return cls(model=weakref.ref(model), samples=_samples_of(inputs, asked), channels_last=formats)
+        samples = _samples_of(inputs, asked)
+        return cls(
+            model=weakref.ref(model),
+            samples=samples,
+            guessed_from=None if samples == asked and not _is_vector(inputs) else _shape_of(inputs, samples),
+            channels_last=is_channels_last(tensors(inputs)),
+        )
 
 
 def is_channels_last(candidates: Iterable[Tensor]) -> bool | None:
@@ -45,3 +51,13 @@ def _samples_of(inputs: list[Any], asked: int | None) -> int | None:
     first, shapes = first_dimension(inputs), [one.shape for one in tensors(inputs)]
     is_second = asked != first and shapes and all(len(shape) > 1 and shape[1] == asked for shape in shapes)
     return asked if is_second else first
+
+
+def _shape_of(inputs: list[Any], samples: int | None) -> tuple[int, ...] | None:
+    return next((one for one in part_shapes(inputs) if one[0] == samples), None)
+
+
+def _is_vector(inputs: list[Any]) -> bool:
+    """Return whether there are only vectors of numbers, each probably one sample; one of indices has many."""
+    found = list(tensors(inputs))
+    return bool(found) and all(one.dim() == 1 and one.is_floating_point() for one in found)

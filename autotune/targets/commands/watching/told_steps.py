@@ -42,6 +42,7 @@ class ToldSteps:
     def __init__(self, label: str, batches: Fetching, *, is_told: bool = False) -> None:
         """`is_told`: it is known that the program reports its steps."""
         self.skipped = False  # a gradient scaler left out a step since the last call
+        self.has_samples = False  # the program says how many samples its steps have
         self._label, self._batches = label, batches
         self._patience: int | None = None  # steps to wait for a call; None: the code was not searched yet
         self._is_heard = is_told
@@ -91,6 +92,7 @@ class ToldSteps:
                 f"{'no DataLoader gave any' if samples is None else 'a whole number of at least 1'}. Write "
                 f"autotune.step(loss=loss, samples=len(batch))."
             )
+        self.has_samples = True
         if sum(fetched.samples for fetched, _ in held) == samples:
             return held
         held = held or [(Fetched(samples=samples, tokens=0, seconds=0.0), torch.full((), float("nan")))]

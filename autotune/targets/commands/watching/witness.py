@@ -85,6 +85,7 @@ class Witness:
         return Observed(
             micro_batch=self.tally.micro_batch,
             micro_batches=self.tally.micro_batches,
+            guessed_from=self._first.guessed_from if self.batches.data is None and not self._told.has_samples else None,
             workers=self.batches.workers,
             **self.batches.options,
             precisions=frozenset(self._losses.precisions | self.trained.precisions),
