@@ -33,6 +33,7 @@ def torchs_own():
     """Torch's switches are given back."""
     before, benchmark = torch.get_float32_matmul_precision(), torch.backends.cudnn.benchmark
     torch.set_float32_matmul_precision("highest")  # whatever tests before left behind
+    torch.backends.cudnn.benchmark = False
     yield
     torch.set_float32_matmul_precision(before)
     torch.backends.cudnn.benchmark = benchmark
