@@ -79,8 +79,8 @@ class OneOfEach(TyperCommand):
 
     def unknown(self, ctx: Any, typed_option: str, words: list[str]) -> UsageError:
         """Return the error that says which option was probably meant by `typed_option`, or which ones there are."""
-        flags = [flag for one in self.get_params(ctx) for flag in one.opts if flag.startswith("--")]
-        near = difflib.get_close_matches(typed_option, flags, n=1, cutoff=MISTYPED)
+        flags = self._flags(ctx)
+        meant = near(typed_option, flags) or [one for one in flags if one.endswith(typed_option.removeprefix("-"))]
         there = (
             f"There are {', '.join(flags)}."
             if len(flags) <= MOST_LISTED_OPTIONS
@@ -88,8 +88,16 @@ class OneOfEach(TyperCommand):
         )
         return UsageError(
             f"autotune {ctx.info_name} has no option {typed_option}. It was probably mistyped. "
-            + (f"Did you mean {near[0]}?" if near else there)
+            + (f"Did you mean {' or '.join(meant)}?" if meant else there)
         )
+
+    def _flags(self, ctx: Any) -> list[str]:
+        return [flag for one in self.get_params(ctx) for flag in one.opts if flag.startswith("--")]
+
+
+def near(typed_option: str, flags: Sequence[str]) -> list[str]:
+    """Return the option of which `typed_option` is probably a misspelling, if there is one."""
+    return difflib.get_close_matches(typed_option, flags, n=1, cutoff=MISTYPED)
 
 
 def _as_one(words: list[str], names: Sequence[str]) -> list[str]:
@@ -124,12 +132,13 @@ class CommandWithScript(OneOfEach):
         from autotune.cli.forgotten_dashes import with_dashes
 
         told = super().unknown(ctx, typed_option, words)
-        if "Did you mean" not in str(told) and (meant := unknown_to_functions(typed_option, words, ctx)):
-            return UsageError(f"autotune {ctx.info_name} has no option {typed_option}. {meant}")
+        if meant := unknown_to_functions(typed_option, words, ctx):
+            other = UsageError(f"autotune {ctx.info_name} has no option {typed_option}. {meant}")
+            return told if "Did you mean" in str(told) else other
         line = "" if "--" in words else with_dashes(ctx.info_name, self.get_params(ctx), words)
         command = shlex.split(line.partition(" -- ")[2])
         is_script = command[:1] == ["python"] and "python" not in words
-        if not line or (is_script and "Did you mean" in str(told)):
+        if not line or (is_script and near(typed_option, self._flags(ctx))):
             return told
         where, put = ("the command that trains", "Put `--` before that")
         if is_script:

@@ -238,6 +238,8 @@ class Code(NumberedCode):
     BATCHES_EXCEED_DATA = "batches-exceed-data", 1217, unsearched.BATCHES_EXCEED_DATA
     NO_OTHER_BATCH_DIVIDES = "no-other-batch-divides", 1218, unsearched.NO_OTHER_BATCH_DIVIDES
     ONLY_VALUE = "only-value", 1219, unsearched.ONLY_VALUE
+    STUDY_WITHOUT_KNOB = "study-without-knob", 1220, unsearched.STUDY_WITHOUT_KNOB
+    MACHINE_LACKS_VALUES = "machine-lacks-values", 1221, unsearched.MACHINE_LACKS_VALUES
     # 13xx: what doctor says of a machine
     DEVICE_FOUND = "device-found", 1301, "{device}: {device_name}, {device_bytes:bytes}"
     DEVICE_UNUSABLE = "device-unusable", 1302, "{error}"  # the message of an error: data

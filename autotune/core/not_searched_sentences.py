@@ -46,3 +46,8 @@ NO_OTHER_BATCH_DIVIDES = (
     "with --global-batch free)"
 )
 ONLY_VALUE = "{label} not tuned: {value} is its only value here"
+STUDY_WITHOUT_KNOB = (
+    "{label} not tuned: the study was begun by an earlier version, which could not set it (begin a new one with "
+    "--fresh)"
+)
+MACHINE_LACKS_VALUES = "{label} not tuned: {why}"

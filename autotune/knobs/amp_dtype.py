@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import Any
 
-from autotune.core.records import Value
+from autotune.core.records import Environment, Value
 from autotune.harmless import python
 from autotune.knobs.base import Circumstances, Knob, MemoryEffect, Plan, allowed
 from autotune.knobs.influence import NEUTRAL, Factor, Influence
@@ -75,6 +75,12 @@ class AmpDtype(Knob):
         """Return None (full precision), then the native dtypes."""
         native = circumstances.environment.native_dtypes
         return allowed(tuple(c for c in CHOICES if c is None or c in native), circumstances.limit)
+
+    def unoffered(self, environment: Environment) -> str:
+        """Return that the device computes neither dtype natively."""
+        if any(choice in environment.native_dtypes for choice in CHOICES):
+            return ""
+        return f"this {'processor' if environment.device_kind == 'cpu' else 'GPU'} has no native bfloat16 or float16"
 
     def check(self, value: Value) -> None:
         """Raise `ValueError` unless it is None, "bfloat16" or "float16"."""

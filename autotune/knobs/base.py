@@ -56,17 +56,14 @@ def allowed(values: tuple[Value, ...], limit: Limit | None) -> tuple[Value, ...]
 
 
 class Knob(ABC):
-    """One setting of a training run that may be tuned; the base of every knob, see also `CountKnob` and `SwitchKnob`.
-
-    `default` is PyTorch's own value.
-    """
+    """One setting of a training run that may be tuned; the base of every knob, as of `CountKnob` and `SwitchKnob`."""
 
     name: str
     alias: str  # the short name that command-line options accept, and the name of its own option
     option_help: str  # of that option: "Micro-batches: 8:512, or 16,32,64."
     label: str  # column title, at most 13 characters
     ordered: bool  # searched by position if true, as categories if not
-    default: Value
+    default: Value  # PyTorch's own
     memory: MemoryEffect
     numerics: bool = False  # changes the arithmetic: recommended only after its losses agreed with the default's
     needs_label: bool = False  # its values say nothing without its name
@@ -124,6 +121,10 @@ class Knob(ABC):
 
     def lacking(self, value: Value, circumstances: Circumstances) -> str:
         """Return what this machine or target lacks to train with `value` at all; empty: nothing is known to lack."""
+        return ""
+
+    def unoffered(self, environment: Environment) -> str:
+        """Return why this machine offers no value of it that users expect; empty: it does, or none is expected."""
         return ""
 
     def offer(self, environment: Environment) -> Notice | None:

@@ -1,4 +1,7 @@
-"""What users expect to be searched or measured and is not, each with the reason and how to ask for it. Pure."""
+"""What users expect to be searched or measured and is not, each with the reason and how to ask for it.
+
+Pure, apart from reading the script of a command.
+"""
 
 from __future__ import annotations
 
@@ -16,6 +19,7 @@ from autotune.preparation.settings import Settings
 from autotune.sampler.idle import idle_notices
 from autotune.sampler.space import SearchSpace, is_settable
 from autotune.targets.commands.command import Command, is_command
+from autotune.targets.commands.recognition.known_arguments import KnownArguments, known_arguments
 
 BATCH, ACCUMULATION = map(knob, BATCH_KNOBS)
 
@@ -25,7 +29,7 @@ def not_searched(request: StudyRequest, space: SearchSpace, settings: Settings) 
     facts, goal, batches, workers = request.facts, request.goal, space.domains[BATCH.name], worker_knob()
     samples, limited = goal.global_batch, request.limits
     idle = idle_notices(space, limited, declared_baseline(settings, facts), request.baseline)
-    found = [*_unsettable(request), *(one for of_one in idle.values() for one in of_one)]
+    found = [*_unsettable(request), *_unoffered(request, space), *(one for of_one in idle.values() for one in of_one)]
     if facts.owns_loop:
         found.append(notice(Code.LOOP_ONLY_OBSERVED))
     if not facts.takes_workers and workers.name not in idle:
@@ -82,23 +86,56 @@ def _unsettable(request: StudyRequest) -> list[Notice]:
     if facts.settable is None:
         return []
     here = Circumstances(facts=facts, environment=request.environment, global_batch=None)
+    command = Command.parse(request.target) if is_command(request.target) else None
     unsettable = [one for one in KNOBS if not is_settable(one.name, facts)]
-    carried = Command.parse(request.target).knobs if is_command(request.target) else ()
+    carried = [one for one in unsettable if command is not None and one.name in command.knobs]
     told_of = {one.name for one in facts.check_lines}  # with the reason
     untold = [
         one for one in unsettable
-        if one.name not in carried and one.label not in told_of and not one.on_request and len(one.domain(here)) > 1
+        if one not in carried and one.label not in told_of and not one.on_request and len(one.domain(here)) > 1
     ]  # fmt: skip
-    takes_none = is_command(request.target) and not carried
-    code = Code.COMMAND_WITHOUT_ARGUMENTS if takes_none else Code.KNOBS_WITHOUT_ARGUMENT
-    found = []
-    if untold:
-        names, labels = tuple(one.name for one in untold), tuple(one.label for one in untold)
-        found.append(notice(code, knobs=names, labels=labels))
-    found += [_of(one, Code.BF16_NEEDS_OPTION) for one in unsettable if one.name in carried]
+    found = _without_argument(untold, command)
+    for one in carried:
+        refused = command is not None and command.lacks_use_cpu(one)
+        if not refused:
+            found.append(_of(one, Code.STUDY_WITHOUT_KNOB))
+        elif not one.unoffered(request.environment):
+            found.append(_of(one, Code.BF16_NEEDS_OPTION))
     batch, accumulation = (name in facts.settable for name in BATCH_KNOBS)
     if samples and batch and not accumulation:
         owner = "manual optimization" if facts.owns_loop else "step()"
-        taker = "the command" if is_command(request.target) else owner
+        taker = "the command" if command is not None else owner
         found.append(_of(BATCH, Code.ACCUMULATION_NOT_TAKEN, samples=samples, taker=taker))
     return found
+
+
+def _without_argument(knobs: Sequence[Knob], command: Command | None) -> list[Notice]:
+    """Return which `knobs` no argument sets, without those whose argument was named when the command was read."""
+    known = KnownArguments() if command is None else known_arguments(command)
+    takes_none = command is not None and not command.knobs
+    may_have = () if takes_none else known.could_have  # None: any
+    left = [one for one in knobs if one.name not in known.had]
+    typed = [one for one in left if may_have is None or one.name in may_have]
+    parts = (
+        (Code.KNOBS_WITHOUT_ARGUMENT, typed),
+        (Code.COMMAND_WITHOUT_ARGUMENTS, [one for one in left if one not in typed]),
+    )
+    return [
+        notice(code, knobs=tuple(one.name for one in some), labels=tuple(one.label for one in some))
+        for code, some in parts
+        if some
+    ]
+
+
+def _unoffered(request: StudyRequest, space: SearchSpace) -> list[Notice]:
+    """Return the knobs that would be tuned if this machine had values of them."""
+    facts, goal, told_of = request.facts, request.goal, {one.name for one in request.facts.check_lines}
+    carried = Command.parse(request.target).knobs if is_command(request.target) else ()
+    return [
+        _of(one, Code.MACHINE_LACKS_VALUES, why=why)
+        for one in KNOBS
+        if (why := one.unoffered(request.environment)) and len(space.domains[one.name]) == 1
+        and (goal.tune is None or one.name in goal.tune) and one.name not in request.limits
+        and (one.is_exact(facts) or not goal.exact) and one.label not in told_of
+        and (is_settable(one.name, facts) or one.name in carried)
+    ]  # fmt: skip

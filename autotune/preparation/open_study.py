@@ -30,6 +30,7 @@ from autotune.study import disk
 from autotune.study.history import History
 from autotune.study.identity import MOST_DIFFERENCES, as_begun, code_changed, differences_of
 from autotune.study.lock import Lock
+from autotune.targets.source import is_same
 from autotune.units import counted
 
 
@@ -161,7 +162,8 @@ def preview(
             memory_limit=memory_limit or settings.memory_limit, declared=settings.declared, ranks=ranks.count,
         )  # fmt: skip
     with suppress(StudyError):  # a search that continues it reports what is wrong with it
-        if (begun := check_resumable(settings.folder, settings.mode)) is not None:
+        begun = check_resumable(settings.folder, settings.mode)
+        if begun is not None and is_same(begun.target, begun.target_digest, settings.target):
             environment, facts = as_begun(begun, environment, facts)
     return *settle(settings, environment, facts), seconds
 

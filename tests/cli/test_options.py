@@ -295,6 +295,7 @@ def test_a_value_of_a_knob_of_ones_own_may_have_a_comma() -> None:
     [
         (("--time-buget", "30s"), "has no option --time-buget. It was probably mistyped. Did you mean --time-budget?"),
         (("--bacth", "8"), "Did you mean --batch?"),
+        (("--budget", "60s"), "It was probably mistyped. Did you mean --time-budget or --memory-budget?"),
         (("--batch-sizes", "8"), "If it is what you train with today, declare it: --baseline batch=8"),
         (("--num-workers=3",), "model.py is a file of functions, which is given no arguments. If it is what you train"),
         (("--batch", "8,16", "-t", "40s", "--folder", "r2"), "is given no arguments. Did you mean --study?"),

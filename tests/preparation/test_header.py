@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from autotune.cli.dry_run import print_preview
+from autotune.core.codes import Code
 from autotune.core.records import CheckLine, Goal, Limit, StepFacts
 from autotune.preparation.header import held_phrase, opening_lines
 from autotune.preparation.not_searched import not_searched as notices_of_not_searched
@@ -179,6 +180,75 @@ def test_a_command_without_arguments_is_not_asked_to_type_one() -> None:
 
     assert "add an argument for each to your script, or write a model.py: autotune init" in told
     assert "type one" not in told
+
+
+def test_a_knob_that_a_command_carries_and_a_study_cannot_set_is_not_said_to_need_an_option_for_bf16() -> None:
+    of, today = facts(settable=("batch_size", "amp_dtype"), has_convolution=False), config(batch_size=64)
+    text = "-- python train.py {batch_size=64} --use_cpu True {bf16:flag=false} {activation_checkpointing=false}"
+
+    told = not_searched(study_request(target=text, facts=of), space(Goal(), today, of=of), ASKED)
+
+    assert any(line.startswith("checkpointing not tuned: the study was begun by an earlier version") for line in told)
+    assert not any("transformers" in line for line in told)
+
+
+PLAIN = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--batch-size", type=int, default=64)
+parser.add_argument("--workers", type=int, default=read())
+"""
+REST = ("layout", "tf32", "cudnn")
+OF_TRANSFORMERS = "from transformers import HfArgumentParser, TrainingArguments"
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "typed", "added"),
+    [
+        (PLAIN, "--batch-size", [], ["precision", *REST]),  # all its arguments are known, and workers was named
+        (PLAIN, "--more 1 --batch-size", ["precision", *REST], []),  # some are declared out of sight
+        ("import hydra", "batch_size", ["precision", "workers", *REST], []),
+        (OF_TRANSFORMERS, "--batch-size", ["tf32"], ["layout", "cudnn"]),
+    ],
+    ids=["plain", "others", "hydra", "transformers"],
+)
+def test_to_type_an_argument_is_advised_where_there_may_be_one(tmp_path, script, arguments, typed, added):
+    file = tmp_path / "train.py"
+    file.write_text(script)
+    of, today = facts(settable=("batch_size", "prefetch_factor")), config(batch_size=64)
+    asked = study_request(target=f"-- python {file} {arguments} {{batch_size=64}}", facts=of)
+
+    found = notices_of_not_searched(asked, space(Goal(), today, of=of), ASKED)
+
+    told = {one.code: [*one.numbers["labels"]] for one in found if "labels" in one.numbers}
+    assert told.get(Code.KNOBS_WITHOUT_ARGUMENT, []) == typed
+    assert told.get(Code.COMMAND_WITHOUT_ARGUMENTS, []) == added
+
+
+BARE = {"device": "cpu", "capability": None, "native_dtypes": ()}
+LACKS = "precision not tuned: this processor has no native bfloat16 or float16"
+
+
+@pytest.mark.parametrize(
+    ("of", "goal", "here", "told"),
+    [
+        ({}, {}, BARE, True),
+        ({"settable": ("batch_size", "amp_dtype")}, {}, BARE, True),
+        ({}, {"tune": ("amp_dtype",)}, BARE, True),
+        ({}, {}, BARE | {"native_dtypes": ("bfloat16",)}, False),
+        ({"settable": ("batch_size",)}, {}, BARE, False),  # it would not be tuned elsewhere
+        ({}, {"tune": ("batch_size",)}, BARE, False),
+        ({}, {"exact": True}, BARE, False),
+        ({"space": {"amp_dtype": Limit(values=(None,))}}, {}, BARE, False),
+    ],
+)
+def test_a_machine_without_values_that_are_expected_is_said_where_they_would_be_tuned(of, goal, here, told):
+    target, asked, machine = facts(**of), Goal(**goal), environment(**here)
+    made = space(asked, config(batch_size=64), target, machine)
+
+    lines = not_searched(study_request(goal=asked, environment=machine, facts=target), made, ASKED)
+
+    assert [line for line in lines if line.startswith("precision")] == ([LACKS] if told else [])
 
 
 def test_a_command_is_named_as_it_is_typed_today() -> None:

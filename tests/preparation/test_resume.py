@@ -14,7 +14,7 @@ from autotune.core.results import Failure, Inspection, Outcome
 from autotune.errors import NoRecommendation, StudyError, StudyNotFound, TargetError
 from autotune.launch.base import RESULT
 from autotune.machine.environment import fingerprint
-from autotune.preparation.open_study import begin, check_alike, check_resumable, open_study
+from autotune.preparation.open_study import begin, check_alike, check_resumable, open_study, preview
 from autotune.preparation.prepare import settle
 from autotune.preparation.settings import Settings, goal_names
 from autotune.sampler.space import build
@@ -527,3 +527,14 @@ def test_a_study_goes_on_with_the_knobs_that_could_be_set_when_it_began():
     assert identity.as_begun(begun, begun.environment, other)[1] == other
     assert compare(begun, study_request(facts=more)) == []
     assert any("settable" in one for one in compare(begun, study_request(facts=other)))
+
+
+def test_a_preview_leaves_out_what_an_earlier_study_could_not_set_only_where_it_is_of_the_same_target(folder):
+    of = facts(settable=("batch_size", "num_workers"), baseline={"batch_size": 64})
+    same, other = "-- python train.py {batch_size=64}", "-- python train.py {batch_size=64} --workers {num_workers=0}"
+    _begin(folder, replace(REQUEST, target=same, facts=replace(of, settable=("batch_size",))))
+
+    found = {text: preview(Settings(target=text, study=folder), FakeLauncher(facts=of))[0] for text in (same, other)}
+
+    assert found[same].facts.settable == ("batch_size",)
+    assert found[other].facts.settable == ("batch_size", "num_workers")

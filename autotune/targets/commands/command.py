@@ -26,6 +26,7 @@ from typing import Self
 from autotune.core.records import Declaration, Value
 from autotune.errors import TargetError
 from autotune.knobs import OURS
+from autotune.knobs.base import Knob
 from autotune.knobs.declared import DeclaredKnob
 from autotune.targets.commands.argument_meaning import meaning_of
 from autotune.targets.commands.distributed import LAUNCHER_NAMES, PYTHON
@@ -130,6 +131,11 @@ class Command:
     def says(self, option: str) -> bool:
         """Return whether it has an argument of that name, with `-` or `_`."""
         return option in map(normal, self._options)
+
+    def lacks_use_cpu(self, knob: Knob) -> bool:
+        """Return whether it switches bf16 by this knob without `--use_cpu`: without a GPU, transformers refuses it."""
+        asks = any(one.knob is knob and one.name == "bf16" for one in self.placeholders)
+        return asks and not self.says("use_cpu")
 
     @property
     def takes_output_dir(self) -> bool:

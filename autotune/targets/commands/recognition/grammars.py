@@ -19,6 +19,9 @@ class Grammar:
     has_flags: bool = True  # a truth value is a word that is there or not
     reads_files: bool = False  # a word without an equals sign is a file of globals, which replace the defaults
     known: Mapping[str, Any] = field(default_factory=dict)  # its own arguments with their defaults, or `UNKNOWN`
+    # Its own further arguments that set knobs where they are typed; with `known` they are all that do. Empty: the
+    # script may declare others that are not read.
+    if_typed: tuple[str, ...] = ()
 
     @property
     def arguments(self) -> tuple[Argument, ...]:
@@ -40,6 +43,10 @@ GRAMMARS = (
             "--bf16": False, "--fp16": False, "--output_dir": "trainer_output",
             "--gradient_checkpointing": UNKNOWN,  # on by default in TRL; `--activation_checkpointing` from 5.22 on
         },
+        # not `--torch_compile_mode`, which has no word for today's value where nothing is compiled
+        if_typed=(
+            "--tf32", "--dataloader_pin_memory", "--dataloader_persistent_workers", "--dataloader_prefetch_factor",
+        ),
     ),
     # lightning 2.6, `LightningCLI`: arguments of the Trainer; those of a DataModule are the user's own
     Grammar(

@@ -63,8 +63,7 @@ class Reachable:
     def _is_refused(self, knob: Knob) -> bool:
         """Return whether transformers refuses it: bf16 without a GPU needs `--use_cpu` (5.23, `TrainingArguments`)."""
         takes_bf16 = getattr(sys.modules.get("transformers.training_args"), "is_torch_bf16_gpu_available", lambda: True)
-        asks = any(one.knob is knob and one.name == "bf16" for one in self.command.placeholders)
-        needs_cpu = asks and not self.command.says("use_cpu")
+        needs_cpu = self.command.lacks_use_cpu(knob)
         needs_cpu |= "bf16" in knob.value_names and self._is_written(knob) and not self.arguments.uses_cpu
         return needs_cpu and not takes_bf16()
 
