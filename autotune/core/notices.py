@@ -11,6 +11,7 @@ from typing import Any
 from autotune.core.codes import Code
 from autotune.core.records import Record, Value
 from autotune.core.slow_line_sentences import SLOW_LINE_TEXTS, SlowLineText
+from autotune.core.warning_sentences import FASTER_UNCERTAIN, RATE_TOO_LOW
 from autotune.sentences import first_few
 from autotune.units import (
     counted,
@@ -150,7 +151,9 @@ def worded(sentence: str, numbers: Mapping[str, Number], given: Set[str]) -> str
 
 
 def _sentences(code: Code, numbers: Mapping[str, Number]) -> tuple[str, str]:
-    """Return the sentence and the next step; those of a slow line with the words of its kind in them."""
+    """Return the sentence and the next step, in the words of a slow line's kind or of what ran alone."""
+    if code is Code.CONFIRMATION_INTERFERENCE and numbers.get("alone"):
+        return code.sentence.replace(FASTER_UNCERTAIN, RATE_TOO_LOW), code.next_step
     if code is not Code.SLOW_LINE:
         return code.sentence, code.next_step
     text = SLOW_LINE_TEXTS.get(str(numbers.get("kind")), SlowLineText("{kind}", "{kind}"))

@@ -57,7 +57,20 @@ def test_configurations_that_had_interference_are_told_apart_by_what_is_fixed():
 
     told = [one.numbers for one in warning.numbers["rounds"]]
     assert told == [{"configuration": name, "slowed": 1, "rounds": 1} for name in ("16×1 bf16", "16×1")]
+    assert warning.text.startswith("Which configuration is faster is not certain")
     assert "too many probes: 16×1 bf16 in 1 of 1; 16×1 in 1 of 1. " in warning.text
+
+
+def test_of_a_configuration_alone_only_the_rate_is_doubtful():
+    busy = {"interference": HostInterference(run_queue_wait_share=0.5, foreign_cores=1.0)}
+
+    (warning,) = left_out_warnings([_winner(busy)], REQUEST)
+
+    said = (
+        "The rate is probably too low: there was interference in too many probes: 64×1 fp32 workers 0 nchw in 1 of 1."
+    )
+    assert warning.brief == said
+    assert warning.text.startswith(said)
 
 
 def test_growing_memory_is_said_with_the_steps_that_are_left_and_a_way_out():
