@@ -38,24 +38,26 @@ def short_budget(
 ) -> str:  # fmt: skip
     """Return that the time left is too short for a search with a confirmation; empty if it suffices.
 
-    For a command, the inspection and the first step count for the first probe only, which may take as long again: most
-    of this time goes into what its script imports and prepares for the first time. That first probe shows more
-    (`tuning/opening.py`). `gone_seconds` are those of the budget since the search began.
+    For a command, the time until now counts for the first probe only, which may take as long again: most of it goes
+    into what its script imports and prepares for the first time, before the process of the inspection is forked
+    (`launch/fork_servers.py`). That first probe shows more (`tuning/opening.py`). `gone_seconds` are those of the
+    budget since the search began.
     """
     is_cold = is_command(settings.target)
     probe = _probe_seconds(settings.target, inspection_seconds, step_seconds, fewest_steps, MEASURED)
     budget, after_baseline = settings.time_budget_seconds, 1 + probe_count(1, FEWEST_ROUNDS, 1)
     count = 1 + after_baseline * (len(space.configs) > 1)
-    left, longest = budget - gone_seconds, probe + inspection_seconds * is_cold
-    if left >= max(count * probe, longest):
+    left, first_probe = budget - gone_seconds, probe + max(inspection_seconds, gone_seconds) * is_cold
+    if left >= first_probe + (count - 1) * probe:
         return ""
-    late = f"may end {format_seconds(longest - left)} late: nothing is begun after that"
-    first = f" The first probe is run all the same, and {late}." if longest > left else ""
-    gone = f"; {format_seconds(gone_seconds)} of it are gone by now" if gone_seconds >= 1 else ""
+    late = f"may end {format_seconds(first_probe - left)} late: nothing is begun after that"
+    first = f" The first probe is run all the same, and {late}." if first_probe > left else ""
+    gone = f"; looking at the target took {format_seconds(gone_seconds)}" if gone_seconds >= 1 else ""
+    enough = gone_seconds + first_probe + (count - 1) * max(probe, inspection_seconds)
     return (
         f"The time budget of {format_seconds(budget)} is short: a probe takes {'at least' if is_cold else 'about'} "
         f"{format_seconds(probe)} here, and the shortest search with its confirmation takes {counted(count, 'probe')}"
-        f"{gone}.{first} Use --time-budget {math.ceil((gone_seconds + max(count * probe, longest)) / 60)}m or more."
+        f"{gone}.{first} Use --time-budget {math.ceil(enough / 60)}m or more."
     )
 
 

@@ -337,7 +337,7 @@ def test_a_budget_that_start_and_inspection_have_eaten_is_said_to_be_overrun_bef
     eaten = short_budget(settings, space(), inspection_seconds=20.0, gone_seconds=26.0)
     plenty = short_budget(Settings(target="model.py", time_budget_seconds=200), space(), 20.0, gone_seconds=26.0)
 
-    assert "; 26 s of it are gone by now. The first probe is run all the same, and may end 8.5 s late: " in eaten
+    assert "; looking at the target took 26 s. The first probe is run all the same, and may end 8.5 s late: " in eaten
     assert eaten.endswith(" Use --time-budget 3m or more.")
     assert plenty == ""
 
@@ -345,10 +345,12 @@ def test_a_budget_that_start_and_inspection_have_eaten_is_said_to_be_overrun_bef
 def test_a_first_probe_of_a_command_that_may_import_all_again_is_said_to_overrun_the_budget():
     settings = Settings(target="-- python train.py", time_budget_seconds=60)
 
-    said = short_budget(settings, space(), inspection_seconds=43.0, gone_seconds=44.0)
+    said = short_budget(settings, space(), inspection_seconds=7.0, gone_seconds=47.0)
 
     assert "a probe takes at least 2.5 s here" in said
-    assert "The first probe is run all the same, and may end 30 s late: nothing is begun after that." in said
+    assert "; looking at the target took 47 s. " in said  # of which 40 s passed before its process was forked
+    assert "The first probe is run all the same, and may end 36 s late: nothing is begun after that." in said
+    assert said.endswith(" Use --time-budget 3m or more.")  # 47 s, as long again, and six probes like the inspection
 
 
 def test_what_a_script_imports_for_the_first_time_is_not_expected_of_every_probe():
@@ -397,7 +399,7 @@ def test_a_dry_run_says_of_a_short_time_budget_what_a_search_says(tmp_path, monk
 
     told = capsys.readouterr().out
     assert "a probe takes about 30 s here" in told  # of four steps: nothing is timed alone
-    assert "; 1:00 h of it are gone by now. The first probe is run all the same, and may end " in told
+    assert "; looking at the target took 1:00 h. The first probe is run all the same, and may end " in told
 
 
 def test_a_knob_that_was_asked_for_and_has_one_value_here_is_told():

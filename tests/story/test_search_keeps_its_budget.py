@@ -120,4 +120,4 @@ def test_a_command_that_was_begun_before_the_search_has_that_time_counted(tmp_pa
     search(told, world, listener, world.clock, world.rest, began=0.0)
 
     assert world.clock() <= MOST * 40
-    assert "30 s of it are gone by now" in listener.notes[0]
+    assert "looking at the target took 30 s" in listener.notes[0]
