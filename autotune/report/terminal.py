@@ -61,6 +61,12 @@ def probe_line(
     return line.append(text, outcome_style(trial, verdict, best_so_far))
 
 
+def _rate(trial: Trial) -> str:
+    measured = trial.result.measurement
+    assert measured is not None, "only what was measured is feasible"
+    return samples_per_second(measured.samples_per_second)
+
+
 class TerminalReporter:
     """Writes to `console`, which should be the one of standard error: results go to standard output.
 
@@ -187,13 +193,14 @@ class TerminalReporter:
         usable = [(verdict.value or 0.0, trial) for trial, verdict in judged if verdict.feasible]
         if usable:
             best = max(usable, key=lambda pair: pair[0])[1]  # of all runs of the study, not only this one
-            measured = best.result.measurement
-            assert measured is not None, "only what was measured is feasible"
-            rate = samples_per_second(measured.samples_per_second)
-            what = configuration_phrase(best.config.values, view.knobs)
-            is_alone = all(trial.config == view.request.baseline for _, trial in usable)
-            title = "Only the baseline was measured so far" if is_alone else "Best so far, measured once"
-            lines.append(f"{title}: {rate} with {what}.")
+            what = f"{_rate(best)} with {configuration_phrase(best.config.values, view.knobs)}"
+            own = [trial for _, trial in usable if trial.config == view.request.baseline]
+            if len(own) == len(usable):
+                lines.append(f"Only the baseline was measured so far: {what}.")
+            else:
+                base = "" if best in own or not own else f", your baseline {_rate(own[-1])}"
+                whose = "your baseline, " if best in own else ""
+                lines.append(f"Best so far, by single probes, which decide nothing: {whose}{what}{base}.")
         lines.append(f"Go on with: {resume_command}")
         for line in lines:
             self._console.print(Text(plain(line)), soft_wrap=True)

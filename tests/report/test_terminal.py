@@ -136,7 +136,12 @@ def test_a_baseline_with_nothing_beside_it_is_not_the_best_so_far() -> None:
     baseline = trial(0, view(()).request.baseline, measured(152.0), "baseline")
 
     assert "Only the baseline was measured so far: 152 samples/s with batch " in told(baseline)
-    assert "Best so far, measured once: 152 samples/s with" in told(baseline, trial(1, config(128), measured(100.0)))
+    best = "Best so far, by single probes, which decide nothing: "
+    slower, faster = (trial(1, config(128), measured(rate)) for rate in (100.0, 661.0))
+    assert f"{best}your baseline, 152 samples/s with batch " in told(baseline, slower)
+    assert f"{best}661 samples/s with batch 128 × 1" in told(baseline, faster)
+    assert ", your baseline 152 samples/s.\n" in told(baseline, faster)
+    assert "baseline" not in told(faster)
 
 
 def test_an_error_message_cannot_steer_the_terminal() -> None:
