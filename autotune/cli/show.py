@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, cast, get_args
 
 import typer
 
-from autotune.cli.output import plain_console, say_json
+from autotune.cli.output import plain_console, say, say_json
 from autotune.cli.target import AsJson, StudyArgument
 
 if TYPE_CHECKING:
@@ -37,14 +37,18 @@ def show(
     from autotune.harmless import plain, shell_word
     from autotune.report.blocks import trials_table
     from autotune.report.expected import probe_block
-    from autotune.study.answers import answered_probes, unanswered_probes
+    from autotune.study.answers import answered_probes, unanswered_probes, unreadable_answer
     from autotune.study.disk import find
     from autotune.study.history import ended_a_search
     from autotune.study.view import load_view
     from autotune.units import counted
 
     one_of("--sort", sort, get_args(Sort))
-    view = load_view(find(study))
+    folder = find(study)
+    unreadable = unreadable_answer(folder)
+    view = load_view(folder, reads_answer=not unreadable)
+    if unreadable:
+        say(f"{unreadable} The probes are shown without its answer.", stderr=True)
     asked = [trial for trial in view.trials if probe in (None, trial.number)]
     if probe is not None and not asked:
         raise UsageError(
@@ -62,6 +66,7 @@ def show(
         ended_a_search(trial, view.request) for trial in view.trials
     )
     stopped = "stopped at its baseline" if is_stuck else "stopped before its end"
+    stopped = "its answer cannot be read" if unreadable else stopped
     state = "running" if view.running else "finished" if view.recommendation else stopped
     if state == "finished" and (newer := unanswered_probes(view.folder, view.request, view.trials)):
         state = f"stopped before its end, {counted(newer, 'probe')} after its answer"
@@ -69,7 +74,7 @@ def show(
     state += ", its probes are gone" if gone else ""
     first = f"{view.folder} · {view.request.target} · {counted(len(view.trials), 'probe')} · {state}"
     console.print(plain(first), soft_wrap=True)
-    if not view.running and view.recommendation is None and view.trials:
+    if not view.running and view.recommendation is None and view.trials and not unreadable:
         console.print(plain(unanswered(view)), soft_wrap=True)
     if gone:
         console.print(plain(

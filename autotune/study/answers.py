@@ -54,6 +54,20 @@ def unanswered_probes(folder: Path, request: StudyRequest, trials: Sequence[Tria
     return max(0, known - answered) if answered else 0
 
 
+def unreadable_answer(folder: Path) -> str:
+    """Return that the best.json of the study in `folder` cannot be read, and why; empty if it can, or there is none."""
+    path = folder / disk.BEST
+    try:
+        if path.is_file():
+            read_best(path)
+    except StudyError as error:
+        return (
+            f"{path} cannot be read: {error.__cause__ or error}. It was probably cut short, edited, or written by "
+            f"another version of autotune."
+        )
+    return ""
+
+
 def keep_answer(folder: Path, answer: Recommendation, fails: Callable[[Config], bool]) -> tuple[Recommendation, str]:
     """Write `answer`, as best.json unless the earlier one is better supported; return which stands, and a note on it.
 

@@ -79,9 +79,12 @@ class StudyView:
         return {id(trial): verdict for trial, verdict in self.judged}
 
 
-def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyView:
+def load_view(
+    folder: Path, trials: tuple[Trial, ...] | None = None, *, reads_answer: bool = True
+) -> StudyView:  # fmt: skip
     """Read a study, except its `trials` if they are already known. Raises `StudyNotFound` and `StudyError`.
 
+    Without `reads_answer` best.json is left out, because it is damaged.
     The knobs that it declares are in `KNOBS` in this context from here on.
     """
     if not (folder / disk.STUDY).is_file():
@@ -93,7 +96,7 @@ def load_view(folder: Path, trials: tuple[Trial, ...] | None = None) -> StudyVie
         folder=folder,
         request=request,
         trials=disk.read_trials(folder) if trials is None else trials,
-        recommendation=read_best(best) if best.is_file() else None,
+        recommendation=read_best(best) if reads_answer and best.is_file() else None,
         running=is_running(folder),
         progress=read_progress(folder),
         precision_checks=disk.attempts(folder, PrecisionCheckRequest.kind()),

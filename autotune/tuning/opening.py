@@ -11,6 +11,7 @@ from autotune.preparation.open_study import OpenStudy
 from autotune.preparation.settings import Settings
 from autotune.preparation.short_budget import budget_note
 from autotune.sentences import capitalized
+from autotune.study.answers import unreadable_answer
 from autotune.study.history import History
 from autotune.study.shown import moving
 from autotune.units import counted, format_seconds
@@ -32,7 +33,9 @@ def tell_opening(
         short = budget_note(settings, request, study.space, study.inspection_seconds, gone_seconds)
         before = notes_before_the_search(request)
     changed = study.code_changed.text if study.code_changed else ""
-    for note in filter(None, (study.note, changed, *before, short)):
+    if damaged := unreadable_answer(study.folder):
+        damaged += " The answer of this search replaces it; the file is kept as a best-N.json."
+    for note in filter(None, (study.note, damaged, changed, *before, short)):
         reporter.note(note)
     return bool(short)
 

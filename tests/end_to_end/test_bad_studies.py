@@ -61,7 +61,7 @@ def test_without_any_study_the_next_step_is_said(command: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("file", "commands"),
     [
-        ("best.json", ("best", "show")),
+        ("best.json", ("best", "report")),
         ("study.json", ("show",)),
         ("probes/0000/result.json", ("show",)),
         ("probes/0000/request.json", ("show",)),
@@ -77,6 +77,19 @@ def test_a_damaged_file_is_named_and_left_alone(file: str, commands: tuple[str, 
         assert file in assert_one_clear_error(ended)
     assert before == listing(copy)
     assert (copy / STUDY / file).read_text() == '{"cut'
+
+
+def test_probes_are_shown_without_an_answer_that_is_damaged(copy: Path) -> None:
+    whole = run_here(copy, "show").stdout.splitlines()
+    (copy / STUDY / "best.json").write_text('{"cut')
+
+    ended = run_here(copy, "show")
+
+    assert ended.returncode == 0
+    assert "best.json cannot be read: " in ended.stderr
+    first, *table = ended.stdout.splitlines()
+    assert first.endswith(" · its answer cannot be read")
+    assert [line.split()[:2] for line in table if line] == [line.split()[:2] for line in whole[1:] if line]
 
 
 def test_a_study_of_which_only_best_json_was_kept_still_answers(recorded: Recorded, home: Path) -> None:

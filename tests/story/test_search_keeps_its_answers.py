@@ -97,9 +97,12 @@ def test_what_was_confirmed_for_an_answer_that_does_not_stand_is_no_confirmation
 def test_a_damaged_answer_is_kept_as_it_was_and_replaced(tmp_path):
     searched(tmp_path, FakeLauncher(facts=declared()), time_budget_seconds=600, **SMALL)
     (tmp_path / disk.BEST).write_text("{")
+    listener = Listener()
 
-    answer = searched(tmp_path, FakeLauncher(facts=declared()), time_budget_seconds=2, **SMALL)
+    answer = searched(tmp_path, FakeLauncher(facts=declared()), listener, time_budget_seconds=2, **SMALL)
 
+    (told,) = [one for one in listener.notes if "best.json cannot be read" in one]
+    assert told.endswith(" The answer of this search replaces it; the file is kept as a best-N.json.")
     assert load_result(tmp_path) == answer
     assert (tmp_path / disk.EARLIER.format(1)).read_text() == "{"
 
