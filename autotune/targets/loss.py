@@ -93,7 +93,10 @@ def checked_loss(loss: Any, *, training: bool, function: str = "loss") -> Tensor
         kind, reason = ("None", " (did you forget return?)") if loss is None else (type(loss).__name__, cuts)
         raise TargetError(f"{function} returned {kind}{reason}: return one scalar tensor.")
     if loss.numel() != 1:
-        raise TargetError(f"{function} returned Tensor{_shape(loss)}: return one scalar.")
+        raise TargetError(
+            f"{function} returned Tensor{_shape(loss)}: return one scalar. A criterion probably has "
+            f'reduction="none": return the .mean() of its losses.'
+        )
     if training and not loss.requires_grad:
         raise TargetError("the loss has no gradient (no trainable parameter, or no_grad / detach).")
     return loss.reshape(()) if loss.dim() else loss  # a view adds a backward operation, which takes 10 us

@@ -103,7 +103,7 @@ MISTAKES = {
     ),
     "loss not scalar": (
         COMPLETE + "def loss(model, batch): return model(torch.randn(2, 4))\n",
-        ["loss returned Tensor(2, 2): return one scalar."],
+        ['loss returned Tensor(2, 2): return one scalar. A criterion probably has reduction="none": return the'],
     ),
     "loss is a number": (
         COMPLETE + "def loss(model, batch): return 1.5\n",
