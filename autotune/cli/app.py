@@ -47,8 +47,9 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Finds the batch size, precision and data-loading settings that train your PyTorch model fastest on this "
     "machine, at the same global batch size.",
-    epilog="Exit status: 0 a recommendation · 1 nothing usable · 2 usage or target error · 3 machine unfit · "
-    "70 a fault of autotune itself · 130 interrupted (the study is kept). `race` has verdicts of its own.",
+    epilog="Exit status: 0 a recommendation, which may be your baseline · 1 nothing usable · 2 usage or target error · "
+    "3 machine unfit · 70 a fault of autotune itself · 130 interrupted (the study is kept). `race` has verdicts of its "
+    "own.",
 )
 CLASSES: dict[object, type[OneOfEach]] = {
     **dict.fromkeys((check, search, worker), CommandWithScript), race: OfCommandsInQuotes,

@@ -64,7 +64,8 @@ def search(
 
     --objective chooses another criterion than speed. Each probe is a short training run in a process of its own, on
     your real data. Ctrl-C keeps the study, and the same command continues it. Options can also be set in autotune.toml,
-    in [tool.autotune] of pyproject.toml, or as AUTOTUNE_TIME_BUDGET and the like.
+    in [tool.autotune] of pyproject.toml, or as AUTOTUNE_TIME_BUDGET and the like. Exit status 0 is an answer, also
+    where your baseline is kept, decided or not.
     """
     began = time.monotonic()  # imports and reading before the search count too
     from autotune.targets import resolve
