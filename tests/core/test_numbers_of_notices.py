@@ -12,8 +12,8 @@ PACKAGE = Path(__file__).parent.parent.parent / "autotune"
 TEXTS = {
     "baseline", "better", "candidate", "compiler", "configuration", "cuda", "device", "device_name", "driver", "error",
     "evidence", "file", "gpu", "hold", "kind", "knob", "knobs", "label", "labels", "lacking", "line", "mode",
-    "operator", "outcome", "place", "python", "reason", "reference", "run_length", "searched", "torch", "value", "values",
-    "version", "worker", "worse",
+    "operator", "outcome", "place", "python", "reason", "reference", "run_length", "searched", "torch", "value",
+    "values", "version", "worker", "worse",
 }  # fmt: skip
 TEXTS_OF = {
     ("PROBE_FAILED", "failure"), ("COMPARISON_FAILED", "failure"),  # messages of errors
