@@ -105,8 +105,7 @@ class SubprocessLauncher:
         forking. A failure that a fresh one has had, too, is not doubted again.
         """
         try:
-            early = hygiene.before_imports(request, self._environment(request))  # it sets the rest after the fork
-            with servers.lent(request, early) as fork_server:
+            with servers.lent(request, self._environment(request)) as fork_server:
                 try:
                     result, ending = self._result(request, folder, fork_server)
                 except NoForkServer as error:

@@ -21,13 +21,12 @@ import pytest
 from autotune.core import codec
 from autotune.core.forking import Imports, Ready
 from autotune.core.records import Config
-from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
+from autotune.core.requests import ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome, ProbeResult
 from autotune.knobs import defaults
 from autotune.launch import fork_servers
 from autotune.launch.imports import WITH_OPTIMIZERS, imports_of
 from autotune.launch.subprocess import SubprocessLauncher
-from autotune.targets.commands import hygiene
 from tests.faults.conftest import MARK, marked
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fork servers need Linux")
@@ -279,25 +278,6 @@ def test_each_set_of_variables_that_are_read_at_start_has_its_fork_server(
     assert [(result.outcome, result.isolation) for result in results] == [(Outcome.OK, "fork")] * 4
     assert forking.fork_servers is not None
     assert len(forking.fork_servers.running) == 2
-
-
-@pytest.mark.parametrize(("there", "servers"), [((), 1), (("a GPU",), 2)])
-def test_an_inspection_and_probes_of_a_command_share_a_fork_server_unless_a_gpu_must_be_hidden_early(
-    child_command: tuple[str, ...],
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    there: tuple[str, ...],
-    servers: int,
-) -> None:
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    monkeypatch.setattr(hygiene, "gpus", lambda: there)
-    target, config = "-- python train.py", Config(values={"batch_size": 8})
-    with SubprocessLauncher(command=child_command, isolation="fork") as launcher:
-        launcher.run(InspectRequest(target=target), tmp_path)
-        launcher.run(ProbeRequest(target=target, config=config, device="cpu"), tmp_path)
-
-        assert launcher.fork_servers is not None
-        assert len(launcher.fork_servers.running) == servers
 
 
 def test_the_fork_server_is_gone_with_its_launcher(child_command: tuple[str, ...], tmp_path: Path) -> None:

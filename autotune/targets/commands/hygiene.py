@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from autotune.core.requests import Request
-from autotune.machine.nvml import VISIBLE_DEVICES, gpus
+from autotune.machine.nvml import VISIBLE_DEVICES
 from autotune.targets.commands.command import is_command
 
 INJECTED = str(Path(__file__).with_name("injected"))  # loaded first by every Python process that is started
@@ -36,16 +35,6 @@ def environ(request: Request[Any]) -> dict[str, str]:
     if not is_command(request.target or ""):
         return {}
     return QUIET | ({VISIBLE_DEVICES: ""} if request.device == "cpu" else {})
-
-
-def before_imports(request: Request[Any], environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the variables of the process's `environment` that it needs before it imports anything; pure but for NVML.
-
-    An inspection does not know its device yet, so it shares its imports with probes on a CPU only if these can hide
-    GPUs after that: where there is no NVIDIA GPU, no library finds one while it is imported.
-    """
-    is_late = VISIBLE_DEVICES in environ(request) and VISIBLE_DEVICES not in os.environ and not gpus()
-    return {name: text for name, text in environment.items() if not (is_late and name == VISIBLE_DEVICES)}
 
 
 def python_path() -> str:
