@@ -135,9 +135,9 @@ def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest
     if doubtful:
         rounds = tuple(_slowed_rounds(c, clean, request) for c, clean in doubtful)
         kept = [trial for c, _ in doubtful for trial in c.trials if interference_causes(trial.result)]
-        alone = sum(bool(c.trials) and not c.failure for c in candidates) == 1 or None  # nothing was compared
-        probes = tuple(map(_slowed_probe, kept)) or None
-        yield notice(Code.CONFIRMATION_INTERFERENCE, alone=alone, rounds=rounds, probes=probes)
+        is_alone = sum(bool(c.trials) and not c.failure for c in candidates) == 1  # nothing was compared
+        code = Code.LONE_RATE_INTERFERENCE if is_alone else Code.CONFIRMATION_INTERFERENCE
+        yield notice(code, rounds=rounds, probes=tuple(map(_slowed_probe, kept)) or None)
 
 
 def _slowed_rounds(candidate: ConfigSummary, clean: int, request: StudyRequest) -> Notice:

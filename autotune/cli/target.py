@@ -133,8 +133,8 @@ class CommandWithScript(OneOfEach):
 
         told = super().unknown(ctx, typed_option, words)
         if meant := unknown_to_functions(typed_option, words, ctx):
-            other = UsageError(f"autotune {ctx.info_name} has no option {typed_option}. {meant}")
-            return told if "Did you mean" in str(told) else other
+            is_known = "Did you mean" in str(told)
+            return told if is_known else UsageError(f"autotune {ctx.info_name} has no option {typed_option}. {meant}")
         line = "" if "--" in words else with_dashes(ctx.info_name, self.get_params(ctx), words)
         command = shlex.split(line.partition(" -- ")[2])
         is_script = command[:1] == ["python"] and "python" not in words

@@ -64,6 +64,7 @@ class Code(NumberedCode):
     PRECISION_REFUSED = "precision-refused", 135, *warnings.PRECISION_REFUSED
     RANKS_DIFFER = "ranks-differ", 136, *warnings.RANKS_DIFFER
     CONFIGURATIONS_FAILED = "configurations-failed", 137, *warnings.CONFIGURATIONS_FAILED
+    LONE_RATE_INTERFERENCE = "lone-rate-interference", 138, *warnings.LONE_RATE_INTERFERENCE
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"

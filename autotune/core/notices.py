@@ -11,7 +11,6 @@ from typing import Any
 from autotune.core.codes import Code
 from autotune.core.records import Record, Value
 from autotune.core.slow_line_sentences import SLOW_LINE_TEXTS, SlowLineText
-from autotune.core.warning_sentences import FASTER_UNCERTAIN, RATE_TOO_LOW
 from autotune.sentences import first_few
 from autotune.units import (
     counted,
@@ -34,8 +33,8 @@ COSTLIEST_WARNINGS = (
     Code.LARGEST_BATCH_UNTRIED, Code.LARGEST_BATCH_UNTRIED_OWN_LOOP,
     # then what makes the answer doubtful or leaves speed on the table, then what is good to know
     Code.ONLY_BASELINE_TRIED, Code.NOT_CONFIRMED, Code.DIFFERS_ELSEWHERE, Code.FAILS_ELSEWHERE, Code.PRECISION_REFUSED,
-    Code.CONFIGURATIONS_FAILED, Code.CONFIRMATION_INTERFERENCE, Code.INTERFERENCE_THROUGHOUT, Code.RATES_SPREAD,
-    Code.FAULTS_SPREAD,
+    Code.CONFIGURATIONS_FAILED, Code.CONFIRMATION_INTERFERENCE, Code.LONE_RATE_INTERFERENCE,
+    Code.INTERFERENCE_THROUGHOUT, Code.RATES_SPREAD, Code.FAULTS_SPREAD,
     Code.LOADER_BOUND, Code.LOADER_BOUND_SEARCH_SHORT, Code.LOADER_BOUND_WORKERS_OPEN,
     Code.LOADER_BOUND_WORKERS_FIXED, Code.LOADER_BOUND_WORKERS_TRIED,
     Code.RANKS_UNEVEN, Code.RANKS_MEMORY_UNEVEN, Code.COMMUNICATION_EXPOSED,
@@ -151,9 +150,7 @@ def worded(sentence: str, numbers: Mapping[str, Number], given: Set[str]) -> str
 
 
 def _sentences(code: Code, numbers: Mapping[str, Number]) -> tuple[str, str]:
-    """Return the sentence and the next step, in the words of a slow line's kind or of what ran alone."""
-    if code is Code.CONFIRMATION_INTERFERENCE and numbers.get("alone"):
-        return code.sentence.replace(FASTER_UNCERTAIN, RATE_TOO_LOW), code.next_step
+    """Return the sentence and the next step; those of a slow line with the words of its kind in them."""
     if code is not Code.SLOW_LINE:
         return code.sentence, code.next_step
     text = SLOW_LINE_TEXTS.get(str(numbers.get("kind")), SlowLineText("{kind}", "{kind}"))

@@ -74,13 +74,16 @@ PROBES_LEFT_OUT = (
     "The confirmation leaves out {count:counted probe} that something slowed[: {probes:few}].",
     "Close other work while a search runs.",
 )
-FASTER_UNCERTAIN = "Which configuration is faster is not certain, and the rates are probably too low"
-RATE_TOO_LOW = "The rate is probably too low"  # what is said in its place of a configuration that ran alone
-CONFIRMATION_INTERFERENCE = (
-    FASTER_UNCERTAIN + ": there was interference in too many probes: {rounds:few}."
-    "[ For lack of better ones, these probes count: {probes:few}.]",
-    "Close other work and run the same command again.",
+INTERFERENCE = (
+    ": there was interference in too many probes: {rounds:few}.[ For lack of better ones, these probes count: "
+    "{probes:few}.]"
 )
+RUN_AGAIN = "Close other work and run the same command again."
+CONFIRMATION_INTERFERENCE = (
+    "Which configuration is faster is not certain, and the rates are probably too low" + INTERFERENCE,
+    RUN_AGAIN,
+)
+LONE_RATE_INTERFERENCE = "The rate is probably too low" + INTERFERENCE, RUN_AGAIN
 LOSSES_UNJUDGED = (
     "The losses were not checked (--stability off), and training is {doubt}.",
     "Search without --stability off.",

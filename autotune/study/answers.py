@@ -134,7 +134,8 @@ def is_uncompared(answer: Recommendation) -> bool:
 
 def rounds_run(answer: Recommendation) -> int:
     """Return the rounds that were run, those left out because of interference included; 1 if none is known."""
-    told = (one for one in answer.warnings if one.code is Code.CONFIRMATION_INTERFERENCE)
+    codes = (Code.CONFIRMATION_INTERFERENCE, Code.LONE_RATE_INTERFERENCE)
+    told = (one for one in answer.warnings if one.code in codes)
     parts = (part for one in told if isinstance(some := one.numbers.get("rounds"), tuple) for part in some)
     return max((int(part.figure("rounds", 1.0)) for part in parts if isinstance(part, Notice)), default=1)
 

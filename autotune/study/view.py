@@ -79,9 +79,7 @@ class StudyView:
         return {id(trial): verdict for trial, verdict in self.judged}
 
 
-def load_view(
-    folder: Path, trials: tuple[Trial, ...] | None = None, *, reads_answer: bool = True
-) -> StudyView:  # fmt: skip
+def load_view(folder: Path, trials: tuple[Trial, ...] | None = None, *, reads_answer: bool = True) -> StudyView:
     """Read a study, except its `trials` if they are already known. Raises `StudyNotFound` and `StudyError`.
 
     Without `reads_answer` best.json is left out, because it is damaged.

@@ -94,6 +94,8 @@ SAID = [
      'The ranks never had the same values of Tables.table.weight after an optimizer step: right for parts of a model that each rank has for itself, wrong for copies of one model. `autotune check` says what was seen; let DistributedDataParallel wrap what is to be equal, and broadcast buffers.'),
     (notice(Code.CONFIGURATIONS_FAILED, count=2, outcome="hung", crashed=1, accidents=3),
      '2 configurations hung, and 1 crashed: their speed is not known. `autotune explain STUDY --measure` tries again the settings of 3 configurations that only hung or crashed.'),
+    (notice(Code.LONE_RATE_INTERFERENCE, rounds=(notice(Code.SLOWED_ROUNDS, configuration='64×1', slowed=1, rounds=1),)),
+     'The rate is probably too low: there was interference in too many probes: 64×1 in 1 of 1. Close other work and run the same command again.'),
     (notice(Code.GLOBAL_BATCH_HELD, batch=64),
      'global batch held at 64'),
     (notice(Code.EXACT),
