@@ -1,17 +1,22 @@
-"""The installed modules that a target's file imports before anything else: a fork server may import them in advance.
+"""What a target's file imports and sets before anything else: a fork server may do it in advance.
 
 It never imports code of the user, which may change between two probes, nor anything that follows such code, which may
-set a variable that a library reads when it is imported. So nothing counts after the first statement that is not an
-import of installed or standard modules. The file is parsed and not run.
+set a variable that a library reads when it is imported. So nothing counts after the first statement that is neither an
+import of installed or standard modules nor `os.environ["NAME"] = "text"`. The file is parsed and not run.
+
+torch is imported before the target, in a fresh process, too. What the file sets for it at its top, such as
+OMP_NUM_THREADS, would come too late, so that processes start with it.
 """
 
 from __future__ import annotations
 
 import ast
+import os
 import re
 import sys
 from importlib.machinery import PathFinder, all_suffixes
 from pathlib import Path
+from typing import NamedTuple
 
 from autotune.core import codec
 from autotune.core.forking import MESSAGE_BYTES, Imports
@@ -19,9 +24,19 @@ from autotune.errors import AutotuneError
 from autotune.targets.commands.program import read
 from autotune.targets.installed import is_installed
 from autotune.targets.reference import TargetPlace, parse
+from autotune.targets.variables import is_read_early
 
 WITH_OPTIMIZERS = "import torch._dynamo"  # the first optimizer imports it, in half a second
 _SUFFIXES = tuple(all_suffixes())
+_UNREADABLE = (AutotuneError, OSError, ValueError, SyntaxError, RecursionError, MemoryError)  # last two: the parser's
+
+
+class _Assignment(NamedTuple):
+    """`os.environ["NAME"] = "text"`, or `os.environ.setdefault("NAME", "text")`."""
+
+    name: str
+    text: str
+    is_default: bool
 
 
 def imports_of(target: str | None) -> Imports:
@@ -29,16 +44,41 @@ def imports_of(target: str | None) -> Imports:
     try:
         imports = _imports(None if target is None else parse(target))
         is_short = len(codec.encode(imports)) <= MESSAGE_BYTES
-    except (AutotuneError, OSError, ValueError, SyntaxError, RecursionError, MemoryError):  # last two: the parser's
+    except _UNREADABLE:
         return Imports()
     return imports if is_short else Imports()
+
+
+def variables_of(target: str | None) -> dict[str, str]:
+    """Return what the target's file sets before it imports torch, of the variables that torch reads when imported.
+
+    Only plain texts count, set outside of functions and conditions before the first import of an installed module.
+    """
+    try:
+        reference = parse(target) if target else None
+        file = _file(reference) if reference else None
+        return _set_early(ast.parse(file.read_text())) if file else {}
+    except _UNREADABLE:
+        return {}
+
+
+def _set_early(tree: ast.Module) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for statement in tree.body:
+        if not all(_is_standard(name) for part in ast.walk(statement) for name in _packages(part)):
+            break
+        if (assigned := _assignment(statement)) and is_read_early(assigned.name):
+            is_kept = assigned.is_default and (assigned.name in found or assigned.name in os.environ)
+            found |= {} if is_kept else {assigned.name: assigned.text}
+    return found
 
 
 def _imports(reference: TargetPlace | None) -> Imports:
     file = None if reference is None else _file(reference)
     text = "" if file is None else file.read_text()
     tree = ast.parse(text)
-    if re.search(r"\b(environ|putenv)\b", text) and "TORCH" in text:  # which torch._dynamo reads
+    known = sum(_assignment(statement) is not None for statement in tree.body)
+    if len(re.findall(r"\b(?:environ|putenv)\b", text)) > known and "TORCH" in text:  # which torch._dynamo reads
         return Imports()
     beside = _modules_in(file.parent if file and not (reference and reference.module) else Path.cwd())
     return Imports(
@@ -56,10 +96,13 @@ def _modules_in(folder: Path) -> set[str]:
 
 
 def _leading(tree: ast.Module, beside: set[str]) -> tuple[str, ...]:
-    found = []
+    early, found = _set_early(tree), list[str]()
     for statement in tree.body:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             continue  # the docstring
+        if assigned := _assignment(statement):
+            found += [] if assigned.name in early else [f"import os; {ast.unparse(statement)}"]
+            continue
         names = _packages(statement)
         if not names or not all(name not in beside and (_is_standard(name) or _is_installed(name)) for name in names):
             break
@@ -68,13 +111,33 @@ def _leading(tree: ast.Module, beside: set[str]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _packages(statement: ast.stmt) -> list[str]:
+def _packages(statement: ast.AST) -> list[str]:
     """Return the top packages that an import statement names; none for any other statement."""
     if isinstance(statement, ast.Import):
         return [alias.name.partition(".")[0] for alias in statement.names]
     if isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
         return [statement.module.partition(".")[0]]
     return []
+
+
+def _assignment(statement: ast.stmt) -> _Assignment | None:
+    """Return what the statement sets in `os.environ`; None for any other statement."""
+    match statement:
+        case ast.Assign(
+            targets=[ast.Subscript(value=place, slice=ast.Constant(value=str(name)))],
+            value=ast.Constant(value=str(text)),
+        ):
+            is_default = False
+        case ast.Expr(
+            value=ast.Call(
+                func=ast.Attribute(value=place, attr="setdefault"),
+                args=[ast.Constant(value=str(name)), ast.Constant(value=str(text))],
+            )
+        ):
+            is_default = True
+        case _:
+            return None
+    return _Assignment(name, text, is_default) if ast.unparse(place) == "os.environ" else None
 
 
 def _is_standard(name: str) -> bool:

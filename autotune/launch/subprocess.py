@@ -33,6 +33,7 @@ from autotune.knobs import environ
 from autotune.launch.base import REQUEST, RESULT
 from autotune.launch.files import log_tail, new_pipe, open_log, store, take_outputs_away, tidy
 from autotune.launch.fork_servers import Forked, ForkServer, ForkServers, NoForkServer
+from autotune.launch.imports import variables_of
 from autotune.launch.monitor import Monitor
 from autotune.launch.oom import oom_kills
 from autotune.launch.probe_end import ProbeEnd, judge_end, timed, told_of_kills, with_evidence
@@ -105,7 +106,8 @@ class SubprocessLauncher:
         forking. A failure that a fresh one has had, too, is not doubted again.
         """
         try:
-            with servers.lent(request, self._environment(request)) as fork_server:
+            early = hygiene.before_imports(request, self._environment(request))  # the rest is set after the fork
+            with servers.lent(request, early) as fork_server:
                 try:
                     result, ending = self._result(request, folder, fork_server)
                 except NoForkServer as error:
@@ -144,7 +146,8 @@ class SubprocessLauncher:
         values = request.process_config().values
         shared = threads_of_a_rank(request) if of_ranks(request) and "OMP_NUM_THREADS" not in os.environ else {}
         own = {**_ENVIRON, CORES: str(usable_cores())}
-        return {**os.environ, **own, **shared, **self._environ, **hygiene.environ(request), **environ(values)}
+        early = variables_of(request.target)
+        return {**os.environ, **own, **shared, **early, **self._environ, **hygiene.environ(request), **environ(values)}
 
     def _run(self, request: Request[Any], folder: Path, fork_server: ForkServer | None) -> ProbeEnd:
         """Run one process from the request to its end, after which no process is left.

@@ -38,16 +38,15 @@ def short_budget(
 ) -> str:  # fmt: skip
     """Return that the time left is too short for a search with a confirmation; empty if it suffices.
 
-    For a command, the time until now counts for the first probe only, which may take as long again: most of it goes
-    into what its script imports and prepares for the first time, before the process of the inspection is forked
-    (`launch/fork_servers.py`). That first probe shows more (`tuning/opening.py`). `gone_seconds` are those of the
-    budget since the search began.
+    For a command, the time of the inspection counts for the first probe only, which may take as long again: most of it
+    goes into what its script prepares, some of it for the first time. That first probe shows more
+    (`tuning/opening.py`). `gone_seconds` are those of the budget since the search began.
     """
     is_cold = is_command(settings.target)
     probe = _probe_seconds(settings.target, inspection_seconds, step_seconds, fewest_steps, MEASURED)
     budget, after_baseline = settings.time_budget_seconds, 1 + probe_count(1, FEWEST_ROUNDS, 1)
     count = 1 + after_baseline * (len(space.configs) > 1)
-    left, first_probe = budget - gone_seconds, probe + max(inspection_seconds, gone_seconds) * is_cold
+    left, first_probe = budget - gone_seconds, probe + inspection_seconds * is_cold
     if left >= first_probe + (count - 1) * probe:
         return ""
     late = f"may end {format_seconds(first_probe - left)} late: nothing is begun after that"

@@ -8,16 +8,26 @@ import re
 from autotune.errors import EnvironmentUnfit
 
 _READ = re.compile(r"TORCH|PYTORCH|(OMP|MKL|KMP|GOMP|OPENBLAS|CUDA|NCCL|TRITON)_")
-_SET_BY_MANY = {"KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK"}  # by scikit-learn: after torch in a fresh process, too
+_READ_LATER = {  # or set after torch is imported in a fresh process, too
+    "CUDA_VISIBLE_DEVICES",  # read when a device is first used
+    "KMP_DUPLICATE_LIB_OK",  # set by scikit-learn
+    "KMP_INIT_AT_FORK",
+    "PYTORCH_NVML_BASED_CUDA_CHECK",  # set by lightning; `torch.cuda.is_available` reads it at each call
+}
 _SET_BY_TORCH = "TORCHINDUCTOR_CACHE_DIR"  # when torch._dynamo is imported
 
 _at_fork: dict[str, str] | None = None  # None: nothing was imported early
 _later: dict[str, str] = {}
 
 
+def is_read_early(name: str) -> bool:
+    """Return whether torch or a library of its reads the variable when it is imported."""
+    return bool(_READ.match(name)) and name not in _READ_LATER
+
+
 def read_early() -> dict[str, str]:
     """Return the variables that are set now and that libraries read when they are imported."""
-    return {name: os.environ[name] for name in os.environ if _READ.match(name) and name not in _SET_BY_MANY}
+    return {name: os.environ[name] for name in os.environ if is_read_early(name)}
 
 
 def changed_variable(before: dict[str, str]) -> str:
@@ -49,12 +59,6 @@ def hold() -> None:
     """Note the present variables: from now on, changes come too late in this process and its forks."""
     global _at_fork
     _at_fork = read_early()
-
-
-def accept() -> None:
-    """Note the variables again, if they were noted: changes since then are ours, and come in time."""
-    if _at_fork is not None:
-        hold()
 
 
 def set_ours(name: str, value: str) -> None:

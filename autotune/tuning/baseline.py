@@ -62,18 +62,27 @@ def measure_baseline(context: SearchContext) -> None:
 
 
 def describe_seconds(result: ProbeResult) -> str:
-    """Return a sentence on where the time of a long probe goes; empty if training takes most of the time."""
+    """Return a sentence on where the time of a long probe goes; empty for one that mostly starts, as it has to."""
     if result.measurement is None or result.elapsed_seconds < LONG_PROBE_SECONDS:
         return ""
     measured, starting = result.measurement, starting_seconds(result)
     training = result.elapsed_seconds - starting
     if training < MOST_OF_IT * result.elapsed_seconds:
-        return ""
+        return _why_starting(result, starting)
     step = sum(measured.step_seconds) / measured.steps
     waiting = f", {format_share(measured.data_wait_share)} of it waiting for data" if measured.data_wait_share else ""
     return (
         f"A probe takes {format_seconds(result.elapsed_seconds)} here: {format_seconds(training)} of training with "
         f"{format_durations(step)} a step{waiting}, and {format_seconds(starting)} to start."
+    )
+
+
+def _why_starting(result: ProbeResult, seconds: float) -> str:
+    if not (why := result.isolation_reason):
+        return ""
+    why = f"each is a fresh process, because {why}" if result.isolation == "fresh" else why
+    return (
+        f"A probe takes {format_seconds(result.elapsed_seconds)} here, {format_seconds(seconds)} of it to start: {why}."
     )
 
 

@@ -21,18 +21,34 @@ import pytest
 from autotune.core import codec
 from autotune.core.forking import Imports, Ready
 from autotune.core.records import Config
-from autotune.core.requests import ProbeBudget, ProbeRequest
+from autotune.core.requests import InspectRequest, ProbeBudget, ProbeRequest
 from autotune.core.results import Outcome, ProbeResult
 from autotune.knobs import defaults
 from autotune.launch import fork_servers
-from autotune.launch.imports import WITH_OPTIMIZERS, imports_of
+from autotune.launch.imports import WITH_OPTIMIZERS, imports_of, variables_of
 from autotune.launch.subprocess import SubprocessLauncher
+from autotune.targets.commands import hygiene
 from tests.faults.conftest import MARK, marked
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="fork servers need Linux")
 SHORT = ProbeBudget(
     min_seconds=0.05, max_seconds=0.2, min_warmup_seconds=0.0, max_compute_seconds=0.05, max_loader_seconds=0.05
 )
+SCRIPT = """
+import os
+import torch
+from torch import nn
+
+model = nn.Linear(8, 2)
+optimizer = torch.optim.SGD(model.parameters())
+dataset = torch.utils.data.TensorDataset(torch.randn(512, 8), torch.randint(2, (512,)))
+open("gpus.txt", "w").write(repr(os.environ.get("CUDA_VISIBLE_DEVICES")))
+for _ in range(1000):
+    for images, labels in torch.utils.data.DataLoader(dataset, batch_size=8):
+        optimizer.zero_grad()
+        nn.functional.cross_entropy(model(images), labels).backward()
+        optimizer.step()
+"""
 PROCESS_MADVISE, MADV_PAGEOUT = 440, 21  # asm-generic/unistd.h, asm-generic/mman-common.h: Linux 5.10
 TARGET = """
 import torch
@@ -280,6 +296,27 @@ def test_each_set_of_variables_that_are_read_at_start_has_its_fork_server(
     assert len(forking.fork_servers.running) == 2
 
 
+@pytest.mark.parametrize(("gpus", "count"), [((), 1), (("a GPU",), 2)])
+def test_a_command_s_inspection_and_its_probes_on_the_cpu_share_a_fork_server_where_there_is_no_gpu_to_hide(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gpus: tuple[str, ...], count: int
+) -> None:
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(hygiene, "gpus", lambda: gpus)
+    monkeypatch.chdir(tmp_path)
+    Path("train.py").write_text(SCRIPT)
+    target, config = "-- python train.py", Config(values=defaults() | {"batch_size": 8})
+    requests = InspectRequest(target=target), ProbeRequest(target=target, config=config, device="cpu", budget=SHORT)
+    with SubprocessLauncher(isolation="fork") as launcher:
+        seen = []
+        for request in requests:
+            result = launcher.run(request, tmp_path)
+            seen.append((result.outcome, result.isolation, Path("gpus.txt").read_text()))
+
+        assert launcher.fork_servers is not None
+        assert len(launcher.fork_servers.running) == count
+    assert seen == [(Outcome.OK, "fork", "None"), (Outcome.OK, "fork", "''")]
+
+
 def test_the_fork_server_is_gone_with_its_launcher(child_command: tuple[str, ...], tmp_path: Path) -> None:
     with SubprocessLauncher(command=child_command, environ={MARK: str(tmp_path)}, isolation="fork") as launcher:
         ask(launcher, tmp_path)
@@ -353,6 +390,31 @@ def test_a_target_that_sets_a_variable_of_torch_is_believed_of_fresh_processes_o
     assert "the target sets TORCH_COMPILE_DISABLE" in results[1].isolation_reason
 
 
+@pytest.mark.parametrize("isolation", ["fork", "fresh"])
+def test_threads_that_a_file_asks_for_before_it_imports_torch_are_those_of_its_training(
+    probing: SimpleNamespace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, isolation: str
+) -> None:
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    seen = f"open({str(tmp_path / 'threads.txt')!r}, 'w').write(str(torch.get_num_threads()))"
+
+    result = probing.of(f"import os\nos.environ['OMP_NUM_THREADS'] = '1'\n{TARGET}\n{seen}\n", isolation)
+
+    assert (result.outcome, result.isolation) == (Outcome.OK, isolation)
+    assert (tmp_path / "threads.txt").read_text() == "1"  # of one core or more
+
+
+@pytest.mark.parametrize(
+    "statement",
+    ["from lightning import Trainer", "from transformers import Trainer", "from accelerate import Accelerator"],
+)
+def test_frameworks_are_imported_once_for_all_probes(probing: SimpleNamespace, statement: str) -> None:
+    pytest.importorskip(statement.split()[1])
+
+    result = probing.of(f"{statement}\n{TARGET}")
+
+    assert (result.outcome, result.isolation, result.isolation_reason) == (Outcome.OK, "fork", "")
+
+
 def test_an_import_that_makes_forks_unsafe_is_left_to_the_probes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -397,7 +459,10 @@ def test_only_imports_that_come_before_anything_else_are_made_by_the_fork_server
         "import torch\nimport no_such_module_anywhere\nimport numpy\n": 1,
         "x = 1\nimport torch\n": 0,
         "def broken(": -1,
-        "import torch\nimport os\nos.environ['TORCH_LOGS'] = 'all'\n": -1,
+        "import torch\nimport os\nos.environ['TORCH_LOGS'] = str('all')\n": -1,
+        "import os\nos.environ['OMP_NUM_THREADS'] = '1'\nos.environ['PYTORCH_ALLOC_CONF'] = ''\nimport torch\n": 1,
+        "import os\nimport torch\nos.environ['HF_HUB_OFFLINE'] = '1'\nimport numpy\n": 3,
+        "import os\nos.environ['HF_HUB_OFFLINE'] = str(1)\nimport torch\n": 0,
     }
 
     found = {}
@@ -406,6 +471,34 @@ def test_only_imports_that_come_before_anything_else_are_made_by_the_fork_server
         found[text] = len(imports_of(str(file)).statements) - 1
 
     assert found == tops
+
+
+def test_what_a_file_sets_before_its_first_import_of_an_installed_module_is_known(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MKL_NUM_THREADS", "8")
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    file = tmp_path / "model.py"
+    tops = {
+        "import os, sys\nsys.path.append('x')\nos.environ['OMP_NUM_THREADS'] = '1'\nimport torch\n": ["1"],
+        "import os\nos.environ['OMP_NUM_THREADS'] = '1'\nos.environ['OMP_NUM_THREADS'] = '2'\nimport torch\n": ["2"],
+        "import os\nos.environ.setdefault('OMP_NUM_THREADS', '1')\nimport torch\n": ["1"],
+        "import os\nos.environ.setdefault('MKL_NUM_THREADS', '1')\nimport torch\n": [],
+        "import os, torch\nos.environ['OMP_NUM_THREADS'] = '1'\n": [],
+        "import os\ntry:\n    import torch\nfinally:\n    pass\nos.environ['OMP_NUM_THREADS'] = '1'\n": [],
+        "import os\nif os.getpid() == 1:\n    os.environ['OMP_NUM_THREADS'] = '1'\nimport torch\n": [],
+        "import os\nos.environ['HF_HUB_OFFLINE'] = '1'\nimport torch\n": [],  # the file sets it in time
+        "import os\nos.environ['PYTHONHASHSEED'] = '1'\nimport torch\n": [],  # too late, in the user's run, too
+        "def broken(": [],
+    }
+
+    found = {}
+    for text in tops:
+        file.write_text(text)
+        found[text] = list(variables_of(str(file)).values())
+
+    assert found == tops
+    assert variables_of(None) == variables_of(str(tmp_path / "absent.py")) == {}
 
 
 @pytest.mark.parametrize("text", ["x = " + "-" * 20000 + "1", "x = " + "+".join("1" * 50000), "(" * 1000, "\0"])

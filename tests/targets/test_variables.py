@@ -40,3 +40,10 @@ def test_what_was_hidden_is_shown_and_no_change():
     variables.check()
 
     assert os.environ[SET_BY_TORCH] == "cache-of-torch"
+
+
+@pytest.mark.parametrize("name", ["CUDA_VISIBLE_DEVICES", "PYTORCH_NVML_BASED_CUDA_CHECK"])
+def test_what_torch_reads_only_when_it_looks_for_a_gpu_is_not_set_too_late(monkeypatch, name):
+    monkeypatch.setenv(name, "1")  # the second is set by `import lightning`
+
+    variables.check()

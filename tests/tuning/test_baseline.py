@@ -50,3 +50,16 @@ def test_a_search_of_what_ends_too_early_says_that_its_change_needs_a_new_study(
 def test_a_short_probe_and_one_that_mostly_starts_tell_nothing():
     assert describe_seconds(_took(3.0, 0.4)) == ""
     assert describe_seconds(_took(12.0, 9.0)) == ""
+
+
+@pytest.mark.parametrize(
+    ("isolation", "why", "told"),
+    [
+        ("fresh", "the target sets X", "each is a fresh process, because the target sets X."),
+        ("fork", "each imports the rest anew, for a thread", "each imports the rest anew, for a thread."),
+    ],
+)
+def test_a_probe_that_mostly_starts_says_why_its_imports_are_not_shared(isolation, why, told):
+    result = msgspec.structs.replace(_took(12.0, 9.0), isolation=isolation, isolation_reason=why)
+
+    assert describe_seconds(result) == f"A probe takes 12 s here, 9.0 s of it to start: {told}"

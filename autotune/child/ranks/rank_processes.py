@@ -27,7 +27,6 @@ from autotune.machine.host import process_bytes
 from autotune.machine.interference import LEADER
 from autotune.machine.nvml import VISIBLE_DEVICES
 from autotune.precision.records import PrecisionCheckRequest
-from autotune.targets import variables
 from autotune.targets.commands.command import Command, is_command
 from autotune.targets.commands.distributed import Launch
 from autotune.targets.commands.program import configured
@@ -203,8 +202,7 @@ class LocalRanks:
         if pid:
             return pid
         try:
-            os.environ.update(environ)
-            variables.accept()  # CUDA_VISIBLE_DEVICES comes in time: a GPU is chosen when the device is first used
+            os.environ.update(environ)  # CUDA_VISIBLE_DEVICES comes in time: a GPU is chosen when first used
             self._become(self._folder)
         except BaseException:  # this is the main function of a forked process: no code above it may run on
             traceback.print_exc()

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from autotune.core.requests import Request
-from autotune.machine.nvml import VISIBLE_DEVICES
+from autotune.machine.nvml import VISIBLE_DEVICES, gpus
 from autotune.targets.commands.command import is_command
 
 INJECTED = str(Path(__file__).with_name("injected"))  # loaded first by every Python process that is started
@@ -35,6 +36,16 @@ def environ(request: Request[Any]) -> dict[str, str]:
     if not is_command(request.target or ""):
         return {}
     return QUIET | ({VISIBLE_DEVICES: ""} if request.device == "cpu" else {})
+
+
+def before_imports(request: Request[Any], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of a process's `environment` that it needs before its first import.
+
+    A probe on the CPU hides GPUs, which an inspection, whose device is not known yet, does not. Without an NVIDIA GPU
+    no library finds one while it is imported, so that both may fork from one process that has imported the libraries.
+    """
+    is_late = VISIBLE_DEVICES in environ(request) and VISIBLE_DEVICES not in os.environ and not gpus()
+    return {name: text for name, text in environment.items() if not (is_late and name == VISIBLE_DEVICES)}
 
 
 def python_path() -> str:
