@@ -133,6 +133,7 @@ def _result(request: Request[Any], progress: Progress, started: str, handler: Re
         os.environ.update(environ(request.process_config().values))  # the OpenMP runtime reads it once, with torch
         if handler is None:
             _import_torch()
+            variables.note_threads()
             handler = _handler_of(request)
         result = handler(request, progress=progress)
         progress.phase("done")

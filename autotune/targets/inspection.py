@@ -18,7 +18,7 @@ from autotune.knobs import KNOBS, defaults, found, plan_of, worker_knob
 from autotune.knobs.base import SHORT_CYCLE, Plan
 from autotune.knobs.declared import declaring
 from autotune.targets import data as sources
-from autotune.targets import kinds, switches
+from autotune.targets import kinds, switches, variables
 from autotune.targets.asking_for_loader_worker import asking_for_loader_worker
 from autotune.targets.attention import Attention
 from autotune.targets.base import Order, Session, Step, Watch, check_effect
@@ -65,6 +65,7 @@ def inspect(
     is_command = reference.command is not None
     told = [*rank_check_lines.untuned_parallelism(reference.file)]  # a command tells of its script itself
     told += [CheckLine(name=one.name, text=described(one, of_command=is_command)) for one in declared]
+    told += variables.late_threads()
     return replace(facts, declared=declared, check_lines=(*facts.check_lines, *told))
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 
+from autotune.core.records import CheckLine
 from autotune.errors import EnvironmentUnfit
 
 _READ = re.compile(r"TORCH|PYTORCH|(OMP|MKL|KMP|GOMP|OPENBLAS|CUDA|NCCL|TRITON)_")
@@ -16,6 +17,9 @@ _READ_LATER = {  # or set after torch is imported in a fresh process, too
 }
 _SET_BY_TORCH = "TORCHINDUCTOR_CACHE_DIR"  # when torch._dynamo is imported
 
+_THREADS = re.compile(r"(OMP|MKL|OPENBLAS)_NUM_THREADS$")
+
+_with_torch: dict[str, str] | None = None  # numbers of threads, as torch found them; None: it was not imported by us
 _at_fork: dict[str, str] | None = None  # None: nothing was imported early
 _later: dict[str, str] = {}
 
@@ -34,6 +38,27 @@ def changed_variable(before: dict[str, str]) -> str:
     """Return the first of those variables that differs from `before`; empty if none does."""
     now = read_early()
     return min((name for name in before.keys() | now.keys() if before.get(name) != now.get(name)), default="")
+
+
+def note_threads() -> None:
+    """Note the numbers of threads that torch has just read."""
+    global _with_torch
+    _with_torch = _threads()
+
+
+def late_threads() -> list[CheckLine]:
+    """Return a line if the target has set a number of threads since, which torch ignores then; else none."""
+    before = _threads() if _with_torch is None else _with_torch
+    late = [f"{name}={text}" for name, text in _threads().items() if before.get(name) != text]
+    if not late:
+        return []
+    text = f"{' and '.join(late)}, set by your code, has no effect in a probe, where torch is imported before it"
+    shell = f"if your training sets it before it imports torch, set it in the shell: {' '.join(late)} autotune ..."
+    return [CheckLine(name="threads", text=text, override=shell, needs_attention=True)]
+
+
+def _threads() -> dict[str, str]:
+    return {name: os.environ[name] for name in sorted(os.environ) if _THREADS.match(name)}
 
 
 def hide(before: dict[str, str]) -> None:

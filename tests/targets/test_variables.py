@@ -47,3 +47,18 @@ def test_what_torch_reads_only_when_it_looks_for_a_gpu_is_not_set_too_late(monke
     monkeypatch.setenv(name, "1")  # the second is set by `import lightning`
 
     variables.check()
+
+
+def test_a_number_of_threads_that_torch_has_not_seen_is_a_line_of_check(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    monkeypatch.setenv("MKL_NUM_THREADS", "2")
+    monkeypatch.setattr(variables, "_with_torch", None)
+    variables.note_threads()
+    assert variables.late_threads() == []
+
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+
+    (line,) = variables.late_threads()
+    assert line.text.startswith("OMP_NUM_THREADS=1, set by your code, has no effect in a probe")
+    assert "OMP_NUM_THREADS=1 autotune" in line.override
+    assert line.needs_attention
