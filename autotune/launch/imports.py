@@ -2,7 +2,8 @@
 
 It never imports code of the user, which may change between two probes, nor anything that follows such code, which may
 set a variable that a library reads when it is imported. So nothing counts after the first statement that is neither an
-import of installed or standard modules nor `os.environ["NAME"] = "text"`. The file is parsed and not run.
+import of installed or standard modules, nor `os.environ["NAME"] = "text"`, nor hides warnings. If that imports a module
+of the user's, what this imports at its top counts, too. Files are parsed and not run.
 
 torch is imported before the target, in a fresh process, too. What the file sets for it at its top, such as
 OMP_NUM_THREADS, would come too late, so that processes start with it.
@@ -14,6 +15,7 @@ import ast
 import os
 import re
 import sys
+from collections.abc import Mapping
 from importlib.machinery import PathFinder, all_suffixes
 from pathlib import Path
 from typing import NamedTuple
@@ -80,9 +82,10 @@ def _imports(reference: TargetPlace | None) -> Imports:
     known = sum(_assignment(statement) is not None for statement in tree.body)
     if len(re.findall(r"\b(?:environ|putenv)\b", text)) > known and "TORCH" in text:  # which torch._dynamo reads
         return Imports()
-    beside = _modules_in(file.parent if file and not (reference and reference.module) else Path.cwd())
+    folder = file.parent if file and not (reference and reference.module) else Path.cwd()
+    beside = _modules_in(folder)
     return Imports(
-        statements=(WITH_OPTIMIZERS, *_leading(tree, beside)),
+        statements=(WITH_OPTIMIZERS, *_Beginning(folder, beside, _set_early(tree)).of(tree)[0]),
         program=reference.label if reference else "",
         beside=tuple(sorted(beside)),
     )
@@ -95,20 +98,69 @@ def _modules_in(folder: Path) -> set[str]:
     return {name for name in files | packages if name.isidentifier()}
 
 
-def _leading(tree: ast.Module, beside: set[str]) -> tuple[str, ...]:
-    early, found = _set_early(tree), list[str]()
-    for statement in tree.body:
-        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-            continue  # the docstring
-        if assigned := _assignment(statement):
-            found += [] if assigned.name in early else [f"import os; {ast.unparse(statement)}"]
-            continue
-        names = _packages(statement)
-        if not names or not all(name not in beside and (_is_standard(name) or _is_installed(name)) for name in names):
-            break
-        if not all(map(_is_standard, names)):
-            found.append(ast.unparse(statement))
-    return tuple(found)
+class _Beginning:
+    """What files import and set before anything else. `set_before`: variables that the process starts with."""
+
+    def __init__(self, folder: Path, beside: set[str], set_before: Mapping[str, str]) -> None:
+        self._folder, self._beside, self._set_before = folder, beside, set_before
+        self._files = set[Path]()  # that were looked at: they may import one another
+
+    def of(self, tree: ast.Module) -> tuple[list[str], bool]:
+        """Return the statements, and whether they are all that the file does."""
+        found: list[str] = []
+        for statement in tree.body:
+            if _changes_nothing(statement):
+                continue
+            if assigned := _assignment(statement):
+                found += [] if assigned.name in self._set_before else [f"import os; {ast.unparse(statement)}"]
+                continue
+            names = _packages(statement)
+            if not names or not all(map(self._is_of_others, names)):
+                return found + self._of_own(statement), False
+            found += [] if all(map(_is_standard, names)) else [ast.unparse(statement)]
+        return found, True
+
+    def _of_own(self, statement: ast.stmt) -> list[str]:
+        """Return the statements at the top of the module of the user's that this statement imports."""
+        found: list[str] = []
+        for file in _own_files(statement, self._folder):
+            text = file.read_text()
+            if file in self._files or "environ" in text or "putenv" in text:
+                break
+            self._files.add(file)
+            statements, is_all = self.of(ast.parse(text))
+            found += statements
+            if not is_all:
+                break
+        return found
+
+    def _is_of_others(self, name: str) -> bool:
+        return name not in self._beside and (_is_standard(name) or _is_installed(name))
+
+
+def _own_files(statement: ast.stmt, folder: Path) -> list[Path]:
+    """Return the files that the import of one module of the user's runs, in turn; none for any other statement."""
+    if isinstance(statement, ast.Import) and len(statement.names) == 1:
+        path = statement.names[0].name
+    elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+        path = statement.module
+    else:
+        return []
+    *packages, last = path.split(".")
+    places = [folder.joinpath(*packages[: count + 1]) / "__init__.py" for count in range(len(packages))]
+    module = folder.joinpath(*packages, last)
+    places.append(file if (file := module.with_suffix(".py")).is_file() else module / "__init__.py")
+    return [place for place in places if place.is_file()]
+
+
+def _changes_nothing(statement: ast.stmt) -> bool:
+    """Return whether an import after the statement is as one before it: after a docstring, or with fewer warnings."""
+    match statement:
+        case ast.Expr(value=ast.Constant()):
+            return True
+        case ast.Expr(value=ast.Call(func=called, args=[ast.Constant(value="ignore"), *_])):
+            return ast.unparse(called) in ("warnings.filterwarnings", "warnings.simplefilter")
+    return False
 
 
 def _packages(statement: ast.AST) -> list[str]:

@@ -463,6 +463,8 @@ def test_only_imports_that_come_before_anything_else_are_made_by_the_fork_server
         "import os\nos.environ['OMP_NUM_THREADS'] = '1'\nos.environ['PYTORCH_ALLOC_CONF'] = ''\nimport torch\n": 1,
         "import os\nimport torch\nos.environ['HF_HUB_OFFLINE'] = '1'\nimport numpy\n": 3,
         "import os\nos.environ['HF_HUB_OFFLINE'] = str(1)\nimport torch\n": 0,
+        "import warnings\nwarnings.filterwarnings('ignore', category=UserWarning)\nimport torch\n": 1,
+        "import warnings\nwarnings.simplefilter('error')\nimport torch\n": 0,
     }
 
     found = {}
@@ -499,6 +501,39 @@ def test_what_a_file_sets_before_its_first_import_of_an_installed_module_is_know
 
     assert found == tops
     assert variables_of(None) == variables_of(str(tmp_path / "absent.py")) == {}
+
+
+def test_what_the_first_module_of_the_user_s_imports_at_its_top_is_imported_once_too(tmp_path: Path) -> None:
+    files = {
+        "mine/__init__.py": '"""Doc."""\n',
+        "mine/net.py": "import numpy\nimport loop\n",
+        "loop.py": "import psutil\nfrom mine.net import Net\nimport pytest\n",  # they import one another
+        "with_code.py": "import numpy\nprint()\nimport psutil\n",
+        "setting.py": "import os, numpy\nos.environ['A'] = '1'\n",
+        "wide/__init__.py": "import numpy\nprint()\n",
+        "wide/net.py": "import psutil\n",
+    }
+    for name, text in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    tops = {
+        "from mine.net import Net": ["numpy", "psutil"],
+        "import mine.net": ["numpy", "psutil"],
+        "import with_code": ["numpy"],
+        "import setting": [],
+        "from wide.net import Net": ["numpy"],
+        "import mine": [],
+        "from . import net": [],
+        "import with_code, loop": [],
+    }
+
+    found = {}
+    for text in tops:
+        (tmp_path / "model.py").write_text(f"import torch\n{text}\nimport pytest\n")
+        _, *more = imports_of(str(tmp_path / "model.py")).statements
+        found[text] = [statement.removeprefix("import ") for statement in more][1:]
+
+    assert found == tops
 
 
 @pytest.mark.parametrize("text", ["x = " + "-" * 20000 + "1", "x = " + "+".join("1" * 50000), "(" * 1000, "\0"])
