@@ -98,9 +98,12 @@ class ExportedData:
             parts.append("sampler=DistributedSampler(dataset, drop_last=True)" if self.is_sampled else "shuffle=True")
         parts += ["collate_fn=collate"] * self.has_collate
         made = _called("DataLoader", *parts, *([f"**{spread}"] if spread else _named(options)))
+        notes = ["# drop_last: a last batch that is short is left out, as it was when measured"] * (
+            "drop_last" in options
+        )
         if self.layout == "dict" and not self.has_collate:
-            return f"# rows of a Hugging Face dataset are joined by transformers.default_data_collator\nloader = {made}"
-        return f"loader = {made}"
+            notes.append("# if it is a Hugging Face dataset, add collate_fn=transformers.default_data_collator")
+        return "\n".join((*notes, f"loader = {made}"))
 
     def _own_loader(self, options: Mapping[str, str]) -> str:
         names = ("batch_size", "num_workers") if self.takes_workers else ("batch_size",)

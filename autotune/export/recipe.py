@@ -258,6 +258,7 @@ def _remarks(
         *starting(best, count, framework, data),
         *(ASSUMED,) * (best.facts is None and not is_command(best.target)),
         *_of_a_step(() if best.facts is None else best.facts.update),
+        *_of_optimizers(best, framework, data),
         *(f"Before Python starts: export {name}={shell_word(text)}" for name, text in environ(best.params).items()),
     )
     return tuple(map(plain, said))
@@ -268,6 +269,15 @@ def _of_a_step(names: tuple[str, ...]) -> tuple[str, ...]:
     if "step" in names:
         return ("Losses, backward passes and optimizer steps are those of your step(model, batch, optimizers).",)
     return (f"Your {' and '.join(names)} belong to every optimizer step, as in what was measured.",) * bool(names)
+
+
+def _of_optimizers(best: Recommendation, framework: Framework, data: ExportedData) -> tuple[str, ...]:
+    """Return a remark that `optimizer` of the exported loop stands for several, if it does."""
+    names = best.facts.optimizer.names if best.facts and best.facts.optimizer else ()
+    is_loop = framework in (Framework.TORCH, Framework.ACCELERATE) and not data.own_training
+    if len(names) < 2 or not is_loop:
+        return ()
+    return (f"`optimizer` stands for your {' and '.join(names)}, each made of its own parameters: call each of them.",)
 
 
 def _worded(knob: Knob, best: Recommendation, framework: Framework, device: str) -> Wording:

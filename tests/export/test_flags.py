@@ -55,6 +55,19 @@ def test_a_loop_makes_its_optimizer_with_it():
     assert "# make the optimizer here, from model.parameters(), with fused=True" in _text(Framework.TORCH)
 
 
+@pytest.mark.parametrize(("framework", "is_loop"), [(Framework.TORCH, True), (Framework.LIGHTNING, False)])
+def test_a_loop_says_that_its_optimizer_stands_for_several(framework, is_loop):
+    several = OptimizerFacts(names=("SparseAdam", "Adam"), usual="for-loop", possible=("for-loop",), step_share=0.1)
+
+    said = "`optimizer` stands for your SparseAdam and Adam, each made of its own parameters: call each of them."
+    assert (said in _text(framework, several)) is is_loop
+    assert "`optimizer` stands" not in _text(framework)
+
+
+def test_a_loop_says_why_its_loader_drops_the_last_batch():
+    assert "# drop_last: a last batch that is short is left out, as it was when measured\n" in _text(Framework.TORCH)
+
+
 def test_torchtitan_has_an_argument_for_the_update():
     text = _text(Framework.TORCHTITAN)
 
