@@ -33,7 +33,7 @@ class MemoryUse(Record, frozen=True, kw_only=True):
     context_bytes: int  # that the process held before its first step, besides the model; on a device: not its tensors'
     heap: HeapUse | None = None  # None: on a device, or malloc does not tell
     tensors: Breakdown | None = None  # of a real step; None: a compiled model, whose tensors are not seen
-    optimizer: str = ""  # the class of the first optimizer
+    optimizer: str = ""  # the classes of the optimizers, " and " between them
     states: tuple[StateBytes, ...] = ()  # what other optimizers would keep
     padding: float | None = None  # share of tokens that are padding; None: the batches have neither mask nor padding id
     shapes: Arm | None = None  # the same step on tensors without contents

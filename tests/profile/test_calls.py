@@ -18,7 +18,7 @@ def lines(folder, before, line):
     exec(compile(file.read_text(), str(file), "exec"), known)
     stopwatch = Stopwatch("cpu")
     stopwatch.step()
-    counted = Calls(torch.nn.Linear(1, 1), stopwatch, "cpu", CALLS)
+    counted = Calls([torch.nn.Linear(1, 1)], stopwatch, "cpu", CALLS)
     known["step"]()  # an optimizer makes its state in its first step
     with counted.watched():
         known["step"]()

@@ -41,7 +41,7 @@ def test_a_call_takes_the_same_share_of_a_step_whether_its_core_was_taken_away_o
     monkeypatch.setattr(calls, "moment", lambda: next(moments))
     stopwatch = Stopwatch("cpu")
     stopwatch.step()
-    counted = Calls(known["nn"].Linear(1, 1), stopwatch, "cpu", CALLS)
+    counted = Calls([known["nn"].Linear(1, 1)], stopwatch, "cpu", CALLS)
 
     with counted.watched():
         known["step"](known["torch"].ones(()))

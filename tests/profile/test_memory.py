@@ -134,6 +134,20 @@ def step(model, batch, optimizers):
     assert use.tensors.categories["gradients"] > 0
 
 
+def test_the_state_is_that_of_all_optimizers_and_each_class_is_named_once(tmp_path):
+    optimizers = """
+def optimizer(model):
+    heavy = torch.optim.SGD(model[0].parameters(), lr=0.1, momentum=0.9)
+    return heavy, torch.optim.Adam(model[2].parameters()), torch.optim.Adam(model[4].parameters())
+"""
+
+    use = profiled(tmp_path, MLP + optimizers)[1].memory
+
+    first, second, third = (4 * (i + 1) * o for i, o in ((256, 2048), (2048, 2048), (2048, 8)))
+    assert use.optimizer == "SGD and Adam"
+    assert use.tensors.categories["optimizer state"] == pytest.approx(first + 2 * (second + third), rel=0.01)
+
+
 def test_recomputing_is_told_with_what_it_saves_and_costs(tmp_path):
     asked, result = profiled(tmp_path, TRANSFORMER)
 

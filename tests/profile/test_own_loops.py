@@ -125,6 +125,51 @@ def test_a_line_that_costs_time_is_found_in_a_commands_loop(profiled, kind, line
     assert "train.py:" in first.place
 
 
+# Two models and two optimizers: the generator steps first; its samples for the critic need no gradients.
+TWO_MODELS = """
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+def note(module, inputs, output):  # planted
+    sum(number * number for number in range(20000))
+
+maker, critic = nn.Linear(8, 512), nn.Sequential(nn.Linear(512, 512), nn.Linear(512, 1))
+critic.register_forward_hook(note)
+{optimizers}
+for epoch in range(1000):
+    for (real,) in DataLoader(TensorDataset(torch.randn(64, 512)), batch_size=32):
+        critic(maker(torch.randn(32, 8))).mean().backward()
+        optimizers[0].step()
+        optimizers[0].zero_grad()
+        with torch.no_grad():
+            made = maker(torch.randn(32, 8))  # without gradients
+        (critic(real) - critic(made)).mean().backward()
+        optimizers[-1].step()
+        optimizers[-1].zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "evaluated"),
+    [
+        ("optimizers = [torch.optim.SGD(one.parameters(), lr=0.01) for one in (maker, critic)]", []),
+        (
+            "optimizers = [torch.optim.SGD([*critic.parameters(), *maker.parameters()], lr=0.01)]",
+            ["made = maker(torch.randn(32, 8))  # without gradients"],
+        ),
+    ],
+    ids=["two optimizers", "one optimizer"],
+)
+def test_all_models_that_train_are_looked_at(profiled, optimizers, evaluated):
+    result = profiled(TWO_MODELS.format(optimizers=optimizers))
+
+    assert result.outcome is Outcome.OK, result.failure
+    (hook,) = [one for one in result.slow_lines if one.kind == "hook"]
+    assert hook.code == "def note(module, inputs, output):  # planted"
+    assert [one.code for one in result.slow_lines if one.kind == "evaluating"] == evaluated
+
+
 def test_what_a_commands_dataset_does_is_found(profiled):
     first = expensive_lines(profiled(SCRIPT + LOOP))[0]
 

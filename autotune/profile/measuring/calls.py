@@ -11,7 +11,7 @@ import copy
 import gc
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, MutableMapping
+from collections.abc import Callable, Iterator, MutableMapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -84,13 +84,16 @@ class Calls:
     """Counts and times the calls that make the host wait, copy, write or clean up, by the user's line."""
 
     def __init__(
-        self, model: torch.nn.Module, stopwatch: Stopwatch, device: str, calls: tuple[WatchedCall, ...] = CALLS
-    ) -> None:
-        self._model, self._stopwatch = model, stopwatch
+        self, models: Sequence[torch.nn.Module], stopwatch: Stopwatch, device: str,
+        calls: tuple[WatchedCall, ...] = CALLS, *, feed_each_other: bool = False,
+    ) -> None:  # fmt: skip
+        """`models` train. `feed_each_other`: what one computes without gradients, another may train on, as in a GAN."""
+        self._models, self._stopwatch = models, stopwatch
+        self._evaluated = set[int]() if feed_each_other else {id(one) for one in models}
         self._watched = (*calls, *metrics(), *(() if device == "cpu" else SELECTIONS))
         self._seen: dict[tuple[UserLine, str], _Seen] = {}
         self._of_step = list[tuple[UserLine, Slowness, str, Spent]]()
-        self._evaluation: tuple[UserLine, ThreadMoment] | None = None  # where, and when it began
+        self._evaluation: tuple[torch.nn.Module, UserLine, ThreadMoment] | None = None  # of what, where, since when
         self.is_inside = False  # a call that is counted
         self._collections = Counter[bool]()  # full ones of Python's own, by whether such a call brought them about
         self.sets_to_none = False  # ignore the user's argument of zero_grad
@@ -106,9 +109,10 @@ class Calls:
                 stack.enter_context(replaced(owner, name, watching))
                 for module, known in known_as(call) if isinstance(owner, ModuleType) else ():
                     stack.enter_context(replaced(module, known, watching))
-            for hooks, key, hook, line in hooks_of_users(self._model):
-                hooks[key] = self._watching(hook, "hook", line.function, line)
-                stack.callback(hooks.__setitem__, key, hook)
+            for model in self._models:
+                for hooks, key, hook, line in hooks_of_users(model):
+                    hooks[key] = self._watching(hook, "hook", line.function, line)
+                    stack.callback(hooks.__setitem__, key, hook)
             # The model's call is not replaced: operations inside would then be called from our code. A copy would keep
             # its hooks.
             stack.callback(register_module_forward_pre_hook(self._evaluation_begins).remove)
@@ -182,15 +186,15 @@ class Calls:
 
     def _evaluation_begins(self, model: torch.nn.Module, inputs: Any) -> None:
         """Where the model that trains is called without gradients, everything within counts for that line."""
-        if model is not self._model or self.is_inside or torch.is_grad_enabled():
+        if id(model) not in self._evaluated or self.is_inside or torch.is_grad_enabled():
             return
         line = calling_line(sys._getframe(1))
         if line is not None:
-            self.is_inside, self._evaluation = True, (line, moment())
+            self.is_inside, self._evaluation = True, (model, line, moment())
 
     def _evaluation_ends(self, model: torch.nn.Module, inputs: Any, outputs: Any) -> None:
-        if model is self._model and self._evaluation is not None:
-            line, began = self._evaluation
+        if self._evaluation is not None and self._evaluation[0] is model:
+            _, line, began = self._evaluation
             self._evaluation = None
             self._note(line, "evaluating", "the model", spent(began, moment()))
 

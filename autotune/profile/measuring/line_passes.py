@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -56,12 +56,13 @@ class LinePasses:
     CALLS: tuple[WatchedCall, ...] = CALLS
 
     def __init__(
-        self, device: str, from_the_start: FromTheStart, asked: ProfileRequest, model: Callable[[], torch.nn.Module],
-        optimizers: Callable[[], Iterable[Optimizer]],
+        self, device: str, from_the_start: FromTheStart, asked: ProfileRequest,
+        models: Callable[[], Sequence[torch.nn.Module]], optimizers: Callable[[], Sequence[Optimizer]],
     ) -> None:  # fmt: skip
-        """`model` and `optimizers` are asked for when the first steps were taken."""
+        """`models` and `optimizers` are asked for when the first steps were taken."""
         self._left_on, self._searches = from_the_start
-        self._device, self._seconds, self._model = device, asked.seconds, model
+        self._device, self._seconds = device, asked.seconds
+        self._models, self._optimizers = models, optimizers
         self._limit_bytes = asked.memory_limit_bytes
         self._most_seconds = (
             min(MOST_PASS_SECONDS, MOST_TIMES * asked.seconds) if asked.extent == "whole" else asked.seconds
@@ -76,7 +77,9 @@ class LinePasses:
 
     @cached_property
     def _calls(self) -> Calls:
-        return Calls(self._model(), self.stopwatch, self._device, self.CALLS)
+        models = self._models()
+        are_several = len(models) > 1 and len(self._optimizers()) > 1
+        return Calls(models, self.stopwatch, self._device, self.CALLS, feed_each_other=are_several)
 
     def _steps(
         self, *, least: int, enough: int, seconds: float, each: Callable[[Step], None] = lambda step: None

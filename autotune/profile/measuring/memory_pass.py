@@ -78,7 +78,7 @@ class MemoryPass:
             context_bytes=self._context if self._device == "cpu" else max(0, beside),
             heap=self._heap(),
             tensors=self._tensors,
-            optimizer=type(optimizers[0]).__name__,
+            optimizer=" and ".join(dict.fromkeys(type(one).__name__ for one in optimizers)),
             states=tuple(StateBytes(optimizer=name, bytes=size) for name, size in states.items()),
             padding=self._padding.share,
         )

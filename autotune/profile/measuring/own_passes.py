@@ -20,7 +20,8 @@ from autotune.profile.measuring.loading import LoadedLines
 from autotune.profile.measuring.own_parts import OwnParts
 from autotune.profile.measuring.trace import captured, traced
 from autotune.profile.records import Part, ProfileRequest, ProfileResult
-from autotune.targets.commands.watching.trained_parameters import Trained
+from autotune.targets.commands.watching.stepping_optimizers import trained_by
+from autotune.targets.commands.watching.trained_parameters import modules_with
 from autotune.targets.own_loop import OwnSession
 
 LEFT_OUT = (
@@ -83,11 +84,11 @@ class UserLoopPasses(LinePasses):
         self._loading.stepped(steps)
         self._between += steps
 
-    def _trained(self) -> nn.Module:
-        model = Trained.of(self.parts.optimizers[0]).model() if self.parts.optimizers else None
-        if model is None:
+    def _trained(self) -> list[nn.Module]:
+        models = modules_with([one for each in self.parts.optimizers for one in trained_by(each)])
+        if not models:
             raise TargetError(
                 f"{self._session.label} trains parameters of no module. It is not known which calls are the model's. "
                 f"Profile a file of model() and dataset(): autotune profile model.py."
             )
-        return model
+        return models

@@ -9,11 +9,10 @@ generator: each `yield` is one optimizer step. What it puts into the training it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 
 from msgspec.structs import replace
-from torch.optim import Optimizer
 
 from autotune.child import device as devices
 from autotune.profile.judge import expensive_lines
@@ -49,7 +48,10 @@ class OurLoopPasses(LinePasses):
         asked: ProfileRequest,
         history: MemoryHistory,
     ) -> None:
-        super().__init__(training.plan.device, from_the_start, asked, lambda: training.model, self._optimizers)
+        super().__init__(
+            training.plan.device, from_the_start, asked, lambda: (training.model,),
+            lambda: training.update.optimizers if training.update else (),
+        )  # fmt: skip
         self._has_others = world.world().size > 1
         self._training, self._made_at = training, made_at
         self._extent, self._output = asked.extent, asked.output
@@ -134,9 +136,6 @@ class OurLoopPasses(LinePasses):
             loading = _without_tail(loading, self.samples.tail_seconds)
             self._add(tail)
         self._add(*loading)
-
-    def _optimizers(self) -> Iterable[Optimizer]:
-        return self._training.update.optimizers if self._training.update else ()
 
     def _timing(self, is_on: bool) -> None:
         self.samples.is_on = is_on
