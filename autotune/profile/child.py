@@ -18,6 +18,8 @@ from autotune.child.run import seed_all
 from autotune.core.memory_breakdown import ALLOCATION_SITES
 from autotune.core.results import Outcome
 from autotune.knobs import completed, plan_of
+from autotune.knobs.plan import Plan
+from autotune.profile.measuring.allocation_lines import AllocationLines
 from autotune.profile.measuring.communication import GraphSearches, exchange_told_apart
 from autotune.profile.measuring.left_on import LeftOn
 from autotune.profile.measuring.line_passes import FromTheStart, Passing
@@ -66,31 +68,34 @@ def _measured(request: ProfileRequest, progress: Progress, from_the_start: FromT
     seed_all(request.seed)
     devices.limit_memory(device, request.memory_limit_bytes)
     history = MemoryHistory(device, None if request.output is None else Path(request.output))
-    if request.extent == "whole" and request.ranks == 1:
+    if request.extent == "sites" or (request.extent == "whole" and request.ranks == 1):
         history.begin()
+    plan = plan_of(completed(request.config).values, device)
+    plan.settable = request.settable
+    lines = AllocationLines(device)
+    if request.extent == "sites" and not device.startswith("cuda"):
+        plan.setup.append(lines.begin)
     try:
-        return _trained(request, progress, from_the_start, device, history)
+        return _trained(request, progress, from_the_start, plan, history)
     except Exception as error:
-        if history.sites:
-            setattr(error, ALLOCATION_SITES, history.sites)
+        if sites := history.sites or lines.sites:
+            setattr(error, ALLOCATION_SITES, sites)
         raise
 
 
 def _trained(
-    request: ProfileRequest, progress: Progress, from_the_start: FromTheStart, device: str, history: MemoryHistory
+    request: ProfileRequest, progress: Progress, from_the_start: FromTheStart, plan: Plan, history: MemoryHistory
 ) -> ProfileResult:
-    config = completed(request.config)
-    plan = plan_of(config.values, device)
-    plan.settable = request.settable
     with _optimizer_lines() as made_at:
-        session = resolve(request.target).open(config, plan, progress.phase)
+        session = resolve(request.target).open(completed(request.config), plan, progress.phase)
     variables.check()
     variables.show()
     import_module("torch._dynamo")  # as in a probe: the first step would
     collector.resume()
     if isinstance(session, OwnSession):
-        history.end()  # nothing tells us where its first steps end, and those that are timed begin
-        return _watched(session, UserLoopPasses(session, device, from_the_start, request), progress)
+        if request.extent != "sites":
+            history.end()  # nothing tells us where its first steps end, and those that are timed begin
+        return _watched(session, UserLoopPasses(session, plan.device, from_the_start, request), progress)
     assert isinstance(session, Training)
     profiling = OurLoopPasses(session, made_at, from_the_start, request, history)
     progress.phase("warm-up")

@@ -13,6 +13,7 @@ from autotune.failures.classify import KILLED_BY_OTHERS
 from autotune.failures.log_excerpt import excerpt, stopped_at
 from autotune.failures.words import what_happened, when_it_was
 from autotune.preparation.prepare import error_of_failure
+from autotune.profile.memory_judge import held_then
 
 # Outcomes whose own message needs no further advice.
 _IN_OTHER_WORDS = (Outcome.USER_ERROR, Outcome.INVALID_CONFIG, Outcome.ENVIRONMENT)
@@ -40,6 +41,8 @@ def error_of_profile(label: str, ended: Result, log: str, smaller: str, kept: Pa
     why, remedy = _why_and_remedy(outcome, told, smaller)
     hint = "" if failure.user_frame else " --output FOLDER keeps all that it prints."
     where = f"\nFull log: {kept}" if kept else hint
+    if held := held_then(failure.sites):
+        why = held
     return TargetError(f"Profiling {label} {what}: {told}, {when}. {why} {remedy}{where}", traceback=failure.traceback)
 
 

@@ -13,7 +13,7 @@ from autotune.units import counted, format_bytes, format_share
 
 TENSOR_AGREEMENT = 0.03  # relative difference up to which counted tensors and those of the shape run count as equal
 EXPANDED_ACTIVATION_SHARE = 0.25  # of the activations: a module with more is replaced by its parts
-MOST_NAMED_SITES = 3
+MOST_NAMED_SITES, LEAST_NAMED_SITE = 3, 0.01  # of the bytes of all sites
 CONTEXT, CACHED, UNEXPLAINED = "context", "cached", "not explained"
 BUFFERS, CODE, KEPT, LATER = "buffers", "kernels' code", "kept by malloc", "more at its peak"
 
@@ -100,14 +100,16 @@ def largest_sites(sites: Sequence[AllocationSite]) -> str:
         f"{one.place or NO_LINE} made {format_share(one.bytes / total)} "
         f"({format_bytes(one.bytes)} in {counted(one.count, 'tensor')})"
         for one in sites[:MOST_NAMED_SITES]
+        if one is sites[0] or one.bytes >= LEAST_NAMED_SITE * total
     )
 
 
 def held_then(sites: Sequence[AllocationSite]) -> str:
-    """Return a sentence on what a CUDA device held when memory ran out, with a space behind it; empty: unknown."""
+    """Return a sentence on what tensors held when memory ran out; empty: unknown."""
     if not sites:
         return ""
-    return f"The device's tensors held {format_bytes(sum(one.bytes for one in sites))} then: {largest_sites(sites)}. "
+    held = format_bytes(sum(one.bytes for one in sites))
+    return f"When memory ran out, tensors held {held}: {largest_sites(sites)}."
 
 
 def recomputing_seconds(block: str, modules: Sequence[ModuleSeconds]) -> float | None:

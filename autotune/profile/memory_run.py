@@ -11,6 +11,7 @@ from autotune.core.codes import Code
 from autotune.core.memory_breakdown import Breakdown
 from autotune.core.notices import Notice, notice
 from autotune.core.records import Value
+from autotune.core.requests import ResultT
 from autotune.errors import TargetError
 from autotune.knobs import knob, traded
 from autotune.knobs.base import MemoryEffect
@@ -23,6 +24,10 @@ from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.units import format_bytes, format_share
 
 MAX_SECONDS = 60.0  # of the shape run: each step takes a second or two, whatever the batch
+SITES_FOLDER, MAX_REPEATED_SECONDS = (
+    "sites",
+    180.0,
+)  # of a training that is repeated to see whose tensors take the memory, with its start
 MOST_NAMED_PARTS, LEAST_NAMED_SHARE = 3, 0.01  # modules and categories in a sentence; share of the activations
 
 
@@ -53,6 +58,20 @@ def on_shapes(
     return launcher.run(replace(request, by_category=True), folder)
 
 
+def with_sites(result: ResultT, asked: ProfileRequest, launcher: Launcher, place: Path) -> ResultT:
+    """Return a result that ran out of memory with the lines whose tensors took it, if a repeated training shows them.
+
+    For a loop of the user's own and for several ranks, of which no step can be taken on shapes.
+    """
+    assert result.failure is not None, "it ran out of memory"
+    folder = place / SITES_FOLDER
+    folder.mkdir()
+    budget = replace(asked.budget, total_deadline_seconds=MAX_REPEATED_SECONDS)
+    found = launcher.run(replace(asked, extent="sites", output=None, budget=budget), folder)
+    sites = found.failure.sites if found.failure else ()
+    return replace(result, failure=replace(result.failure, sites=sites))
+
+
 def with_shapes(result: ProfileResult, asked: ProfileRequest, found: ShapeRun) -> ProfileResult:
     """Return the result with what the shape run saw, or the reason why it saw nothing.
 
@@ -61,9 +80,9 @@ def with_shapes(result: ProfileResult, asked: ProfileRequest, found: ShapeRun) -
     if result.failure is not None:
         by_shapes = found.arms[0].breakdown if found.arms else None
         sites = result.failure.sites or (by_shapes.sites if by_shapes else ())
+        why = " ".join(filter(None, (held_then(result.failure.sites), _allocations(found, asked.config.batch_size))))
         raise OutOfMemory(
-            f"Profiling ran out of memory in phase {result.failure.phase}: {result.failure.message}. "
-            f"{held_then(result.failure.sites)}{_allocations(found, asked.config.batch_size)} "
+            f"Profiling ran out of memory in phase {result.failure.phase}: {result.failure.message}. {why} "
             f"Try {smaller_batch(asked)}.",
             result=replace(result, failure=replace(result.failure, sites=sites)),
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
 from dataclasses import replace
@@ -11,20 +12,21 @@ from pathlib import Path
 from msgspec import structs
 
 from autotune.core.records import Config, Record, Value
-from autotune.core.results import Result
+from autotune.core.results import Failure, Outcome, Result
 from autotune.errors import AutotuneError, UsageError
 from autotune.launch.base import LOG, Launcher
 from autotune.launch.files import log_tail
+from autotune.machine.host import host_memory
 from autotune.preparation.named_training import Name, NamedTraining, named_training, settle_training
 from autotune.preparation.prepare import inspect
 from autotune.preparation.settings import Settings
 from autotune.profile.failed import error_of_profile, with_shown_trace
-from autotune.profile.memory_run import on_shapes, smaller_batch, with_shapes
+from autotune.profile.memory_run import OutOfMemory, on_shapes, smaller_batch, with_shapes, with_sites
 from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.profile.storage_run import with_storage
 from autotune.study.disk import is_study
 from autotune.targets import resolve
-from autotune.targets.commands.command import is_command
+from autotune.targets.commands.command import Command, is_command
 
 PROFILE_SEED = 0
 LOG_BYTES = 2**16  # of the end of a log, of which an error shows a few lines
@@ -87,7 +89,9 @@ def profile(
         looked_in = Path(place) / "inspect"
         found = inspect(
             named.target, device, PROFILE_SEED, looked_in, launcher, ranks=named.ranks,
-            error_of=lambda ended: _error(named.label, ended, looked_in, _smaller_batch(named.target, None), output),
+            error_of=lambda ended: _error(
+                named, ended, looked_in, None, output, launcher, again=_as_written(named.target, device, ended.outcome)
+            ),
         )  # fmt: skip
         request = settle_training(named, named.target, "", PROFILE_SEED, found, launcher).request
         if verify and request.facts.owns_loop:
@@ -113,11 +117,11 @@ def profile(
         # Otherwise a shape run or a reading of the data is impossible, or describes only one process.
         has_parts = not request.facts.owns_loop and named.ranks == 1
         if result.failure is not None and not (has_parts and result.outcome.out_of_memory):
-            raise _error(named.label, result, folder, _smaller_batch(named.target, asked), output)
+            raise _error(named, result, folder, asked, output, launcher, again=asked)
         _keep_log(folder, output)
         if has_parts:
             if result.failure is not None:
-                result = structs.replace(result, failure=with_shown_trace(result.failure, _log(folder)))
+                result = structs.replace(result, failure=_shown(result, folder))
             result = with_shapes(result, asked, on_shapes(asked, request.domains, launcher, Path(place)))
             result = with_storage(result, asked, launcher, Path(place))
     return Profile(
@@ -126,8 +130,38 @@ def profile(
     )  # fmt: skip
 
 
-def _error(label: str, ended: Result, folder: Path, smaller: str, output: Path | None) -> AutotuneError:
-    return error_of_profile(label, ended, _log(folder), smaller, _keep_log(folder, output))
+def _error(
+    named: NamedTraining, ended: Result, folder: Path, asked: ProfileRequest | None, output: Path | None,
+    launcher: Launcher, *, again: ProfileRequest | None,
+) -> AutotuneError:  # fmt: skip
+    """Return the error for what `ended`; if memory ran out, `again` is done once more, to see what took it."""
+    is_memory, smaller = ended.outcome.out_of_memory, _smaller_batch(named.target, asked)
+    if is_memory and again is not None:
+        ended = with_sites(ended, again, launcher, folder.parent)
+    error = error_of_profile(named.label, ended, _log(folder), smaller, _keep_log(folder, output))
+    if not is_memory:
+        return error
+    return OutOfMemory(str(error), result=ProfileResult(outcome=ended.outcome, failure=_shown(ended, folder)))
+
+
+def _as_written(target: str, device: str | None, outcome: Outcome) -> ProfileRequest | None:
+    """Return the request for a command as it is written, which is not known yet; None: no command, so `on_shapes`."""
+    if not is_command(target):
+        return None
+    on_host = outcome is not Outcome.OOM_DEVICE
+    return ProfileRequest(
+        target=target,
+        config=Config(values=Command.parse(target).baseline),
+        device=device or ("cpu" if on_host else "cuda"),
+        seed=PROFILE_SEED,
+        memory_limit_bytes=host_memory().available_bytes if on_host and sys.platform == "linux" else None,
+        settable=(),
+    )
+
+
+def _shown(ended: Result, folder: Path) -> Failure:
+    assert ended.failure is not None, "only what failed is shown"
+    return with_shown_trace(ended.failure, _log(folder))
 
 
 def _log(folder: Path) -> str:

@@ -154,8 +154,9 @@ class ProfileResult(Result, frozen=True, kw_only=True):
         return sum(one.seconds for one in self.parts)
 
 
-# brief: parts, calls and lines alone; captured: nothing is measured, Nsight Systems watches a few steps
-ProfileExtent = Literal["whole", "brief", "captured", "storage"]
+# brief: parts, calls and lines alone; captured: nothing is measured, Nsight Systems watches a few steps; sites: nothing
+# is measured, and if memory runs out, the failure has the lines whose tensors took it
+ProfileExtent = Literal["whole", "brief", "captured", "storage", "sites"]
 
 
 class ProfileRequest(Request[ProfileResult], frozen=True, kw_only=True, tag="profile", tag_field="request"):

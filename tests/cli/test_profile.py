@@ -10,6 +10,7 @@ import pytest
 from autotune.core import codec
 from autotune.profile.profile import Profile
 from autotune.profile.records import PARTS
+from autotune.units import counted
 from tests.commandline import TARGET, assert_one_clear_error
 from tests.commandline import run_here as run
 
@@ -127,6 +128,30 @@ def test_output_is_a_folder_of_files_and_what_is_missing_is_said(tmp_path):
     assert "nsys was not run: it captures between two calls of CUDA" in profiled.stderr
     again = assert_one_clear_error(run(tmp_path, "profile", "model.py", "--output", "found"))
     assert "found is not empty" in again
+
+
+@pytest.mark.parametrize("steps", [1, 30], ids=["while the script is looked at", "in its profile"])
+def test_a_script_that_runs_out_of_memory_ends_with_the_lines_whose_tensors_took_it(tmp_path, steps):
+    (tmp_path / "train.py").write_text(
+        "import torch\nmodel, kept = torch.nn.Linear(4, 1), []\n"
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+        "while True:\n"
+        "    model(torch.zeros(8, 4)).mean().backward()\n"
+        "    kept.append(torch.ones(2**18))\n"
+        f"    if len(kept) == {steps}: torch.empty(2**45)\n"
+        "    optimizer.step()\n"
+        "    optimizer.zero_grad()\n"
+    )
+
+    ended = run(tmp_path, "profile", "--json", "--", "python", "train.py")
+
+    said = assert_one_clear_error(CompletedProcess(ended.args, ended.returncode, "", ended.stderr))
+    held = f"{steps} MiB in {counted(steps, 'tensor')}"
+    assert re.search(
+        rf"When memory ran out, tensors held .*: train\.py:6 made [\d.]+% \({held}\)\. Try a smaller", said
+    )
+    first = json.loads(ended.stdout)["failure"]["sites"][0]
+    assert first == {"place": "train.py:6", "bytes": steps * 2**20, "count": steps}
 
 
 def test_a_batch_that_memory_does_not_hold_ends_with_what_needs_most(tmp_path):

@@ -69,14 +69,17 @@ for _ in range(1000):
             return loss
         optimizer.step(closure)
 """
+PLANTED_LINE = "    kept.append(torch.ones(2, 2**18) * loss.detach())  # planted"
 FAST = re.sub(r"  burn\(\d+\)", "  pass", SCRIPT)
 
 
 @pytest.fixture
 def profiled(forking_launcher, tmp_path):
-    def profile(text, name="train.py", target="-- python train.py", **changes):
+    def profile(text, name="train.py", target="-- python train.py", extent="whole", **changes):
         (tmp_path / name).write_text(text)
-        asked = ProfileRequest(target=target, config=config(num_threads=1, **changes), device="cpu", seconds=0.3)
+        asked = ProfileRequest(
+            target=target, config=config(num_threads=1, **changes), device="cpu", seconds=0.3, extent=extent
+        )
         folder = tmp_path / "profile"
         folder.mkdir()
         return forking_launcher.run(asked, folder)
@@ -204,6 +207,31 @@ def test_a_command_with_too_few_steps_says_so(profiled):
 
     assert result.outcome is Outcome.USER_ERROR
     assert "after 8 optimizer steps" in result.failure.message
+
+
+# Two MiB stay of every step, until one asks for more than there is. An error that the script handles is another one.
+RUNS_OUT = """
+kept = []
+def hold(loss):
+    kept.append(torch.ones(2, 2**18) * loss.detach())  # planted
+    try:
+        torch.linalg.cholesky(torch.zeros(2, 2))
+    except RuntimeError:
+        pass
+    if len(kept) == 12:
+        torch.empty(2**45)
+"""
+
+
+def test_lines_whose_tensors_took_the_memory_are_named_for_a_commands_loop(profiled):
+    text = FAST + RUNS_OUT + LOOP.replace("optimizer.step()", "optimizer.step()\n        hold(loss)")
+
+    result = profiled(text, extent="sites")
+
+    assert result.outcome is Outcome.OOM_HOST, result.failure
+    first = result.failure.sites[0]
+    assert first.place == f"train.py:{text.splitlines().index(PLANTED_LINE) + 1}"
+    assert (first.bytes, first.count) == (12 * 2**21, 12)
 
 
 # What `nsys profile` does but for watching: it runs the command that stands behind its options.

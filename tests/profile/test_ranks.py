@@ -22,7 +22,7 @@ from autotune.profile.measuring.stopwatch import Stopwatch
 from autotune.profile.measuring.trace import TRACE
 from autotune.profile.page import render
 from autotune.profile.profile import Profile
-from autotune.profile.records import PARTS, PartSeconds, ProfileRequest, ProfileResult, SlowLine
+from autotune.profile.records import PARTS, PartSeconds, ProfileExtent, ProfileRequest, ProfileResult, SlowLine
 from autotune.profile.table import profile_block
 from tests.session_launcher import SessionLauncher
 from tests.targets_support import COMPLETE, HEAD
@@ -78,11 +78,15 @@ def profiled(forking_launcher: SessionLauncher, tmp_path: Path, monkeypatch: pyt
     """Profiles a file that is called as the target is, or by its command."""
     monkeypatch.chdir(tmp_path)
 
-    def profile(text: str, *, target: str = "model.py", ranks: int = 2, output: str | None = None) -> ProfileResult:
+    def profile(
+        text: str, *, target: str = "model.py", ranks: int = 2, output: str | None = None,
+        extent: ProfileExtent = "whole",
+    ) -> ProfileResult:  # fmt: skip
         (tmp_path / target.rpartition(" ")[2]).write_text(text)
         asked = ProfileRequest(
-            target=target, config=config(num_threads=1), device="cpu", seconds=0.3, ranks=ranks, output=output
-        )
+            target=target, config=config(num_threads=1), device="cpu", seconds=0.3, ranks=ranks, output=output,
+            extent=extent,
+        )  # fmt: skip
         (folder := tmp_path / "profile").mkdir()
         return forking_launcher.run(asked, folder)
 
@@ -95,6 +99,33 @@ def script(options: str = "", in_forward: str = "", after: str = "") -> str:
 
 def seconds_of(result: ProfileResult, rank: int) -> dict[str, float]:
     return {one.part: one.seconds for one in result.ranks[rank]}
+
+
+RUNS_OUT = """
+kept = []
+def loss(model, batch):
+    inputs, targets = batch
+    kept.append(inputs.mean() * torch.ones(2, 2**18))  # planted
+    if len(kept) == 8:
+        torch.empty(2**45)
+    return nn.functional.cross_entropy(model(inputs), targets)
+"""
+KEEPS = "(kept := globals().setdefault('held', [])).append(torch.ones(2, 2**18)); len(kept) < 8 or torch.empty(2**45)"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_command", [False, True], ids=["file", "command"])
+def test_lines_whose_tensors_took_the_memory_of_a_rank_are_named(profiled, is_command):
+    text = script(after=KEEPS) if is_command else COMPLETE + RUNS_OUT
+    target, ranks = (LAUNCH, 1) if is_command else ("model.py", 2)
+
+    result = profiled(text, target=target, ranks=ranks, extent="sites")
+
+    assert result.outcome is Outcome.OOM_HOST, result.failure
+    first = result.failure.sites[0]
+    line = next(at for at, one in enumerate(text.splitlines(), 1) if "torch.ones(2, 2**18)" in one)
+    assert first.place == f"{target.rpartition(' ')[2]}:{line}"
+    assert first.bytes >= 8 * 2**21
 
 
 @pytest.mark.slow

@@ -66,8 +66,8 @@ def test_what_was_held_is_told_with_bytes_shares_and_counts():
     sites = sites_of_snapshot(snapshot(segment(block(3, frame(MODEL, 31)), block(1))), 0)
 
     assert held_then(sites) == (
-        "The device's tensors held 4 MiB then: model.py:31 made 75% (3 MiB in 1 tensor), no line of yours made 25% "
-        "(1 MiB in 1 tensor). "
+        "When memory ran out, tensors held 4 MiB: model.py:31 made 75% (3 MiB in 1 tensor), no line of yours made 25% "
+        "(1 MiB in 1 tensor)."
     )
     assert held_then(()) == ""
 
@@ -81,6 +81,6 @@ def test_the_sites_of_an_out_of_memory_come_with_its_failure_and_are_told():
     outcome, failure = _judge(error, asked, "measure")
 
     assert (outcome, failure.sites) == (Outcome.OOM_DEVICE, sites)
-    with pytest.raises(OutOfMemory, match=r"tensors held 3 MiB then: model\.py:31 made 100%") as raised:
+    with pytest.raises(OutOfMemory, match=r"tensors held 3 MiB: model\.py:31 made 100%") as raised:
         with_shapes(ProfileResult(outcome=outcome, failure=failure), asked, ShapeRun(outcome=Outcome.OK))
     assert raised.value.result.failure.sites == sites

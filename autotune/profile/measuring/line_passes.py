@@ -94,6 +94,9 @@ class LinePasses:
                 break
         return count
 
+    def _until_memory_runs_out(self) -> Passing:
+        yield from self._steps(least=MOST_PASS_STEPS, enough=MOST_PASS_STEPS, seconds=0.0)
+
     def _agreed(self, is_so: bool) -> bool:
         """Return the decision for all ranks that take these steps together."""
         return is_so

@@ -44,6 +44,9 @@ class UserLoopPasses(LinePasses):
 
     def passes(self, phase: Callable[[str], None]) -> Passing:
         """Go through all passes in their order; `phase` is called when measuring begins."""
+        if self._extent == "sites":
+            yield from self._until_memory_runs_out()
+            return
         yield from self._steps(least=2, enough=3, seconds=0.0)
         self.parts.found()
         yield from self._steps(least=2, enough=4, seconds=min(0.5, self._seconds))
@@ -71,7 +74,7 @@ class UserLoopPasses(LinePasses):
 
     def result(self) -> ProfileResult:
         """Return the readings of all passes so far."""
-        if self._extent == "captured":
+        if self._extent in ("captured", "sites"):
             return self._found
         self._add(*self._loading.result(self._found.samples, self._part_seconds()["data"], self._found.seconds))
         if self._session.observed().workers:

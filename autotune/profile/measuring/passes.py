@@ -66,6 +66,9 @@ class OurLoopPasses(LinePasses):
 
     def passes(self, phase: Callable[[str], None]) -> Passing:
         """Go through all passes in their order; `phase` is called when measuring begins."""
+        if self._extent == "sites":
+            yield from self._until_memory_runs_out()
+            return
         yield from self._steps(least=3, enough=5, seconds=min(0.5, self._seconds))
         devices.synchronize(self._device)
         self._history.pause()
@@ -113,7 +116,7 @@ class OurLoopPasses(LinePasses):
 
     def result(self) -> ProfileResult:
         """Return the readings; this reads further samples, and measures the peak rate of the device."""
-        if self._extent == "captured":
+        if self._extent in ("captured", "sites"):
             return self._found
         if self._verifying is None:  # else they were tried, too
             self._find_loading()
