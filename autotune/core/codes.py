@@ -65,6 +65,7 @@ class Code(NumberedCode):
     RANKS_DIFFER = "ranks-differ", 136, *warnings.RANKS_DIFFER
     CONFIGURATIONS_FAILED = "configurations-failed", 137, *warnings.CONFIGURATIONS_FAILED
     LONE_RATE_INTERFERENCE = "lone-rate-interference", 138, *warnings.LONE_RATE_INTERFERENCE
+    MEMORY_GROWS_LINE = "memory-grows-line", 142, *warnings.MEMORY_GROWS_LINE
 
     # 2xx: reasons for the choice, and what it costs
     GLOBAL_BATCH_HELD = "global-batch-held", 201, "global batch held at {batch}"

@@ -29,6 +29,7 @@ NEXT_SENTENCE = re.compile(r"(?<=[.!?]) (?=[A-Z])")
 # Codes that are not listed are the least important. First come those that spoil the model or end the training,
 COSTLIEST_WARNINGS = (
     Code.RANKS_DIFFER, Code.CODE_CHANGED, Code.PRECISION_UNDECIDED, Code.LOSSES_UNJUDGED, Code.MEMORY_GROWS,
+    Code.MEMORY_GROWS_LINE,
     Code.SAMPLES_REPEATED, Code.GLOBAL_BATCH_CHANGED, Code.GLOBAL_BATCH_CHANGED_NOISE_SCALE, Code.BATCH_NORM,
     Code.LARGEST_BATCH_UNTRIED, Code.LARGEST_BATCH_UNTRIED_OWN_LOOP,
     # then what makes the answer doubtful or leaves speed on the table, then what is good to know

@@ -46,6 +46,11 @@ MEMORY_GROWS = (
     "Memory grows by {step_bytes:bytes} with every step: it runs out after about {steps_left:,} steps, with any "
     "configuration.[ Something probably keeps the graph of every step, such as `total += loss` or a list of "
     "outputs.]",
+    "Keep numbers instead (`total += loss.item()`), or use `.detach()`; `autotune profile` looks for the line.",
+)
+MEMORY_GROWS_LINE = (
+    "Memory grows by {step_bytes:bytes} with every step, probably because what {place} makes is kept[, in {what}]: it "
+    "runs out after about {steps_left:,} steps, with any configuration.",
     "Keep numbers instead (`total += loss.item()`), or use `.detach()`.",
 )
 LARGEST_BATCH_UNTRIED = (

@@ -51,7 +51,19 @@ def with_slow_lines(answer: Recommendation, context: SearchContext) -> Recommend
     result = context.history.profile
     if context.settings.profile == "off" or result is None:
         return answer
-    return replace(answer, slow_lines=slow_lines(result, answer.data_wait_share))
+    warnings = tuple(_with_line(one, result) for one in answer.warnings)
+    return replace(answer, slow_lines=slow_lines(result, answer.data_wait_share), warnings=warnings)
+
+
+def _with_line(warning: Notice, result: ProfileResult) -> Notice:
+    """Return the warning that memory grows with the line whose tensors were seen to stay; others as they are.
+
+    Probes show the growth, because a profile of the baseline has too few steps for it.
+    """
+    line = next((one for one in result.slow_lines if one.kind == "growth"), None)
+    if line is None or warning.code is not Code.MEMORY_GROWS:
+        return warning
+    return notice(Code.MEMORY_GROWS_LINE, **warning.numbers, place=_place(line), what=line.what or None)
 
 
 def slow_lines(result: ProfileResult, wait_share: float) -> tuple[Notice, ...]:

@@ -234,6 +234,27 @@ history = []
     assert result.work is None
 
 
+def test_a_brief_profile_sees_what_stays_though_it_takes_too_few_steps_to_know_whether_memory_grows(tmp_path):
+    text = (
+        FLOPS
+        + """
+def loss(model, batch):
+    time.sleep(0.1)
+    scores = model(batch[0])
+    history.append(scores.detach())
+    return nn.functional.cross_entropy(scores, batch[1])
+history = []
+"""
+    )
+
+    result = profiled(tmp_path, f"import time\n{text}", extent="brief")
+
+    assert any(one.startswith("Whether memory grows is not known") for one in result.left_out)
+    (kept,) = [one for one in result.slow_lines if one.kind == "growth"]
+    assert (kept.bytes, kept.what) == (0, "history")
+    assert kept not in expensive_lines(result)
+
+
 # Every step notes whether a profiler is open.
 WATCHED = """
 def loss(model, batch):

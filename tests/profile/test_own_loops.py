@@ -173,6 +173,16 @@ def test_all_models_that_train_are_looked_at(profiled, optimizers, evaluated):
     assert [one.code for one in result.slow_lines if one.kind == "evaluating"] == evaluated
 
 
+def test_what_a_commands_loop_keeps_between_its_steps_is_found(profiled):
+    line = "kept.append(loss.detach().repeat(200000))  # planted"
+    text = FAST + "kept = []\n" + LOOP.replace("optimizer.step()", f"optimizer.step()\n        {line}")
+
+    (one,) = [one for one in profiled(text).slow_lines if one.kind == "growth"]
+
+    assert (one.code, one.what) == (line, "kept")
+    assert one.bytes == pytest.approx(800_000, rel=0.2)
+
+
 def test_what_a_commands_dataset_does_is_found(profiled):
     first = expensive_lines(profiled(SCRIPT + LOOP))[0]
 

@@ -62,6 +62,36 @@ def test_the_two_most_expensive_lines_of_the_baseline_stand_in_the_answer_and_in
     assert (tmp_path / "profile" / "0000" / "result.json").is_file()
 
 
+class Leaking(Asked):
+    """One whose training takes 8 MiB more with every step."""
+
+    def run(self, request, folder):
+        result = super().run(request, folder)
+        if not isinstance(request, ProbeRequest):
+            return result
+        track = tuple((step, (1 << 30) + (step << 23)) for step in range(30))
+        return replace(result, measurement=replace(result.measurement, memory_track=track))
+
+
+@pytest.mark.parametrize(
+    ("lines", "code", "place"),
+    [
+        ((*FOUND, slow("growth", 0.0, what="kept")), Code.MEMORY_GROWS_LINE, "model.py:21 in loss"),
+        (FOUND, Code.MEMORY_GROWS, None),
+    ],
+    ids=["seen", "not seen"],
+)
+def test_memory_that_grows_in_probes_is_told_with_the_line_that_the_profile_of_the_baseline_saw(
+    tmp_path, lines, code, place
+):
+    answer = searched(tmp_path, Leaking(*lines), probes=4)
+
+    (said,) = [one for one in answer.warnings if one.code in (Code.MEMORY_GROWS, Code.MEMORY_GROWS_LINE)]
+    assert (said.code, said.numbers.get("place")) == (code, place)
+    assert said.numbers["step_bytes"] == 8 << 20
+    assert load_result(tmp_path).warnings == answer.warnings
+
+
 def test_best_json_has_the_kind_and_its_numbers_and_no_words_of_ours(tmp_path):
     searched(tmp_path, Asked(slow("growth", 0.3, what="history", bytes=1_048_600.0, steps_left=900)), probes=4)
 

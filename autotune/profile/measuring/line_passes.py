@@ -63,7 +63,7 @@ class LinePasses:
         self._left_on, self._searches = from_the_start
         self._device, self._seconds = device, asked.seconds
         self._models, self._optimizers = models, optimizers
-        self._limit_bytes = asked.memory_limit_bytes
+        self._limit_bytes, self._is_brief = asked.memory_limit_bytes, asked.extent == "brief"
         self._most_seconds = (
             min(MOST_PASS_SECONDS, MOST_TIMES * asked.seconds) if asked.extent == "whole" else asked.seconds
         )
@@ -195,7 +195,7 @@ class LinePasses:
         graph = self._backward.growing(self._between, self._part_seconds()["backward"])
         if graph is not None:
             return [replace(graph, **grown)]
-        if growth and kept is not None:
+        if kept is not None and (growth or self._is_brief):  # in a search the probes know by how much, from more steps
             line, holder = kept
             return [replace(slow_line("growth", line, holder, 1.0, 0.0), **grown)]
         if growth:  # large lists that come and go look like it where there is time for few steps

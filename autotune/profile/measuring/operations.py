@@ -118,6 +118,10 @@ class Operations(TorchFunctionMode):
         if line is not None:
             is_of_torch = frame.f_code.co_filename.startswith(_LOOPS_OF_TORCH)
             self._note(func, args, kwargs or {}, made, line, seconds, is_of_torch)
+        elif part == "other" and (between := calling_line(frame)) is not None:
+            self._remember(
+                made, between, frozenset()
+            )  # a loop of the user's own keeps what it makes between steps, too
         if lines.part:
             lines.restart()
         return made
@@ -131,9 +135,7 @@ class Operations(TorchFunctionMode):
         _add(called, seconds)
         called.dependent += (line, name) in passed
         called.of_torch += is_of_torch
-        for one in _tensors([made]):
-            if (known := self._made.get(id(one))) is None or known.tensor() is not one:
-                self._made[id(one)] = _Made(weakref.ref(one), line, self._step, passed | {(line, name)})
+        self._remember(made, line, passed | {(line, name)})
         if not isinstance(made, Tensor):
             return
         sizes = self._sizes[line, name]
@@ -145,6 +147,11 @@ class Operations(TorchFunctionMode):
         source = arguments[0] if arguments else None
         if name in _COPYING and isinstance(source, Tensor) and source is not made:
             self._note_copy(name, source, made, line, seconds + freeing_seconds(partial(func, *arguments, **options)))
+
+    def _remember(self, made: Any, line: UserLine, passed: frozenset[_Name]) -> None:
+        for one in _tensors([made]):
+            if (known := self._made.get(id(one))) is None or known.tensor() is not one:
+                self._made[id(one)] = _Made(weakref.ref(one), line, self._step, passed)
 
     def _passed(self, tensor: Tensor) -> frozenset[_Name]:
         known = self._made.get(id(tensor))
