@@ -49,8 +49,8 @@ MEMORY_GROWS = (
     "Keep numbers instead (`total += loss.item()`), or use `.detach()`; `autotune profile` looks for the line.",
 )
 MEMORY_GROWS_LINE = (
-    "Memory grows by {step_bytes:bytes} with every step, probably because what {place} makes is kept[, in {what}]: it "
-    "runs out after about {steps_left:,} steps, with any configuration.",
+    "Memory grows by {step_bytes:bytes} with every step, probably because what {place} makes is kept[, in {holder}]: "
+    "it runs out after about {steps_left:,} steps, with any configuration.",
     "Keep numbers instead (`total += loss.item()`), or use `.detach()`.",
 )
 LARGEST_BATCH_UNTRIED = (

@@ -63,7 +63,7 @@ def _with_line(warning: Notice, result: ProfileResult) -> Notice:
     line = next((one for one in result.slow_lines if one.kind == "growth"), None)
     if line is None or warning.code is not Code.MEMORY_GROWS:
         return warning
-    return notice(Code.MEMORY_GROWS_LINE, **warning.numbers, place=_place(line), what=line.what or None)
+    return notice(Code.MEMORY_GROWS_LINE, **warning.numbers, place=_place(line), holder=line.what or None)
 
 
 def slow_lines(result: ProfileResult, wait_share: float) -> tuple[Notice, ...]:

@@ -96,7 +96,7 @@ SAID = [
      '2 configurations hung, and 1 crashed: their speed is not known. `autotune explain STUDY --measure` tries again the settings of 3 configurations that only hung or crashed.'),
     (notice(Code.LONE_RATE_INTERFERENCE, rounds=(notice(Code.SLOWED_ROUNDS, configuration='64×1', slowed=1, rounds=1),)),
      'The rate is probably too low: there was interference in too many probes: 64×1 in 1 of 1. Close other work and run the same command again.'),
-    (notice(Code.MEMORY_GROWS_LINE, step_bytes=8388608, steps_left=1024, place='model.py:9 in loss', what='kept'),
+    (notice(Code.MEMORY_GROWS_LINE, step_bytes=8388608, steps_left=1024, place='model.py:9 in loss', holder='kept'),
      'Memory grows by 8 MiB with every step, probably because what model.py:9 in loss makes is kept, in kept: it runs out after about 1,024 steps, with any configuration. Keep numbers instead (`total += loss.item()`), or use `.detach()`.'),
     (notice(Code.GLOBAL_BATCH_HELD, batch=64),
      'global batch held at 64'),
