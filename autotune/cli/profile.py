@@ -92,7 +92,7 @@ def profile(
         make_profile_folder(output)
     if not json_output:
         more = ", and longer to try what is found" if verify else ""
-        say(f"Training for about half a minute, to see where a step goes{more}.", stderr=True)
+        say(f"Training for half a minute, or longer if steps are slow, to see where a step goes{more}.", stderr=True)
     with SubprocessLauncher(environ=gpus) as launcher:
         try:
             found = run(named, device, SayingLauncher(launcher), output, verify=verify)

@@ -151,7 +151,7 @@ SLOW_LINE_TEXTS: Mapping[str, SlowLineText] = {
     ),
     "loading": SlowLineText(
         "makes samples or batches, and the step waits",
-        "loader workers share it; or prepare it once",
+        "loader workers share it; or prepare once what is not random",
         _ANOTHER_DATASET,
     ),
     "rereading": SlowLineText(
