@@ -119,6 +119,8 @@ class ProbeRequest(Request[ProbeResult], frozen=True, kw_only=True, tag="probe",
     seed: int = 0
     short_cycles: bool = False  # accumulation may be measured in cycles of two micro-batches (decisions/0046)
     incumbent_samples_per_second: float | None = None  # to be beaten, else cut short; None: measured for its own sake
+    # In which a repeat in a fresh process has to end, from the probe's start; None: it may take as long as it does.
+    repeat_within_seconds: float | None = None
 
     @classmethod
     def upgraded(cls, content: Any) -> Any:

@@ -46,6 +46,8 @@ from autotune.targets.commands.command import is_command
 from autotune.targets.commands.program import of_ranks
 
 _TRACEBACK_BYTES = 4096  # of the log's end, kept in the failure of a probe that left no result
+# Times the seconds of one rank's imports: two ranks on two cores that others used too took 20.9 s, one of them 11.2 s.
+MOST_IN_THE_WAY = 2
 _ENVIRON = {
     "PYTHONUNBUFFERED": "1",  # what was printed before a crash is then in the log
     "PYTHONDONTWRITEBYTECODE": "1",  # nothing is then written outside of the study's folder
@@ -103,8 +105,9 @@ class SubprocessLauncher:
         """Return the result of a forked process; None, with the reason, if a fresh process has to be asked instead.
 
         A probe may fail before its first step because it was forked: the result of a fresh one counts, and may end all
-        forking. A failure that a fresh one has had, too, is not doubted again.
+        forking. A failure that a fresh one has had, too, is not doubted again, nor is one where there is no time to.
         """
+        began = time.monotonic()
         try:
             early = hygiene.before_imports(request, self._environment(request))  # the rest is set after the fork
             with servers.lent(request, early) as fork_server:
@@ -118,7 +121,9 @@ class SubprocessLauncher:
                     if result.failure is not None:
                         raise NoForkServer(ending.lost)
                 end = (type(request), request.target, request.process_config(), result.outcome)
-                if result.outcome in self.doubted and not ending.has_stepped and end not in self._confirmed:
+                is_doubted = result.outcome in self.doubted and not ending.has_stepped and end not in self._confirmed
+                importing = fork_server.seconds * min(request.ranks, MOST_IN_THE_WAY)
+                if is_doubted and _has_time(request, time.monotonic() - began, importing + ending.elapsed_seconds):
                     ended = f"{result.outcome}: {result.failure and result.failure.message}"
                     reason = f"a forked process ended before its first step: {ended}"
                     fresh, _ = self._result(request, folder)
@@ -248,6 +253,12 @@ class SubprocessLauncher:
                 f"The machine is probably out of memory, processes or file descriptors, or Python has moved. "
                 f"Free some (`ulimit -u`, `ulimit -n` show the limits), or call autotune by the Python that has it."
             ) from error
+
+
+def _has_time(request: Request[Any], gone: float, needed: float) -> bool:
+    """Return whether a repeat of a probe that takes so many seconds ends in time, if so many seconds are gone."""
+    within = request.repeat_within_seconds if isinstance(request, ProbeRequest) else None
+    return within is None or gone + needed <= within
 
 
 def threads_of_a_rank(request: Request[Any]) -> dict[str, str]:

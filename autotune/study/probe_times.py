@@ -27,9 +27,13 @@ class ProbeTimes:
     def __init__(self, request: StudyRequest, trials: Sequence[Trial]) -> None:
         self._request, self._results = request, [trial.result for trial in trials]
         self._paces: dict[Config, list[Pace]] = {}
+        self._failed: dict[Config, float] = {}  # seconds of the last probe, where it failed
         for trial in trials:
             if trial.result.measurement is not None:
                 self._paces.setdefault(trial.config, []).append(Pace.of(trial.result))
+                self._failed.pop(trial.config, None)
+            else:
+                self._failed[trial.config] = trial.result.elapsed_seconds
         self._compiling = CompilingSeconds(trials)
         self._of_others: dict[tuple[ProbeBudget, float], float] = {}
         is_short = objective_of(request.goal).is_speed and not request.facts.owns_loop
@@ -48,9 +52,13 @@ class ProbeTimes:
 
         All parts except the window are assumed to take as long as before, and the window as long as before within the
         bounds of the budget, at least two steps. A configuration that never ran takes as long as others, and longer if
-        its steps are longer. With `short_cycles`, cycles are those of a search probe, which may have fewer
-        micro-batches. Compiling is included.
+        its steps are longer; one whose last probe failed takes at least as long again. With `short_cycles`, cycles are
+        those of a search probe, which may have fewer micro-batches. Compiling is included.
         """
+        failed = 0.0 if config is None else self._failed.get(config, 0.0)
+        return max(failed, self._of_those_that_ran(budget, config, short_cycles))
+
+    def _of_those_that_ran(self, budget: ProbeBudget, config: Config | None, short_cycles: bool) -> float:
         compiling = 0.0 if config is None else self.compiling_seconds(config)
         longest = self._longest_cycle if short_cycles else math.inf
         if config in self._paces:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -39,12 +40,13 @@ def probe_with_repeat(
 
     `probe_budget` and `has_time` replace those of the purpose and of the search.
     """
-    first = probe_with_retry(context, config, purpose, attempt, probe_budget=probe_budget)
+    probe = partial(probe_with_retry, context, config, purpose, probe_budget=probe_budget, has_time=has_time)
+    first = probe(attempt)
     if purpose not in REPEATED or context.history.is_busy:
         return first
     counts = with_repeat(
         first,
-        lambda number: probe_with_retry(context, config, purpose, probe_budget=probe_budget, repeats=number),
+        lambda number: probe(repeats=number),
         has_time=has_time
         or (lambda: context.budget.affords_repeat(config, probe_budget or context.budget.search_probe_budget)),
         detail=context.reporter.detail,
@@ -85,11 +87,11 @@ def with_repeat(
 
 def probe_with_retry(
     context: SearchContext, config: Config, purpose: Purpose, attempt: Attempt | None = None, *,
-    probe_budget: ProbeBudget | None = None, repeats: int | None = None,
+    probe_budget: ProbeBudget | None = None, repeats: int | None = None, has_time: Callable[[], bool] | None = None,
 ) -> Judged:  # fmt: skip
-    """Probe, and repeat the probe in another process if the failure looks like an accident.
+    """Probe, and if there is time repeat the probe in another process if the failure looks like an accident.
 
-    `probe_budget` replaces that of the purpose.
+    `probe_budget` and `has_time` replace those of the purpose and of the search.
     """
     attempts = iter((attempt,))  # the second probe has a folder of its own
     return with_retry(
@@ -97,17 +99,30 @@ def probe_with_retry(
             context, _asked(context, config, purpose, next(attempts, None), probe_budget=probe_budget, repeats=repeats)
         ),
         context.reporter.note,
+        has_time or partial(_affords_retry, context, config, probe_budget),
     )
 
 
-def with_retry(probe: Callable[[], Judged], note: Callable[[str], None]) -> Judged:
+def with_retry(
+    probe: Callable[[], Judged], note: Callable[[str], None], has_time: Callable[[], bool] = lambda: True
+) -> Judged:
     """Probe, and repeat the probe in another process if the failure looks like an accident; return the last one."""
     judged = probe()
     outcome = judged.trial.result.outcome
-    if outcome.retried:
-        note(f"Probe {judged.trial.number} {WORDS[outcome]}: trying once more.")
-        judged = probe()
-    return judged
+    if not outcome.retried:
+        return judged
+    failed = f"Probe {judged.trial.number} {WORDS[outcome]}"
+    if not has_time():
+        note(f"{failed}. There is no time for another try.")
+        return judged
+    note(f"{failed}: trying once more.")
+    return probe()
+
+
+def _affords_retry(context: SearchContext, config: Config, probe_budget: ProbeBudget | None) -> bool:
+    """Return whether a repeat is expected to end in time; without `probe_budget` it is the shortest of the search."""
+    budget = context.budget
+    return budget.affords_probe(config) if probe_budget is None else budget.affords_repeat(config, probe_budget, 0.0)
 
 
 def _asked(
@@ -132,6 +147,9 @@ def _asked(
         short_cycles=by_speed,
         incumbent=incumbent,
     )
+    if purpose != "baseline" or history.baseline_probes:  # whether it runs at all is not to be decided in haste
+        within = context.budget.spare_seconds if purpose == "search" else context.budget.left_seconds
+        asked = replace(asked, repeat_within_seconds=within)
     return asked, folder
 
 

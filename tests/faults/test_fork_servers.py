@@ -264,6 +264,18 @@ def test_a_death_before_the_first_step_is_believed_of_a_fresh_process_only(
     assert result.isolation_reason.startswith("a forked process ended before its first step: ")
 
 
+@pytest.mark.parametrize(("within", "isolation"), [(0.0, "fork"), (600.0, "fresh")])
+def test_a_death_before_the_first_step_is_doubted_only_where_a_fresh_process_would_end_in_time(
+    within: float, isolation: str, forking: SubprocessLauncher, tmp_path: Path
+) -> None:
+    config = Config(values={"batch_size": 8, "omp_wait_policy": None})
+    request = ProbeRequest(target="segfault", config=config, device="cpu", repeat_within_seconds=within)
+
+    result = forking.run(request, tmp_path)
+
+    assert (result.outcome, result.isolation) == (Outcome.CRASHED, isolation)
+
+
 def test_a_failure_that_only_a_forked_process_has_is_not_told_and_the_next_probes_are_fresh(
     forking: SubprocessLauncher, tmp_path: Path
 ) -> None:

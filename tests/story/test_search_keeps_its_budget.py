@@ -1,5 +1,7 @@
 """Stories of time budgets: kept within a tenth whatever a probe takes, and whatever others do meanwhile."""
 
+from contextlib import suppress
+
 import msgspec
 import pytest
 
@@ -7,6 +9,7 @@ from autotune.core.interference_readings import HostInterference
 from autotune.core.records import StepFacts
 from autotune.core.requests import InspectRequest, ProbeRequest
 from autotune.core.results import Outcome
+from autotune.errors import NoRecommendation, TargetError
 from autotune.preparation.settings import Settings
 from autotune.study.view import load_view
 from autotune.testing import FakeLauncher, Machine
@@ -66,6 +69,28 @@ class World(FakeLauncher):
         self._elapsed_seconds += seconds
 
 
+class Crashing(World):
+    """Such a machine, on which the configuration of probe `number` crashes, each time in so many seconds."""
+
+    def __init__(self, *, number, crash_seconds, **options):
+        super().__init__(busy=False, **options)
+        self._number, self._crash_seconds, self._crashing = number, crash_seconds, None
+        self._faults[ProbeRequest] = self._fault
+
+    def _fault(self, request):
+        if request.number == self._number:
+            self._crashing = request.config
+        return Outcome.CRASHED if request.config == self._crashing else None
+
+    def run(self, request, folder):
+        """Answer as the fake machine does, or crash after that time."""
+        answer = super().run(request, folder)
+        if answer.outcome is not Outcome.CRASHED:
+            return answer
+        self._elapsed_seconds += self._crash_seconds - answer.elapsed_seconds
+        return msgspec.structs.replace(answer, elapsed_seconds=self._crash_seconds)
+
+
 def _searched(folder, world, seconds, **settings):
     listener = Listener()
     told = Settings(target="model.py", study=folder, time_budget_seconds=seconds, **settings)
@@ -121,3 +146,29 @@ def test_a_command_that_was_begun_before_the_search_has_that_time_counted(tmp_pa
 
     assert world.clock() <= MOST * 40
     assert "looking at the target took 30 s" in listener.notes[0]
+
+
+@pytest.mark.parametrize("crash_seconds", [1.0, 6.0, 12.0])
+@pytest.mark.parametrize("number", [1, 4, 7, 8])
+def test_a_crash_is_tried_again_only_where_that_is_expected_to_end_in_time(tmp_path, number, crash_seconds):
+    world = Crashing(number=number, crash_seconds=crash_seconds, starting=0.3, times=1)
+
+    with suppress(NoRecommendation):
+        _searched(tmp_path, world, 30)
+
+    crashed = [one.number for one in load_view(tmp_path).trials if one.result.outcome is Outcome.CRASHED]
+    assert crashed in ([number], [number, number + 1])
+    assert len(crashed) == 2 or (number, crash_seconds) != (1, 1.0)
+    assert world.clock() <= MOST * 30
+
+
+@pytest.mark.parametrize(("crash_seconds", "tries"), [(5.0, 2), (20.0, 1)])
+def test_a_baseline_that_crashes_is_tried_again_only_where_that_is_expected_to_end_in_time(
+    tmp_path, crash_seconds, tries
+):
+    world = Crashing(number=0, crash_seconds=crash_seconds, starting=0.3, times=1)
+
+    with pytest.raises(TargetError, match="The target crashed"):
+        _searched(tmp_path, world, 30)
+
+    assert world.clock() == tries * crash_seconds

@@ -48,6 +48,20 @@ def test_a_search_probe_is_short_and_must_come_near_to_the_best_so_far(tmp_path)
     ]
 
 
+def test_a_repeat_in_a_fresh_process_may_take_what_is_left_except_for_the_first_probe_of_the_baseline(tmp_path):
+    launcher = Asked()
+    search = _context(tmp_path, launcher)
+
+    probe_with_retry(search, SLOW, "baseline")
+    spare = search.budget.spare_seconds
+    for purpose in ("search", "confirm", "baseline"):
+        probe_with_retry(search, SLOW, purpose)
+
+    left = search.budget.left_seconds
+    assert spare < left
+    assert [request.repeat_within_seconds for request in launcher.requests] == [None, spare, left, left]
+
+
 def test_a_short_probe_predicts_how_long_a_full_one_and_a_brief_one_take(tmp_path):
     search = _context(tmp_path, Asked())
     probe_with_retry(search, SLOW, "baseline")
