@@ -16,8 +16,7 @@ Value = int | float | bool | str | None
 # reference: the baseline again, for drift; ablation: the winner without some changes; elsewhere: on a second machine
 Purpose = Literal["baseline", "search", "reference", "confirm", "ablation", "elsewhere"]
 SEARCH_PURPOSES: tuple[Purpose, ...] = ("baseline", "search", "ablation")  # whose probes a search learns from
-# of the first batch: two tensors, one, any other tuple or list, a mapping, an object that cannot be looked into
-BatchLayout = Literal["pair", "tensor", "tuple", "dict", "other"]
+BatchLayout = Literal["pair", "tensor", "tuple", "dict", "other"]  # pair: two tensors; other: cannot be looked into
 OwnFramework = Literal["torch", "lightning", "hf"]  # as `autotune export --to` has them
 Stability = Literal["off", "quick", "full"]  # quick: one paired seed; full: three
 Count = Annotated[int, msgspec.Meta(ge=1, description="at least 1")]
@@ -196,6 +195,7 @@ class RankFacts(Record, frozen=True, kw_only=True):
     epoch_batches: int = 0  # of its loader in one epoch; 0: unknown
     loader_place: str = ""  # the line that made it, `train.py:12`
     loader_batch: int = 0  # samples of its batches, as it was made; 0: unknown, as of batches that vary
+    has_trainer: bool = False  # it has loaded the Trainer of transformers, which wraps the model itself
     joins: bool = False  # it trains under torch's `Join`, where epochs may have different lengths
     needless_searches: tuple[str, ...] = ()  # lines with find_unused_parameters=True where nothing was unused
     early_exchanges: tuple[str, ...] = ()  # lines of forward passes that made micro-batches exchange too early

@@ -290,6 +290,18 @@ class OnCpu(nn.SyncBatchNorm):  # which refuses a CPU
     forward = nn.BatchNorm1d.forward
 model = nn.Sequential(nn.Linear(4, 8), OnCpu(8), nn.Linear(8, 2))
 """
+BY_TRAINER = """
+from transformers import Trainer, TrainingArguments
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 2)
+    def forward(self, x, labels): return {"loss": cross_entropy(self.layer(x), labels)}
+class Own(Trainer):
+    def compute_loss(self, model, inputs, **others): return MODEL(**inputs)["loss"]
+rows = [{"x": x, "labels": y} for x, y in data]
+Own(Net(), TrainingArguments("out", max_steps=500, report_to=[], use_cpu=True), train_dataset=rows).train()
+"""
 UNEVEN = "share = range(0, 128 + 64 * rank)\nloader = DataLoader(Subset(data, share), 8)\n"
 Inspect = Callable[[str], Inspection]
 
@@ -313,7 +325,7 @@ def inspect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Inspect
     ("text", "words"),
     [
         (HEAD + LOOP, ["rank 1 has other values of Linear.weight, Linear.bias than rank 0",
-                       "Make their module a part of the one that DistributedDataParallel wraps"]),
+                       "Make their module a part of the module that DistributedDataParallel wraps"]),
         ("model = DDP(nn.Linear(4, 2))" + SGD + LOOP.replace("model(x)", "model.module(x)"),
          ["other values of Linear.weight, Linear.bias", "(made in train.py:12)", "Call the wrapped model"]),
         (HEAD + "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: step / 9)" + LOOP
@@ -350,6 +362,25 @@ def test_what_drifts_is_refused_with_its_name(inspect, text, words):
     assert found.outcome is Outcome.USER_ERROR
     assert found.failure is not None
     assert [one for one in words if one not in found.failure.message] == []
+
+
+def test_what_drifts_under_a_trainer_is_answered_by_what_its_user_can_do(inspect):
+    pytest.importorskip("transformers")
+
+    past = inspect(BY_TRAINER.replace("MODEL", "self.model"))
+
+    assert past.outcome is Outcome.USER_ERROR
+    assert "the script probably calls self.model or model.module" in past.failure.message
+    assert "In compute_loss and training_step of a Trainer, call the model that they are given" in past.failure.message
+
+
+def test_a_trainer_that_looks_for_unused_parameters_without_need_is_told_its_argument(inspect):
+    pytest.importorskip("transformers")
+
+    found = inspect(BY_TRAINER.replace("MODEL", "model"))
+
+    texts = [one.text for one in found.facts.check_lines if one.needs_attention]
+    assert any("give TrainingArguments ddp_find_unused_parameters=False (train.py:" in text for text in texts)
 
 
 def test_a_second_optimizer_is_looked_at_too(inspect):

@@ -49,7 +49,7 @@ def check_parameters(ranks: Sequence[RankFacts]) -> None:
     seen = _last_looked(ranks)
     if not seen.looks_ended_early and (refused := [one for one in seen.drifting if not one.meant]):
         outside = [one for one in refused if one.cause in ("outside", "bare")]
-        raise _disagreement(outside or refused, seen.looks)
+        raise _disagreement(outside or refused, seen)
 
 
 def check_batches(ranks: Sequence[RankFacts]) -> None:
@@ -90,7 +90,7 @@ def check_lines(ranks: Sequence[RankFacts]) -> Iterator[CheckLine]:
     if needless := sorted(set.intersection(*(set(one.needless_searches) for one in ranks)) if ranks else ()):
         text = (
             f"find_unused_parameters=True looks through the graph in every step, and every parameter got a gradient: "
-            f"leave it out ({' and '.join(needless)})"
+            f"{_without_search(seen)} ({' and '.join(needless)})"
         )
         yield CheckLine(name="ranks", text=text, needs_attention=True)
     if early := sorted({line for one in ranks for line in one.early_exchanges}):
@@ -100,6 +100,12 @@ def check_lines(ranks: Sequence[RankFacts]) -> Iterator[CheckLine]:
             f"the last of a step inside of it"
         )
         yield CheckLine(name="ranks", text=text, needs_attention=True)
+
+
+def _without_search(of_rank: RankFacts) -> str:
+    if not of_rank.has_trainer:
+        return "leave it out"
+    return "a Trainer asks for it by default, so give TrainingArguments ddp_find_unused_parameters=False"
 
 
 def _steps(looks: int) -> str:
@@ -137,12 +143,12 @@ def _no_group(place: str, size: int) -> TargetError:
     )
 
 
-def _disagreement(drifting: Sequence[DriftingParameter], looks: int) -> TargetError:
+def _disagreement(drifting: Sequence[DriftingParameter], of_rank: RankFacts) -> TargetError:
     others = sorted({number for one in drifting for number in one.ranks})
     names = first_few([one.name for one in drifting], MOST_DRIFTING_NAMED)
     first = drifting[0]
     seen = (
-        f"after {_steps(looks)} rank "
+        f"after {_steps(of_rank.looks)} rank "
         f"{' and '.join(map(str, others))} {'has' if len(others) == 1 else 'have'} other values of {names} than rank "
         f"0: the ranks drift apart."
     )
@@ -150,16 +156,27 @@ def _disagreement(drifting: Sequence[DriftingParameter], looks: int) -> TargetEr
     rarely = "If the script averages them itself every so many steps, let it do so more often for this check"
     match first.cause:
         case "outside" | "bare":
-            part = "Make their module a part of the one that DistributedDataParallel wraps"
+            wrapped = "module that DistributedDataParallel wraps"
+            if of_rank.has_trainer:
+                wrapped = "model that the Trainer is given"
+            part = f"Make their module a part of the {wrapped}"
             if any(one.cause == "bare" for one in drifting):
                 part = (
-                    "Make them a part of the module that DistributedDataParallel wraps, a bare nn.Parameter as an "
-                    "attribute (self.scale = nn.Parameter(...)) that its forward uses"
+                    f"Make them a part of the {wrapped}, a bare nn.Parameter as an attribute (self.scale = "
+                    f"nn.Parameter(...)) that its forward uses"
                 )
             return TargetError(
                 f"{seen} The optimizer{made} trains them, but they are probably outside every "
                 f"DistributedDataParallel, so that their gradients are not averaged. {part}; if each rank is meant to "
                 f"have its own, name them in _ddp_params_and_buffers_to_ignore of their module."
+            )
+        case "unwrapped" if of_rank.has_trainer:
+            return TargetError(
+                f"{seen} Nothing wraps the model that the optimizer{made} trains, and no gradient and no parameter was "
+                f"exchanged: each rank trains a model of its own. A Trainer wraps the model that it is given, so "
+                f"probably a subclass or a callback keeps it from that, or the optimizer belongs to another model. "
+                f"Leave _wrap_model and accelerator.prepare as they are, and give the Trainer its optimizer with the "
+                f"model whose parameters it has. {rarely}. {_ON_PURPOSE}"
             )
         case "unwrapped":
             return TargetError(
@@ -168,10 +185,13 @@ def _disagreement(drifting: Sequence[DriftingParameter], looks: int) -> TargetEr
                 f"{_WRAP} {rarely}. {_ON_PURPOSE}"
             )
         case "past the wrapper":
+            past, call = "model.module", "Call the wrapped model"
+            if of_rank.has_trainer:
+                past = f"self.model or {past}"
+                call = "In compute_loss and training_step of a Trainer, call the model that they are given"
             return TargetError(
                 f"{seen} They are inside DistributedDataParallel{made}, which was never called with gradients: the "
-                f"script probably calls model.module, so that nothing averages their gradients. Call the wrapped "
-                f"model. {rarely}."
+                f"script probably calls {past}, so that nothing averages their gradients. {call}. {rarely}."
             )
         case "no_sync":
             return TargetError(

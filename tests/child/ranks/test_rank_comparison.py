@@ -38,6 +38,20 @@ def test_what_drifts_is_refused_with_its_cause_and_line(cause, words):
         check_parameters(_ranks(_drifting(cause=cause)))
 
 
+@pytest.mark.parametrize(
+    ("cause", "words"),
+    [
+        ("outside", r"Make their module a part of the model that the Trainer is given"),
+        ("bare", r"Make them a part of the model that the Trainer is given, a bare nn\.Parameter as an attribute"),
+        ("unwrapped", r"A Trainer wraps the model that it is given, .* Leave _wrap_model and accelerator\.prepare as"),
+        ("past the wrapper", r"self\.model or model\.module, .* of a Trainer, call the model that they are given"),
+    ],
+)
+def test_who_trains_by_a_trainer_is_told_what_to_do_there(cause, words):
+    with pytest.raises(TargetError, match=words):
+        check_parameters(_ranks(_drifting(cause=cause), has_trainer=True))
+
+
 def test_parameters_and_ranks_that_differ_are_named():
     drifting = [_drifting("Net.1", ranks=(3,)), _drifting("Net.2", ranks=(1,))]
 
@@ -116,6 +130,8 @@ def test_a_search_of_the_graph_is_needless_only_if_it_is_on_all_ranks():
     assert _texts(needless, RankFacts()) == []
     (text,) = _texts(needless, needless)
     assert text.endswith("leave it out (train.py:3)")
+    (text,) = _texts(*[RankFacts(needless_searches=("train.py:3",), has_trainer=True)] * 2)
+    assert text.endswith("so give TrainingArguments ddp_find_unused_parameters=False (train.py:3)")
 
 
 def test_early_exchanges_are_told_with_the_line_of_the_forward_pass():

@@ -10,6 +10,7 @@ them (`ScriptArguments`). Other settings are not tuned.
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -186,6 +187,7 @@ class CommandLoop(OwnLoop):
                 epoch_batches=witness.batches.epoch_batches,
                 loader_place=witness.batches.place,
                 loader_batch=witness.batches.loader_batch,
+                has_trainer="transformers.trainer" in sys.modules,
             )
             if world_size() > 1
             else None,
