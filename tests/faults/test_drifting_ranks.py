@@ -302,6 +302,20 @@ class Own(Trainer):
 rows = [{"x": x, "labels": y} for x, y in data]
 Own(Net(), TrainingArguments("out", max_steps=500, report_to=[], use_cpu=True), train_dataset=rows).train()
 """
+WIDTHS = "model = nn.Sequential(nn.Linear(4, 8 * (1 + rank)), nn.Linear(8 * (1 + rank), 2))"
+DEPTHS = "model = nn.Sequential(*[nn.Linear(4, 4) for _ in range(1 + rank)], nn.Linear(4, 2))"
+UNLIKE_STAGES = STAGES.replace("nn.Linear(4, 4)", "nn.Linear(4, 8) if rank == 0 else nn.Linear(8, 2)").replace(
+    "empty(8, 4", "empty(8, 8"
+)
+COLUMNS = """
+from torch.distributed.nn.functional import all_reduce
+class Net(nn.Module):  # of a layer each rank has columns, of the next one rows
+    def __init__(self):
+        super().__init__()
+        self.up, self.down = nn.Linear(4, 8 - 4 * rank), nn.Linear(8 - 4 * rank, 2)
+    def forward(self, x): return all_reduce(self.down(self.up(x).relu()))
+model = Net()
+"""
 UNEVEN = "share = range(0, 128 + 64 * rank)\nloader = DataLoader(Subset(data, share), 8)\n"
 Inspect = Callable[[str], Inspection]
 
@@ -478,6 +492,27 @@ def test_buffers_that_each_rank_drew_with_another_seed_are_told_and_not_refused(
     assert name.endswith("Net.omega")
     (said,) = [one.text for one in found.facts.check_lines if one.name == "ranks" and one.needs_attention]
     assert said.startswith(f"the ranks had different values of {name} after each of 17 optimizer steps: buffers that")
+
+
+@pytest.mark.parametrize(
+    ("text", "is_told"),
+    [
+        (WIDTHS + SGD + LOOP, True),
+        (DEPTHS + SGD + SUMMED, True),
+        (SAME + SGD + ALL_AVERAGED, False),
+        (UNLIKE_STAGES, False),
+        (COLUMNS + SGD + LOOP, False),
+    ],
+    ids=["widths", "depths, and a sum of losses", "one model", "stages of a pipeline", "parts of layers"],
+)
+def test_ranks_that_train_unlike_models_and_exchange_nothing_are_told(inspect, text, is_told):
+    found = inspect(text)
+
+    assert found.outcome is Outcome.OK
+    assert found.facts is not None
+    lines = [one.text for one in found.facts.check_lines if one.needs_attention and "different parameters" in one.text]
+    assert len(lines) == is_told
+    assert all(line.startswith("rank 1 and rank 0 train different parameters (Sequential.") for line in lines)
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from torch import nn
 
@@ -69,6 +70,22 @@ def batch_statistics(modules: Iterable[nn.Module], ranks: int) -> Iterator[Check
             f"that is part of what the model learns, whatever the global batch. SyncBatchNorm takes those of all"
         )
         yield CheckLine(name="BatchNorm", text=text, needs_attention=True)
+
+
+def models_of_their_own(said: Sequence[Sequence[Any]]) -> Iterator[CheckLine]:
+    """Yield that ranks which exchange nothing train different models, by the names and shapes that each rank said."""
+    by_rank = [{(name, tuple(shape)) for name, shape, *_ in rows} for rows in said]
+    others = {number: one ^ by_rank[0] for number, one in enumerate(by_rank) if one != by_rank[0]}
+    if others:
+        name, shape = min(next(iter(others.values())))
+        text = (
+            f"rank {' and '.join(map(str, others))} and rank 0 train different parameters ({name} of shape {shape} is "
+            f"on one of them only), and rank 0 exchanged nothing as large as a gradient in a step: each rank probably "
+            f"trains a model of its own, and samples/s and global batch count all as one. Tune such models one by one, "
+            f"without the launcher; to train one model by all ranks, make it alike on each and wrap it in "
+            f"DistributedDataParallel"
+        )
+        yield CheckLine(name="ranks", text=text, needs_attention=True)
 
 
 def untuned_parallelism(file: Path | None, *, is_script: bool = False) -> Iterator[CheckLine]:

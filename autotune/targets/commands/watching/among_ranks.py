@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import distributed
 from torch.distributed import distributed_c10d
+from torch.distributed.fsdp import FSDPModule
+from torch.distributed.tensor import DTensor
 
 from autotune.targets.commands.distributed import world_size
 
@@ -16,6 +18,7 @@ ABSENCE_SECONDS = 20.0  # a rank that is so late for a look takes other steps th
 # The same where it is not known yet that all ranks step optimizers: one that only answers others, as a parameter server
 # does, never comes. Shorter than the usual limit of a step, so that the rank that waits is not the one that is blamed.
 FIRST_ABSENCE_SECONDS = 5.0
+SHARDED = "FullyShardedDataParallel"  # of torch, and of FairScale
 _POLL_SECONDS = 0.002
 
 
@@ -41,3 +44,8 @@ def uses_rpc() -> bool:
     """Return whether the script has begun `torch.distributed.rpc`, which needs no process group."""
     rpc = sys.modules.get("torch.distributed.rpc")
     return rpc is not None and rpc.is_available() and rpc._is_current_rpc_agent_set()
+
+
+def shares_out(one: object) -> bool:
+    """Return whether a module or a parameter is shared out among ranks."""
+    return isinstance(one, FSDPModule | DTensor) or type(one).__name__ == SHARDED

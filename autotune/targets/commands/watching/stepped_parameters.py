@@ -31,14 +31,14 @@ from torch.optim.optimizer import Optimizer, register_optimizer_step_post_hook, 
 
 from autotune.core.records import CheckLine, DriftingParameter, RankFacts
 from autotune.targets.commands.distributed import world_size
-from autotune.targets.commands.watching.among_ranks import said_by_all, uses_rpc
+from autotune.targets.commands.watching.among_ranks import SHARDED, said_by_all, shares_out, uses_rpc
 from autotune.targets.commands.watching.own_exchanges import OwnExchanges, is_many
 from autotune.targets.commands.watching.stepping_optimizers import SteppingOptimizers, trained_by
 from autotune.targets.commands.watching.unwritten_buffers import UnwrittenBuffers
 from autotune.targets.commands.watching.wrappers import Wrappers
 from autotune.targets.live_modules import in_order, left_to_ranks, live_modules, outermost, parameter_names
 from autotune.targets.ranks.gradient_agreement import tensor_checksum
-from autotune.targets.ranks.rank_check_lines import batch_statistics
+from autotune.targets.ranks.rank_check_lines import batch_statistics, models_of_their_own
 
 # Local SGD averages after 4 to 16 steps (PyTorch's PostLocalSGDOptimizer is documented with 4), seldom after 64.
 MOST_LOOKS, MOST_LOOK_SECONDS = 100, 30.0
@@ -47,7 +47,6 @@ MOST_LOOKS_AT_REST = 3  # for parameters that are equal, and were not moved: the
 _Cause = Literal["outside", "bare", "unwrapped", "past the wrapper", "no_sync", "unknown"]
 _Meant = Literal["", "exchanged", "others exchanged", "part of a model"]
 _MOST_STEPS_WITHOUT_LOOK = 2
-_SHARDED = "FullyShardedDataParallel"  # of torch, and of FairScale
 
 
 @dataclass(kw_only=True)
@@ -125,16 +124,16 @@ class SteppedParameters:
             modules = live_modules()
             found = [one for one in modules if isinstance(one, DistributedDataParallel)]
             is_pure = all(one.process_group.size() == world_size() and not one._comm_hooks for one in found)
-            is_pure &= all(type(one).__name__ != _SHARDED for one in modules)
+            is_pure &= all(type(one).__name__ != SHARDED for one in modules)
             self._parallel = found if is_pure else []
-            has_shares = any(_shares_out(one) for one in (*modules, *(one for one, _ in self._trained.values())))
+            has_shares = any(shares_out(one) for one in (*modules, *(one for one, _ in self._trained.values())))
             self._is_unwrapped = not (found or has_shares or uses_rpc()) and distributed.is_initialized()
             self._joins = any(one._join_config.enable for one in found)
             self._choose_buffers(modules)
             models = in_order(outermost(modules), self._trained) or found
             parts = {id(part): part for model in models for part in model.modules()}
             statistics = tuple(batch_statistics(parts.values(), world_size()))
-            if any(one.process_group.size() > 1 for one in found) or any(_shares_out(one) for one in modules):
+            if any(one.process_group.size() > 1 for one in found) or any(shares_out(one) for one in modules):
                 self.check_lines = statistics
             elif self.exchanges.adds_up:  # or each rank has a model of its own, and only a loss is added up
                 self._if_one_model = statistics
@@ -188,6 +187,8 @@ class SteppedParameters:
         own = [time.monotonic() - self._began, [self._said(row) for row in self._rows], self._buffers.said()]
         said = said_by_all(self._looks, own, all_step=bool(self._looks or self._parallel))
         by_parameter = list(zip(*(rows for _, rows, _ in said), strict=False))
+        if not self._looks and self._is_unwrapped and not (self.exchanges.is_many or self.exchanges.is_in_backward):
+            self.check_lines = tuple(models_of_their_own([rows for _, rows, _ in said]))
         # If ranks trained parameters of different names, nothing is compared.
         counts = {len(rows) for _, rows, _ in said}
         if len(counts) != 1 or any(len({one[0] for one in each}) > 1 for each in by_parameter):
@@ -294,7 +295,3 @@ class SteppedParameters:
             place=seen.forward if cause == "no_sync" else seen.place,
             meant="exchanged" if is_exchanged else "",
         )
-
-
-def _shares_out(one: object) -> bool:
-    return isinstance(one, FSDPModule | DTensor) or type(one).__name__ == _SHARDED
