@@ -46,8 +46,8 @@ from autotune.targets.commands.command import is_command
 from autotune.targets.commands.program import of_ranks
 
 _TRACEBACK_BYTES = 4096  # of the log's end, kept in the failure of a probe that left no result
-# Times the seconds of one rank's imports: two ranks on two cores that others used too took 20.9 s, one of them 11.2 s.
-MOST_IN_THE_WAY = 2
+# As the imports of one rank: those of two on two cores that others used, too, took 20.9 s, of one 11.2 s.
+MOST_TIMES_AS_LONG = 2
 _ENVIRON = {
     "PYTHONUNBUFFERED": "1",  # what was printed before a crash is then in the log
     "PYTHONDONTWRITEBYTECODE": "1",  # nothing is then written outside of the study's folder
@@ -122,7 +122,7 @@ class SubprocessLauncher:
                         raise NoForkServer(ending.lost)
                 end = (type(request), request.target, request.process_config(), result.outcome)
                 is_doubted = result.outcome in self.doubted and not ending.has_stepped and end not in self._confirmed
-                importing = fork_server.seconds * min(request.ranks, MOST_IN_THE_WAY)
+                importing = fork_server.seconds * min(request.ranks, MOST_TIMES_AS_LONG)
                 if is_doubted and _has_time(request, time.monotonic() - began, importing + ending.elapsed_seconds):
                     ended = f"{result.outcome}: {result.failure and result.failure.message}"
                     reason = f"a forked process ended before its first step: {ended}"
