@@ -19,7 +19,6 @@ from autotune.core.notices import Notice, notice
 from autotune.core.records import Config, StudyRequest
 from autotune.core.results import LossVerdict
 from autotune.core.rounds import Rounds
-from autotune.core.stats import mean_of_known
 from autotune.errors import NoRecommendation
 from autotune.knobs.parsing import typed
 from autotune.machine.environment import fingerprint
@@ -70,7 +69,7 @@ def recommend(
     spread, own = ranking.rates.noise, faultless_noise(ranking.measured)
     warnings = warnings_of(winner, request, spread, own, busy=facts.busy, probed=facts.probed, is_open=is_unknown)
     achieved, own_reasons = _achieved(ranking)
-    tokens = mean_of_known([one.tokens_per_second for one in winner.measurements])
+    tokens = winner.tokens_per_second
     batches = {request.global_batch_size(one) for one in (*facts.probed, *(one.config for one in candidates))}
     is_kept = still_open is not None and ranking.chosen == ranking.baseline
     # Otherwise no batch was chosen, and the fastest may be among those that never reached a confirmation.

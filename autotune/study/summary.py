@@ -111,6 +111,13 @@ class ConfigSummary:
         return self.compared.samples_per_second if self.compared else typical_rate(self.rates)
 
     @property
+    def tokens_per_second(self) -> float | None:
+        """That rate in tokens/s, by the mean number of tokens in a sample; None: the target has no tokens."""
+        tokens = [None if one.tokens is None else sum(one.tokens) / sum(one.samples) for one in self.measurements]
+        mean = mean_of_known(tokens)
+        return None if mean is None else mean * self.samples_per_second
+
+    @property
     def relative_half_width(self) -> float | None:
         """The half width of the 95 % interval of samples/s, relative; None: not known.
 

@@ -50,6 +50,21 @@ def test_the_fastest_by_more_than_the_noise_wins():
     assert found.baseline_samples_per_second == pytest.approx(100.5, abs=0.1)
 
 
+def test_tokens_are_the_same_rate_as_samples():
+    def with_tokens(trial):
+        measurement = trial.result.measurement
+        tokens = tuple(48 * one for one in measurement.samples)
+        result = msgspec.structs.replace(trial.result, measurement=msgspec.structs.replace(measurement, tokens=tokens))
+        return msgspec.structs.replace(trial, result=result)
+
+    base = _candidate(BASE, 73, 137)
+
+    found = _recommended(replace(base, trials=tuple(map(with_tokens, base.trials))))
+
+    assert found.samples_per_second == pytest.approx(100, abs=0.1)  # the geometric mean; the arithmetic one is 105
+    assert found.tokens_per_second == pytest.approx(48 * found.samples_per_second, rel=1e-3)
+
+
 def test_what_is_faster_by_two_per_cent_does_not_displace_the_baseline():
     found = _recommended(_candidate(BASE, 100, 100, 100), _candidate(FAST, 102, 102, 102))
 
