@@ -21,7 +21,7 @@ from autotune.report.essentials import essential, values_besides
 from autotune.report.losses import is_precision_doubtful, losses_phrase, tells_doubt
 from autotune.report.phrases import plain
 from autotune.sentences import capitalized
-from autotune.study.answers import is_uncompared
+from autotune.study.answers import is_uncompared, rounds_run
 from autotune.study.recommendation import Recommendation
 from autotune.study.view import StudyView, facts_of
 from autotune.targets.commands.recommended_command import RecommendedCommand, recommended_command
@@ -237,7 +237,7 @@ def details(best: Recommendation, view: StudyView | None, width: int) -> Iterato
         ("Step", [bottleneck_of(view)] if view and bottleneck_of(view) else []),
         ("Why", list(dict.fromkeys(one.text for one in evidence(best)))),
         ("Worth", worth_lines(best, view)),
-        ("Others", [*lost, phrases.PAIRED] if lost else []),
+        ("Others", [*lost, *([phrases.PAIRED] if lost and max(best.rounds, rounds_run(best)) > 1 else [])]),
         ("Machine", [environment]),
     ):
         for number, text in enumerate(texts):

@@ -586,6 +586,17 @@ def test_a_layout_that_no_configuration_has_is_not_told_of_those_that_lost() -> 
     assert "512×1 workers 4 nchw: 9.00" in both and "256×1 workers 0 nhwc: 9.00" in both
 
 
+@pytest.mark.parametrize("rounds", [1, 3])
+def test_what_was_compared_in_single_probes_is_not_said_to_be_compared_in_rounds(rounds: int) -> None:
+    reason = notice(Code.FASTER_BESIDE_OTHERS, share=0.93, better="faster")
+    lost = RunnerUp(config=HALFWAY, samples_per_second=9.0, reason=reason)
+
+    told = " ".join(printed(answer_block(answer(rounds=rounds, runners_up=(lost,)), verbose=True)).split())
+
+    assert "93% faster, while other processes held the baseline's cores" in told
+    assert ("Compared in the rounds that both ran" in told) is (rounds > 1)
+
+
 def test_one_that_ran_in_a_few_rounds_has_the_rate_of_these() -> None:
     """Beside the mean of the baseline over all rounds its factor would make a rate that no probe had."""
     lost = RunnerUp(config=HALFWAY, samples_per_second=45_600.0, reason=earlier("4% slower"))
