@@ -107,7 +107,7 @@ class TimeBudget(time_shares.TimeShares):
         If steps are long, each of the probe's three parts (`child/window.py`) takes the longest window.
         """
         step = self._history.request.facts.step
-        seconds, share = step.seconds if step is not None else 0.0, time_shares.FIRST_SHARE * self.left_seconds
+        seconds, share = (step and step.seconds) or 0.0, time_shares.FIRST_SHARE * self.left_seconds
         parts, budgets = 3 * USUAL_STEPS * seconds, self._this_and_smaller(self.usual_probe_budget)
         least = FEWEST_PROBE_STEPS * seconds
         fit = (b for b in budgets if least + min(parts, 3 * b.max_seconds) <= share >= b.min_seconds)

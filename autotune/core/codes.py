@@ -110,7 +110,7 @@ class Code(NumberedCode):
     FASTER_OTHER_MICRO_BATCH = ("faster-other-micro-batch", 311,
         BETTER + ", not surely the {least:.0%} that a change of the batch must gain" + MORE_MEMORY)
     FASTER_BESIDE_OTHERS = ("faster-beside-others", 312,
-        BETTER + ", in rounds in which other processes held the baseline's cores" + MORE_MEMORY)
+        BETTER + ", while other processes held the baseline's cores" + MORE_MEMORY)
 
     # 4xx: what is known about the losses
     LOSSES_NOT_CHECKED = "losses-not-checked", 401, losses.LOSSES_NOT_CHECKED
@@ -242,6 +242,7 @@ class Code(NumberedCode):
     ONLY_VALUE = "only-value", 1219, unsearched.ONLY_VALUE
     STUDY_WITHOUT_KNOB = "study-without-knob", 1220, unsearched.STUDY_WITHOUT_KNOB
     MACHINE_LACKS_VALUES = "machine-lacks-values", 1221, unsearched.MACHINE_LACKS_VALUES
+    MODEL_COMPILED_BY_CODE = "model-compiled-by-code", 1223, unsearched.MODEL_COMPILED_BY_CODE
     # 13xx: what doctor says of a machine
     DEVICE_FOUND = "device-found", 1301, "{device}: {device_name}, {device_bytes:bytes}"
     DEVICE_UNUSABLE = "device-unusable", 1302, "{error}"  # the message of an error: data

@@ -51,3 +51,4 @@ STUDY_WITHOUT_KNOB = (
     "--fresh)"
 )
 MACHINE_LACKS_VALUES = "{label} not tuned: {why}"
+MODEL_COMPILED_BY_CODE = "{label} not tuned: your code compiles the model itself"

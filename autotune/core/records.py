@@ -81,8 +81,7 @@ FORMER_OPTIONS = {"within_fraction": ("memory", "within"), "price_per_hour": ("c
 class Goal(Record, frozen=True, kw_only=True):
     """The goal of a search, with the bounds that it keeps.
 
-    Part of a study's identity: resuming needs the same goal. Its numbers are checked when it is decoded, and by
-    `Settings` before it is made.
+    Part of a study's identity. Its numbers are checked when it is decoded, and by `Settings` before it is made.
     """
 
     FORMER: ClassVar[frozenset[str]] = frozenset({"noise_scale", *FORMER_OPTIONS})
@@ -170,7 +169,7 @@ class StepFacts(Record, frozen=True, kw_only=True):
     """The facts that one real optimizer step of the target showed."""
 
     loss: float | None  # None: not finite
-    seconds: float
+    seconds: float | None  # None: graphs were compiled in it, as they are not in later steps
     parameters_with_gradient: int
     trainable_parameters: int  # tensors, not elements
 
@@ -207,7 +206,7 @@ class OptimizerFacts(Record, frozen=True, kw_only=True):
     names: tuple[str, ...]  # their classes
     usual: str  # the implementation that torch chooses here by default
     possible: tuple[str, ...]  # implementations available on the device of their parameters
-    step_share: float  # of the first step's time, in which their state is also made
+    step_share: float | None  # of the first step's time, in which their state is also made; None: it is not known
 
 
 class TargetFacts(Record, frozen=True, kw_only=True):
@@ -245,6 +244,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     attention: dict[str, tuple[str, ...]] = {}  # dtype -> kernels that take every call of it, besides torch's own
     calls_attention: bool | None = None  # its step called it; None: an earlier version did not look
     compiles_itself: bool = False  # its own code has graphs compiled, whatever knobs say
+    compiles_model: bool = False  # its model, or a part of it, is compiled before any knob changes it
     is_deterministic: bool = False  # its code asks for deterministic algorithms
     found: dict[str, Value] = {}  # knob name -> the value that the user's code sets, if it is not the default
     update: tuple[str, ...] = ()  # agreed names that the file has for the end of a step: clip_grad_norm, step, ...

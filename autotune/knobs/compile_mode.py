@@ -8,7 +8,7 @@ from typing import Any
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, notice
-from autotune.core.records import Environment, Value
+from autotune.core.records import Environment, TargetFacts, Value
 from autotune.harmless import python
 from autotune.knobs.base import NOT_DONE, Circumstances, Knob, MemoryEffect, Plan, allowed
 from autotune.knobs.compile_modes import DEFAULT, GRAPHS, REGIONAL, TUNED
@@ -43,6 +43,12 @@ COMPILED = Influence(
 # The seconds of a first probe beyond its steps, before any was seen: compiled C++ on two cores, Triton on a GPU
 # (benchmarks/compiling.py; docs/notes/compiling.md 1). What a probe took replaces them (`CompilingSeconds`).
 PRIOR_SECONDS: dict[Value, float] = {None: 0.0, DEFAULT: 45.0, REGIONAL: 25.0, GRAPHS: 60.0, TUNED: 180.0}
+COMPILED_BY_CODE = "your code compiles the model itself"
+
+
+def is_compiled_already(facts: TargetFacts) -> bool:
+    """Return whether the user's code compiles the model, whatever the knob says; a program asks its argument."""
+    return facts.compiles_model and not facts.is_program
 
 
 class CompileMode(Knob):
@@ -65,26 +71,28 @@ class CompileMode(Knob):
     formats: Mapping[str, Mapping[Value, str]] = {"": {value: str(value or "none") for value in CHOICES}}
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:
-        """Return the modes that differ here; only None if no compiler is installed."""
+        """Return the modes that differ here; only None without a compiler, or if the code compiles the model itself."""
         environment = circumstances.environment
         offered: tuple[Value, ...] = (None,)
-        if environment.no_compiler == "":
+        if environment.no_compiler == "" and not is_compiled_already(circumstances.facts):
             offered += (DEFAULT,)
             offered += (REGIONAL,) * (circumstances.facts.checkpointable_blocks >= FEWEST_COMPILED_BLOCKS)
             offered += (GRAPHS, TUNED) * (environment.device_kind in ON_GPUS)
         return allowed(offered, circumstances.limit)
 
     def idle(self, values: Mapping[str, Value], circumstances: Circumstances) -> str:
-        """Return why a mode adds nothing to the default: no CUDA for launch graphs, no repeated blocks for regional."""
+        """Return why a mode adds nothing to the code's own, or to the default mode."""
         value = values[self.name]
+        if is_compiled_already(circumstances.facts):
+            return COMPILED_BY_CODE
         if value == GRAPHS and circumstances.environment.device_kind != "cuda":
             return "there are no graphs of launches without CUDA"
         no_regions = value == REGIONAL and not circumstances.facts.checkpointable_blocks
         return "the model has no repeated blocks" if no_regions else ""
 
     def instead(self, value: Value, circumstances: Circumstances) -> Value:
-        """Return the default mode, which an idle mode is equivalent to."""
-        return DEFAULT
+        """Return the default mode, which an idle mode is equivalent to; None if the user's code compiles the model."""
+        return None if is_compiled_already(circumstances.facts) else DEFAULT
 
     def lacking(self, value: Value, circumstances: Circumstances) -> str:
         """Return what torch.compile lacks on this machine; empty: nothing."""

@@ -46,7 +46,8 @@ class FusedOptimizer(ChoiceKnob):
         if optimizer is None:
             return allowed((own,), circumstances.limit)
         is_cpu = circumstances.environment.device_kind == "cpu"
-        worthwhile = not is_cpu or optimizer.step_share >= LEAST_UPDATE_SHARE
+        share = optimizer.step_share
+        worthwhile = not is_cpu or share is None or share >= LEAST_UPDATE_SHARE
         hopeful = (FOREACH, FUSED) if is_cpu else (FUSED,)
         others = [one for one in hopeful if worthwhile and one in optimizer.possible]
         offered = dict.fromkeys([own, *others])

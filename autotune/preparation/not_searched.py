@@ -14,6 +14,7 @@ from autotune.knobs import KNOBS, knob, worker_knob
 from autotune.knobs.base import Circumstances, Knob
 from autotune.knobs.batch_size import SMALLEST_BATCH
 from autotune.knobs.changes import BATCH_KNOBS
+from autotune.knobs.compile_mode import is_compiled_already
 from autotune.preparation.declared_values import declared_baseline
 from autotune.preparation.settings import Settings
 from autotune.sampler.idle import idle_notices
@@ -39,6 +40,12 @@ def not_searched(request: StudyRequest, space: SearchSpace, settings: Settings) 
     for held in KNOBS if goal.exact else ():
         if not held.is_exact(facts) and held.name in (goal.tune or (BATCH.name,)):
             found.append(_of(held, Code.EXACT_HOLDS_BATCH if held is BATCH else Code.EXACT_HOLDS_KNOB))
+    compiling = [one for one in KNOBS if one.compiles and is_compiled_already(facts)]
+    found += [
+        _of(one, Code.MODEL_COMPILED_BY_CODE)
+        for one in compiling
+        if one.name not in {*limited, *idle} and one.name in (goal.tune or (one.name,)) and is_settable(one.name, facts)
+    ]
     is_free = samples is None and goal.tune is None and is_settable(ACCUMULATION.name, facts)
     if is_free and ACCUMULATION.name not in limited:
         found.append(_of(ACCUMULATION, Code.ACCUMULATION_NOT_SEARCHED))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,7 +28,7 @@ from autotune.sampler.space import SearchSpace
 from autotune.sentences import first_few
 from autotune.study import disk
 from autotune.study.history import History
-from autotune.study.identity import MOST_DIFFERENCES, as_begun, code_changed, differences_of
+from autotune.study.identity import MOST_DIFFERENCES, as_begun, code_changed, difference_of_target, differences_of
 from autotune.study.lock import Lock
 from autotune.targets.source import is_same
 from autotune.units import counted
@@ -58,8 +58,9 @@ def open_study(settings: Settings, launcher: Launcher) -> Iterator[OpenStudy]:
     ranks = asked_ranks(settings)
     check_place(settings)
     note = rebuild(settings)
-    begun = check_resumable(settings.folder, settings.mode)
-    folder = settings.folder
+    begun, folder = check_resumable(settings.folder, settings.mode), settings.folder
+    if begun is not None:
+        _refuse(folder, difference_of_target(begun, settings.target))  # the inspection of another one may take long
     with _locked(folder) as lock, _tidied(folder, begun):
         disk.sweep(folder)
         environment, facts, seconds = inspect(
@@ -170,7 +171,10 @@ def preview(
 
 def check_alike(folder: Path, earlier: StudyRequest, request: StudyRequest) -> None:
     """Raise `StudyError` if the study there, with the request `earlier`, is not comparable with `request`."""
-    differences = differences_of(earlier, request, goal_names())
+    _refuse(folder, differences_of(earlier, request, goal_names()))
+
+
+def _refuse(folder: Path, differences: Sequence[str]) -> None:
     if differences:
         told = first_few(differences, MOST_DIFFERENCES, "; ")
         raise StudyError(

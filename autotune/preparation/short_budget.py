@@ -61,10 +61,10 @@ def short_budget(
 
 
 def _steps(request: StudyRequest) -> tuple[float, int]:
-    """Return the seconds of the step that was looked at, and the fewest steps of a probe of the baseline."""
+    """Return the seconds of the step that was looked at (0: not known), and the fewest of a probe of the baseline."""
     is_in_turn = loads_in_turn(request.baseline, request.environment.device_kind)
-    seconds = request.facts.step.seconds if request.facts.step is not None else 0.0
-    return seconds, FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_PROBE_STEPS
+    step = request.facts.step
+    return (step and step.seconds) or 0.0, FEWEST_STEPS_IN_TURN if is_in_turn else FEWEST_PROBE_STEPS
 
 
 def _probe_seconds(

@@ -93,9 +93,10 @@ def check_block(
         step = facts.step
         learns = step.parameters_with_gradient == step.trainable_parameters and step.loss is not None
         loss = "not finite" if step.loss is None else f"{step.loss:.3g}"
+        time = "time not known, as it compiled" if step.seconds is None else format_seconds(step.seconds)
         sign, style = SIGNS["good" if learns else "advice"]
         block.append(f"  {sign} ", style).append(
-            f"one step on {environment.device}: loss {loss}, {format_seconds(step.seconds)}, gradients in "
+            f"one step on {environment.device}: loss {loss}, {time}, gradients in "
             f"{step.parameters_with_gradient} of {step.trainable_parameters} parameters\n"
         )
     tuned = [f"{name} ({len(values)} values)" for name, values in domains.items() if len(values) > 1]

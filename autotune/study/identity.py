@@ -25,7 +25,7 @@ MOMENTARY = ("shm_bytes", "mallocs", "variables")  # of the environment: its mom
 # that earlier versions did not note.
 OBSERVED = (
     "check_lines", "step", "baseline", "space", "global_batch_size", "framework", "is_program", "loader_options",
-    "declared", "calls_attention", "compiles_itself", "ranks", "has_data_parallel",
+    "declared", "calls_attention", "compiles_itself", "compiles_model", "ranks", "has_data_parallel",
     "finds_unused_parameters",
     "ranks_differ",
 )  # fmt: skip
@@ -66,7 +66,10 @@ def as_begun(begun: StudyRequest, environment: Environment, facts: TargetFacts) 
         facts = replace(facts, optimizer=begun.facts.optimizer, attention=begun.facts.attention)
     had_fewer = [one for one in KNOBS if one.former and begun.domains.get(one.name) == one.former]
     fewer = {one.name: Limit(values=one.former) for one in had_fewer if one.name not in begun.goal.limits}
-    facts = replace(facts, space=fewer | facts.space, exposed_communication=begun.facts.exposed_communication)
+    facts = replace(
+        facts, space=fewer | facts.space, exposed_communication=begun.facts.exposed_communication,
+        compiles_model=begun.facts.compiles_model,
+    )  # fmt: skip
     settable = begun.facts.settable
     if settable is not None and facts.settable is not None and {*settable} < {*facts.settable}:
         facts = replace(facts, settable=settable)
@@ -74,6 +77,12 @@ def as_begun(begun: StudyRequest, environment: Environment, facts: TargetFacts) 
     if then is not None and now is not None:
         facts = replace(facts, optimizer=replace(now, step_share=then.step_share))
     return environment, facts
+
+
+def difference_of_target(old: StudyRequest, target: str) -> list[str]:
+    """Return that `target` is another one than that of `old`, in words; empty if it is not."""
+    same = is_same(old.target, old.target_digest, target)
+    return [] if same else list(_difference("the target", old.target, target))
 
 
 def machine_differences(there: Environment, here: Environment) -> list[str]:
@@ -109,8 +118,7 @@ def _moved_here(old: StudyRequest, new: StudyRequest) -> StudyRequest:
 
 def _asked(old: StudyRequest, new: StudyRequest, goal_names: Mapping[str, str]) -> Iterator[str]:
     """Yield the differences of request, machine and code."""
-    if not is_same(old.target, old.target_digest, new.target):
-        yield from _difference("the target", old.target, new.target)
+    yield from difference_of_target(old, new.target)
     yield from _difference("the number of ranks (--ranks, --devices)", old.facts.ranks, new.facts.ranks)
     for name in dict.fromkeys((*old.baseline.values, *new.baseline.values)):
         then, now = (one.baseline.values.get(name) for one in (old, new))

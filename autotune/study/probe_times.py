@@ -95,7 +95,8 @@ class ProbeTimes:
         ran = [(config.global_batch_size(), pace) for config, paces in self._paces.items() for pace in paces]
         typical = statistics.median(pace.again(budget, pace.cycle) for _, pace in ran)
         steps: dict[float, float] = {}
-        if (inspected := self._request.facts.step) is not None:  # it was cold, so that any other measurement is better
+        inspected = self._request.facts.step
+        if inspected is not None and inspected.seconds is not None:  # it was cold: any other measurement is better
             steps[self._request.baseline.global_batch_size()] = inspected.seconds
         for other, pace in ran:
             steps[other] = min(pace.step, steps.get(other, pace.step))

@@ -12,6 +12,7 @@ from autotune.targets.batches import describe
 from autotune.targets.contract import Contract
 from autotune.targets.counting import OwnBatches
 from autotune.targets.data import LOADER_KNOBS, Data
+from autotune.targets.live_modules import class_name
 from autotune.targets.loop import Training
 from autotune.targets.loss import InferredLoss
 from autotune.targets.named_arguments import takes, takes_option
@@ -33,7 +34,7 @@ def check_lines(
     count = sum(parameter.numel() for parameter in training.model.parameters())
     inferred_optimizer = "optimizer" not in contract
     found = [
-        CheckLine(name="model", text=f"{type(training.model).__name__}, {count:,} parameters"),
+        CheckLine(name="model", text=f"{class_name(training.model)}, {count:,} parameters"),
         CheckLine(name="data", text=f"{data.description}; a batch is {describe(batch)}"),
         _loss(contract, training),
         CheckLine(

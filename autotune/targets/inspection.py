@@ -65,8 +65,7 @@ def inspect(
     is_command = reference.command is not None
     told = [*rank_check_lines.untuned_parallelism(reference.file)]  # a command tells of its script itself
     told += [CheckLine(name=one.name, text=described(one, of_command=is_command)) for one in declared]
-    told += variables.late_threads()
-    return replace(facts, declared=declared, check_lines=(*facts.check_lines, *told))
+    return replace(facts, declared=declared, check_lines=(*facts.check_lines, *told, *variables.late_threads()))
 
 
 def _contract(
@@ -165,7 +164,8 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Phase, *
     with blaming(first, loop.root), stepped.watched():
         step = _take_step(session, model, first)
     facts = facts or loop.facts()
-    step = facts.step or step
+    seen = facts.step or step
+    step = replace(seen, seconds=step.seconds and seen.seconds)
     known = config.values if config else facts.baseline or {}
     check_effect(session, known, facts.dataset_samples)
     return replace(
@@ -176,6 +176,7 @@ def _own_loop(loop: OwnLoop, device: str, config: Config | None, phase: Phase, *
         attention=first.attention.found(),
         calls_attention=first.attention.was_called,
         compiles_itself=not plan.compiles and switches.compiled_graphs() > first.graphs_before,
+        compiles_model=not plan.compiles and facts.compiles_model,
         is_deterministic=switches.is_deterministic(),
         found={} if config else found(defaults() | known, session.observed()),
         check_lines=(*facts.check_lines, *stepped.check_lines, step_line(step), *switches.float32_check_lines(device)),
@@ -244,7 +245,7 @@ def _take_step(session: Session, model: nn.Module | None, first: _FirstStep) -> 
     with first.updates.watched(), first.attention:
         session.train(first)
         loss = float(first.steps[0].loss)  # waits for the device
-    seconds = time.perf_counter() - began
+    seconds = None if switches.compiled_graphs() > first.graphs_before else time.perf_counter() - began
     session.validate(1)
     for hook in hooks:
         hook.remove()

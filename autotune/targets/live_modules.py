@@ -38,8 +38,9 @@ def own_class(module: nn.Module) -> type[nn.Module]:
 
 
 def class_name(module: nn.Module) -> str:
-    """Return the name of the class that the user gave a module, before `torch.jit.script` or `fully_shard`."""
-    return str(module.original_name) if isinstance(module, torch.jit.ScriptModule) else own_class(module).__name__
+    """Return the name of the class that the user gave a module, before torch compiled, scripted or sharded it."""
+    own = getattr(module, "_orig_mod", module)  # of the module that `torch.compile` returns
+    return str(own.original_name) if isinstance(own, torch.jit.ScriptModule) else own_class(own).__name__
 
 
 def unwrapped(module: nn.Module) -> nn.Module:

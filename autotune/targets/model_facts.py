@@ -24,5 +24,11 @@ def model_facts(*models: nn.Module) -> dict[str, Any]:
         or any(parameter.dim() == IMAGE_DIMENSIONS for parameter in parameters),
         "has_batch_norm": any(isinstance(module, _BATCH_NORMS) for module in modules),
         "has_data_parallel": any(isinstance(model, nn.DataParallel) for model in models),
+        "compiles_model": any(map(_is_compiled, modules)),
         "checkpointable_blocks": sum(map(checkpointable_blocks, models)),
     }
+
+
+def _is_compiled(module: nn.Module) -> bool:
+    """Return whether it is a module that `torch.compile` returned, or its `compile` was called."""
+    return "_orig_mod" in module._modules or module._compiled_call_impl is not None

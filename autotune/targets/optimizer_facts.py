@@ -29,8 +29,8 @@ class Updates:
             stack.callback(register_optimizer_step_post_hook(self._end).remove)
             yield
 
-    def facts(self, step_seconds: float) -> OptimizerFacts | None:
-        """Return the facts after a step of `step_seconds`; None if no optimizer of torch.optim stepped."""
+    def facts(self, step_seconds: float | None) -> OptimizerFacts | None:
+        """Return the facts after a step of `step_seconds` (None: not known); None if none of torch.optim stepped."""
         stepped = list(self._stepped.values())
         if not stepped:
             return None
@@ -38,7 +38,7 @@ class Updates:
             names=tuple(dict.fromkeys(type(one).__name__ for one in stepped)),
             usual=optimizer_implementations.usual(stepped),
             possible=optimizer_implementations.possible_implementations(stepped),
-            step_share=round(min(1.0, self._seconds / step_seconds), 4) if step_seconds > 0 else 0.0,
+            step_share=round(min(1.0, self._seconds / step_seconds), 4) if step_seconds else None,
         )
 
     def _begin(self, optimizer: Optimizer, *_: Any) -> None:

@@ -12,7 +12,7 @@ from autotune.core.records import CheckLine, Goal, Limit, StepFacts
 from autotune.preparation.header import held_phrase, opening_lines
 from autotune.preparation.not_searched import not_searched as notices_of_not_searched
 from autotune.preparation.settings import Settings
-from autotune.preparation.short_budget import short_budget
+from autotune.preparation.short_budget import budget_note, short_budget
 from autotune.testing import FakeLauncher
 from tests.worlds import Listener, config, declared, environment, facts, searched, space, study_request
 
@@ -400,6 +400,36 @@ def test_a_dry_run_says_of_a_short_time_budget_what_a_search_says(tmp_path, monk
     told = capsys.readouterr().out
     assert "a probe takes about 30 s here" in told  # of four steps: nothing is timed alone
     assert "; looking at the target took 1:00 h. The first probe is run all the same, and may end " in told
+
+
+def test_a_step_that_compiled_says_nothing_of_the_time_that_a_probe_takes():
+    step = StepFacts(loss=2.3, seconds=None, parameters_with_gradient=1, trainable_parameters=1)
+    request, settings = study_request(facts=facts(step=step)), Settings(target="model.py", time_budget_seconds=300)
+
+    told = budget_note(settings, request, space(), inspection_seconds=130.0)
+
+    assert "a probe takes about 2:12 min here" in told  # of the inspection, and of measuring
+
+
+@pytest.mark.parametrize(("of", "said"), [({"compiles_model": True}, True), ({}, False)], ids=["compiled", "not"])
+def test_a_model_that_the_code_compiles_is_not_compiled_again_and_that_is_said(of, said):
+    here, of, today = environment(device="cpu", no_compiler=""), facts(space={}, **of), config(batch_size=64)
+    text = "compile not tuned: your code compiles the model itself"
+    for goal in (Goal(), Goal(tune=("compile_mode",))):
+        made = space(goal, today, of, here)
+
+        told = not_searched(study_request(goal=goal, environment=here, facts=of), made, ASKED)
+
+        assert [line for line in told if "compile" in line] == [text] * said
+        assert (made.domains["compile_mode"] == (None,)) is said
+
+
+def test_an_argument_of_a_program_that_compiles_is_tuned():
+    of = facts(space={}, compiles_model=True, is_program=True)
+
+    made = space(Goal(), config(batch_size=64), of, environment(no_compiler=""))
+
+    assert len(made.domains["compile_mode"]) > 1
 
 
 def test_a_knob_that_was_asked_for_and_has_one_value_here_is_told():

@@ -438,10 +438,29 @@ def test_a_search_whose_target_fails_leaves_the_inspection_of_the_study(folder):
     _begin(folder)
     before = codec.encode(Inspection(environment=REQUEST.environment, facts=REQUEST.facts))
 
-    with pytest.raises(TargetError, match="boom"), open_study(Settings.of(study=folder, target="x.py"), Failing()):
+    with pytest.raises(TargetError, match="boom"), open_study(Settings.of(study=folder, target="model.py"), Failing()):
         pass
 
     assert (folder / disk.INSPECT / RESULT).read_bytes() == before
+
+
+def test_a_study_of_another_target_is_refused_before_a_process_is_started(folder):
+    _begin(folder)
+
+    with (
+        pytest.raises(StudyError, match=r"does not fit this search: the target was model.py, is other.py\. Only "),
+        open_study(Settings.of(study=folder, target="other.py"), FakeLauncher()),
+    ):
+        pass
+
+    assert not (folder / disk.INSPECT).exists()
+
+
+def test_a_study_goes_on_with_a_model_that_an_earlier_version_did_not_know_to_be_compiled():
+    old, new = facts(space={}), facts(space={}, compiles_model=True)
+    begun = study_request(facts=old)
+
+    assert not identity.as_begun(begun, begun.environment, new)[1].compiles_model
 
 
 UPDATED = OptimizerFacts(names=("AdamW",), usual="for-loop", possible=("for-loop", "foreach", "fused"), step_share=0.02)

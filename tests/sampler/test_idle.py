@@ -40,6 +40,7 @@ IDLE: list[tuple[str, Value, dict[str, Any], Any, dict[str, Value], str]] = [
         {"compile_mode": "default"},
         "your code sets it",
     ),
+    ("compile_mode", "default", {"compiles_model": True}, CPU, {}, "your code compiles the model itself"),
     ("omp_wait_policy", "passive", {}, CPU, {"num_threads": 1}, "a single thread waits for no other"),
     ("tf32", True, {}, CPU, {}, "only CUDA devices of capability 8.0"),
     ("tf32", True, {}, environment(capability="7.5"), {}, "only CUDA devices of capability 8.0"),

@@ -19,6 +19,10 @@ def test_a_scripted_module_has_the_name_of_the_users_class() -> None:
     assert class_name(torch.jit.script(Net())) == class_name(Net()) == "Net"
 
 
+def test_a_compiled_module_has_the_name_of_the_users_class() -> None:
+    assert class_name(torch.compile(Net(), backend="eager")) == "Net"
+
+
 def test_a_sharded_module_has_the_name_of_the_users_class() -> None:
     class FSDPModule:
         """What torch's own marks a sharded module with."""

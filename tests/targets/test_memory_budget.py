@@ -15,6 +15,7 @@ from autotune.errors import TargetError
 from autotune.knobs import knob, plan_of
 from autotune.knobs.observed import Observed
 from autotune.targets.base import check_effect
+from autotune.targets.model_facts import model_facts
 from autotune.targets.switches import standing
 from tests.targets_support import inspect, start, watch
 from tests.worlds import config
@@ -99,13 +100,29 @@ def loss(model, batch): return model(batch).mean()
 # A model of torch.compile's has a `len()` that raises (torch 2.13).
 @pytest.mark.parametrize(("model", "compiles"), [("torch.compile(nn.Linear(4, 2))", True), ("nn.Linear(4, 2)", False)])
 def test_a_model_that_is_compiled_by_the_users_code_is_known_to_be(tmp_path, model, compiles):
-    assert inspect(tmp_path, OWN.format(model)).compiles_itself is compiles
+    facts = inspect(tmp_path, OWN.format(model))
+
+    assert (facts.compiles_itself, facts.compiles_model) == (compiles, compiles)
+    assert facts.name == "Linear"
+    assert (facts.step.seconds is None) is compiles  # compiling takes most of that step, and of no other
+    assert (facts.optimizer.step_share is None) is compiles
+    assert (f"{facts.name}, 10 parameters") in [one.text for one in facts.check_lines]
+
+
+def test_a_model_of_which_the_users_code_compiles_a_part_is_known_to_be_compiled():
+    model = nn.Sequential(nn.Linear(4, 2), nn.Linear(2, 2))
+    before = model_facts(model)
+    model[1].compile()
+
+    assert (before["compiles_model"], model_facts(model)["compiles_model"]) == (False, True)
 
 
 def test_what_the_baseline_has_compiled_is_not_the_users_code(tmp_path):
     facts = inspect(tmp_path, OWN.format("nn.Linear(4, 2)"), config(batch_size=8, compile_mode="default"))
 
     assert not facts.compiles_itself
+    assert not facts.compiles_model
+    assert facts.step.seconds is None
 
 
 def test_a_share_that_the_code_has_in_place_of_what_was_asked_for_is_an_error(tmp_path):

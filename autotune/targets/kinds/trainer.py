@@ -28,6 +28,7 @@ from autotune.targets.batches import move
 from autotune.targets.contract import DATA, Contract
 from autotune.targets.declared_settings import read_settings
 from autotune.targets.importing import as_a_script
+from autotune.targets.live_modules import class_name
 from autotune.targets.loaded import Loaded
 from autotune.targets.model_facts import model_facts
 from autotune.targets.named_arguments import bind
@@ -146,7 +147,7 @@ class HuggingFaceTrainer(OwnLoop):
         trainer, loaded = self._trainer, self._loaded
         settings = read_settings(Contract(label=loaded.label, root=loaded.root, names=loaded.names))
         of_model = model_facts(trainer.model)
-        name, dataset = type(trainer.model).__name__, trainer.train_dataset
+        name, dataset = class_name(trainer.model), trainer.train_dataset
         samples = _count(dataset)
         size = "samples not counted" if samples is None else f"{samples:,} samples"
         found = {
