@@ -80,7 +80,7 @@ def check(
     request, space, _ = preview(settings, SayingLauncher(launcher), memory_limit=memory_limit, lasts=True)
     left_out = not_searched(request, space, settings)
     if not json_output:
-        settled = (f"hold {held_phrase(request)}", f"baseline {baseline_phrase(request, space, settings)}")
+        settled = (f"hold {held_phrase(request, space)}", f"baseline {baseline_phrase(request, space, settings)}")
         texts = [one.text for one in left_out]
         console.print(check_block(text, request.facts, request.environment, space.free, settled, texts), soft_wrap=True)
     elif not predicts:

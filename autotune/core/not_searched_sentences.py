@@ -3,15 +3,16 @@
 `labels` and `label` are the titles of knobs in tables; a notice has their names beside them, as `knobs` or `knob`.
 """
 
-WITHOUT_ARGUMENT = "{labels:values} not tuned: no argument of the command sets {labels:them} "
+WITHOUT_ARGUMENT = "{labels:values} not tuned: no argument was recognised for {labels:them} "
 HELD = "{label} not searched: {samples} samples are held per optimizer step, and "
 EXACT_HOLDS = "{label} not searched: --exact holds it, because "
 NOTHING = "{values:do} nothing here: {why}"
 ALIKE = "{values:do} the same as {instead} here: {why}"
 
-KNOBS_WITHOUT_ARGUMENT = WITHOUT_ARGUMENT + "(type one with its value of today, or name it with --map KNOB=--ARGUMENT)"
+KNOBS_WITHOUT_ARGUMENT = WITHOUT_ARGUMENT + "(type one with its value of today, or name it with --map {example}=--NAME)"
 COMMAND_WITHOUT_ARGUMENTS = (
-    WITHOUT_ARGUMENT + "(add an argument for each to your script, or write a model.py: autotune init)"
+    WITHOUT_ARGUMENT + "(if there is one, name it with --map {example}=--NAME; else add one for each to your script, "
+    "or write a model.py: autotune init)"
 )
 BF16_NEEDS_OPTION = (
     "{label} not tuned: without a GPU, transformers takes bf16 only with --use_cpu True: type it, and precision is "

@@ -27,7 +27,7 @@ class BatchSize(CountKnob):
     default: Value = 32  # a usual value; DataLoader's own default is 1
     memory = MemoryEffect.GROWS
     arguments = (
-        r"((per_)?(device|gpu|rank)_)?(train(ing)?_)?((micro|device|local)_?)?(batch(_?size)?|bsz?|mbs)"
+        r"((per_)?(device|gpu|rank)_)?(train(ing)?_)?((micro|mini|device|local)_?)?(batch(_?size)?|bsz?|mbs)"
         r"(_per_(gpu|device|rank))?|batch_?size_train|(samples|images)_per_gpu"
     )
     doubtful = r"(global|total|effective)_(train_)?(batch(_?size)?|bsz?)|gbs|ims_per_batch"  # of an optimizer step

@@ -27,7 +27,11 @@ class NumWorkers(CountKnob):
     least = 0
     memory = MemoryEffect.GROWS_HOST
     counts_workers = True
-    arguments = r"((train_)?data_?)?(loader_?)?((num|n)_?)?((data_?)?(loader_?)?|cpu_?)workers"
+    arguments = (
+        r"((train_)?data_?)?(loader_?)?((num|n)_?)?((data_?)?(loader_?)?|cpu_?)workers|workers_per_(gpu|device|rank)|"
+        r"((num|n)_?)?(data|(data_?)?loader)_?(jobs|proc(esse)?s)"
+    )
+    doubtful = r"((num|n)_?)?jobs"  # of a loader, or of preprocessing
     reach = Reach.LOADER
 
     def domain(self, circumstances: Circumstances) -> tuple[Value, ...]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from autotune.core.codes import Code
 from autotune.core.records import Config, Goal, StudyRequest
 from autotune.knobs import KNOBS
+from autotune.knobs.changes import BATCH_KNOBS
 from autotune.machine.environment import autotune_version
 from autotune.objectives import objective_of
 from autotune.preparation.declared_values import declared_baseline
@@ -46,7 +47,7 @@ def opening_lines(
         f" · {environment.usable_cores} cores · torch {environment.torch}{_ranks(request)}",
         f"Task  {facts.name}, {format_count(facts.parameter_count)} parameters · {facts.data}{samples}"
         + "".join(f" · {text}" for text in inferred),
-        f"Hold  {held_phrase(request)} · baseline {baseline_phrase(request, space, settings)}{_sought(request)}"
+        f"Hold  {held_phrase(request, space)} · baseline {baseline_phrase(request, space, settings)}{_sought(request)}"
         f" · budget {format_seconds(settings.time_budget_seconds)}" + (f" · {configurations}" if brief else ""),
         *([f"But   {' · '.join(left_out)}"] if brief and left_out else []),
         *([] if brief else [" · ".join((f"Space {configurations}: {_domains(space, request.baseline)}", *left_out))]),
@@ -83,13 +84,15 @@ def _trained(request: StudyRequest) -> str:
     return shlex.join(Command.parse(request.target).recommended(request.baseline.values))
 
 
-def held_phrase(request: StudyRequest) -> str:
+def held_phrase(request: StudyRequest, space: SearchSpace) -> str:
     """Return what the search may not change: the samples per optimizer step, or nothing."""
     if request.goal.global_batch is not None:
         ranks, whole = request.facts.ranks, request.goal.global_batch
         each = f" ({whole // ranks} on each)" if whole % ranks == 0 else ""  # a command may share it unequally
         of_all = f", of {ranks} ranks{each}" if ranks > 1 else ""
         return f"global batch {whole}{of_all}"
+    if all(len(space.domains[name]) == 1 for name in BATCH_KNOBS):
+        return "nothing: the global batch is free, but nothing that is searched changes it"
     knee = objective_of(request.goal).knee(request.goal)
     sought = "" if knee is None else f", for the smallest within {format_share(knee)} of the best"
     return f"nothing: the global batch is searched too{sought} (hold it with --global-batch)"

@@ -128,7 +128,9 @@ def _without_argument(knobs: Sequence[Knob], command: Command | None) -> list[No
         (Code.COMMAND_WITHOUT_ARGUMENTS, [one for one in left if one not in typed]),
     )
     return [
-        notice(code, knobs=tuple(one.name for one in some), labels=tuple(one.label for one in some))
+        notice(
+            code, knobs=tuple(one.name for one in some), labels=tuple(one.label for one in some), example=some[0].alias
+        )
         for code, some in parts
         if some
     ]

@@ -133,7 +133,7 @@ def test_a_batch_that_exceeds_the_data_is_said():
             ("batch_size",),
             64,
             [
-                "precision, workers, prefetch not tuned: no argument of the command sets them (type one",
+                "precision, workers, prefetch not tuned: no argument was recognised for them (type one",
                 "batch not searched: 64 samples are held",
             ],
         ),
@@ -169,7 +169,7 @@ def test_precision_that_an_argument_sets_and_a_framework_refuses_is_said():
     told = not_searched(asked, space(Goal(), today, of=of), ASKED)
 
     assert any(line.startswith("precision not tuned: without a GPU, transformers takes bf16") for line in told)
-    assert not any("precision" in line and "no argument of the command sets" in line for line in told)
+    assert not any("precision" in line and "no argument was recognised" in line for line in told)
 
 
 def test_a_command_without_arguments_is_not_asked_to_type_one() -> None:
@@ -178,7 +178,7 @@ def test_a_command_without_arguments_is_not_asked_to_type_one() -> None:
 
     told = " ".join(not_searched(asked, space(Goal(global_batch=64), today, of=of), ASKED))
 
-    assert "add an argument for each to your script, or write a model.py: autotune init" in told
+    assert "no argument was recognised for them (if there is one, name it with --map batch=--NAME; else add" in told
     assert "type one" not in told
 
 
@@ -385,7 +385,17 @@ def test_a_space_of_one_configuration_names_it_unless_it_is_the_baseline():
 def test_what_is_held_for_ranks_is_told_with_their_number():
     request = study_request(goal=Goal(global_batch=128), facts=facts(ranks=2))
 
-    assert held_phrase(request) == "global batch 128, of 2 ranks (64 on each)"
+    of = space(Goal(global_batch=128), config(batch_size=64))
+
+    assert held_phrase(request, of) == "global batch 128, of 2 ranks (64 on each)"
+
+
+def test_a_free_global_batch_is_not_said_to_be_searched_where_no_batch_is():
+    of, goal = facts(settable=("num_workers",)), Goal(global_batch=None)
+
+    told = held_phrase(study_request(goal=goal, facts=of), space(goal, config(batch_size=64), of=of))
+
+    assert told == "nothing: the global batch is free, but nothing that is searched changes it"
 
 
 def test_a_dry_run_says_of_a_short_time_budget_what_a_search_says(tmp_path, monkeypatch, capsys):

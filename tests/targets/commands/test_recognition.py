@@ -438,6 +438,10 @@ def test_the_trainer_of_the_lightning_command_line_is_known():
         ("--train_bsz", "batch_size"), ("device_train_microbatch_size", "batch_size"),
         ("--device-batch-size", "batch_size"), ("--num_dataloader_workers", "num_workers"),
         ("--workers", "num_workers"), ("--num-workers", "num_workers"), ("dataloader_num_workers", "num_workers"),
+        ("--minibatch-size", "batch_size"), ("--mini_batch_size", "batch_size"), ("--train-minibatch", "batch_size"),
+        ("--loader-workers", "num_workers"), ("--loader-procs", "num_workers"), ("--num-loader-jobs", "num_workers"),
+        ("--data-jobs", "num_workers"), ("--dataloader_processes", "num_workers"),
+        ("data.workers_per_gpu", "num_workers"),
         ("--nworkers", "num_workers"), ("--accum", "gradient_accumulation_steps"),
         ("--gradient-accumulation-steps", "gradient_accumulation_steps"),
         ("--accumulate_grad_batches", "gradient_accumulation_steps"), ("--accum_iter", "gradient_accumulation_steps"),
@@ -460,13 +464,16 @@ def test_names_are_known(name, meant):
     "name",
     ["--val-batch-size", "eval.batch_size", "--eval_workers", "--acc", "per_device_eval_batch_size",
      "--test-batch-size", "--batch-norm", "--lr", "--epochs", "--max_steps", "--warmup-steps",
-     "val_loader.num_workers"],
+     "val_loader.num_workers", "--num-minibatches", "--nproc", "--num_proc", "--processes"],
 )  # fmt: skip
 def test_other_names_mean_nothing(name):
     assert meaning_of(name) is None
 
 
-@pytest.mark.parametrize("name", ["--amp", "--dtype", "--half", "--global_batch_size", "--total-batch-size", "--gbs"])
+@pytest.mark.parametrize(
+    "name",
+    ["--amp", "--dtype", "--half", "--global_batch_size", "--total-batch-size", "--gbs", "--jobs", "--n-jobs"],
+)
 def test_what_may_mean_a_knob_is_never_guessed(name):
     found = meaning_of(name)
 
@@ -488,6 +495,7 @@ def test_what_may_mean_a_knob_is_never_guessed(name):
         ),
         ("train.py --total-batch-size", "--total-batch-size takes no value, so it cannot be batch_size"),
         ("train.py --save_dir", "--save_dir takes no value, so it cannot be output_dir"),
+        ("train.py --jobs 2", "--jobs is left alone: it may be num_workers; if so, say --map num_workers=--jobs"),
         ("train.py a.batch_size=4 b.batch_size=8", "a.batch_size and b.batch_size may both be batch_size"),
         ("train.py --batch-size auto", "--batch-size auto is left alone: auto is no value of batch_size"),
     ],

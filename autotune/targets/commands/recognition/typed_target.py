@@ -59,8 +59,8 @@ def _of_command(
     if not found.command.knobs:
         before = (
             *before,
-            "No argument of the command is a knob; what can be set from outside of it, or in TrainingArguments that "
-            "it makes, is tuned",
+            "No argument of the command was recognised as a knob; what can be set from outside of it, or in "
+            "TrainingArguments that it makes, is tuned",
         )
         if found.file:
             before = (
