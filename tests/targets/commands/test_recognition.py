@@ -601,6 +601,33 @@ def test_a_correction_that_fits_nothing_is_refused(corrections, said):
         _recognised("", "train.py --batch-size 8", **corrections)
 
 
+IN_A_LOOP = """
+import argparse
+parser = argparse.ArgumentParser()
+for name in ("use_amp", "no_tf32"):
+    parser.add_argument("--" + name.replace("_", "-"), action="store_true")
+"""
+
+
+@pytest.mark.parametrize(("dtype", "is_on"), [(None, False), ("bfloat16", True)])
+def test_a_flag_that_is_off_and_that_only_the_running_script_declares_can_be_named(dtype, is_on):
+    found = _recognised(IN_A_LOOP, "train.py", bf16="--use-amp")
+
+    filled = _arguments(found, amp_dtype=dtype)
+    assert found.command.baseline["amp_dtype"] is None
+    assert _argparse(IN_A_LOOP).parse_args(filled).use_amp is is_on
+
+
+def test_a_flag_without_a_value_is_asked_what_it_switches_on():
+    with pytest.raises(TargetError, match="cannot be typed: say what it switches on, --map bf16=--use-amp or --map fp"):
+        _recognised(IN_A_LOOP, "train.py", amp="--use-amp")
+
+
+def test_a_flag_whose_name_the_script_does_not_contain_is_mistyped():
+    with pytest.raises(TargetError, match=r"has no argument --use-apm\. It was probably mistyped"):
+        _recognised(IN_A_LOOP, "train.py", bf16="--use-apm")
+
+
 def test_defaults_of_any_type_are_read_over():
     script = ARGPARSE + "parser.add_argument('--model-kwargs', nargs='*', default={}, choices=[[1], [2]])\n"
 

@@ -20,6 +20,7 @@ from autotune.targets.commands.recognition.formats import format_of, gates
 from autotune.targets.commands.recognition.given_arguments import Given, given
 from autotune.targets.commands.recognition.grammars import Grammar, grammar_of
 from autotune.targets.commands.recognition.shell import program_of, script_of
+from autotune.targets.commands.recognition.unseen_flags import no_such_argument, unseen_flags
 from autotune.targets.commands.script.argument_names import is_negative, normal
 from autotune.targets.commands.script.declared_arguments import UNKNOWN, Argument, Script, read_script, with_globals
 
@@ -60,6 +61,11 @@ def recognise(words: Sequence[str], corrections: Mapping[str, str] | None = None
     grammar = grammar_of(script, program.label.removesuffix(".py"))
     if grammar.reads_files:
         script = with_globals(script, [Path(word) for word in program.arguments if "=" not in word])
+    if grammar.has_flags and corrections:
+        declared = [word for one in (*grammar.arguments, *script.arguments) for word in one.words]
+        known = {normal(word.partition("=")[0]) for word in (*words, *declared)}
+        unseen = unseen_flags({name: meant(key) for key, name in corrections.items()}, known, script_of(program))
+        script = replace(script, arguments=(*script.arguments, *unseen))
     return _Reader(list(words), program, script, grammar, dict(corrections or {})).read()
 
 
@@ -272,10 +278,7 @@ class _Reader:
         names = {normal(name) for name in (*(one.name for one in self._given), *self._declared)}
         for knob, name in corrections.items():
             if name != NOT_AN_ARGUMENT and normal(name) not in names:
-                raise TargetError(
-                    f"--map {knob}={name}: the command has no argument {name}. It was probably mistyped, or the script "
-                    f"reads it in a way that is not seen. Type it in the command with the value that it has today."
-                )
+                raise no_such_argument(knob, name, meant(knob))
 
 
 def _is_negated(name: str, argument: Argument | None) -> bool:
