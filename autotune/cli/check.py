@@ -49,7 +49,7 @@ def check(
     """Check your training code, and list what would be tuned.
 
     Takes one real training step, or for a command as many as a search needs at least. Shows what was inferred. Does
-    not search, and writes nothing.
+    not search, and writes no study. A command's script runs as it is, and may write files of its own.
     """
     from msgspec import to_builtins
 

@@ -31,6 +31,7 @@ def test_a_command_that_takes_its_time_before_its_first_step_is_told_of(monkeypa
 
     assert text.startswith("train.py has taken no training step for 0 s.")
     assert "TORCHDYNAMO_DISABLE=1" in text
+    assert "If it trains without backward(), as by torch.func, no step is seen: write autotune.step(" in text
     assert is_error
 
 

@@ -221,6 +221,34 @@ def test_what_the_trainer_is_made_with_today_is_the_baseline(tmp_path: Path) -> 
     assert inspect(tmp_path, text, config).baseline == facts.baseline
 
 
+OWN_RUN = """
+if __name__ == "__main__":
+    Trainer(accumulate_grad_batches=2).fit(Net())
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [HEAD + NET, HEAD + NET + "    def on_train_batch_end(self, *_): pass\n"],
+    ids=["our loop", "a Trainer of ours"],
+)
+def test_a_trainer_that_the_file_makes_when_it_is_run_is_said_not_to_be_used(tmp_path: Path, text: str) -> None:
+    line = len(text.splitlines()) + 3
+
+    own = [one for one in inspect(tmp_path, text + OWN_RUN).check_lines if "is not used" in one.text]
+
+    assert [one.text.partition(" is not")[0] for one in own] == [f"Trainer(...) in line {line} of model.py"]
+    assert own[0].needs_attention
+    assert own[0].override == "write trainer(), or tune the command: autotune check -- python model.py"
+    assert not any("is not used" in one.text for one in inspect(tmp_path, text).check_lines)
+
+
+def test_a_trainer_is_used_where_the_file_says_which(tmp_path: Path) -> None:
+    facts = inspect(tmp_path, _trainer("accumulate_grad_batches=3") + OWN_RUN)
+
+    assert not any("is not used" in one.text for one in facts.check_lines)
+
+
 RECOMPUTING = "torch.utils.checkpoint.checkpoint(self.net, batch[0], use_reentrant=False)"
 
 

@@ -18,7 +18,8 @@ from autotune.core.records import CheckLine
 from autotune.errors import TargetError
 from autotune.targets.contract import DATA, OF_A_STEP, Contract
 from autotune.targets.kinds.lightning_parts import OF_WORKERS, Parts, checked_loader, defines, find, made
-from autotune.targets.kinds.lightning_trainer import NAME, LightningTrainer
+from autotune.targets.kinds.lightning_trainer import LightningTrainer
+from autotune.targets.kinds.unused_trainer import NAME, unused_trainer
 from autotune.targets.loaded import Loaded
 from autotune.targets.user_errors import blaming
 
@@ -183,6 +184,7 @@ def _notes(parts: Parts, *, has_baseline: bool) -> tuple[CheckLine, ...]:
     left_out = f"; nor are {', '.join(hooks)}" if hooks else ""
     adding = any(name in ADDING for name in hooks)
     notes = [CheckLine(name="Trainer", text=text + left_out, needs_attention=adding, override=WITH_TRAINER)]
+    notes += unused_trainer(parts.loaded)
     if has_baseline:
         said = "batch and workers of train_dataloader(); accumulation and precision are your Trainer's, not read"
         notes.append(

@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset, RandomSampler, Sequent
 from autotune import telling
 from autotune.core.records import CheckLine, Config, StepFacts, TargetFacts, Value
 from autotune.errors import TargetError
-from autotune.knobs import KNOBS
+from autotune.knobs import KNOBS, knob
 from autotune.knobs.base import Knob, Plan
 from autotune.knobs.observed import Observed
 from autotune.knobs.wording import Framework
@@ -45,12 +45,12 @@ from autotune.targets.kinds.lightning_arguments import (
 )
 from autotune.targets.kinds.lightning_endless import make_endless, telling_of
 from autotune.targets.kinds.lightning_parts import OF_WORKERS, Parts, checked_loader, count_samples
+from autotune.targets.kinds.unused_trainer import NAME, unused_trainer
 from autotune.targets.model_facts import model_facts
 from autotune.targets.named_arguments import bind
 from autotune.targets.own_loop import LoopReport, OwnLoop
 from autotune.targets.user_errors import blaming
 
-NAME = "trainer"
 ACCUMULATION = "gradient_accumulation_steps"
 _OF_A_LOADER = ("batch_size", "num_workers", "pin_memory", "prefetch_factor", "persistent_workers")
 
@@ -270,8 +270,7 @@ class LightningTrainer(OwnLoop):
             why = f"the Trainer has {own}, which an autocast cannot replace"
             fixed |= {one.name: why for one in KNOBS if self._sets_precision(one)}
         fixed |= dict.fromkeys(self._done_by_itself(), f"{self._parts.name} does it itself")
-        labels = {one.name: one.label for one in KNOBS}
-        return {name: CheckLine(name=labels[name], text=f"not tuned: {why}") for name, why in fixed.items()}
+        return {name: CheckLine(name=knob(name).label, text=f"not tuned: {why}") for name, why in fixed.items()}
 
     def _sets_precision(self, knob: Knob) -> bool:
         return "precision" in knob.wording(knob.default, Framework.LIGHTNING, self._plan.device).arguments
@@ -285,6 +284,7 @@ class LightningTrainer(OwnLoop):
             CheckLine(name="data", text=f"{type(loader and loader.dataset).__name__}, {size}"),
             CheckLine(name="loop", text=f"Trainer.fit(), because {' and '.join(self._reasons)}"),
             CheckLine(name="left out", text="loggers, checkpoints, progress bars, early stopping and validation"),
+            *unused_trainer(parts.loaded),
         ]
 
 

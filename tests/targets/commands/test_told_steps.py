@@ -188,7 +188,11 @@ def test_loops_that_cannot_be_seen_into_are_told_of_it(tmp_path):
     backward = "for x, y in itertools.islice(batches(), 3): nn.functional.cross_entropy(model(x), y).backward()\n"
 
     assert "autotune.step(loss=loss, samples=len(batch))" in refused(tmp_path, backward)
-    assert "did not train" in refused(tmp_path, hand)
+    told = refused(tmp_path, hand)
+    assert "did not train" in told
+    assert (
+        "if it trains without backward(), as by torch.func, write autotune.step(loss=loss, samples=len(batch))" in told
+    )
 
 
 @pytest.mark.slow

@@ -6,7 +6,7 @@ from autotune.core.requests import ProbeBudget
 from autotune.harmless import cropped
 from autotune.targets.commands.watching.probe_log import last_lines, with_last_lines
 from autotune.targets.commands.watching.tally import Tally
-from autotune.targets.commands.watching.unseen_parts import BY_HAND
+from autotune.targets.commands.watching.unseen_parts import BY_HAND, TELL
 from autotune.targets.commands.watching.witness import Witness
 from autotune.units import counted, format_seconds
 
@@ -36,7 +36,7 @@ def why_ended_early(label: str, witness: Witness, status: object) -> str:
         text = (
             f"{ended} after {counted(witness.tally.backwards, 'call')} of backward(), before its optimizer took a "
             f"step. {last}It probably accumulates over more batches than it has, or updates parameters by hand. Give "
-            f"it more data, or write autotune.step(loss=loss, samples=len(batch)) after each update."
+            f"it more data, or {TELL}."
         )
     elif witness.tally.backwards:
         text = BY_HAND.format(label)
@@ -44,7 +44,7 @@ def why_ended_early(label: str, witness: Witness, status: object) -> str:
         text = (
             f"{ended} and did not train: there was no backward pass and no optimizer step. {last}It probably needs "
             f"other arguments, or trains in another process{elsewhere}. Run it by itself, and name the command that "
-            f"trains."
+            f"trains; if it trains without backward(), as by torch.func, {TELL}."
         )
     return with_last_lines(text)
 

@@ -2,6 +2,7 @@
 
 MOST_OTHER_STEPS = 50  # of another optimizer without a counted step: the program has switched to it
 MOST_BACKWARDS_WITHOUT_OPTIMIZER = 20  # then its updates are written by hand, and may go on for hours
+TELL = "write autotune.step(loss=loss, samples=len(batch)) after each update"
 BY_HAND = (
     "{} computes gradients and steps no optimizer of torch.optim. Its updates are probably written by hand. Write "
     "autotune.step(loss=loss, samples=len(batch)) after each, which does nothing in other runs."
