@@ -24,7 +24,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from autotune.answer.doubtful_batch import without_unproven_batches
+from autotune.answer.doubtful_batch import is_micro_batch_doubtful, without_unproven_batches
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.results import Trial
 from autotune.core.rounds import Rounds
@@ -216,7 +216,7 @@ def _cautions(config: Config, request: StudyRequest) -> tuple[float, ...]:
     baseline = request.baseline
     return (
         *_size(config, request),
-        float(request.facts.has_batch_norm and config.batch_size != baseline.batch_size),
+        float(is_micro_batch_doubtful(config, request)),
         float(change_count(config, baseline)),
         sum(knob.caution(config[knob.name]) for knob in KNOBS if knob.numerics),
         float(sum(bool(knob.environ(config[knob.name])) for knob in KNOBS)),

@@ -1,9 +1,10 @@
 """Batches that change what the model learns: the baseline's is kept unless another is surely worth it. Pure.
 
 Where the objective is speed, two such changes must be proven to gain over the fastest configuration without them, in
-the same rounds: another micro-batch where BatchNorm takes its statistics from it (decisions/0057), and another global
-batch where that is free (decisions/0066). The gain must be as large as the one required of a precision whose losses are
-undecided, or as the share that the knee gives up, and it must not be explained by chance.
+the same rounds: another micro-batch where BatchNorm takes its statistics from it (decisions/0057) or the loss is no
+mean over samples, and another global batch where that is free (decisions/0066). The gain must be as large as the one
+required of a precision whose losses are undecided, or as the share that the knee gives up, and it must not be explained
+by chance.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 
 from autotune.core.records import Config, StudyRequest
 from autotune.core.rounds import Rounds
+from autotune.knobs import knob
 from autotune.knobs.changes import BATCH_KNOBS, changes_between
 from autotune.objectives import objective_of
 from autotune.study.summary import ConfigSummary, rounds_of
@@ -26,16 +28,22 @@ BATCH_CONFIDENCE = 0.8
 def is_batch_doubtful(config: Config, request: StudyRequest) -> bool:
     """Return whether its batch changes what the model learns.
 
-    It does so by the global batch, or by the micro-batch that BatchNorm sees. Where the global batch is free, the user
-    asked for other micro-batches. Never doubtful where the objective gives up speed for something else.
+    It does so by the global batch, or by the micro-batch that BatchNorm or a loss over the batch sees. Where the global
+    batch is free, the user asked for other micro-batches. Never doubtful where the objective gives up speed for
+    something else.
     """
-    goal, baseline = request.goal, request.baseline
-    objective = objective_of(goal)
+    goal, objective = request.goal, objective_of(request.goal)
     if objective.slack(goal) is not None:
         return False
     if goal.global_batch is None:
-        return objective.knee(goal) is not None and config.global_batch_size() != baseline.global_batch_size()
-    return request.facts.has_batch_norm and config.batch_size != baseline.batch_size
+        return objective.knee(goal) is not None and config.global_batch_size() != request.baseline.global_batch_size()
+    return is_micro_batch_doubtful(config, request)
+
+
+def is_micro_batch_doubtful(config: Config, request: StudyRequest) -> bool:
+    """Return whether its micro-batch is another than the baseline's, and BatchNorm or the loss sees that."""
+    is_seen = not knob("batch_size").is_exact(request.facts)
+    return is_seen and config.batch_size != request.baseline.batch_size
 
 
 def least_gain(request: StudyRequest) -> float:

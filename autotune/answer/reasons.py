@@ -66,6 +66,8 @@ def warnings_of(
         yield notice(Code.LARGEST_BATCH_UNTRIED_OWN_LOOP if owned else Code.LARGEST_BATCH_UNTRIED, free_share=free)
     if request.facts.has_batch_norm and now != before:
         yield notice(Code.BATCH_NORM, now=now, before=before)
+    if request.facts.is_mean_loss is False and now != before:
+        yield notice(Code.LOSS_OF_BATCH, now=now, before=before)
     if paused := sum(m.paused_seconds for m in winner.measurements):
         yield notice(
             Code.PAUSES_LEFT_OUT, seconds=paused, measured=sum(sum(m.step_seconds) for m in winner.measurements)

@@ -65,6 +65,7 @@ class Code(NumberedCode):
     RANKS_DIFFER = "ranks-differ", 136, *warnings.RANKS_DIFFER
     CONFIGURATIONS_FAILED = "configurations-failed", 137, *warnings.CONFIGURATIONS_FAILED
     LONE_RATE_INTERFERENCE = "lone-rate-interference", 138, *warnings.LONE_RATE_INTERFERENCE
+    LOSS_OF_BATCH = "loss-of-batch", 139, *warnings.LOSS_OF_BATCH
     MEMORY_GROWS_LINE = "memory-grows-line", 142, *warnings.MEMORY_GROWS_LINE
 
     # 2xx: reasons for the choice, and what it costs
@@ -242,6 +243,7 @@ class Code(NumberedCode):
     ONLY_VALUE = "only-value", 1219, unsearched.ONLY_VALUE
     STUDY_WITHOUT_KNOB = "study-without-knob", 1220, unsearched.STUDY_WITHOUT_KNOB
     MACHINE_LACKS_VALUES = "machine-lacks-values", 1221, unsearched.MACHINE_LACKS_VALUES
+    LOSS_HOLDS_BATCH = "loss-holds-batch", 1222, unsearched.LOSS_HOLDS_BATCH
     MODEL_COMPILED_BY_CODE = "model-compiled-by-code", 1223, unsearched.MODEL_COMPILED_BY_CODE
     # 13xx: what doctor says of a machine
     DEVICE_FOUND = "device-found", 1301, "{device}: {device_name}, {device_bytes:bytes}"

@@ -52,4 +52,8 @@ STUDY_WITHOUT_KNOB = (
     "--fresh)"
 )
 MACHINE_LACKS_VALUES = "{label} not tuned: {why}"
+LOSS_HOLDS_BATCH = (
+    "{label} not searched: the loss is no mean over samples, so another micro-batch trains another loss[ (search it "
+    "with {option})]"
+)
 MODEL_COMPILED_BY_CODE = "{label} not tuned: your code compiles the model itself"

@@ -105,10 +105,9 @@ class Goal(Record, frozen=True, kw_only=True):
         if not isinstance(known, dict):
             return known
         options = {
-            option: content[field]
-            for field, (objective, option) in FORMER_OPTIONS.items()
+            option: content[field] for field, (objective, option) in FORMER_OPTIONS.items()
             if content.get("objective") == objective and field in content
-        }
+        }  # fmt: skip
         return {"objective_options": options, **known}
 
 
@@ -222,6 +221,7 @@ class TargetFacts(Record, frozen=True, kw_only=True):
     baseline: dict[str, Value] | None = None
     space: dict[str, Limit] = {}
     global_batch_size: int | None = None
+    is_mean_loss: bool | None = None  # its loss is a mean over samples, as far as one batch shows; None: unknown
     has_validation: bool = False
     takes_workers: bool = True  # False: its own `dataloader()` has no argument num_workers
     loader_options: tuple[str, ...] | None = None  # of a DataLoader that its own `dataloader()` takes; None: all

@@ -62,6 +62,10 @@ BATCH_NORM = (
     "BatchNorm now sees micro-batches of {now} instead of {before}, which changes its statistics.",
     "Keep batch_size {before} where that matters (--fix batch={before}, or --exact).",
 )
+LOSS_OF_BATCH = (
+    "The loss is no mean over samples, and micro-batches of {now} instead of {before} train another loss.",
+    "Keep batch_size {before} (--fix batch={before}), unless this loss is the one you want.",
+)
 RATES_SPREAD = (
     "Repeats of one configuration scatter by {spread:.0%} (standard deviation): this machine is busy or throttled."
     "[ Smaller gains are not reliable.]",

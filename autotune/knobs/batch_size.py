@@ -54,9 +54,10 @@ class BatchSize(CountKnob):
     def is_exact(self, facts: TargetFacts) -> bool:
         """Return False where BatchNorm takes its statistics from the micro-batch (docs/notes/throughput.md 5).
 
-        Not covered: a loss that is not a mean over samples (over tokens of unequal number, over pairs of a batch).
+        The same where the loss is known to be no mean over samples, but one over the pairs of a batch, or a sum.
+        Not covered: a loss over tokens of unequal number.
         """
-        return not facts.has_batch_norm
+        return not facts.has_batch_norm and facts.is_mean_loss is not False
 
     def influence(self, value: Value) -> Influence:
         """Return nothing: it is a variable of the performance model itself."""

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 
 from autotune.core.codes import Code
 from autotune.core.notices import Notice, Number, notice
-from autotune.core.records import StudyRequest, Value
+from autotune.core.records import StudyRequest, TargetFacts, Value
 from autotune.knobs import KNOBS, knob, worker_knob
 from autotune.knobs.base import Circumstances, Knob
 from autotune.knobs.batch_size import SMALLEST_BATCH
@@ -18,7 +18,7 @@ from autotune.knobs.compile_mode import is_compiled_already
 from autotune.preparation.declared_values import declared_baseline
 from autotune.preparation.settings import Settings
 from autotune.sampler.idle import idle_notices
-from autotune.sampler.space import SearchSpace, is_settable
+from autotune.sampler.space import SearchSpace, holds_micro_batch, is_settable
 from autotune.targets.commands.command import Command, is_command
 from autotune.targets.commands.recognition.known_arguments import KnownArguments, known_arguments
 
@@ -39,7 +39,7 @@ def not_searched(request: StudyRequest, space: SearchSpace, settings: Settings) 
         found.append(_of(workers, Code.WORKERS_REPEAT_SAMPLES))
     for held in KNOBS if goal.exact else ():
         if not held.is_exact(facts) and held.name in (goal.tune or (BATCH.name,)):
-            found.append(_of(held, Code.EXACT_HOLDS_BATCH if held is BATCH else Code.EXACT_HOLDS_KNOB))
+            found.append(_held_by_exact(held, facts))
     compiling = [one for one in KNOBS if one.compiles and is_compiled_already(facts)]
     found += [
         _of(one, Code.MODEL_COMPILED_BY_CODE)
@@ -51,8 +51,11 @@ def not_searched(request: StudyRequest, space: SearchSpace, settings: Settings) 
         found.append(_of(ACCUMULATION, Code.ACCUMULATION_NOT_SEARCHED))
     found += _batches_left_out(request, batches)
     asked = BATCH.name in limited or goal.tune is not None
+    by_loss = holds_micro_batch(facts, goal) and len(batches) == 1
+    if by_loss and is_settable(BATCH.name, facts) and not goal.exact:
+        found.append(_of(BATCH, Code.LOSS_HOLDS_BATCH, option="--batch 8:512"))
     takes_others = facts.settable is None or {*BATCH_KNOBS} <= {*facts.settable}
-    if samples is not None and len(batches) == 1 and takes_others and not (asked or goal.exact):
+    if samples is not None and len(batches) == 1 and takes_others and not (asked or by_loss or goal.exact):
         divisors = ",".join(str(size) for size in range(1, samples + 1) if samples % size == 0)
         found.append(
             _of(BATCH, Code.NO_OTHER_BATCH_DIVIDES, samples=samples, smallest=SMALLEST_BATCH, divisors=divisors)
@@ -63,6 +66,13 @@ def not_searched(request: StudyRequest, space: SearchSpace, settings: Settings) 
 def _of(one: Knob, code: Code, **numbers: Number) -> Notice:
     """Return the notice about a knob, with its name for programs and its label for people."""
     return notice(code, knob=one.name, label=one.label, **numbers)
+
+
+def _held_by_exact(one: Knob, facts: TargetFacts) -> Notice:
+    """Return why `--exact` holds a knob."""
+    if one is not BATCH:
+        return _of(one, Code.EXACT_HOLDS_KNOB)
+    return _of(one, Code.EXACT_HOLDS_BATCH) if facts.has_batch_norm else _of(one, Code.LOSS_HOLDS_BATCH, option=None)
 
 
 def _of_one_value(space: SearchSpace, asked: Collection[str], told: Sequence[Notice]) -> list[Notice]:

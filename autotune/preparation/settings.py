@@ -105,7 +105,7 @@ class Settings:
         bool,
         Option(
             help="Change only settings that compute the same up to rounding: the precision and the global batch stay, "
-            "and the micro-batch too where BatchNorm sees it.",
+            "and the micro-batch too where BatchNorm sees it or the loss is no mean over samples.",
             goal="exact",
         ),
     ] = False

@@ -195,7 +195,9 @@ def build(
     for knob in KNOBS:
         circumstances = _circumstances(facts, environment, goal, goal.limits.get(knob.name, facts.space.get(knob.name)))
         domains[knob.name] = _takeable(knob, _domain(knob, circumstances, goal, today), today, can_take)
-    if goal.global_batch is not None and not is_settable("gradient_accumulation_steps", facts):
+    if goal.global_batch is not None and (
+        not is_settable("gradient_accumulation_steps", facts) or holds_micro_batch(facts, goal)
+    ):
         steps = today.gradient_accumulation_steps
         fitting = tuple(value for value in domains["batch_size"] if int(value or 0) * steps == everything.global_batch)
         domains["batch_size"] = fitting or domains["batch_size"]
@@ -204,6 +206,12 @@ def build(
     if not space.configs:
         raise UsageError(nothing_left(facts, goal, domains["batch_size"]))
     return space
+
+
+def holds_micro_batch(facts: TargetFacts, goal: Goal) -> bool:
+    """Return whether another micro-batch trains another loss, and the user asks for none."""
+    is_asked = "batch_size" in {**facts.space, **goal.limits} or goal.tune is not None
+    return facts.is_mean_loss is False and not is_asked
 
 
 def is_settable(name: str, facts: TargetFacts) -> bool:
@@ -240,7 +248,9 @@ def _domain(knob: Knob, circumstances: Circumstances, goal: Goal, baseline: Conf
                 f"one of them out, or change --baseline."
             )
         return (today,)
-    unasked = knob.on_request and circumstances.limit is None
+    divides = knob.name == "batch_size" and (circumstances.global_batch or 0) % int(today or 1) == 0
+    is_held = divides and holds_micro_batch(circumstances.facts, goal)
+    unasked = is_held or (knob.on_request and circumstances.limit is None)
     is_tuned, limit = not unasked if goal.tune is None else knob.name in goal.tune, goal.limits.get(knob.name)
     if not is_tuned and (limit is None or _within(today, limit)):
         return (today,)

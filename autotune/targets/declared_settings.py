@@ -23,6 +23,15 @@ class DeclaredSettings:
     space: dict[str, Limit]
     global_batch_size: int | None
 
+    def check(self, samples: int | None) -> None:
+        """Raise `TargetError` if the held global batch is larger than the dataset of so many samples; None: unknown."""
+        held = self.global_batch_size
+        if held is not None and samples is not None and samples < held:
+            raise TargetError(
+                f"dataset has {samples} samples, the held global batch is {held}. One optimizer step would need more "
+                f"than an epoch. Lower --global-batch or global_batch_size in the file."
+            )
+
 
 def read_settings(contract: Contract) -> DeclaredSettings:
     """Return the checked settings. Raises `TargetError` for an unknown knob or a value that its knob cannot take."""

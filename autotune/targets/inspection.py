@@ -30,7 +30,8 @@ from autotune.targets.contract import OF_A_STEP, Contract
 from autotune.targets.counting import OwnBatches
 from autotune.targets.data import Data
 from autotune.targets.declared_knobs import described
-from autotune.targets.declared_settings import DeclaredSettings, read_settings
+from autotune.targets.declared_settings import read_settings
+from autotune.targets.halved_batch import halved_losses
 from autotune.targets.live_modules import class_name
 from autotune.targets.loop import Training
 from autotune.targets.model_facts import model_facts
@@ -77,7 +78,7 @@ def _contract(
     offered = common_arguments(Config(values=values), device)
     run_setup(contract, offered)
     data = sources.find(contract, offered)
-    _check_global_batch(settings, data)
+    settings.check(data.samples)
     if config is None and "batch_size" not in (settings.baseline or {}) and data.samples is not None:
         values["batch_size"] = max(1, min(int(values["batch_size"] or 1), data.samples // world.world().size))
     plan, of_model = _planned(values, device), dict[str, Any]()
@@ -89,6 +90,7 @@ def _contract(
     is_container = type(training.model) is nn.Sequential  # whose class says nothing
     facts = _step_of_all_ranks(contract, training, first)
     own, optimizer = found(values, training.observed()), first.updates.facts(facts.seconds)
+    halved = halved_losses(training, first.batch)
     _confirm_count(contract, data, training, values, phase)
     return TargetFacts(
         **of_model,
@@ -98,6 +100,7 @@ def _contract(
         baseline=settings.baseline,
         space=settings.space,
         global_batch_size=settings.global_batch_size,
+        is_mean_loss=halved.is_mean if halved else None,
         has_validation=training.validation is not None,
         takes_workers=takes_workers(contract, data),
         loader_options=loader_options(contract, data),
@@ -119,6 +122,7 @@ def _contract(
         update=tuple(name for name in OF_A_STEP if name in contract),
         check_lines=(
             *check_lines(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_loader_worker),
+            *(halved.check_lines if halved else ()),
             *sharding.check_lines(data.kind, first.batch, first.batches, contract.line(contract.data)),
             *rank_check_lines.check_lines(
                 training.model,
@@ -289,12 +293,3 @@ def _planned(values: Mapping[str, Value], device: str) -> Plan:
     for prepare in plan.setup:
         prepare()
     return plan
-
-
-def _check_global_batch(settings: DeclaredSettings, data: Data) -> None:
-    held = settings.global_batch_size
-    if held is not None and data.samples is not None and data.samples < held:
-        raise TargetError(
-            f"dataset has {data.samples} samples, the held global batch is {held}. One optimizer step would need more "
-            f"than an epoch. Lower --global-batch or global_batch_size in the file."
-        )

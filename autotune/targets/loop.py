@@ -141,11 +141,15 @@ class Training:
         done, held_out = 0, iter(self.validation())
         with torch.no_grad():
             while done < batches and self.parallel.everybody((batch := next(held_out, _END)) is not _END):
-                with self._context():
-                    checked_loss(self.parallel.validation_loss(self.to_device(batch)), training=False)
+                self.evaluate(batch)
                 done += 1
         self.model.train()
         return done
+
+    def evaluate(self, batch: Any) -> Tensor:
+        """Return the loss of a batch that is not trained on."""
+        with self._context():
+            return checked_loss(self.parallel.validation_loss(self.to_device(batch)), training=False)
 
     def _take(self, steps: int, feed: Feed | Same, *, reports: bool = True) -> Step:
         """Take optimizer steps; return their report. Only a gradient scaler's own check waits for an accelerator.

@@ -61,8 +61,9 @@ def _machine(gain):
 @pytest.mark.parametrize(
     ("gain", "pace", "is_changed"), [(0.04, STEADY, False), (0.08, STEADY, True), (0.08, RESTLESS, False)]
 )
-def test_another_micro_batch_has_to_be_worth_five_per_cent_and_no_luck(gain, pace, is_changed):
-    answer = _answer(gain, pace)
+@pytest.mark.parametrize("seen_by", [NORM, facts(is_mean_loss=False)], ids=["BatchNorm", "loss"])
+def test_another_micro_batch_has_to_be_worth_five_per_cent_and_no_luck(seen_by, gain, pace, is_changed):
+    answer = _answer(gain, pace, facts=seen_by)
 
     assert answer.params == (OTHER if is_changed else HELD).values
 

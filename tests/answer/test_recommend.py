@@ -270,6 +270,15 @@ def test_batch_norm_is_told_of_another_micro_batch():
     assert Code.BATCH_NORM not in _warnings(halved)
 
 
+@pytest.mark.parametrize(("known", "is_told"), [(False, True), (True, False), (None, False)])
+def test_a_loss_that_is_no_mean_is_told_of_another_micro_batch(known, is_told):
+    request = study_request(facts=facts(is_mean_loss=known))
+    halved = config(batch_size=32, gradient_accumulation_steps=2)
+
+    assert (Code.LOSS_OF_BATCH in _warnings(halved, request)) is is_told
+    assert Code.LOSS_OF_BATCH not in _warnings(BASE, request)
+
+
 @pytest.mark.parametrize(("workers", "code"), [(2, Code.LOADER_BOUND_SEARCH_SHORT), (8, Code.LOADER_BOUND)])
 def test_waiting_for_data_is_said_with_what_is_left_to_try(workers, code):
     said = _warnings(config(batch_size=64, num_workers=workers), wait=0.4)

@@ -80,6 +80,27 @@ def test_a_knob_that_exactness_holds_although_it_is_tuned_is_said_with_the_reaso
     assert all(text.startswith(start) for text, start in zip(told, said, strict=True))
 
 
+HELD_BY_LOSS = "batch not searched: the loss is no mean over samples, so another micro-batch trains another loss"
+
+
+@pytest.mark.parametrize(
+    ("goal", "said"),
+    [
+        ({"global_batch": 64}, [f"{HELD_BY_LOSS} (search it with --batch 8:512)"]),
+        ({"global_batch": 64, "exact": True}, [HELD_BY_LOSS]),
+        ({"global_batch": 64, "limits": {"batch_size": Limit(values=(32, 64))}}, []),
+        ({"global_batch": 64, "tune": ("batch_size",)}, []),
+    ],
+    ids=str,
+)
+def test_a_micro_batch_that_the_loss_holds_is_said(goal, said):
+    goal, today, of = Goal(**goal), config(batch_size=64), facts(is_mean_loss=False)
+
+    told = not_searched(study_request(goal=goal, facts=of), space(goal, today, of=of), ASKED)
+
+    assert told == said
+
+
 def _told(held, baseline, **goal):
     made = Goal(global_batch=held, **goal)
     request = study_request(goal=made, baseline=baseline)

@@ -250,6 +250,43 @@ def test_exact_keeps_the_micro_batch_where_batch_norm_sees_it():
     assert len(_batches(space(Goal(global_batch=64), today, of=BATCH_NORM))) > 1
 
 
+PAIRS, TODAY = facts(is_mean_loss=False), config(batch_size=16, gradient_accumulation_steps=4)
+
+
+@pytest.mark.parametrize(
+    ("goal", "batches"),
+    [
+        ({"global_batch": 64}, {16}),
+        ({"global_batch": 64, "exact": True}, {16}),
+        ({"global_batch": 64, "exact": True, "tune": ("batch_size",)}, {16}),
+        ({}, {16}),
+        ({"global_batch": 128}, {16}),
+        ({"global_batch": 32}, {16}),
+        ({"global_batch": 8}, {8}),  # smaller than the micro-batch
+        ({"global_batch": 64, "limits": {"batch_size": Limit(values=(16, 32))}}, {16, 32}),
+        ({"global_batch": 64, "tune": ("batch_size",)}, {8, 16, 32, 64}),
+        ({"global_batch": 64, "tune": ("amp_dtype",)}, {16}),
+    ],
+    ids=str,
+)
+def test_the_micro_batch_of_a_loss_that_is_no_mean_is_kept_unless_others_are_asked_for(goal, batches):
+    assert batches == _batches(space(Goal(**goal), TODAY, of=PAIRS))
+
+
+def test_without_accumulation_another_global_batch_of_such_a_loss_is_one_micro_batch():
+    made = space(Goal(global_batch=32), config(batch_size=64), of=PAIRS)
+
+    assert _batches(made) == {32}
+
+
+@pytest.mark.parametrize("known", [None, True])
+def test_what_earlier_versions_did_not_look_at_holds_nothing(known):
+    of = facts(is_mean_loss=known)
+
+    assert len(_batches(space(Goal(global_batch=64), TODAY, of=of))) > 1
+    assert len(_batches(space(Goal(global_batch=64, exact=True), TODAY, of=of))) > 1
+
+
 BF16, HELD_64 = {"amp_dtype": Limit(values=("bfloat16",))}, {"global_batch": 64}
 
 

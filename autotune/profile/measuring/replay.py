@@ -8,17 +8,16 @@ without any change differ already, and nothing can be said.
 from __future__ import annotations
 
 import copy
-import random
 import zlib
 from collections.abc import Callable, Generator
 from typing import Any, NamedTuple
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from autotune.profile.records import REPLAYED_STEPS
 from autotune.targets.base import Step
+from autotune.targets.chance import keep_chance
 from autotune.targets.loop import Training
 
 
@@ -83,7 +82,7 @@ def _state_of(training: Training) -> Callable[[], None]:
     gradients = [(one, None if one.grad is None else one.grad.clone()) for one in model.parameters()]
     holders: list[Any] = [*update.optimizers, *update.schedulers]
     states = [copy.deepcopy(one.state_dict()) for one in holders]
-    chance = _chance(training.plan.device)
+    chance = keep_chance(training.plan.device)
 
     def back() -> None:
         with torch.no_grad():
@@ -94,20 +93,5 @@ def _state_of(training: Training) -> Callable[[], None]:
         for holder, state in zip(holders, states, strict=True):
             holder.load_state_dict(copy.deepcopy(state))  # optimizers keep the tensors that they are given
         chance()
-
-    return back
-
-
-def _chance(device: str) -> Callable[[], None]:
-    """Return a function that restores the present random states."""
-    host, python, arrays = torch.get_rng_state(), random.getstate(), np.random.get_state()
-    beside = torch.cuda.get_rng_state(device) if device.startswith("cuda") else None
-
-    def back() -> None:
-        torch.set_rng_state(host)
-        random.setstate(python)
-        np.random.set_state(arrays)
-        if beside is not None:
-            torch.cuda.set_rng_state(beside, device)
 
     return back
