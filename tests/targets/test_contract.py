@@ -366,7 +366,8 @@ def test_looking_at_a_target_takes_two_micro_batches_of_a_long_accumulation(tmp_
     counting = COMPLETE + (
         "baseline = {'batch_size': 2, 'gradient_accumulation_steps': 40}\n"
         "def loss(model, batch):\n"
-        "    with open(__file__ + '.calls', 'a') as calls: calls.write('x')\n"
+        "    if torch.is_grad_enabled():\n"
+        "        with open(__file__ + '.calls', 'a') as calls: calls.write('x')\n"
         "    return nn.functional.cross_entropy(model(batch[0]), batch[1])\n"
     )
 

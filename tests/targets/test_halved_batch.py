@@ -20,7 +20,7 @@ class Language(nn.Module):
     def __init__(self):
         super().__init__()
         self.net = nn.Sequential(nn.Embedding(50, 8), nn.Linear(8, 50))
-    def forward(self, input_ids): return self.net(input_ids)
+    def forward(self, input_ids): return 20 * self.net(input_ids)  # losses differ more
 class Lines(Dataset):
     def __len__(self): return 64
     def __getitem__(self, at):
