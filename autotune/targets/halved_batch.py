@@ -26,9 +26,7 @@ from autotune.targets.loop import Training
 # samples, 6 % of 65,536 (van den Oord et al. 2018, https://arxiv.org/abs/1807.03748, 2.3); a sum over samples has half.
 # A mean over samples differs by rounding: by 0.4 % in bfloat16.
 LEAST_DIFFERENCE = 0.03
-SAME_LOSS = (
-    1e-3  # relative, of one batch twice: parallel sums round otherwise, but a loss that draws noise differs more
-)
+SAME_LOSS = 1e-3  # relative, of one batch twice: parallel sums round otherwise; a loss that draws noise differs more
 
 
 @dataclass(frozen=True, kw_only=True)
