@@ -11,9 +11,9 @@ PACKAGE = Path(__file__).parent.parent.parent / "autotune"
 # and what torch.compile lacks, in the words that studies hold (`Environment.no_compiler`).
 TEXTS = {
     "baseline", "better", "candidate", "compiler", "configuration", "cuda", "device", "device_name", "driver", "error",
-    "evidence", "example", "file", "gpu", "hold", "holder", "kind", "knob", "knobs", "label", "labels", "lacking", "line",
-    "mode", "operator", "outcome", "place", "python", "reason", "reference", "run_length", "searched", "torch", "value",
-    "values", "version", "worker", "worse",
+    "evidence", "example", "file", "gpu", "hold", "holder", "kind", "knob", "knobs", "label", "labels", "lacking",
+    "line", "mode", "operator", "outcome", "place", "python", "reason", "reference", "run_length", "searched",
+    "torch", "value", "values", "version", "worker", "worse",
 }  # fmt: skip
 TEXTS_OF = {
     ("PROBE_FAILED", "failure"), ("COMPARISON_FAILED", "failure"),  # messages of errors
