@@ -68,7 +68,7 @@ def as_begun(begun: StudyRequest, environment: Environment, facts: TargetFacts) 
     fewer = {one.name: Limit(values=one.former) for one in had_fewer if one.name not in begun.goal.limits}
     facts = replace(
         facts, space=fewer | facts.space, exposed_communication=begun.facts.exposed_communication,
-        compiles_model=begun.facts.compiles_model,
+        compiles_model=begun.facts.compiles_model, is_mean_loss=begun.facts.is_mean_loss,
     )  # fmt: skip
     settable = begun.facts.settable
     if settable is not None and facts.settable is not None and {*settable} < {*facts.settable}:

@@ -75,6 +75,8 @@ def _told(facts):
     ids=["inferred", "mean", "sum", "pairs", "lightning", "tokens", "normalised"],
 )
 def test_a_batch_and_its_halves_show_whether_the_loss_is_a_mean_over_samples(tmp_path, text, is_mean):
+    if LIGHTNING in text:
+        pytest.importorskip("lightning")
     facts = inspect(tmp_path, text + FUNCTIONAL)
 
     assert facts.is_mean_loss is is_mean
