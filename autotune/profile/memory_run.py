@@ -24,10 +24,8 @@ from autotune.profile.records import ProfileRequest, ProfileResult
 from autotune.units import format_bytes, format_share
 
 MAX_SECONDS = 60.0  # of the shape run: each step takes a second or two, whatever the batch
-SITES_FOLDER, MAX_REPEATED_SECONDS = (
-    "sites",
-    180.0,
-)  # of a training that is repeated to see whose tensors take the memory, with its start
+SITES_FOLDER = "sites"  # of a training that is repeated to see whose tensors take the memory
+MAX_REPEATED_SECONDS = 180.0  # of that training, with its start
 MOST_NAMED_PARTS, LEAST_NAMED_SHARE = 3, 0.01  # modules and categories in a sentence; share of the activations
 
 

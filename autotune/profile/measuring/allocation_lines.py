@@ -36,7 +36,7 @@ class AllocationLines(Ledger):  # type: ignore[no-untyped-call]  # of torch 2.13
         self._frame = sys._getframe(1)
         try:
             return super().__torch_dispatch__(func, types, args, kwargs)
-        except Exception:
+        except Exception:  # of any device's allocator; it is raised again
             self.sites = sites_of((line_of(*line) if line else "", size) for line, size in self._made.values())
             raise
         finally:
