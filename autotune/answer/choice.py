@@ -14,9 +14,10 @@ Only a configuration that is measurably better replaces the baseline; a tie with
 exception: it is probably better by more than 5 % and at the worst hardly slower (`LEAST_UNPROVEN_GAIN`). The
 answer then says so.
 
-No configuration replaces a baseline that other processes kept from the cores (`is_crowded_out`): threads that wait for
-each other lose far more by an occupied core than a single thread does. A single thread was 7 to 18 times as fast beside
-a load on one of two cores, and half as fast without it (docs/how-good-is-a-search.md).
+No configuration replaces a baseline that other processes kept from the cores (`is_crowded_out`), unless it gains more
+than they can have cost: threads that wait for each other lose far more by an occupied core than a single thread does. A
+single thread was 7 to 18 times as fast beside a load on one of two cores, and half as fast without it
+(docs/how-good-is-a-search.md).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from autotune.answer.crowded_out import is_crowded_out
 from autotune.answer.doubtful_batch import is_micro_batch_doubtful, without_unproven_batches
 from autotune.core.records import SEARCH_PURPOSES, Config, StudyRequest
 from autotune.core.results import Trial
@@ -35,7 +37,7 @@ from autotune.objectives.base import MEMORY_STEP
 from autotune.sampler.space import change_count
 from autotune.study.history import summarize
 from autotune.study.summary import ConfigSummary
-from autotune.study.valid_probes import Judged, is_crowded
+from autotune.study.valid_probes import Judged
 
 FEWEST_FINALISTS = 3
 TIE = 0.02  # faster by less is not worth a change
@@ -243,7 +245,9 @@ def choose(summaries: Sequence[ConfigSummary], rounds: Rounds, request: StudyReq
     tied = [one for one in allowed if one == best or is_tied(rounds, best, one, summaries, request)]
     base = next((one for one in allowed if summaries[one].config == request.baseline), None)
     if base is not None:
-        if is_crowded_out(summaries[base], request):
+        level = confidence(rounds, is_baseline=True)
+        tied = [one for one in tied if not is_crowded_out(summaries[base], request, rounds.ratio(one, base, level)[1])]
+        if not tied:
             return base
         objective = objective_of(request.goal)
         rivals = [one for one in tied if objective.is_lower(summaries[one], summaries[base])]
@@ -254,15 +258,6 @@ def choose(summaries: Sequence[ConfigSummary], rounds: Rounds, request: StudyReq
         tied = rivals
     keys = preferences([summaries[one] for one in tied], request)
     return min(zip(keys, tied, strict=True), key=lambda pair: (pair[0], -rounds.typical_rate(pair[1])))[1]
-
-
-def is_crowded_out(baseline: ConfigSummary, request: StudyRequest) -> bool:
-    """Return whether others kept the baseline from the cores in half or more of its rounds: they then prove no gain.
-
-    Always False if the objective is not speed.
-    """
-    crowded = sum(is_crowded(trial.result) for trial in baseline.trials)
-    return objective_of(request.goal).is_speed and crowded > 0 and 2 * crowded >= len(baseline.trials)
 
 
 def is_tied(rounds: Rounds, best: int, other: int, summaries: Sequence[ConfigSummary], request: StudyRequest) -> bool:

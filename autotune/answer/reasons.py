@@ -120,8 +120,11 @@ def _loader(
         yield notice(Code.LOADER_BOUND, wait_share=share, workers=2 * max(most, 1))
 
 
-def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest) -> Iterator[Notice]:
-    """Yield warnings that name the probes that were slowed and left out, and the doubtful ones that were not."""
+def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest, *, is_sure: bool) -> Iterator[Notice]:
+    """Yield warnings that name the probes that were slowed and left out, and the doubtful ones that were not.
+
+    `is_sure`: which configuration is faster is certain all the same.
+    """
     left = [trial for candidate in candidates for trial in candidate.left_out]
     if left:
         yield notice(Code.PROBES_LEFT_OUT, count=len(left), probes=tuple(map(_slowed_probe, left)))
@@ -138,7 +141,7 @@ def left_out_warnings(candidates: Sequence[ConfigSummary], request: StudyRequest
         rounds = tuple(_slowed_rounds(c, clean, request) for c, clean in doubtful)
         kept = [trial for c, _ in doubtful for trial in c.trials if interference_causes(trial.result)]
         is_alone = sum(bool(c.trials) and not c.failure for c in candidates) == 1  # nothing was compared
-        code = Code.LONE_RATE_INTERFERENCE if is_alone else Code.CONFIRMATION_INTERFERENCE
+        code = Code.LONE_RATE_INTERFERENCE if is_alone or is_sure else Code.CONFIRMATION_INTERFERENCE
         yield notice(code, rounds=rounds, probes=tuple(map(_slowed_probe, kept)) or None)
 
 

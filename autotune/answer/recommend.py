@@ -6,7 +6,8 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from autotune.answer.choice import TIE, choose, confidence, is_crowded_out
+from autotune.answer.choice import TIE, choose, confidence
+from autotune.answer.crowded_out import is_crowded_out, is_sure_beside_others
 from autotune.answer.doubtful_batch import is_batch_doubtful, least_gain
 from autotune.answer.global_batch import at_baseline_batch, batch_reasons, global_batch_change
 from autotune.answer.no_answer import all_failed
@@ -68,6 +69,7 @@ def recommend(
     is_unknown = still_open is not None or any(map(is_unconfirmed, others))  # how much more workers would gain
     spread, own = ranking.rates.noise, faultless_noise(ranking.measured)
     warnings = warnings_of(winner, request, spread, own, busy=facts.busy, probed=facts.probed, is_open=is_unknown)
+    left_out = left_out_warnings(candidates, request, is_sure=is_sure_beside_others(ranking))
     achieved, own_reasons = _achieved(ranking)
     tokens = winner.tokens_per_second
     batches = {request.global_batch_size(one) for one in (*facts.probed, *(one.config for one in candidates))}
@@ -95,7 +97,7 @@ def recommend(
             *_failed(candidates, ranking.measured, request),
             *accumulation_verified(winner, ranking.measured, request),
         ),
-        warnings=(*([doubt] if doubt else []), *left_out_warnings(candidates, request), *warnings),
+        warnings=(*([doubt] if doubt else []), *left_out, *warnings),
         runners_up=tuple(_runner_up(one, ranking) for one in candidates if one.config != winner.config),
         confirmations=tuple(map(_confirmation, ranking.measured)),
         goal=request.goal,
@@ -218,7 +220,7 @@ def _why_not(
         code = Code.SLOWER_NOT_SIGNIFICANT if low <= 1 else Code.SLOWER
         return notice(code, share=1 - 1 / estimate, worse=objective.worse, **memory)
     share = 1 / estimate - 1
-    if winner.config == request.baseline and is_crowded_out(winner, request):
+    if winner.config == request.baseline and is_crowded_out(winner, request, 1 / high):
         return notice(Code.FASTER_BESIDE_OTHERS, share=share, better=objective.better, **memory)
     if objective.slack(request.goal) is not None:
         return notice(Code.FASTER_WITHIN_LIMIT, share=share, better=objective.better, **memory)

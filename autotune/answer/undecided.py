@@ -5,8 +5,9 @@ from __future__ import annotations
 import math
 import statistics
 
-from autotune.answer.choice import PAYING_GAIN, TIE, at_knee, confidence, is_crowded_out
+from autotune.answer.choice import PAYING_GAIN, TIE, at_knee, confidence
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, MOST_CONFIRMATION_ROUNDS, fewest_rounds
+from autotune.answer.crowded_out import is_crowded_out
 from autotune.answer.ranking import Ranking, rounded_ratio
 from autotune.objectives import objective_of
 from autotune.study.recommendation import Undecided
@@ -21,11 +22,11 @@ def find_undecided(ranking: Ranking, seconds: float) -> Undecided | None:
     near = at_knee(measured, scores, request, ranking.allowed)
     level = confidence(scores, is_baseline=True)
     rivals = {one: scores.ratio(one, baseline, level) for one in may}
-    is_crowded = is_crowded_out(measured[baseline], request)
+    is_crowded = {one: is_crowded_out(measured[baseline], request, low) for one, (_, low, _) in rivals.items()}
     has_rounds = {one: scores.count(one, baseline) >= FEWEST_ROUNDS for one in may}  # else wide for any gain
     open_ones = [
         one for one, (gain, low, high) in rivals.items()
-        if (low <= 1 or is_crowded)
+        if (low <= 1 or is_crowded[one])
         and ((one in near and gain > 1 + TIE) or (has_rounds[one] and high > 1 + PAYING_GAIN))
     ]  # fmt: skip
     if not open_ones:
@@ -33,7 +34,7 @@ def find_undecided(ranking: Ranking, seconds: float) -> Undecided | None:
     rival = max(open_ones, key=lambda one: rivals[one][0])
     gain, low, high = rounded_ratio(rivals[rival])
     rounds = scores.count(rival, baseline)
-    needed = None if is_crowded else _rounds_needed(rivals[rival][0], rivals[rival][1], rounds)
+    needed = None if is_crowded[rival] else _rounds_needed(rivals[rival][0], rivals[rival][1], rounds)
     minutes = None
     if needed is not None:
         running = [[trial.result.elapsed_seconds for trial in one.trials] for one in measured if not one.is_behind]
@@ -41,7 +42,7 @@ def find_undecided(ranking: Ranking, seconds: float) -> Undecided | None:
         minutes = math.ceil((seconds + (needed - rounds) * round_seconds) / 60)
     return Undecided(
         config=measured[rival].config, gain=gain, gain_low=low, gain_high=high, rounds=rounds,
-        beside_others=is_crowded, rounds_needed=needed, minutes_needed=minutes,
+        beside_others=is_crowded[rival], rounds_needed=needed, minutes_needed=minutes,
     )  # fmt: skip
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from autotune.core.records import Record
 
 MOST_WAIT_SHARE = 0.03  # above it steps are longer by about as much (docs/notes/timing.md 2)
@@ -15,6 +17,8 @@ class HostInterference(Record, frozen=True, kw_only=True):
 
     run_queue_wait_share: float | None = None  # of the window, in which the main thread was ready and not running; 0..1
     foreign_cores: float | None = None  # cores kept busy by processes that are not of this probe
+    # The same wait of all threads of the probe and its workers, summed: 0 or more; None also if one of them ended.
+    threads_wait_share: float | None = None
 
     @property
     def is_noticeable(self) -> bool:
@@ -31,6 +35,16 @@ class HostInterference(Record, frozen=True, kw_only=True):
     def slowdown(self) -> float:
         """The factor by which waiting made a step longer: 1 / (1 - w), right to 3 % (docs/notes/timing.md 2)."""
         return 1 / max(1e-3, 1 - (self.run_queue_wait_share or 0.0))
+
+    @property
+    def most_slowdown(self) -> float:
+        """The factor by which waiting made a step longer at most: 1 / (1 - w), w of all threads together.
+
+        Threads wait for each other, so that one that has no core delays all, by no more than it waits itself. Infinite
+        if that explains the whole window, or is not known.
+        """
+        waited = self.threads_wait_share
+        return math.inf if waited is None or waited >= 1 else 1 / (1 - waited)
 
 
 class GpuUse(Record, frozen=True, kw_only=True):

@@ -1,6 +1,7 @@
 """The interference by other processes: the kernel's counters at two moments, read by a probe or by the search.
 
     run-queue wait     the main thread was ready to run and did not get a core           /proc/self/schedstat
+    waits of threads   the same of each thread of the probe and of its workers, summed   /proc/PID/task/TID/schedstat
     foreign cores      busy time of the cores that this process may use, less its own    /proc/stat, /proc/PID/stat
 
 The wait alone does not show who caused it: the probe's own loader workers make its main thread wait too. Not covered:
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,11 +37,16 @@ class KernelCounters:
     waited: float | None
     busy: float | None  # all cores that this process may use
     own: float  # this process and all that it started
+    threads: Mapping[str, float] | None = None  # what each of their threads waited for a core; keys: its folder
+    ended: float = 0.0  # of `own`, that of processes which have ended: what their threads waited is not known
 
 
 def read_counters() -> KernelCounters:
     """Return the counters. This takes 1 to 2 ms (it visits all processes): not for use inside a window."""
-    return KernelCounters(now=time.perf_counter(), waited=run_queue_wait(), busy=_busy_seconds(), own=_own_seconds())
+    now, waited, processes = time.perf_counter(), run_queue_wait(), _own_processes()
+    alive, ended = _seconds_of(processes)
+    threads = None if waited is None else _waits_of(processes)
+    return KernelCounters(now=now, waited=waited, busy=_busy_seconds(), own=alive + ended, threads=threads, ended=ended)
 
 
 def interference_between(before: KernelCounters, after: KernelCounters) -> HostInterference:
@@ -51,7 +57,20 @@ def interference_between(before: KernelCounters, after: KernelCounters) -> HostI
         wait = min(1.0, max(0.0, (after.waited - before.waited) / elapsed))
     if before.busy is not None and after.busy is not None:
         foreign = max(0.0, (after.busy - before.busy - (after.own - before.own)) / elapsed)
-    return HostInterference(run_queue_wait_share=wait, foreign_cores=foreign)
+    waits = _waits_between(before, after)
+    return HostInterference(
+        run_queue_wait_share=wait, foreign_cores=foreign, threads_wait_share=None if waits is None else waits / elapsed
+    )
+
+
+def _waits_between(before: KernelCounters, after: KernelCounters) -> float | None:
+    """Return the seconds that all threads together waited for a core; None if one has ended, with what it waited."""
+    if before.threads is None or after.threads is None or after.ended > before.ended:
+        return None
+    if not before.threads.keys() <= after.threads.keys():
+        return None
+    waits = sum(waited - before.threads.get(thread, 0.0) for thread, waited in after.threads.items())
+    return max(waits, (after.waited or 0.0) - (before.waited or 0.0))  # that of the main thread is read some ms before
 
 
 def foreign_cores(pause: Callable[[float], None]) -> float | None:
@@ -63,8 +82,12 @@ def foreign_cores(pause: Callable[[float], None]) -> float | None:
 
 def run_queue_wait() -> float | None:
     """Return the seconds that the main thread was ready to run without a core; None if not reported."""
+    return _waited(_SCHEDSTAT)
+
+
+def _waited(schedstat: Path) -> float | None:
     try:
-        running, waiting, _ = map(int, _SCHEDSTAT.read_text().split())
+        running, waiting, _ = map(int, schedstat.read_text().split())
     except (OSError, ValueError):
         return None
     return waiting / 1e9 if running else None  # all three are 0 in a kernel without CONFIG_SCHED_INFO
@@ -82,19 +105,31 @@ def _busy_seconds() -> float | None:
         return None
 
 
-def _own_seconds() -> float:
-    """Return the seconds used by this process and its descendants, ended ones included if they were waited for.
+def _own_processes() -> list[psutil.Process]:
+    """Return this process and its descendants. For a rank: all ranks and the process that started them.
 
-    For a rank: by all ranks and the process that started them, because they train together.
+    Ranks are the work of one training, so that one does not interfere with another.
     """
     leader = os.environ.get(LEADER)
     processes = [psutil.Process()]
     with suppress(psutil.Error):
         processes = [psutil.Process(int(leader))] if leader else processes
         processes += processes[0].children(recursive=True)
-    total = 0.0
+    return processes
+
+
+def _seconds_of(processes: Sequence[psutil.Process]) -> tuple[float, float]:
+    """Return the seconds that these used, and those of processes that they started, and that ended, waited for."""
+    alive = ended = 0.0
     for process in processes:
         with suppress(psutil.Error):  # it has ended since: the parent that waited for it counts its time
             times = process.cpu_times()
-            total += times.user + times.system + times.children_user + times.children_system
-    return total
+            alive += times.user + times.system
+            ended += times.children_user + times.children_system
+    return alive, ended
+
+
+def _waits_of(processes: Sequence[psutil.Process]) -> dict[str, float]:
+    """Return the seconds that each of their threads was ready to run without a core; not of those that end now."""
+    stats = (stat for process in processes for stat in Path("/proc", str(process.pid), "task").glob("*/schedstat"))
+    return {str(stat.parent): waited for stat in stats if (waited := _waited(stat)) is not None}

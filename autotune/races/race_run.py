@@ -20,9 +20,9 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from autotune.answer.choice import is_crowded_out
 from autotune.answer.confirmation_end import SURE_CONFIDENCE, SURE_ROUNDS
 from autotune.answer.confirmation_rounds import FEWEST_ROUNDS, with_round
+from autotune.answer.crowded_out import is_crowded_out
 from autotune.answer.outliers import without_outliers
 from autotune.context.probe_budgets import BRIEF
 from autotune.context.time_shares import TimeShares

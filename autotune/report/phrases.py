@@ -146,7 +146,7 @@ def undecided_phrase(recommendation: Recommendation) -> str:
     known = single if rival.rounds == 1 else f" ({ends_of_gain})" if ends_of_gain else ""
     spread = f"{factor} {good}{known}"
     what = shown_config(rival.config.values, knobs)
-    where = " beside other work" if rival.beside_others else ""
+    where = " while other work slowed the baseline" if rival.beside_others else ""
     baseline = baseline_name(assumed=recommendation.baseline_assumed)
     return f"undecided between {baseline} and {what}, measured {spread}{where}"
 

@@ -51,11 +51,11 @@ def test_rounds_that_could_not_have_told_a_gain_of_a_tenth_are_no_evidence_again
     assert found.undecided.gain_high > 1.1
 
 
-def _beside_others(candidate, *shares):
-    """The same candidate, whose rounds waited for a core for these shares of their time."""
+def _beside_others(candidate, *shares, threads=None):
+    """The same candidate, whose rounds waited for a core for these shares of their time, and all their threads so."""
 
     def waited(trial, share):
-        shared = HostInterference(run_queue_wait_share=share, foreign_cores=1.0)
+        shared = HostInterference(run_queue_wait_share=share, foreign_cores=1.0, threads_wait_share=threads)
         return replace(
             trial, result=replace(trial.result, measurement=replace(trial.result.measurement, interference=shared))
         )
@@ -71,9 +71,53 @@ def test_what_beats_a_baseline_that_others_kept_from_the_cores_is_open_however_m
 
     assert (found.params, found.undecided.config) == (BASE.values, FAST)
     assert found.undecided.rounds_needed is None
-    assert "measured 10.0× as fast (8.36 to 12.0) beside other work: your baseline is kept" in headline(found)
+    assert "measured 10.0× as fast (8.36 to 12.0) while other work slowed the baseline: your baseline is kept" in headline(found)
     assert [one.reason.code for one in found.runners_up] == [Code.FASTER_BESIDE_OTHERS]
     assert codec.decode(codec.encode(found), Recommendation) == found
+
+
+def test_a_gain_that_is_more_than_others_can_have_cost_the_baseline_is_proven_all_the_same():
+    """A baseline that sleeps in each step, and waits a tenth of its time: others did not make it ten times slower."""
+    base = _beside_others(_candidate(BASE, 100, 90, 110), 0.12, 0.11, 0.12, threads=0.12)
+    fast = _beside_others(_candidate(FAST, 1000, 1010, 990), 0.5, 0.5, 0.5, threads=0.5)
+
+    found = _recommended(base, fast)
+
+    assert (found.params, found.undecided) == (FAST.values, None)
+    codes = [warning.code for warning in found.warnings]
+    assert Code.LONE_RATE_INTERFERENCE in codes  # the rate is too low, and which one is faster is certain
+    assert Code.CONFIRMATION_INTERFERENCE not in codes
+
+
+@pytest.mark.parametrize(
+    ("threads", "gain"),
+    [
+        (0.85, 10),  # 6.7 times slower by the waits of its threads, and half as much again by shared caches
+        (1.2, 10),  # two threads that wait for each other: that explains any loss
+        (0.12, 1.6),
+    ],
+)
+def test_a_gain_that_others_may_explain_is_open(threads, gain):
+    base = _beside_others(_candidate(BASE, 100, 101, 102), 0.5, 0.5, 0.5, threads=threads)
+    fast = _candidate(FAST, 100 * gain, 101 * gain, 102 * gain)
+
+    found = _recommended(base, fast)
+
+    assert (found.params, found.undecided.config) == (BASE.values, FAST)
+    assert found.undecided.beside_others
+
+
+def test_which_of_two_that_others_slowed_is_faster_is_not_certain_whatever_both_gain():
+    base = _beside_others(_candidate(BASE, 100, 90, 110), 0.12, 0.11, 0.12, threads=0.12)
+    some, other = (
+        _beside_others(_candidate(one, 1000 + more, 1010 + more, 990 + more), 0.5, 0.5, 0.5, threads=0.5)
+        for one, more in ((FAST, 200), (config(batch_size=64), 0))
+    )
+
+    found = _recommended(base, some, other)
+
+    assert found.params != BASE.values
+    assert Code.CONFIRMATION_INTERFERENCE in [warning.code for warning in found.warnings]
 
 
 @pytest.mark.parametrize("shares", [(0.05, 0.06, 0.05), (0.45, 0.0, 0.0)])

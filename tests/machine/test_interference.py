@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import math
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -85,6 +86,27 @@ os.kill(staying, signal.SIGKILL)
 waited = (after.waited - before.waited) / (after.now - before.now)
 print((after.own - before.own, used + sum(map(float, lines.split())), waited))
 """
+# A thread that works, a main thread that only waits for it: on one core, for half a second between two looks.
+BESIDE_A_THREAD = """
+import os, sys, threading, time
+from autotune.machine.interference import interference_between, read_counters
+os.sched_setaffinity(0, {int(sys.argv[1])})
+ends = threading.Event()
+
+def work():
+    while not ends.is_set():
+        sum(range(1000))
+
+worker = threading.Thread(target=work)
+worker.start()
+before = read_counters()
+time.sleep(0.5)
+seen = interference_between(before, read_counters())
+ends.set()
+worker.join()
+ended = interference_between(before, read_counters())
+print((seen.run_queue_wait_share, seen.threads_wait_share, ended.threads_wait_share))
+"""
 CORE = """import os; print(max(os.sched_getaffinity(0)))"""
 
 
@@ -128,6 +150,15 @@ def test_others_on_the_same_core_contaminate_a_measurement(core: str) -> None:
     assert found.slowdown > 1.6
 
 
+def test_the_wait_of_every_thread_counts_until_one_of_them_has_ended(core: str) -> None:
+    with competitors(2, core):
+        main, together, after = answer(BESIDE_A_THREAD, core)
+
+    assert together > 0.4  # two thirds, if the three share evenly
+    assert together > main + 0.2
+    assert after is None  # what it waited is gone with it
+
+
 def test_the_time_of_a_sample_is_without_that_in_which_others_had_its_core(core: str) -> None:
     with competitors(1, core):
         passed, told = answer(SAMPLE, core)
@@ -151,6 +182,32 @@ def test_what_is_not_the_probes_own_is_foreign() -> None:
     found = interference_between(before, after)
 
     assert found == HostInterference(run_queue_wait_share=0.25, foreign_cores=0.5)
+
+
+@pytest.mark.parametrize(
+    ("after", "expected"),
+    [
+        (KernelCounters(now=2.0, waited=0.5, busy=3, own=2, threads={"a": 0.6, "b": 1.1, "c": 0.2}), 0.8),
+        (KernelCounters(now=2.0, waited=0.5, busy=3, own=2, threads={"a": 0.6, "c": 0.2}), None),  # b has ended
+        (KernelCounters(now=2.0, waited=0.5, busy=3, own=2, threads={"a": 0.6, "b": 1.1}, ended=0.1), None),
+        (KernelCounters(now=2.0, waited=None, busy=3, own=2), None),
+        (KernelCounters(now=2.0, waited=2.5, busy=3, own=2, threads={"a": 0.6, "b": 1.1}), 1.25),  # the main one's
+    ],
+)
+def test_waits_of_threads_are_summed_unless_one_of_them_or_a_process_has_ended(
+    after: KernelCounters, expected: float | None
+) -> None:
+    before = KernelCounters(now=0.0, waited=0.0, busy=1, own=1, threads={"a": 0.1, "b": 0.2})
+
+    assert interference_between(before, after).threads_wait_share == (
+        None if expected is None else pytest.approx(expected)
+    )
+
+
+def test_what_others_cost_at_most_follows_from_the_waits_of_all_threads() -> None:
+    assert HostInterference(run_queue_wait_share=0.1, threads_wait_share=0.5).most_slowdown == pytest.approx(2.0)
+    assert HostInterference(run_queue_wait_share=0.1, threads_wait_share=1.3).most_slowdown == math.inf
+    assert HostInterference(run_queue_wait_share=0.1).most_slowdown == math.inf
 
 
 def test_counters_that_disagree_by_a_tick_are_no_negative_work() -> None:

@@ -186,7 +186,7 @@ def test_what_is_far_faster_than_a_baseline_that_others_slowed_is_open(tmp_path)
     assert answer.undecided is not None
     assert (answer.undecided.config, answer.undecided.beside_others) == (other, True)
     assert headline(answer).startswith("undecided between your baseline and 64×1 workers 8, measured")
-    assert "× as fast in single probes beside other work: your baseline is kept" in headline(answer)
+    assert "× as fast in single probes while other work slowed the baseline: your baseline is kept" in headline(answer)
 
 
 def test_what_is_far_faster_though_others_slowed_it_is_recommended_unconfirmed(tmp_path):
