@@ -123,7 +123,7 @@ def _contract(
         check_lines=(
             *check_lines(contract, data, training, first.batch, facts, is_shared_out=first.asked_for_loader_worker),
             *(halved.check_lines if halved else ()),
-            *sharding.check_lines(data.kind, first.batch, first.batches, contract.line(contract.data)),
+            *sharding.check_lines(data.kind, data.samples, first.batch, first.batches, contract.line(contract.data)),
             *rank_check_lines.check_lines(
                 training.model,
                 reference.file,

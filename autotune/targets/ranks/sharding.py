@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import zlib
-from collections.abc import Iterator, Sized
+from collections.abc import Iterator, Sequence, Sized
 from contextlib import contextmanager
 from typing import Any
 
@@ -68,15 +68,17 @@ def loader_options(dataset: Any, sampler: Any) -> dict[str, Any]:
     return {"sampler": of_rank}
 
 
-def check_lines(kind: str, batch: Any, batches: int, line: str = "") -> list[CheckLine]:
-    """Return lines of `check` about ranks whose own division of the data seems wrong. Every rank must call it.
+def check_lines(kind: str, samples: int | None, batch: Any, batches: int, line: str = "") -> list[CheckLine]:
+    """Return lines of `check` about ranks whose data are divided wrongly. Every rank must call it.
 
-    `kind` is that of `Data`, `batch` the first that this rank loaded, `batches` those of an epoch; 0: not known. `line`
-    is that of the function that gives them, ` (model.py:12)`.
+    `kind` and `samples` are those of `Data`, `batch` the first that this rank loaded, `batches` those of an epoch; 0:
+    not known. `line` is that of the function that gives them, ` (model.py:12)`.
     """
     size = world.world().size
-    if size == 1 or kind not in ("iterable", "dataloader"):
+    if size == 1:
         return []
+    if kind not in ("iterable", "dataloader"):
+        return _unequal_datasets(world.gathered(samples or 0), line)
     said = world.gathered(batch_checksum(batch), batches)
     sums, counts = said[::2], said[1::2]
     found = []
@@ -101,6 +103,18 @@ def check_lines(kind: str, batch: Any, batches: int, line: str = "") -> list[Che
         )
         found.append(CheckLine(name="ranks", text=text, needs_attention=True))
     return found
+
+
+def _unequal_datasets(samples: Sequence[int], line: str) -> list[CheckLine]:
+    """Return the line about datasets of different length, by rank, of which each rank takes its share."""
+    if len(set(samples)) == 1:
+        return []
+    text = (
+        f"the dataset has {' and '.join(f'{count:,}' for count in samples)} samples, by rank. Each rank takes its share "
+        f"of what it is given, so samples are trained on twice or never, and epochs end at different steps. Give all "
+        f"ranks the whole dataset, which autotune shares out{line}"
+    )
+    return [CheckLine(name="ranks", text=text, override=NAMES["dataset"], needs_attention=True)]
 
 
 def batch_checksum(batch: Any) -> int:

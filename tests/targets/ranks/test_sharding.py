@@ -74,7 +74,9 @@ tell(unequal=told(loader.format(unequal, "")))
 stream = "class Stream(IterableDataset):\\n    def __iter__(self): return iter(numbers)\\n"
 stream += "def dataset(): return Stream()\\n"
 tell(stream=told(stream))
-tell(ranks=inspect(HERE, TARGET + "def dataset(): return numbers").ranks)
+whole = "def dataset(): return numbers"
+tell(ranks=inspect(HERE, TARGET + whole).ranks, whole=told(whole))
+tell(longer=told("def dataset(): return TensorDataset(numbers.tensors[0][dist.get_rank() :])"))
 try: start(HERE, TARGET + "def dataset(): return numbers", batch_size=11)
 except TargetError as error: tell(few=str(error))
 """
@@ -86,5 +88,7 @@ except TargetError as error: tell(few=str(error))
     assert "batches, by rank" in first["unequal"][0]
     assert first["unequal"][0].endswith("Join (model.py:10)")
     assert "islice" in first["stream"][0]
-    assert first["ranks"] == 2
+    assert (first["ranks"], first["whole"]) == (2, [])
+    assert first["longer"][0].startswith("the dataset has 21 and 20 samples, by rank. ")
+    assert first["longer"][0].endswith("which autotune shares out (model.py:10)")
     assert first["few"].startswith("dataset has 21 samples and 2 ranks share them, one batch needs 11.")
