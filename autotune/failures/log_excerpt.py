@@ -16,6 +16,8 @@ _FATAL = re.compile(r"^(?:Fatal Python error: .*|Extension modules: .*)\n?", re.
 _TRACEBACK = re.compile(
     r"^(?:\[rank\d+\]: ?)?Traceback \(most recent call last\):\n(?:(?:\[rank\d+\]:)? .*\n)*.*\n?", re.MULTILINE
 )
+# One of which the log's tail has only the end.
+_CUT_TRACEBACK = re.compile(r"\A(?!(?:\[rank\d+\]: ?)?Traceback ).*\n(?:(?:\[rank\d+\]:)? .*\n)+.*\n?")
 _CALLED = re.compile(r'^(?:\[rank\d+\]:)? +File "(.+)", line', re.MULTILINE)
 # torchrun reports the end of a rank with a table (torch 2.13, torch.distributed.elastic).
 _TABLE = re.compile(r"^={10,}\n.* FAILED\n.*?^={10,}\n?", re.MULTILINE | re.DOTALL)
@@ -39,6 +41,7 @@ def excerpt(log: str) -> str:
     text = _STACK.sub("", log)
     for noise in (_FATAL, _TABLE, SAID_BY_LAUNCHERS, _OURS):
         text = noise.sub("", text)
+    text = _CUT_TRACEBACK.sub(lambda found: "" if _has_our_frame(found[0]) else found[0], text)
     text = _TRACEBACK.sub(lambda found: found[0] if _is_of_the_user(found[0]) else "", text)
     printed = [line.rstrip() for line in text.splitlines() if line.strip()]
     kept = frames[: MOST_EXCERPT_LINES // 2]
@@ -63,3 +66,8 @@ def _is_of_the_user(trace: str) -> bool:
     files = [Path(one) for one in _CALLED.findall(trace)]
     ends_here = any("autotune" in one.parts and one.name == "__main__.py" for one in files)
     return not ends_here and any(map(is_users, files))
+
+
+def _has_our_frame(trace: str) -> bool:
+    """Return whether a function of autotune called the user's program, or was called by it."""
+    return any("autotune" in Path(one).parts for one in _CALLED.findall(trace))

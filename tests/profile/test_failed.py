@@ -63,6 +63,15 @@ def test_what_a_launcher_and_ranks_that_miss_another_say_is_left_out():
     assert excerpt(TORCHRUN) == "epoch 3"
 
 
+def test_the_traceback_of_a_rank_that_misses_another_is_left_out_where_the_log_is_cut_in_it():
+    ours = '  File "/me/autotune/autotune/targets/commands/watching/witness.py", line 152, in backward\n'
+    log = TORCHRUN.replace("    loss.backward()\n", f"    loss.backward()\n{ours}")
+
+    assert excerpt(log[log.index("result = work") :]) == ""
+    assert excerpt(log[log.index("in _result") :]) == ""
+    assert excerpt("run(\n    go()\nValueError: mine\n").endswith("ValueError: mine")
+
+
 def test_a_traceback_that_the_program_printed_itself_stays():
     printed = 'Traceback (most recent call last):\n  File "/me/train.py", line 3, in run\n    go()\nValueError: mine'
 
