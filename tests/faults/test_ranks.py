@@ -136,12 +136,14 @@ def test_losses_of_ranks_are_compared_as_means(launcher, tmp_path):
          "rank 1 of 2 ended without a result: killed by SIGKILL"),
         (TRAIN.format(fault="if rank == 1: os.kill(os.getpid(), 11)"), "crashed",
          "rank 1 of 2 ended without a result: killed by SIGSEGV"),
+        (TRAIN.format(fault="if rank == 1 and number > 1: sys.exit(0)"), "user-error",
+         "autotune ends it by itself. Rank 0 has not ended: if it takes more steps, give all ranks as many batches"),
         (TRAIN.format(fault="sys.exit(3)"), "user-error", "train.py ended with exit status 3 after 1 optimizer step,"),
         (TRAIN.replace("size,", "4 + 4 * (rank == 0),").format(fault=""), "user-error",
          "rank 1 of 2: train.py was given batch_size 8 and trained with batch_size 4"),
         ("raise ValueError('both')\n", "user-error", "train.py:1 in <module>: ValueError: both"),
     ],
-    ids=["raises", "memory", "killed", "segfault", "exits", "ignores its argument", "all of them"],
+    ids=["raises", "memory", "killed", "segfault", "ends first", "exits", "ignores its argument", "all of them"],
 )  # fmt: skip
 def test_the_rank_that_failed_first_is_told(probe, text, outcome, words):
     result = probe(text)

@@ -24,6 +24,7 @@ from autotune.core.results import (
     Result,
 )
 from autotune.errors import TargetError
+from autotune.failures.words import ended_early
 from autotune.precision.records import LossRun, PrecisionCheckResult
 from autotune.profile.judge import LEAST_LATE, waits_of
 from autotune.profile.records import ProfileRequest, ProfileResult
@@ -189,7 +190,23 @@ def failure_that_caused_the_others(results: Mapping[int, ResultT], count: int, h
     said = {one.failure.message for one in failed.values() if one.failure}
     if len(failed) == count and len(said) == 1:  # all ranks have the same error: any of them will do
         return result
-    return replace(result, failure=replace(failure, message=f"{_called(cause, count)}{failure.message}"))
+    message = failure.message
+    if ended_early(failure) and (others := [one for one in range(count) if not _ended_early(results.get(one))]):
+        message = _not_alike(message, others)
+    return replace(result, failure=replace(failure, message=f"{_called(cause, count)}{message}"))
+
+
+def _ended_early(result: Result | None) -> bool:
+    return result is not None and ended_early(result.failure)
+
+
+def _not_alike(message: str, others: Sequence[int]) -> str:
+    """Return the message of a rank whose training ended well before that of `others`."""
+    said, lines, printed = message.partition("\n")
+    those = (
+        f"Rank {others[0]} has not ended: if it takes" if len(others) == 1 else "Others have not ended: if they take"
+    )
+    return f"{said} {those} more steps, give all ranks as many batches, as DistributedSampler does.{lines}{printed}"
 
 
 def _misses_another(result: Result) -> bool:

@@ -110,8 +110,8 @@ def _unequal_datasets(samples: Sequence[int], line: str) -> list[CheckLine]:
     if len(set(samples)) == 1:
         return []
     text = (
-        f"the dataset has {' and '.join(f'{count:,}' for count in samples)} samples, by rank. Each rank takes its share "
-        f"of what it is given, so samples are trained on twice or never, and epochs end at different steps. Give all "
+        f"the dataset has {' and '.join(f'{count:,}' for count in samples)} samples, by rank. Each rank takes its "
+        f"share of what it is given, so samples are trained on twice or never, and epochs end at different steps. Give all "
         f"ranks the whole dataset, which autotune shares out{line}"
     )
     return [CheckLine(name="ranks", text=text, override=NAMES["dataset"], needs_attention=True)]

@@ -100,6 +100,25 @@ def test_the_first_cause_is_told(results, cause):
     assert failure_that_caused_the_others(results, 2, has_died=False).failure.message == cause
 
 
+@pytest.mark.parametrize("other", [{}, {0: _error(GONE)}], ids=["waits", "misses it"])
+def test_of_a_rank_that_ends_before_another_it_is_told_that_the_other_has_not_ended(other):
+    ended = "train.py ended with exit status 0 after 29 optimizer steps, before it was measured. Let it train for 340."
+
+    failure = failure_that_caused_the_others({**other, 1: _error(f"{ended}\nlast line")}, 2, has_died=False).failure
+
+    said, last = failure.message.splitlines()
+    assert said.startswith(f"rank 1 of 2: {ended} Rank 0 has not ended: if it takes more steps, give all ranks as many")
+    assert last == "last line"
+
+
+def test_of_ranks_that_end_together_none_is_told_to_take_more_steps():
+    ended = "train.py ended with exit status 0 after 29 optimizer steps, before it was measured. It took {} s."
+
+    both = {number: _error(ended.format(number)) for number in range(2)}
+
+    assert failure_that_caused_the_others(both, 2, has_died=False).failure.message == f"rank 0 of 2: {ended.format(0)}"
+
+
 def test_a_death_explains_all_but_lack_of_memory():
     assert failure_that_caused_the_others({0: _error(GONE)}, 2, has_died=True) is None
     assert failure_that_caused_the_others({0: failed(Outcome.OOM_HOST)}, 2, has_died=True).outcome is Outcome.OOM_HOST
