@@ -111,8 +111,8 @@ def _unequal_datasets(samples: Sequence[int], line: str) -> list[CheckLine]:
         return []
     text = (
         f"the dataset has {' and '.join(f'{count:,}' for count in samples)} samples, by rank. Each rank takes its "
-        f"share of what it is given, so samples are trained on twice or never, and epochs end at different steps. Give all "
-        f"ranks the whole dataset, which autotune shares out{line}"
+        f"share of what it is given, so samples are trained on twice or never, and epochs end at different steps. Give "
+        f"all ranks the whole dataset, which autotune shares out{line}"
     )
     return [CheckLine(name="ranks", text=text, override=NAMES["dataset"], needs_attention=True)]
 
