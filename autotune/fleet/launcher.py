@@ -32,7 +32,7 @@ from autotune.fleet.search_queue import Deadly, SearchQueue
 from autotune.fleet.state import write_workers
 from autotune.launch.base import LOG, REQUEST, RESULT
 from autotune.launch.files import open_log, store, unwritable
-from autotune.study.identity import machine_differences
+from autotune.study.identity import class_of, machine_differences
 
 PLACE = re.compile(r"[a-z_]+/[0-9]+")  # of a request in a study; another is not taken from the database
 WORKER_LOOK_SECONDS = 2.0  # between two looks at whether there is a worker at all
@@ -145,7 +145,7 @@ class FleetLauncher:
         store(folder, RESULT, result)
         self.queue.forget(token)
         if isinstance(result, Inspection) and result.environment is not None:
-            self._settle_class(result.environment)
+            self._settle_class(class_of(result.environment, result.facts.ranks if result.facts else 1))
         return result
 
     def _await(self, token: UUID) -> JobEnd:

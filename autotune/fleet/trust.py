@@ -22,7 +22,6 @@ from autotune.profile.records import ProfileRequest
 from autotune.sentences import first_few
 from autotune.study.identity import MOST_DIFFERENCES, machine_differences
 from autotune.targets.commands.command import is_command
-from autotune.targets.commands.program import starts_ranks
 from autotune.targets.reference import parse
 from autotune.targets.source import difference, digest_of, is_same, modules_of, unfound
 
@@ -82,12 +81,7 @@ def _in_this_folder(study: QueuedStudy) -> str:
 
 
 def check_class(study: QueuedStudy, here: Environment) -> None:
-    """Raise `StudyError` if this machine is of another class than the study's, so that nothing could be compared.
-
-    Ranks are given their threads when they are started, and `here` is what one process has.
-    """
-    if study.environment is not None and (study.ranks > 1 or starts_ranks(study.target)):
-        here = replace(here, default_threads=study.environment.default_threads)
+    """Raise `StudyError` if this machine is of another class than the study's, so that nothing could be compared."""
     differences = [] if study.environment is None else machine_differences(study.environment, here)
     if differences:
         raise StudyError(

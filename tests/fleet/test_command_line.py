@@ -31,9 +31,10 @@ def project(tmp_path):
     return tmp_path
 
 
-def start(project, url, name, *words):
-    """A command of ours with its output in a file."""
+def start(project, url, name, *words, without=()):
+    """A command of ours with its output in a file, `without` some variables of the tests."""
     environ = {**os.environ, "AUTOTUNE_STORAGE": url, "TMPDIR": str(project)}
+    environ = {variable: text for variable, text in environ.items() if variable not in without}
     with (project / name).open("w") as log:
         return subprocess.Popen(
             [sys.executable, "-m", "autotune", *words], cwd=project, env=environ, stdin=subprocess.DEVNULL,
@@ -83,8 +84,9 @@ def test_a_search_in_python_measures_on_a_worker(fleet, project):
 
 
 def test_each_worker_trains_with_the_ranks_of_the_search(fleet, project):
-    worker = start(project, fleet.url, "worker.txt", "worker", "--study", "model", "--name", "node1")
-    searching = start(project, fleet.url, "search.txt", *SEARCH, "--ranks", "2")
+    own = ("OMP_NUM_THREADS",)  # as a user has it: one process uses all cores, and each rank its share
+    worker = start(project, fleet.url, "worker.txt", "worker", "--study", "model", "--name", "node1", without=own)
+    searching = start(project, fleet.url, "search.txt", *SEARCH, "--ranks", "2", without=own)
 
     ended = searching.wait(240), worker.wait(60)
 

@@ -16,6 +16,7 @@ from autotune.fleet.database import Database
 from autotune.fleet.records import QueuedStudy
 from autotune.fleet.trust import accepted, check_class, own_target
 from autotune.profile.records import ProfileRequest
+from autotune.study.identity import class_of
 from autotune.targets.source import digest_of
 from autotune.testing.launcher_contract import example
 from tests.worlds import environment
@@ -190,15 +191,13 @@ def test_another_card_of_the_class_is_welcome(checkout):
     check_class(checkout, HERE)  # the class is not known yet
 
 
-@pytest.mark.parametrize("changes", [{"ranks": 2}, {"target": "-- torchrun --nproc-per-node 2 train.py"}])
-def test_the_threads_of_ranks_are_given_to_them_and_are_no_class_of_machine(checkout, changes):
+def test_the_threads_of_ranks_are_given_to_them_and_are_no_class_of_machine(checkout):
     of_a_rank = msgspec.structs.replace(HERE, default_threads=1)
-    study = msgspec.structs.replace(checkout, environment=of_a_rank, **changes)
     here = msgspec.structs.replace(HERE, default_threads=8)
 
-    check_class(study, here)
+    check_class(msgspec.structs.replace(checkout, environment=class_of(of_a_rank, ranks=2)), here)
     with pytest.raises(StudyError, match="default threads were 1, are 8"):
-        check_class(msgspec.structs.replace(study, ranks=1, target="model.py"), here)
+        check_class(msgspec.structs.replace(checkout, environment=class_of(of_a_rank, ranks=1)), here)
 
 
 def test_a_password_is_never_shown():
